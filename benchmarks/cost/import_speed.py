@@ -3,7 +3,7 @@
     python benchmarks/cost/import_speed.py [--trace TRACE] [--hta PYTHON] [--rounds 10] [--repeat 20]
 
 Every run is a fresh process whose imports are not counted. Fathom (`import_traces`, and the ledger by
-`analysis.account`) and HolisticTraceAnalysis (load and `get_temporal_breakdown`) take turns. `--hta`, or
+`analysis.account_of`) and HolisticTraceAnalysis (load and `get_temporal_breakdown`) take turns. `--hta`, or
 FATHOM_HTA_PYTHON, names a Python that has the latter; else this one is asked. Then the trace is written
 `--repeat` times into one file, with times and ids moved on, to see how time and memory grow. Writes
 `results/import_speed.json`. Linux only.
@@ -52,7 +52,7 @@ store = import_traces([Path(trace)], Path(folder) / "t.fathom")
 imported = clock()
 met = analysis.meetings(store)
 for rank in store.ranks:
-    analysis.account(store, rank, store.machine, met.of.get(rank))
+    analysis.account_of(store, rank, store.machine, met.of.get(rank))
 parts = {"import_s": imported - start, "ledger_s": clock() - imported}
 """
 HTA = """

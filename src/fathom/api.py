@@ -59,7 +59,7 @@ class Sounding:
         that takes the most time. `price` is the price of a GPU, like "3.50/h" or "3 EUR/h", by default that
         in `fathom.toml`. Raises BadInputError for a kind that was not recorded and for an invalid price.
         """
-        from fathom.analysis.cost import priced
+        from fathom.analysis import priced
         from fathom.machine import configured_price, parse_price
 
         known = configured_price() if price is None else parse_price(price)
@@ -189,7 +189,7 @@ class Sounding:
         )
 
     def _portrayed(self, rank: int | None) -> list[Portrait]:
-        from fathom.analysis.measures.results import Portrait
+        from fathom.analysis.measures import Portrait
 
         def compute(machine: dict[str, Any]) -> list[Portrait]:
             from fathom.analysis.measures import portraits_of
@@ -213,15 +213,15 @@ class Sounding:
 
     def _replay(self, rank: int | None) -> Replay:
         """The replay of a rank, on the clean step that the report is of."""
-        from fathom.analysis import account, meetings
+        from fathom.analysis import account_of, meetings
+        from fathom.analysis import label as label_of
         from fathom.analysis.replay import Replay
-        from fathom.analysis.subjects import label as label_of
 
         store = self.store.cached()
         result = Replay(store, rank)
         if result.seen is None:
             return result
-        mine = account(store, result.seen.rank, {}, meetings(store).of.get(result.seen.rank))
+        mine = account_of(store, result.seen.rank, {}, meetings(store).of.get(result.seen.rank))
         labels = (device for device in mine.devices if device.device == label_of(result.seen.index))
         device = next(labels, None)
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fathom
-from fathom.analysis.long_steps import long_steps
+from fathom.analysis.long_steps import long_steps_of
 from fathom.sounding.schema import conform
 from faults import kept
 from faults.examined import KEPT
@@ -47,7 +47,7 @@ class Recording:
         return pl.LazyFrame(rows, ["time_ns", "function", "source", "stack", "phase"], orient="row")
 
     def found(self):
-        return long_steps(self, 0, self.steps, "train")
+        return long_steps_of(self, 0, self.steps, "train")
 
 
 def usual(step, share, draw):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fathom import open as open_sounding
 from fathom.analysis.folding import Pool, counters_of
 from fathom.analysis.folding.kinds import base
-from fathom.analysis.measures import catalogue, portraits
-from fathom.analysis.measures.catalogue import SOURCES
+from fathom.analysis.measures import device_portraits
+from fathom.analysis.measures.catalogue import SOURCES, catalogue
 from fathom.analysis.measures.evaluate import Known, measures_of
 from fathom.analysis.measures.facts import facts_of, fits, hardware
 from fathom.analysis.measures.formula import FormulaError, MissingError, evaluate, names, parse
@@ -129,7 +129,7 @@ def seen(tmp_path_factory):
     store = hand_made.make(tmp_path_factory.mktemp("kernels") / "k.fathom")
     examination = open_sounding(store.path).examine()
     folding = counters_of(store, 0)
-    result = portraits(store, examination.devices[0], store.machine, folding)
+    result = device_portraits(store, examination.devices[0], store.machine, folding)
     return {item.family.split("_")[0]: item for item in result}
 
 
@@ -221,7 +221,8 @@ def test_families_that_share_counters_say_so(tmp_path):
     group = pl.when(~static & (pl.col("family") == gemm)).then(pl.lit(f"{gemm} + {exp}")).otherwise("family")
     frame = folding.frame.with_columns(group.alias("family")).filter(static | (pl.col("family") != exp))
     device = open_sounding(store.path).examine().devices[0]
-    by_family = {p.family: p for p in portraits(store, device, store.machine, folding._replace(frame=frame))}
+    folding = folding._replace(frame=frame)
+    by_family = {p.family: p for p in device_portraits(store, device, store.machine, folding)}
     assert by_family[gemm].counted_as == by_family[exp].counted_as == f"{gemm} + {exp}"
 
 
@@ -236,7 +237,7 @@ def test_a_launch_shape_of_a_pool_shows_whose_counters_it_has(tmp_path):
 
     def found(*pools):
         item = folding._replace(frame=frame, pools=pools)
-        return {p.family: p for p in portraits(store, device, store.machine, item)}
+        return {p.family: p for p in device_portraits(store, device, store.machine, item)}
 
     said = found(Pool(0, label, (exp, tiny)))
     assert (said[exp].counted_as, said[tiny].counted_as, said[gemm].counted_as) == (label, tiny, gemm)
@@ -249,7 +250,7 @@ def test_a_sounding_without_counters_still_has_portraits(tmp_path):
     store = hand_made.make(tmp_path / "k.fathom", counters=False)
     examination = open_sounding(store.path).examine()
     folding = counters_of(store, 0)
-    result = portraits(store, examination.devices[0], store.machine, folding)
+    result = device_portraits(store, examination.devices[0], store.machine, folding)
     assert len(result) == 3 and examination.sounding["counters"] is False
     for item in result:
         assert not item.counted_as and {m.source for m in item.measures} <= {"static", "timeline"}

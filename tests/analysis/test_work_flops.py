@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fathom.analysis.work import annotate
+from fathom.analysis.work import annotate_ops
 from fathom.analysis.work.attention import LAYOUTS as ATTENTION
 from fathom.analysis.work.convolution import LAYOUTS as CONVOLUTION
 from fathom.analysis.work.registry import FORMULAS
@@ -25,7 +25,7 @@ MATRIX = ("mm", "linear", "matmul", "mv", "dot", "conv", "attention")
 def counted(program: Callable[[], Any]) -> tuple[float, float]:
     """FLOPs of products, convolutions and attention: ours of a recording, and torch's count."""
     program()
-    ops = annotate(recorded(program))
+    ops = annotate_ops(recorded(program))
     ours = ops.filter(pl.col("name").str.contains("|".join(MATRIX)))["flops"].sum()
     with FlopCounterMode(display=False) as counter:
         program()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.work import annotate, op_work
+from fathom.analysis.work import annotate_ops, op_work
 from fathom.analysis.work.registry import FORMULAS, evaluate
 from tests.support.work_frames import frame
 
@@ -24,7 +24,7 @@ def op(number: int, name: str, parent: int | None = None, start: int = 0, **rest
 
 
 def test_an_op_whose_parts_are_there_has_no_work_of_its_own() -> None:
-    ops = annotate(
+    ops = annotate_ops(
         frame("ops", [op(1, "aten::linear", **LINEAR), op(2, "aten::t", 1), op(3, "aten::mm", 1, **MM)])
     )
     assert ops["flops"].to_list() == [None, 0.0, 2.0 * 8 * 16 * 4]
@@ -32,13 +32,13 @@ def test_an_op_whose_parts_are_there_has_no_work_of_its_own() -> None:
 
 
 def test_an_op_without_parts_carries_its_work_itself() -> None:
-    ops = annotate(frame("ops", [op(1, "aten::linear", **LINEAR), op(2, "aten::copy_", 1)]))
+    ops = annotate_ops(frame("ops", [op(1, "aten::linear", **LINEAR), op(2, "aten::copy_", 1)]))
     assert ops["flops"][0] == 2.0 * 8 * 16 * 4
 
 
 def test_the_overload_behind_a_number_is_counted_once() -> None:
     call = {"shapes": "[[100], []]", "dtypes": '["float", "double"]', "values": '["", ""]'}
-    ops = annotate(frame("ops", [op(1, "aten::mul", **call), op(2, "aten::mul", 1, **call)]))
+    ops = annotate_ops(frame("ops", [op(1, "aten::mul", **call), op(2, "aten::mul", 1, **call)]))
     assert ops["flops"].to_list() == [None, 100.0]
 
 
@@ -50,7 +50,9 @@ def test_a_lookup_is_counted_whole_where_its_index_is_spread_for_a_gather() -> N
     }
     spread = {"shapes": "[[256, 64], [], [100, 64], []]", "dtypes": '["float", "", "long", ""]'}
     spread["values"] = '["", "0", "", "False"]'
-    ops = annotate(frame("ops", [op(1, "aten::index_select", **lookup), op(2, "aten::gather", 1, **spread)]))
+    ops = annotate_ops(
+        frame("ops", [op(1, "aten::index_select", **lookup), op(2, "aten::gather", 1, **spread)])
+    )
     assert ops["bytes"].to_list() == [2 * 100 * 64 * 4 + 100 * 8, 0.0]
     assert ops["abstained"].to_list() == [None, None]
 
@@ -72,7 +74,7 @@ def test_a_lookup_is_counted_whole_where_its_index_is_spread_for_a_gather() -> N
     ],
 )
 def test_what_is_not_known_is_abstained_from(name: str, rest: dict[str, str], why: str) -> None:
-    row = annotate(frame("ops", [op(1, name, **rest)])).row(0, named=True)
+    row = annotate_ops(frame("ops", [op(1, name, **rest)])).row(0, named=True)
     assert row["flops"] is row["bytes"] is None
     assert why in row["abstained"]
 
@@ -144,7 +146,7 @@ def test_op_work_abstains_as_soon_as_one_call_is_unknown() -> None:
 
 @pytest.mark.parametrize("rows", [[], [op(1, "aten::view")]])
 def test_tables_without_work(rows: list[dict[str, Any]]) -> None:
-    assert annotate(frame("ops", rows)).height == len(rows)
+    assert annotate_ops(frame("ops", rows)).height == len(rows)
     windows = pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "used": pl.Boolean})
     assert op_work(frame("ops", rows), windows).height == 0
 

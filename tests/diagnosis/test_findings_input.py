@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fathom.analysis import Step, account
+from fathom.analysis import Step, account_of
 from fathom.analysis.results import Input
 from fathom.diagnosis.signals import (
     Call,
@@ -264,7 +264,7 @@ def test_a_first_batch_that_another_kind_of_step_takes_is_none_of_later_ones(see
         made.op(name, (seed + 10 + k) * ms, (seed + 11 + k) * ms)
     store = store_of(tmp_path / "s.fathom", made)
     step = Step(clean_ms=200.0, timeline_ms=200.0, ci_ms=None, n=4, kind="train")
-    recorded = Recorded(store, {}, account(store, 0, {}), step)
+    recorded = Recorded(store, {}, account_of(store, 0, {}), step)
     assert Signals(None, recorded)["input.regions"].first == pytest.approx(first)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fathom.analysis import trials
+from fathom.analysis import trial_results
 from fathom.analysis.results import Trial
 from fathom.cli.run import fill_alone
 from fathom.diagnosis.engine.claims import Sized
@@ -44,7 +44,7 @@ def _turns(kind, gain, count=5, drift=0.0, noise=0.0, steps=8, seed=1):
 
 
 def test_a_planted_gain_is_found_under_drift():
-    result, abstained = trials(_steps(_turns("input", 12.0, drift=0.5)), "train")
+    result, abstained = trial_results(_steps(_turns("input", 12.0, drift=0.5)), "train")
     (item,) = result
     assert abstained == []
     assert (item.kind, item.n, item.trials) == ("input", 40, 5)
@@ -58,7 +58,7 @@ def test_the_interval_holds_the_planted_gain_about_as_often_as_it_says(count, dr
     values = []
     for seed in range(60):
         turns = _turns("gc", 3.0, count=count, drift=drift, noise=1.0, seed=seed)
-        (item,), _ = trials(_steps(turns), "train")
+        (item,), _ = trial_results(_steps(turns), "train")
         values.append(item.low_ms <= 3.0 <= item.high_ms)
     assert sum(values) >= 52
 
@@ -66,7 +66,7 @@ def test_the_interval_holds_the_planted_gain_about_as_often_as_it_says(count, dr
 def test_rare_long_steps_count_in_the_gain_unlike_in_the_median():
     stretch = [10.0] * 7 + [90.0]
     turns = [("trial-baseline", stretch), ("trial-logging", [10.0] * 8)] * 4
-    (item,), _ = trials(_steps(turns), "train")
+    (item,), _ = trial_results(_steps(turns), "train")
     assert item.gain_ms == pytest.approx(10.0)
     assert item.baseline_ms == item.trial_ms == pytest.approx(10.0)
 
@@ -75,10 +75,10 @@ def test_too_few_trials_abstain_and_interrupted_ones_do_not_count():
     turns = _turns("input", 5.0, count=3)
     cut = [*turns[:5], ("trial-input", [500.0]), turns[6]]
     for some in (turns[:5], cut):
-        result, abstained = trials(_steps(some), "train")
+        result, abstained = trial_results(_steps(some), "train")
         assert result == [] and [absence.what for absence in abstained] == ["what-if input"]
-    assert trials(_steps([("clean", [10.0] * 8)]), "train") == ([], [])
-    assert trials(_steps([]), "train") == ([], [])
+    assert trial_results(_steps([("clean", [10.0] * 8)]), "train") == ([], [])
+    assert trial_results(_steps([]), "train") == ([], [])
 
 
 def test_steps_of_another_kind_do_not_count():
@@ -87,7 +87,7 @@ def test_steps_of_another_kind_do_not_count():
         kind=pl.when(pl.col("step") % 9 == 8).then(pl.lit("train+evaluation")).otherwise("kind"),
         end_ns=pl.col("end_ns"),
     )
-    (item,), _ = trials(longest, "train")
+    (item,), _ = trial_results(longest, "train")
     assert item.n == 35 and item.gain_ms == pytest.approx(12.0, abs=0.02)
 
 
@@ -96,10 +96,10 @@ def test_a_trial_interrupted_by_other_steps_counts_once():
     rows = rows.with_columns(
         kind=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("evaluation")).otherwise("kind")
     )
-    (item,), _ = trials(rows, "train")
+    (item,), _ = trial_results(rows, "train")
     assert (item.trials, item.gain_ms) == (3, pytest.approx(12.0))
     few = rows.filter(pl.col("burst") <= 4)  # one trial
-    assert trials(few, "train")[0] == []
+    assert trial_results(few, "train")[0] == []
 
 
 def _trial(kind, gain, low, high):

@@ -106,12 +106,12 @@ def test_a_rank_without_a_timeline_is_an_error_for_people(sounding):
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_lines_fit_and_are_plain_where_the_terminal_is(sounding, width):
     from fathom.analysis.folding import counters_of
-    from fathom.analysis.measures import portraits
+    from fathom.analysis.measures import device_portraits
     from fathom.api import open
 
     opened = open(sounding)
     device = opened.examine().devices[0]
-    result = portraits(opened.store, device, opened.store.machine, counters_of(opened.store, 0))
+    result = device_portraits(opened.store, device, opened.store.machine, counters_of(opened.store, 0))
     for pattern in (None, "kernel"):
         for line in page(result, pattern, width, every=True, counters=True):
             assert line.cell_len <= width

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import fathom
-from fathom.analysis import account
+from fathom.analysis import account_of
 from fathom.diagnosis.examine import _step
 from fathom.diagnosis.signals import Recorded, Signals
 
 
 def recorded(path: Path) -> Recorded:
     store = fathom.open(path).store
-    rank = account(store, 0, store.machine)
+    rank = account_of(store, 0, store.machine)
     return Recorded(store, store.machine, rank, _step([rank]))
 
 

@@ -1,31 +1,48 @@
-"""Pure functions over the tables of a sounding: windows, ledger, work, energy, memory, input, integrity."""
+"""Pure functions over the tables of a sounding: windows, ledger, work, energy, memory, input, integrity.
 
-from fathom.analysis.account import Account, account
-from fathom.analysis.energy import Metered, energy
-from fathom.analysis.feeding import feeding
-from fathom.analysis.integrity import integrity
-from fathom.analysis.kinds import step_kinds
-from fathom.analysis.long_steps import long_steps
-from fathom.analysis.memory import memory
-from fathom.analysis.peers import meetings
-from fathom.analysis.results import Abstained, Examination, Step
-from fathom.analysis.subjects import slow_steps
-from fathom.analysis.trials import trials
+Public besides this face: `causes`, `entries`, `intervals`, `results`, and the packages `explaining`,
+`folding`, `measures`, `replay` and `work`.
+"""
 
-__all__ = [
-    "Abstained",
-    "Account",
-    "Examination",
-    "Metered",
-    "Step",
-    "account",
-    "energy",
-    "feeding",
-    "integrity",
-    "long_steps",
-    "meetings",
-    "memory",
-    "slow_steps",
-    "step_kinds",
-    "trials",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.account import Account, account_of
+    from fathom.analysis.cost import priced
+    from fathom.analysis.device import detail
+    from fathom.analysis.energy import Metered, energy_of
+    from fathom.analysis.feeding import input_of
+    from fathom.analysis.integrity import integrity_of
+    from fathom.analysis.kinds import step_kinds
+    from fathom.analysis.long_steps import long_steps_of
+    from fathom.analysis.memory import memory_of
+    from fathom.analysis.peers import meetings
+    from fathom.analysis.results import Abstained, Examination, Step
+    from fathom.analysis.sampled import LINES, OTHER_LINES, where
+    from fathom.analysis.subjects import CPU, label, slow_steps
+    from fathom.analysis.trials import trial_results
+
+# A report needs the result types, but not the functions that compute them.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".account": ("Account", "account_of"),
+        ".cost": ("priced",),
+        ".device": ("detail",),
+        ".energy": ("Metered", "energy_of"),
+        ".feeding": ("input_of",),
+        ".integrity": ("integrity_of",),
+        ".kinds": ("step_kinds",),
+        ".long_steps": ("long_steps_of",),
+        ".memory": ("memory_of",),
+        ".peers": ("meetings",),
+        ".results": ("Abstained", "Examination", "Step"),
+        ".sampled": ("LINES", "OTHER_LINES", "where"),
+        ".subjects": ("CPU", "label", "slow_steps"),
+        ".trials": ("trial_results",),
+    },
+)

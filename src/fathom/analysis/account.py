@@ -93,7 +93,7 @@ class Account(msgspec.Struct):
         return Spans(self.windows.starts[used], self.windows.ends[used]), int(used.sum())
 
 
-def account(
+def account_of(
     store: Store,
     rank: int,
     machine: dict[str, Any],

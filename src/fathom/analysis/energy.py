@@ -59,7 +59,7 @@ class Spent(msgspec.Struct):
     source: str
 
 
-def energy(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
+def energy_of(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
     """Energy per step, of the devices of all ranks and of the host; None if unknown, with the reasons."""
     spent = {(rank.rank, device): _spent(rank, device) for rank in ranks for device in rank.devices}
     whys = [

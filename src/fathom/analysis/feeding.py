@@ -25,7 +25,7 @@ def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     return regions.select("start_ns", "end_ns")
 
 
-def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> Input | None:
+def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> Input | None:
     """Waits per step, and medians per batch by stage and worker, in ms; None without a loader.
 
     `waits` has start_ns and end_ns, `batches` is one rank's table `input`; `within` are the times of the

@@ -17,7 +17,7 @@ from fathom.sounding import Manifest, Problem
 ROUNDING_NS = 1000  # older profilers round times to this
 
 
-def integrity(manifest: Manifest, problems: list[Problem]) -> Integrity:
+def integrity_of(manifest: Manifest, problems: list[Problem]) -> Integrity:
     """All problems of a recording; `ok` is False if one of them may falsify a sum."""
     every = [*manifest.problems, *problems]
     rows = [results.Problem(p.what, p.text, p.count, p.rank, list(p.spoils)) for p in every]

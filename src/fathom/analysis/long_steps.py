@@ -53,7 +53,7 @@ class Timed(msgspec.Struct):
         return (self.ns - self.usual_ns) * self.count
 
 
-def long_steps(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> LongSteps | None:
+def long_steps_of(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> LongSteps | None:
     """Rare long steps among the clean steps of `kind`; None if there are none worth naming.
 
     A step is long if it takes LONG times the median. They are worth naming if they add LEAST_SHARE to the

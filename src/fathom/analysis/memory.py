@@ -9,7 +9,7 @@ from fathom.analysis.results import AllocatorPeak, Memory
 HOST = -1
 
 
-def memory(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) -> Memory | None:
+def memory_of(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) -> Memory | None:
     """Peak memory in bytes; None if nothing was recorded.
 
     `events` and `telemetry` are the tables of all ranks. The allocator's peaks are the largest over devices,

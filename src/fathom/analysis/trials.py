@@ -26,7 +26,7 @@ class _Block(msgspec.Struct):
     steps: int
 
 
-def trials(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]]:
+def trial_results(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]]:
     """The result of each kind of trial on steps of `kind`, largest gain first, and what was not analysed.
 
     Each trial is compared with the unchanged stretches before and after it, weighted by their distance in

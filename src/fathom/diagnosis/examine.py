@@ -62,7 +62,9 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
-        integrity=analysis.integrity(store.manifest, [p for account in accounts for p in account.problems]),
+        integrity=analysis.integrity_of(
+            store.manifest, [p for account in accounts for p in account.problems]
+        ),
         input=feeding,
         memory=memory,
         energy=energy,
@@ -127,12 +129,12 @@ def _accounts(
     store: Store, machine: dict[str, Any], met: Mapping[int, pl.DataFrame], kind: str | None = None
 ) -> list[Account]:
     """One a rank."""
-    return [analysis.account(store, rank, machine, met.get(rank), kind) for rank in store.ranks]
+    return [analysis.account_of(store, rank, machine, met.get(rank), kind) for rank in store.ranks]
 
 
 def _long_steps(store: Store, accounts: list[Account]) -> list[LongSteps]:
     timed = [one for one in accounts if one.clean is not None]  # else marks say when work was launched
-    found = (analysis.long_steps(store, one.rank, one.steps, one.kind) for one in timed)
+    found = (analysis.long_steps_of(store, one.rank, one.steps, one.kind) for one in timed)
     return [one for one in found if one is not None]
 
 
@@ -185,7 +187,7 @@ def _of_ncu(store: Store) -> tuple[list[Finding], list[Abstained]] | None:
 def _trials(store: Store, accounts: list[Account]) -> tuple[list[Trial], list[Abstained]]:
     """Of the first rank that tried anything."""
     for account in accounts:
-        found, abstained = analysis.trials(store.table("steps", account.rank).collect(), account.kind)
+        found, abstained = analysis.trial_results(store.table("steps", account.rank).collect(), account.kind)
         if found or abstained:
             told = {one["what"] for one in store.manifest.abstained}
             return found, [one for one in abstained if one.what not in told]
@@ -242,7 +244,7 @@ def _energy(store: Store, accounts: list[Account], step: Step) -> tuple[Energy |
         )
         for one in accounts
     ]
-    found, why = analysis.energy(metered)
+    found, why = analysis.energy_of(metered)
     if found is not None and found.per_step_j is not None and step.clean_mean_ms:
         a_second = found.per_step_j / step.clean_mean_ms * MS_PER_S
         found.per_sample_j = a_second / step.samples_per_s if step.samples_per_s else None
@@ -255,7 +257,7 @@ def _feeding(store: Store, accounts: list[Account]) -> Input | None:
     for account in accounts:
         within, steps = account.measured()
         batches = store.table("input", account.rank).collect()
-        if found := analysis.feeding(account.input_waits, batches, within, steps):
+        if found := analysis.input_of(account.input_waits, batches, within, steps):
             found.copy_ms = found.copy_ms if account.copy_ms is None else account.copy_ms
             return found
     return None
@@ -264,7 +266,7 @@ def _feeding(store: Store, accounts: list[Account]) -> Input | None:
 def _memory(store: Store, accounts: list[Account]) -> Memory | None:
     devices = sorted({index for account in accounts for index in account.indices})
     peaks = store.table("memory").filter(pl.col("event") == "peak").collect()
-    return analysis.memory(peaks, store.table("telemetry").collect(), devices)
+    return analysis.memory_of(peaks, store.table("telemetry").collect(), devices)
 
 
 def _missing(

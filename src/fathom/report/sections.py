@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
+from fathom.analysis import where
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, LongSteps, Memory
-from fathom.analysis.sampled import where
 from fathom.diagnosis.kinds import kinds
 from fathom.report import units
 from fathom.report.ledger import by_entry, groups, step_ms

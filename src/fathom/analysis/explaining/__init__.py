@@ -1,5 +1,17 @@
 """Explanations of a kernel's limits from its counters; the rules are data."""
 
-from fathom.analysis.explaining.explain import Explanation, Fact, explain, rules
+from __future__ import annotations
 
-__all__ = ["Explanation", "Fact", "explain", "rules"]
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.explaining.facts import Explanation, Fact, explain, rules
+
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".facts": ("Explanation", "Fact", "explain", "rules"),
+    },
+)

@@ -1,24 +1,27 @@
 """Hardware counters per kernel family, inferred from samples of the whole device and the kernels that ran."""
 
-from fathom.analysis.folding.counters import counters_of, counters_table, fold_rank
-from fathom.analysis.folding.families import by_family
-from fathom.analysis.folding.kinds import bare, kind_of
-from fathom.analysis.folding.results import Alignment, Folding, Pool, facts_from
-from fathom.analysis.folding.rows import static_attributes
-from fathom.analysis.folding.timeline import Stretch, stretch_around
+from __future__ import annotations
 
-__all__ = [
-    "Alignment",
-    "Folding",
-    "Pool",
-    "Stretch",
-    "bare",
-    "by_family",
-    "counters_of",
-    "counters_table",
-    "facts_from",
-    "fold_rank",
-    "kind_of",
-    "static_attributes",
-    "stretch_around",
-]
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.folding.counters import counters_of, counters_table, fold_rank
+    from fathom.analysis.folding.families import by_family
+    from fathom.analysis.folding.kinds import bare, kind_of
+    from fathom.analysis.folding.results import Alignment, Folding, Pool, facts_from
+    from fathom.analysis.folding.rows import static_attributes
+    from fathom.analysis.folding.timeline import Stretch, stretch_around
+
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".counters": ("counters_of", "counters_table", "fold_rank"),
+        ".families": ("by_family",),
+        ".kinds": ("bare", "kind_of"),
+        ".results": ("Alignment", "Folding", "Pool", "facts_from"),
+        ".rows": ("static_attributes",),
+        ".timeline": ("Stretch", "stretch_around"),
+    },
+)

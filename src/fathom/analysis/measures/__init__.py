@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from fathom.analysis.measures.catalogue import catalogue
-from fathom.analysis.measures.occupancy import Occupancy, chip, occupancy
-from fathom.analysis.measures.portraits import portraits, portraits_of
-from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Level",
-    "Measure",
-    "Occupancy",
-    "Portrait",
-    "Reason",
-    "catalogue",
-    "chip",
-    "occupancy",
-    "portraits",
-    "portraits_of",
-]
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.measures.portraits import device_portraits, portraits_of
+    from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
+
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".portraits": ("device_portraits", "portraits_of"),
+        ".results": ("Level", "Measure", "Portrait", "Reason"),
+    },
+)

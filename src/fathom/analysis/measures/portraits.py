@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from fathom.analysis.account import account
+from fathom.analysis.account import account_of
 from fathom.analysis.device import detail
 from fathom.analysis.entries import Entry
 from fathom.analysis.folding import Folding, by_family, counters_of
@@ -28,7 +28,9 @@ _WORKING = (Entry.COMPUTE, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.COPY)
 Rows = dict[str, list[dict[str, Any]]]  # counters by family
 
 
-def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Folding) -> list[Portrait]:
+def device_portraits(
+    store: Store, device: Device, machine: dict[str, Any], folding: Folding
+) -> list[Portrait]:
     """A portrait per kernel family of one device's ledger, longest first; none for a processor.
 
     `folding` has the counters of the device's rank, `machine` the ceilings.
@@ -223,7 +225,7 @@ def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None)
     if all(device.device == "cpu" for device in chosen):
         raise BadInputError(NO_KERNELS)
     folding = counters_of(store, chosen[0].rank)
-    every = [portrait for device in chosen for portrait in portraits(store, device, machine, folding)]
+    every = [portrait for device in chosen for portrait in device_portraits(store, device, machine, folding)]
     return sorted(every, key=lambda portrait: -portrait.ms)
 
 
@@ -231,7 +233,7 @@ def _devices(store: Store, machine: dict[str, Any], rank: int | None) -> list[De
     """The devices of that rank, or for None of the first rank that has any."""
     met = meetings(store)
     for number in store.ranks if rank is None else [rank] * (rank in store.ranks):
-        if devices := account(store, number, machine, met.of.get(number)).devices:
+        if devices := account_of(store, number, machine, met.of.get(number)).devices:
             return devices
     if rank is None:
         raise BadInputError(NO_TIMELINE)

@@ -1,8 +1,23 @@
 """Predictions by replay: the recorded timeline as a graph of dependencies, with changed durations."""
 
-from fathom.analysis.replay.changes import Change, parse
-from fathom.analysis.replay.recorded import seen_of
-from fathom.analysis.replay.replay import FLOOR, Replay
-from fathom.analysis.replay.results import Gain, Moved, Prediction
+from __future__ import annotations
 
-__all__ = ["FLOOR", "Change", "Gain", "Moved", "Prediction", "Replay", "parse", "seen_of"]
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.replay.changes import Change, parse
+    from fathom.analysis.replay.recorded import seen_of
+    from fathom.analysis.replay.replay import FLOOR, Replay
+    from fathom.analysis.replay.results import Gain, Moved, Prediction
+
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".changes": ("Change", "parse"),
+        ".recorded": ("seen_of",),
+        ".replay": ("FLOOR", "Replay"),
+        ".results": ("Gain", "Moved", "Prediction"),
+    },
+)

@@ -1,6 +1,31 @@
 """Algorithmic FLOPs and compulsory bytes of ops, from their shapes, and of kernels, from their ops."""
 
-from fathom.analysis.work.annotate import annotate, op_work
-from fathom.analysis.work.families import family_work, kernel_ops
+from __future__ import annotations
 
-__all__ = ["annotate", "family_work", "kernel_ops", "op_work"]
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.work.annotate import SIGNATURE, annotate_ops, op_work, works_of
+    from fathom.analysis.work.attention import LAYOUTS, Layout
+    from fathom.analysis.work.call import Call, UnknownWorkError, parse_call
+    from fathom.analysis.work.dtypes import DTYPES, SIZE
+    from fathom.analysis.work.families import family_work, kernel_ops
+    from fathom.analysis.work.links import LINKED, Links, chosen, connect
+    from fathom.analysis.work.recompute import ONLY_FORWARD
+    from fathom.analysis.work.tree import NONE, rows_of
+
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".annotate": ("SIGNATURE", "annotate_ops", "op_work", "works_of"),
+        ".attention": ("LAYOUTS", "Layout"),
+        ".call": ("Call", "UnknownWorkError", "parse_call"),
+        ".dtypes": ("DTYPES", "SIZE"),
+        ".families": ("family_work", "kernel_ops"),
+        ".links": ("LINKED", "Links", "chosen", "connect"),
+        ".recompute": ("ONLY_FORWARD",),
+        ".tree": ("NONE", "rows_of"),
+    },
+)

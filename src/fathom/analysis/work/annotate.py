@@ -22,7 +22,7 @@ IS_PRODUCT = pl.col("name").is_in(sorted(PRODUCTS)) | pl.col("name").str.starts_
 WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abstained": pl.String}
 
 
-def annotate(ops: pl.DataFrame) -> pl.DataFrame:
+def annotate_ops(ops: pl.DataFrame) -> pl.DataFrame:
     """`ops` with the columns of WORK and `again`: whether the op repeats a part of the forward pass.
 
     `abstained` is the reason for a null figure. Columns may be summed, because an op whose parts are in the
@@ -109,7 +109,7 @@ def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
 def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFrame:
     """Work and calls per step by op name, without ops whose parts carry their work."""
     counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
-    works = annotate(ops)
+    works = annotate_ops(ops)
     works = works.filter(counted).with_columns(
         product=IS_PRODUCT,
         footprint="bytes",

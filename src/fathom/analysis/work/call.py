@@ -113,7 +113,7 @@ class Call(msgspec.Struct, frozen=True):
         return SCALAR_TYPE[int(text)] if text else None
 
 
-def parse(name: str, shapes: str, dtypes: str, values: str | None, element: str | None = None) -> Call:
+def parse_call(name: str, shapes: str, dtypes: str, values: str | None, element: str | None = None) -> Call:
     """Parse the profiler's texts of a call. Raises ValueError or TypeError if they are malformed."""
     dims, types = json.loads(shapes), json.loads(dtypes)
     if not (isinstance(dims, list) and isinstance(types, list) and len(dims) == len(types)):

@@ -22,7 +22,7 @@ from fathom.analysis.work import (
     serving,
     softmax,
 )
-from fathom.analysis.work.call import Call, UnknownWorkError, Work, parse
+from fathom.analysis.work.call import Call, UnknownWorkError, Work, parse_call
 
 _GROUPS = (
     attention, communication, convolution, elementwise, embedding, grouped, indexing, matmul, norm, optimizer,
@@ -63,7 +63,7 @@ def evaluate(
     if not shapes or not dtypes:
         return Work(None, None, None, NO_SHAPES)
     try:
-        return _checked(formula(parse(name, shapes, dtypes, values, element)))
+        return _checked(formula(parse_call(name, shapes, dtypes, values, element)))
     except UnknownWorkError as error:
         return Work(None, None, None, str(error))
     except _MALFORMED:

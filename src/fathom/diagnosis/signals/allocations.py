@@ -6,7 +6,7 @@ import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.entries import Entry
-from fathom.analysis.work.tree import rows_of
+from fathom.analysis.work import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Asked
 from fathom.diagnosis.signals.searches import searching

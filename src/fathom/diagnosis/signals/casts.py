@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.signals.kernels import row_dicts, together
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Work

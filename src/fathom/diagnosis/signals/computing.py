@@ -8,7 +8,7 @@ import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.intervals import NOTHING, Spans, intersect, merge, of_rows, subtract, union
-from fathom.analysis.work.tree import NONE
+from fathom.analysis.work import NONE
 from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Computing

@@ -14,7 +14,7 @@ import polars as pl
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
-from fathom.analysis.work.annotate import SIGNATURE, works_of
+from fathom.analysis.work import SIGNATURE, works_of
 from fathom.diagnosis.signals.compiled import REGION
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError

@@ -11,7 +11,7 @@ import polars as pl
 from fathom.analysis import causes
 from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
 from fathom.analysis.intervals import Spans, covered, union
-from fathom.analysis.work.tree import rows_of
+from fathom.analysis.work import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Call
 from fathom.diagnosis.signals.value import signal

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.device import detail
+from fathom.analysis import detail
 from fathom.analysis.entries import Entry
 from fathom.analysis.folding import counters_of
-from fathom.analysis.measures import Portrait, portraits
+from fathom.analysis.measures import Portrait, device_portraits
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
@@ -166,7 +166,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 def counted(recorded: Recorded) -> list[Family]:
     """Families with what their launches say of themselves, and with their hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)
-    found = portraits(recorded.store, recorded.device, recorded.machine, folding)
+    found = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
     return [_family(one) for one in found if one.entry == Entry.COMPUTE]
 
 

@@ -6,7 +6,7 @@ from math import log1p
 
 import polars as pl
 
-from fathom.analysis.sampled import LINES, OTHER_LINES, where
+from fathom.analysis import LINES, OTHER_LINES, where
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import HostLine
 from fathom.diagnosis.signals.value import signal

@@ -13,8 +13,7 @@ from fathom.analysis import Account, Step
 from fathom.analysis.causes import LAUNCH, STEPS
 from fathom.analysis.intervals import Spans, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
-from fathom.analysis.work.links import LINKED, Links, chosen, connect
-from fathom.analysis.work.tree import NONE, rows_of
+from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]

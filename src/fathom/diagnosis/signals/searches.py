@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.work.tree import rows_of
+from fathom.analysis.work import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Searches
 from fathom.diagnosis.signals.value import signal

@@ -10,9 +10,9 @@ from math import prod
 import polars as pl
 from msgspec.structs import replace
 
+from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
-from fathom.analysis.subjects import CPU
-from fathom.analysis.work.call import Call, UnknownWorkError, parse
+from fathom.analysis.work import Call, UnknownWorkError, parse_call
 from fathom.diagnosis.signals.doubles import with_own_time
 from fathom.diagnosis.signals.gradients import passes_of
 from fathom.diagnosis.signals.kernels import work
@@ -68,7 +68,7 @@ def _lookups(ops: pl.DataFrame) -> Counter[Shape]:
     found: Counter[Shape] = Counter()
     for name, shapes, dtypes, values in rows.select("name", "shapes", "dtypes", "values").iter_rows():
         try:
-            call = parse(name, shapes, dtypes, values)
+            call = parse_call(name, shapes, dtypes, values)
             found[_table_of(call)] += call.tensor(1).numel
         except (UnknownWorkError, ValueError, TypeError) as why:
             raise UnknownSignalError(f"the size of a table is not known: {why}") from why

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.measures.results import Portrait
+from fathom.analysis.measures import Portrait
 from fathom.errors import BadInputError
 from fathom.report.kernel.depth import depth
 from fathom.report.kernel.overview import overview

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.analysis.measures.results import Level, Portrait, Reason
+from fathom.analysis.measures import Level, Portrait, Reason
 from fathom.report import units
 from fathom.report.kernel.words import FAIR, NOT_KNOWN, colour, error, labelled, measure_of, runs, value
 from fathom.report.screen import joined

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.analysis.measures.results import Portrait
+from fathom.analysis.measures import Portrait
 from fathom.report import units
 from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, labelled, measure_of, name, runs
 from fathom.units import US_PER_MS

@@ -10,7 +10,7 @@ from fathom.report import units
 from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from fathom.analysis.folding.timeline import Stretch
+    from fathom.analysis.folding import Stretch
 
 WIDTH, LEFT, RIGHT = 960, 190, 20
 LANE, ROW, GAP = 22, 64, 14

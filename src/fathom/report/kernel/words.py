@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from fathom.analysis.measures.results import Measure, Portrait, Reason
+from fathom.analysis.measures import Measure, Portrait, Reason
 from fathom.analysis.results import LedgerRow
 from fathom.report import ledger, units
 from fathom.report.screen import paragraph

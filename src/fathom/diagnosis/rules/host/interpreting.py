@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from fathom.analysis.sampled import where
-from fathom.analysis.subjects import CPU
+from fathom.analysis import CPU, where
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.host.waits import beneath_saving
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, Looked, Unlooked, rows, rule, spent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fathom.analysis import CPU
 from fathom.analysis.entries import Entry, idle_entry
-from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import Compiled, HostLine, Signals

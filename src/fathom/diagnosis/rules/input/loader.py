@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis.subjects import CPU
+from fathom.analysis import CPU
 from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
 from fathom.sounding import LoaderFacts as About
 

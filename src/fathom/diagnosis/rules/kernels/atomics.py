@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.contended import contended
 from fathom.diagnosis.rules.rule import (
     Candidate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.analysis.work.attention import LAYOUTS, Layout
+from fathom.analysis.work import LAYOUTS, Layout
 from fathom.diagnosis.signals import Work
 from fathom.diagnosis.signals.numbers import DTYPES
 from fathom.units import MS_PER_S

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
-from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Claim,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
-from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Claim,

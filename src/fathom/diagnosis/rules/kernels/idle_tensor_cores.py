@@ -6,7 +6,7 @@ import re
 from math import ceil, prod
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.work.dtypes import DTYPES
+from fathom.analysis.work import DTYPES
 from fathom.diagnosis.rules.numbers.odd_sizes import WORD
 from fathom.diagnosis.rules.rule import (
     Candidate,

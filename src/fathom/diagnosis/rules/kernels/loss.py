@@ -6,7 +6,7 @@ import re
 from math import prod
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
     Candidate,

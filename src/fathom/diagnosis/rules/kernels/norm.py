@@ -9,7 +9,7 @@ from math import prod
 import msgspec
 from msgspec.structs import replace
 
-from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
     Candidate,

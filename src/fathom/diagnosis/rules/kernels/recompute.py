@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.work.recompute import ONLY_FORWARD
+from fathom.analysis.work import ONLY_FORWARD
 from fathom.diagnosis.rules.rule import LAUNCHING, Candidate, Claim, Evidence, Found, claims_of, rule
 from fathom.diagnosis.signals import Signals, Work
 

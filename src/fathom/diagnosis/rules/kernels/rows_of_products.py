@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.work.dtypes import SIZE
+from fathom.analysis.work import SIZE
 from fathom.diagnosis.rules.rule import (
     LAUNCHING,
     Candidate,
