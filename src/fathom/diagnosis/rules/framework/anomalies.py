@@ -6,8 +6,8 @@ import re
 
 from msgspec.structs import replace
 
+from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
-from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.rarely import LATE
 from fathom.diagnosis.rules.host.syncs import NAN_CHECK, calls_of, checks_gradients
 from fathom.diagnosis.rules.rule import (
