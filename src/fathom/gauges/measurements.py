@@ -52,7 +52,8 @@ def best(name: str, results: Sequence[Measurement], known: Measurement | None = 
     if not results:
         raise NotHereError("every way to measure it failed here")
     unit = BY_ID[name].unit
-    return ceiling(name, known or max(results, key=lambda t: t.rate), [_point(t, unit) for t in results])
+    series = [{**result.at, "value": _value(result, unit)} for result in results]
+    return ceiling(name, known or max(results, key=lambda result: result.rate), series)
 
 
 def ceiling(name: str, result: Measurement, series: list[dict[str, Any]]) -> Ceiling:
@@ -77,7 +78,3 @@ def ceiling(name: str, result: Measurement, series: list[dict[str, Any]]) -> Cei
 
 def _value(result: Measurement, unit: str) -> float:
     return result.seconds if unit == TIME else result.rate
-
-
-def _point(result: Measurement, unit: str) -> dict[str, Any]:
-    return {**result.at, "value": _value(result, unit)}

@@ -40,7 +40,8 @@ def measure(plan: MeasurementPlan, progress: Report | None = None, start: StartC
     A ceiling that cannot be measured is among the Missing, with its reason. Raises BusyGpuError if another
     process uses a GPU and the plan does not force it.
     """
-    used = {*plan.devices, *(plan.linked if _uses_links(plan) else ())}
+    uses_links = any(scope(name) == LINKS for name in plan.ids)
+    used = {*plan.devices, *(plan.linked if uses_links else ())}
     if not plan.force:
         refuse_busy(used)
     doubts = {device: traces(device) for device in used}
@@ -48,10 +49,6 @@ def measure(plan: MeasurementPlan, progress: Report | None = None, start: StartC
     session = _Session(batches(plan), progress or (lambda _: None), start, doubts)
     ceilings, more = session.run()
     return ceilings, [*missing, *more]
-
-
-def _uses_links(plan: MeasurementPlan) -> bool:
-    return any(scope(name) == LINKS for name in plan.ids)
 
 
 def seconds(plan: MeasurementPlan) -> float:

@@ -27,7 +27,7 @@ def read_cpu(root: Path = ROOT) -> dict[str, Any]:
         "model": model(root),
         "architecture": platform.machine(),
         "logical_cores": os.cpu_count(),
-        "usable_cores": _usable(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "quota_cores": cgroup.quota(root),
         "numa_nodes": max(1, len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
         "vendor": _field(info, "vendor_id|CPU implementer"),
@@ -57,10 +57,6 @@ def _integer(word: str | None) -> int | None:
         return None if word is None else int(word[:20], 0)
     except ValueError:
         return None
-
-
-def _usable() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _topology(root: Path) -> dict[str, Any]:

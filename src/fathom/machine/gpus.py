@@ -10,6 +10,7 @@ from typing import Any
 from fathom.machine import cuda, links, network, pci
 from fathom.machine.architectures import architecture
 from fathom.machine.files import ROOT
+from fathom.machine.libraries import dotted_cuda
 from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, reading
 
 PATIENCE_S = 30.0
@@ -54,7 +55,8 @@ def _describe(
 
 def _identity(device: NvmlDevice) -> dict[str, Any]:
     memory = device.ask("MemoryInfo")
-    capability = _dotted(device.ask("CudaComputeCapability"))
+    version = device.ask("CudaComputeCapability")
+    capability = f"{version[0]}.{version[1]}" if version else None
     family = architecture(capability)
     return {
         "name": device.ask("Name"),
@@ -145,10 +147,6 @@ def _slice(part: NvmlDevice) -> dict[str, Any]:
     }
 
 
-def _dotted(pair: Any) -> str | None:
-    return f"{pair[0]}.{pair[1]}" if pair else None
-
-
 def _watts(milliwatts: int | None) -> float | None:
     return None if milliwatts is None else milliwatts / 1000
 
@@ -191,11 +189,12 @@ def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[s
         return _none(str(error), root)
     devices = _devices(nvml)
     gpus = _describe_all(devices, ask_cuda, root)
+    cuda_version = reading(nvml.nvmlSystemGetCudaDriverVersion_v2)
     return {
         "gpus": gpus,
         "links": links.topology(devices, gpus, network.rdma(root), root),
         "driver": reading(nvml.nvmlSystemGetDriverVersion),
-        "cuda_driver": _cuda(reading(nvml.nvmlSystemGetCudaDriverVersion_v2)),
+        "cuda_driver": None if cuda_version is None else dotted_cuda(cuda_version),
         "why_no_gpu": None if gpus else "the driver lists no GPU",
     }
 
@@ -203,7 +202,3 @@ def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[s
 def _none(why: str, root: Path) -> dict[str, Any]:
     matrix = links.topology([], [], network.rdma(root), root)
     return {"gpus": [], "links": matrix, "driver": None, "cuda_driver": None, "why_no_gpu": why}
-
-
-def _cuda(version: int | None) -> str | None:
-    return None if version is None else f"{version // 1000}.{version % 1000 // 10}"

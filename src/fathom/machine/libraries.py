@@ -81,9 +81,13 @@ def toolkit(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> s
     for home in (*homes, root / "usr/local/cuda"):
         define = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", text(home / "include/cuda.h"))
         if define:
-            number = int(define.group(1))
-            return f"{number // 1000}.{number % 1000 // 10}"
+            return dotted_cuda(int(define.group(1)))
     return None
+
+
+def dotted_cuda(number: int) -> str:
+    """Format CUDA's version number: 13000 is 13.0."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def shared_object(root: Path, name: str) -> str | None:

@@ -72,13 +72,10 @@ def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], i: int, 
     if not a or not b:
         return None
     count = a["peers"].get(pci.address(gpus[j]["pci_bus"]), 0) or min(a["to_switch"], b["to_switch"])
-    if not count and _peers(devices[i], devices[j]):  # a virtual machine may hide the switch
+    status = devices[i].ask_quietly("P2PStatus", devices[j].handle, _P2P_NVLINK) if not count else None
+    if status == _P2P_OK:  # a virtual machine may hide the switch
         count = min(a["links"], b["links"])
     return f"NV{count}" if count else None
-
-
-def _peers(a: NvmlDevice, b: NvmlDevice) -> bool:
-    return a.ask_quietly("P2PStatus", b.handle, _P2P_NVLINK) == _P2P_OK
 
 
 def _level(devices: Sequence[NvmlDevice], i: int, j: int) -> str | None:

@@ -64,7 +64,8 @@ def spawn(path: str, command: list[str], environment: Mapping[str, str], mask: I
     except OSError as error:
         if error.errno == errno.ENOEXEC:  # a script without #!, which shells run with sh
             return _spawn("/bin/sh", ["sh", path, *command[1:]], environment, mask)
-        raise CannotLaunchError(f"{path} cannot be run: {error.strerror}.", _status(error)) from None
+        status = 127 if error.errno == errno.ENOENT else 126
+        raise CannotLaunchError(f"{path} cannot be run: {error.strerror}.", status) from None
 
 
 def flush_output() -> None:
@@ -76,7 +77,3 @@ def flush_output() -> None:
 
 def _spawn(path: str, command: list[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
     return os.posix_spawn(path, command, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
-
-
-def _status(error: OSError) -> int:
-    return 127 if error.errno == errno.ENOENT else 126

@@ -26,8 +26,8 @@ class GpuSensors:
     def __init__(self, nvml: Any, handle: Any, device: int) -> None:
         self.nvml, self.handle, self.device = nvml, handle, device
         self._sensors = {
-            "power_w": self._power,
-            "energy_j": self._energy,
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "energy_j": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
@@ -37,12 +37,6 @@ class GpuSensors:
         }
         self._sensors = {name: read for name, read in self._sensors.items() if reading(read) is not None}
         self._links = self._read_links() is not None
-
-    def _power(self) -> float:
-        return self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3
-
-    def _energy(self) -> float:
-        return self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1e3
 
     def _read_links(self) -> tuple[int, int] | None:
         """Return bytes received and sent over NVLink since the driver was loaded, or None without NVLink."""
@@ -114,11 +108,8 @@ class Rapl:
         known = [value for value in now if value is not None]
         if not known or len(known) < len(now):
             return None
-        self._carried += sum(
-            wrap
-            for (_, wrap), before, value in zip(self._zones, self._last, known, strict=True)
-            if value < before
-        )
+        zones = zip(self._zones, self._last, known, strict=True)
+        self._carried += sum(wrap for (_, wrap), before, value in zones if value < before)
         self._last = known
         return (sum(known) + self._carried) / 1e6
 

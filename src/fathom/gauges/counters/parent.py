@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def qualify(
     if not force:
         refuse_busy([gpu["index"]])
     job = {"interval_ns": INTERVAL_NS, "capability": gpu.get("compute_capability") or ""}
-    answer = _ask(json.dumps(job), {"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])}, start or _start)
+    environment = {"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])}
+    answer = _ask(json.dumps(job), environment, start or partial(Child, module="fathom.gauges.counters"))
     driver = machine["versions"].get("driver")
     return {**answer, "driver": driver, "measured_ns": time.time_ns()}
 
@@ -71,10 +73,6 @@ def _first(machine: Mapping[str, Any], devices: tuple[int, ...]) -> Mapping[str,
     if not chosen:
         raise NoCountersError("CUDA_VISIBLE_DEVICES hides every full GPU")
     return chosen[0]
-
-
-def _start(job: str, environment: Mapping[str, str]) -> Child:
-    return Child(job, environment, module="fathom.gauges.counters")
 
 
 def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def headline(
         return f"Everything compared carries over from {a.name} to {b.name}."
     sentences = []
     if lost:
-        what = "nothing carries" if len(lost) == len(kinds) else f"{_list(lost)} {_do(lost)} not carry"
+        do = "does" if len(lost) == 1 else "do"
+        what = "nothing carries" if len(lost) == len(kinds) else f"{_list(lost)} {do} not carry"
         sentences.append(f"From {a.name} to {b.name} {what} over: {_reason(a, b, differences)}.")
     if check:
         sentences.append(f"Check again{'' if lost else f' from {a.name} to {b.name}'}: {_list(check)}.")
@@ -187,10 +188,6 @@ def _reason(a: ComparedMachine, b: ComparedMachine, differences: Sequence[Differ
     causes = [d for d in differences if d.severity == LOST]
     more = f", and {len(causes) - MOST_CAUSES} more" if len(causes) > MOST_CAUSES else ""
     return "; ".join(f"{d.what} {d.a} → {d.b}" for d in causes[:MOST_CAUSES]) + more
-
-
-def _do(parts: Sequence[str]) -> str:
-    return "does" if len(parts) == 1 else "do"
 
 
 def _list(parts: Sequence[str]) -> str:

@@ -52,11 +52,8 @@ class Table:
 
     def take(self) -> Arrays:
         """Return the joined columns and release the parts."""
-        return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        nothing = [np.empty(0, np.int64)]
+        return {name: np.concatenate(self._parts.pop(name) or nothing) for name in list(self._parts)}
 
 
 def nullable(array: np.ndarray) -> pl.Series:

@@ -68,10 +68,9 @@ class TraceColumns:
                 take(group, category or "")
 
     def _by_category(self, events: list[Event]) -> dict[str | None, list[Event]]:
+        # Most blocks are of one category, because Kineto writes one kind of event after another.
         if {event.ph for event in events} == {"X"} and len({event.cat for event in events}) == 1:
-            return {
-                events[0].cat: events
-            }  # most blocks, because Kineto writes one kind of event after another
+            return {events[0].cat: events}
         groups: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
             if event.ph == "X":

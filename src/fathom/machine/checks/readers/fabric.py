@@ -166,16 +166,13 @@ def iommu(host: Host, check: Check) -> Answer:
 def acs(host: Host, check: Check) -> Observation:
     if len(gpus(host)) < 2 and not host.paths("sys/class/infiniband/*"):
         return unfit("no other device could reach a GPU")
-    bridges = [p.removesuffix("/class") for p in host.paths(f"{PCI}/*/class") if _is_bridge(host, p)]
+    classes = host.paths(f"{PCI}/*/class")
+    bridges = [path.removesuffix("/class") for path in classes if host.text(path).startswith(BRIDGE)]
     if not bridges:
         return unfit("there is no PCIe bridge")
     redirecting = [p.split("/")[-1] for p in bridges if _acs_control(host.octets(f"{p}/config")) & REDIRECTS]
     words = f"{len(redirecting)} of {len(bridges)} bridges redirect peer traffic to the root complex"
     return judged(not redirecting, words)
-
-
-def _is_bridge(host: Host, path: str) -> bool:
-    return host.text(path).startswith(BRIDGE)
 
 
 def _acs_control(config: bytes) -> int:

@@ -100,11 +100,11 @@ def temperature(host: Host, check: Check) -> Answer:
 
 @reader("gpu.persistence")
 def persistence(host: Host, check: Check) -> Answer:
-    return each(host, lambda gpu: _persistence(gpu.ask("PersistenceMode")))
+    def look(gpu: Gpu) -> Observation:
+        mode = gpu.ask("PersistenceMode")
+        return judged(bool(mode), f"persistence mode is {on_off(mode)}")
 
-
-def _persistence(mode: int) -> Observation:
-    return judged(bool(mode), f"persistence mode is {on_off(mode)}")
+    return each(host, look)
 
 
 @reader("gpu.uniform")
