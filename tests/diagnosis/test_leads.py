@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fathom.analysis import Abstained
-from fathom.analysis.results import Claimed, Finding, Lead, Where
+from fathom.analysis.results import Claim, Finding, Lead, Where
 from fathom.diagnosis.engine import leads
 from fathom.diagnosis.engine.leads import hints
 from fathom.report import print_findings, print_leads, print_report
@@ -23,7 +23,7 @@ def far(family: str, ms: float, of_ceiling: float, **more):
 
 
 def finding(family: str, ms: float) -> Finding:
-    claims = [Claimed("compute", family, ms)]
+    claims = [Claim("compute", family, ms)]
     return Finding("x", "x", Where(), [], claims, ms, ms, ms, 0.1, 0.9, "", "", "")
 
 

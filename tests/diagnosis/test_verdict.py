@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.results import Claimed, Device, Finding, LedgerRow, Step, Utilisation, Where
+from fathom.analysis.results import Claim, Device, Finding, LedgerRow, Step, Utilisation, Where
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.signals import Family, Signals
 from fathom.diagnosis.verdict import conclude, limited_of
@@ -28,7 +28,7 @@ def device(*rows: LedgerRow, mfu: float | None = 0.1) -> Device:
 
 def finding(kind: str, *claims: tuple[str, str, float], gain: float | None = 1.0) -> Finding:
     known = kinds()[kind]
-    own = [Claimed(*claim) for claim in claims]
+    own = [Claim(*claim) for claim in claims]
     return Finding(kind, known.title, Where(), [], own, gain, gain, gain, 0.1, 0.9, "", known.remedy, "")
 
 

@@ -40,7 +40,7 @@ def test_there_are_ten_each_in_a_file_with_what_to_expect() -> None:
     for flaw in forms.FLAWS.values():
         text = flaw.source.read_text()
         assert [
-            word for word in ("// Idea:", "// Flaw:", "// Shown by:", "// Expected:") if word not in text
+            word for word in ("// Idea:", "// Flaw:", "// Evidence by:", "// Expected:") if word not in text
         ] == []
         assert sorted(re.findall(rf"({flaw.name}_(?:flawed|mended))\(const float\* from", text)) == [
             f"{flaw.name}_flawed",

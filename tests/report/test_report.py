@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.results import Abstained, Claimed, Finding, LedgerRow, Shown, Step, Where
+from fathom.analysis.results import Abstained, Claim, Evidence, Finding, LedgerRow, Step, Where
 from fathom.diagnosis.kinds import kinds
 from fathom.errors import BadInputError
 from fathom.report import print_report, save_picture
@@ -170,19 +170,19 @@ def test_without_a_step_nothing_is_said_to_be_absent():
 
 
 def test_a_figure_is_not_cut_off_its_words():
-    evidence = [Shown("words " * 30, 31.8, "ms a step")]
+    evidence = [Evidence("words " * 30, 31.8, "ms a step")]
     item = finding("input-too-few-workers", [], evidence=evidence)
     assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[item]), 80)
 
 
-def finding(kind: str, claims: list[Claimed], **more) -> Finding:
+def finding(kind: str, claims: list[Claim], **more) -> Finding:
     given = {"evidence": [], "gain_ms": 6.0, "low_ms": 5.0, "high_ms": 7.0, "share": 0.1} | more
     words = {"mechanism": "why", "remedy": "mend", "check": ""}
     return Finding(kind, "A title", Where(), claims=claims, confidence=0.8, **words, **given)
 
 
 def full(**more) -> str:
-    item = finding("kernels-unfused-norm", [Claimed("compute", "mul", 6.0)], **more)
+    item = finding("kernels-unfused-norm", [Claim("compute", "mul", 6.0)], **more)
     out = StringIO()
     print_findings([item, item], console=Console(file=out, width=100, no_color=True))
     return out.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from fathom.analysis import results
 from fathom.analysis.cost import priced
 from fathom.analysis.results import (
     Abstained,
@@ -13,7 +14,6 @@ from fathom.analysis.results import (
     Finding,
     Integrity,
     LedgerRow,
-    Shown,
     Step,
     StepKind,
     Where,
@@ -57,7 +57,7 @@ def finding(kind: str, gain_ms: float | None) -> Finding:
         id=kind,
         title="A loss",
         where=Where(),
-        evidence=[Shown("launches a step", 900.0, "")],
+        evidence=[results.Evidence("launches a step", 900.0, "")],
         claims=[],
         gain_ms=gain_ms,
         low_ms=gain_ms,

@@ -300,15 +300,15 @@ class Where(msgspec.Struct):
     family: str | None = None  # of kernels
 
 
-class Shown(msgspec.Struct):
-    """One line of evidence, with its figure."""
+class Evidence(msgspec.Struct, frozen=True):
+    """One line that shows a cause: what was seen, and its figure."""
 
     text: str
     value: float
     unit: str
 
 
-class Claimed(msgspec.Struct):
+class Claim(msgspec.Struct, frozen=True):
     """Milliseconds per step of one row of the ledger; claims of findings are disjoint."""
 
     entry: str
@@ -326,8 +326,8 @@ class Finding(msgspec.Struct):
     id: str
     title: str
     where: Where
-    evidence: list[Shown]
-    claims: list[Claimed]
+    evidence: list[Evidence]
+    claims: list[Claim]
     gain_ms: float | None
     low_ms: float | None
     high_ms: float | None

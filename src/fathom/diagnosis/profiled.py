@@ -10,7 +10,7 @@ import polars as pl
 
 from fathom.analysis import Abstained
 from fathom.analysis.explaining import Explanation, Fact
-from fathom.analysis.results import Finding, Shown, Where
+from fathom.analysis.results import Evidence, Finding, Where
 from fathom.data import load
 from fathom.diagnosis.kinds import kinds
 from fathom.recorder.dive import explanation_of
@@ -62,9 +62,9 @@ def _found(told: Explanation, share: float | None) -> Iterator[Finding]:
 
 def _finding(kind: str, family: str, facts: list[Fact], share: float | None) -> Finding:
     known = kinds()[kind]
-    evidence = [Shown(f"{fact.words} ({fact.title})", fact.value, fact.unit) for fact in facts]
+    evidence = [Evidence(f"{fact.words} ({fact.title})", fact.value, fact.unit) for fact in facts]
     if share is not None:
-        evidence.append(Shown("the kernel takes, of the time of all that were measured", share, "%"))
+        evidence.append(Evidence("the kernel takes, of the time of all that were measured", share, "%"))
     return Finding(
         id=kind,
         title=known.title,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import Abstained, Claimed, Finding, Lead, Shown
+from fathom.analysis.results import Abstained, Claim, Evidence, Finding, Lead
 from fathom.diagnosis.kinds import Kind, kinds
 from fathom.report import leads, units
 from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
@@ -154,14 +154,14 @@ def _place(finding: Finding) -> str:
     return joined(*[*filter(None, (where.source, where.module, where.region, where.family))][:2])
 
 
-def _shown(line: Shown, width: int | None = None) -> str:
+def _shown(line: Evidence, width: int | None = None) -> str:
     """Text and figure; only the text is shortened to fit `width`."""
     figure = f": {units.significant(line.value)} {line.unit}".rstrip()
     words = line.text if width is None else units.shorten(line.text, max(width - len(figure), LEAST))
     return words + figure
 
 
-def _claimed(claim: Claimed) -> str:
+def _claimed(claim: Claim) -> str:
     name = f"{claim.entry} {claim.detail}".rstrip()
     return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"
 

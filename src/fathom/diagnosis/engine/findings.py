@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fathom.analysis import Abstained
-from fathom.analysis.results import Claimed, Finding, Shown, Where
+from fathom.analysis.results import Finding, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
 from fathom.diagnosis.engine.observe import observed
 from fathom.diagnosis.engine.predict import gain_of, predict
@@ -106,8 +106,8 @@ def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
             _line(signals, found),
             found.family,
         ),
-        evidence=[Shown(line.text, line.value, line.unit) for line in found.evidence],
-        claims=[Claimed(claim.entry, claim.detail, claim.ms) for claim in found.claims],
+        evidence=list(found.evidence),
+        claims=list(found.claims),
         gain_ms=one.ms,
         low_ms=one.low,
         high_ms=one.high,

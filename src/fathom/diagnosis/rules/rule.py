@@ -10,27 +10,12 @@ from pkgutil import walk_packages
 import msgspec
 
 from fathom.analysis.entries import Entry
+from fathom.analysis.results import Claim, Evidence
 from fathom.data import load
 from fathom.diagnosis.signals import Signals, Work
 
 LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # rows that fewer launches shrink
 MOST_FAMILIES = 32  # of one change: each is looked for among all names, and small ones hardly count
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """Milliseconds a step of one row of the ledger."""
-
-    entry: str
-    detail: str
-    ms: float
-
-
-class Evidence(msgspec.Struct, frozen=True):
-    """One line that shows the cause: what was seen, and the figure behind it."""
-
-    text: str
-    value: float
-    unit: str
 
 
 class Candidate(msgspec.Struct, frozen=True):
