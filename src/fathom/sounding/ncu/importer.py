@@ -10,7 +10,7 @@ from pathlib import Path
 from fathom.errors import BadInputError
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.ncu.frames import SOURCE, counters, families, kernels
-from fathom.sounding.ncu.launch import Launch
+from fathom.sounding.ncu.launch import Launch, Spot
 from fathom.sounding.ncu.lines import bad, encoding, head
 from fathom.sounding.ncu.report import read_report
 from fathom.sounding.ncu.spots import hot_spots
@@ -120,7 +120,7 @@ def _write(launches: list[Launch], named: list[str], writer: Writer, manifest: M
 
 
 def _spots(launches: list[Launch], named: list[str]) -> list[dict[str, object]]:
-    by_family: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+    by_family: defaultdict[str, list[Spot]] = defaultdict(list)
     for launch, family in zip(launches, named, strict=True):
         by_family[family] += launch.spots
     return [row for family, spots in by_family.items() if spots for row in hot_spots(family, spots)]

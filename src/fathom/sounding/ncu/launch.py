@@ -1,11 +1,22 @@
-"""One profiled launch of a kernel."""
+"""One profiled launch of a kernel, and its sampled instructions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 DURATION = "gpu__time_duration.sum"
+
+
+@dataclass
+class Spot:
+    """One sampled instruction: its place in the source, samples by stall reason, and wasted work."""
+
+    sass: str
+    file: str | None = None
+    line: int | None = None
+    source: str | None = None
+    reasons: dict[str, float] = field(default_factory=dict)
+    waste: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -24,4 +35,4 @@ class Launch:
     units: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)  # metrics that ncu could not collect
-    spots: list[dict[str, Any]] = field(default_factory=list)  # see `hot_spots`
+    spots: list[Spot] = field(default_factory=list)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
+
+from fathom.sounding.ncu.launch import Spot
 
 MOST = 20  # lines and instructions kept of each family
 _STALLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)")
@@ -17,8 +19,8 @@ WASTE = {
 }
 
 
-def spots_of(action: Any) -> list[dict[str, Any]]:
-    """One entry per sampled instruction: file, line, source and SASS text, samples."""
+def spots_of(action: Any) -> list[Spot]:
+    """Return the sampled instructions of a launch."""
     reasons: defaultdict[int, Counter[str]] = defaultdict(Counter)
     waste: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for name in action.metric_names():
@@ -49,30 +51,24 @@ def _sources(action: Any) -> dict[str, list[str]]:
 
 def _spot(
     action: Any, place: int, reasons: Counter[str], waste: Counter[str], sources: dict[str, list[str]]
-) -> dict[str, Any]:
+) -> Spot:
     about = action.source_info(place)
     file, line = (about.file_name(), int(about.line())) if about else (None, None)
     lines = sources.get(file or "", [])
-    return {
-        "sass": str(action.sass_by_pc(place) or "").strip(),
-        "file": file,
-        "line": line,
-        "source": lines[line - 1].strip() if line and line <= len(lines) else None,
-        "reasons": dict(reasons),
-        "waste": dict(waste),
-    }
+    sass = str(action.sass_by_pc(place) or "").strip()
+    source = lines[line - 1].strip() if line and line <= len(lines) else None
+    return Spot(sass, file, line, source, dict(reasons), dict(waste))
 
 
-def hot_spots(family: str, spots: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def hot_spots(family: str, spots: Sequence[Spot]) -> list[dict[str, Any]]:
     """The MOST hottest instructions and source lines of a family, over all its launches, hottest first.
 
     Each is `{family, level (sass, source), where, text, samples, share (of the family's samples), reasons,
     waste}`.
     """
-    spots = list(spots)
-    total = sum(sum(spot["reasons"].values()) for spot in spots)
-    lines = [(f"{PurePath(s['file']).name}:{s['line']}", s["source"] or "", s) for s in spots if s["file"]]
-    levels = {"sass": [(s["sass"], s["sass"], s) for s in spots if s["sass"]], "source": lines}
+    total = sum(sum(spot.reasons.values()) for spot in spots)
+    lines = [(f"{PurePath(s.file).name}:{s.line}", s.source or "", s) for s in spots if s.file]
+    levels = {"sass": [(s.sass, s.sass, s) for s in spots if s.sass], "source": lines}
     hottest = []
     for level, named in levels.items():
         ranked = sorted(_summed(named).values(), key=lambda row: (-row["samples"], row["where"]))[:MOST]
@@ -83,12 +79,12 @@ def hot_spots(family: str, spots: Iterable[dict[str, Any]]) -> list[dict[str, An
     return hottest
 
 
-def _summed(named: list[tuple[str, str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def _summed(named: list[tuple[str, str, Spot]]) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for where, text, spot in named:
         row = rows.setdefault(where, {"where": where, "text": text, "reasons": Counter(), "waste": Counter()})
-        row["reasons"].update(spot["reasons"])
-        row["waste"].update(spot["waste"])
+        row["reasons"].update(spot.reasons)
+        row["waste"].update(spot.waste)
     for row in rows.values():
         row["samples"] = sum(row["reasons"].values())
         row["reasons"] = dict(row["reasons"].most_common(4))
