@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 
 from fathom.analysis.results import Device, Examination
 from fathom.machine.limits import Limits
@@ -46,7 +47,10 @@ def _clean(device: Device, examination: Examination) -> None:
         for r in device.ledger
         if r.ms
     }
-    for claim in (claim for finding in examination.findings for claim in finding.claims):
-        claim.ms *= scale.get((claim.entry, claim.detail), 1.0)
+    for finding in examination.findings:
+        finding.claims = [
+            replace(claim, ms=claim.ms * scale.get((claim.entry, claim.detail), 1.0))
+            for claim in finding.claims
+        ]
     for row in device.ledger:
         row.ms = row.ms if row.clean_ms is None else row.clean_ms
