@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.referee.blocks import LEAST, LONG_NS, MOST, PRECISE, STAY, ProcessSampler, Seeds, precise
+from fathom.referee.blocks import LEAST, LONG_NS, MOST, PRECISE, STAY, ProcessSampler, Sample, Seeds, precise
 from fathom.referee.child import cuda, processor, values
 from fathom.referee.settings import Settings
 from fathom.referee.turn import Turn
@@ -187,7 +187,7 @@ def test_a_process_has_told_enough_when_the_mean_over_places_is_known(samples: l
     places = [sum(place) / len(place) for place in samples]
     error = stdev(places) / len(places) ** 0.5
     if abs(error / mean(places) - PRECISE) > 1e-9:
-        taken = [{"ns": ns, "stays": stays} for place in samples for stays, ns in enumerate(place)]
+        taken = [Sample(ns, stays=stays) for place in samples for stays, ns in enumerate(place)]
         assert precise(taken) == (error / mean(places) < PRECISE)
 
 

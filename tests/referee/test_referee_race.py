@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.referee.blocks import Block, Seeds, undisturbed
+from fathom.referee.blocks import Block, Sample, Seeds, undisturbed
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.verdict import Refusal
@@ -234,8 +234,8 @@ def test_the_midmean_is_the_mean_of_the_middle_half() -> None:
 
 
 def test_disturbed_samples_are_counted_unless_most_are() -> None:
-    good, bad = {"ns": 1, "preempted": 0}, {"ns": 9, "preempted": 2}
+    good, bad = Sample(1), Sample(9, preempted=2)
     assert undisturbed([good, good, bad]) == ([good, good], Counter({"preempted": 1}))
     assert undisturbed([good, bad, bad]) == ([good, bad, bad], Counter())
-    throttled = {"ns": 9, "preempted": 0, "reasons": 0x40}
-    assert undisturbed([good, throttled, {**good, "reasons": 0x4}])[1] == Counter({"throttled": 1})
+    throttled = Sample(9, reasons=0x40)
+    assert undisturbed([good, throttled, Sample(1, reasons=0x4)])[1] == Counter({"throttled": 1})

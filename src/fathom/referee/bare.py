@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.referee import address
+from fathom.referee.blocks import sampled
 from fathom.referee.compare.decode import Leaf, Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.gate import StoppedError
@@ -135,11 +136,11 @@ def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]
         times = []
         for number in seeds:
             worker.ask("place", seeds=[number])
-            times.append(worker.ask("go", latency="included"))
+            times.append(sampled(worker, latency="included"))
         saved = sides.save(worker, 0, seed)
     target = str(sides.pair.plain if side == BASELINE else sides.pair.tuned)
     answer, data = run_bare(sides, target, seeds)
-    fastest = min(sample.get("host_ns") or sample["ns"] for sample in times)
+    fastest = min(sample.host_ns or sample.ns for sample in times)
     return saved, min(answer["times"]) / (fastest + OFFSET_NS), data
 
 

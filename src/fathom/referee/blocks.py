@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from fathom.gauges import DOUBTFUL, ConditionSensors
@@ -15,7 +16,7 @@ from fathom.referee.compare.decode import Saved
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides
 from fathom.referee.verdict import Refusal
-from fathom.referee.worker import SideError, SideProcess
+from fathom.referee.worker import SideProcess
 from fathom.units import NS_PER_MS, NS_PER_S
 
 WARM, COLD = "warm", "cold"
@@ -29,6 +30,29 @@ STAY = 2  # of the first LEAST samples use the same GPU memory, which exposes ca
 LONG_NS = 50e6  # longer calls are a sample each
 READ_NS = 20_000_000  # between two readings of the sensors
 PRECISE = 1e-3  # relative standard error of the mean from which more samples of this process add nothing
+
+
+class Sample(msgspec.Struct):
+    """One sample of the side: `ns` over all its calls, `host_ns` by the host's clock on a GPU.
+
+    `queued`: the host kept ahead of the device. `late`: the code of a refusal, if the result changed later.
+    `stays`: how many samples before it used the same memory. `reasons` and `clock_mhz` are the sensors'.
+    """
+
+    ns: float
+    host_ns: float | None = None
+    copied_ns: float = 0.0
+    queued: bool = False
+    preempted: int = 0
+    late: str | None = None
+    stays: int = 0
+    reasons: int = 0
+    clock_mhz: float | None = None
+
+
+def sampled(worker: SideProcess, **options: Any) -> Sample:
+    """Take one sample. Raises SideError."""
+    return msgspec.convert(worker.ask("go", **options), Sample)
 
 
 @dataclass
@@ -104,14 +128,10 @@ class ProcessSampler:
             block.reasons += [Refusal(*pair) for pair in worker.ask("changed")]
         return block
 
-    def _go(self, worker: SideProcess, **options: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
-        return answer
-
     def _warm_up(self, worker: SideProcess, seed: int, **options: Any) -> float:
         """The time of one call in ns."""
         worker.ask("place", seeds=[seed])
-        return float(worker.ask("go", **options)["ns"])
+        return sampled(worker, **options).ns
 
     def _move(self, worker: SideProcess, seeds: list[int]) -> int:
         """Move the inputs to other memory and make one call there, which allocates. Returns its time in
@@ -133,9 +153,9 @@ class ProcessSampler:
         repeat = max(1, min(MOST_REPEATS, ceil(CHECK_NS / max(per_call_ns, 1))))
         attempts = 0
         while attempts < ATTEMPTS:
-            answer: dict[str, Any] = worker.ask("go", latency="included", repeat=repeat)
+            sample = sampled(worker, latency="included", repeat=repeat)
             waited = worker.waited_ns
-            claimed = answer.get("host_ns", answer["ns"]) + answer.get("copied_ns", 0)
+            claimed = (sample.ns if sample.host_ns is None else sample.host_ns) + sample.copied_ns
             if waited < CHECK_NS and repeat < MOST_REPEATS:
                 repeat *= 2
                 continue
@@ -147,84 +167,67 @@ class ProcessSampler:
         return [Refusal("patched-timer", text)]
 
     def _sample(self, worker: SideProcess, seeds: Seeds, condition: str, chosen: float, block: Block) -> None:
-        taken: list[dict[str, Any]] = []
-        calls = (
-            1 if condition == COLD else self._calls or 1
-        )  # a second call would find the first one's data in the cache
+        taken: list[Sample] = []
+        calls = self._calls or 1
+        if condition == COLD:  # a second call would find the first one's data in the cache
+            calls = 1
         most = MOST if self._settings.decides(condition) else LEAST
-        left_ns, clocks = NS_PER_S * self._settings.block_s, list[dict[str, float]]()
+        left_ns = NS_PER_S * self._settings.block_s
         while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not precise(taken)):
-            number = len(taken)
+            number, kept = len(taken), len(taken) == int(chosen * LEAST)
             stays = number % STAY if number < LEAST else 0
             if self._moves and not stays:
                 left_ns -= self._move(worker, [seeds(condition, number, n, "moved") for n in range(calls)])
             batch = [seeds(condition, number, call) for call in range(calls)]
             worker.ask("place", seeds=batch)
-            prepared = worker.waited_ns
-            with_check = number == 0 or number == int(chosen * LEAST)
-            sample = self._go(worker, cold=condition == COLD, check=with_check)
-            reading = self._readings()
-            clocks.append(reading)
-            taken.append(sample | {"stays": stays, "reasons": int(reading.get("reasons", 0))})
-            if sample.get("late"):
-                block.reasons.append(Refusal(sample["late"], "its result changed after its time was taken"))
-            if number == int(chosen * LEAST) and condition != WARM:
+            prepared, options = worker.waited_ns, {"cold": condition == COLD, "check": number == 0 or kept}
+            sample = sampled(worker, latency=self._settings.latency, **options)
+            self._read_sensors(sample)
+            sample.stays = stays
+            taken.append(sample)
+            if sample.late:
+                block.reasons.append(Refusal(sample.late, "its result changed after its time was taken"))
+            if kept and condition != WARM:
                 index = int(chosen * 1e6) % len(batch)
                 block.held_seed = batch[index]
                 worker.ask("hold", index=index, seed=block.held_seed)
             left_ns -= prepared + worker.waited_ns
-        self._count(taken, condition, calls, clocks, block)
+        self._count(taken, condition, calls, block)
 
-    def _readings(self) -> dict[str, float]:
-        """Readings of the sensors, at most every READ_NS, because the driver may take longer than a
-        sample.
-        """
+    def _read_sensors(self, sample: Sample) -> None:
+        """Set the sensors' readings, new ones every READ_NS, as the driver may take longer than a sample."""
         now = self._sides.turn.now_ns()
         if self._sensors is not None and now - self._read_ns >= READ_NS:
             self._read, self._read_ns = self._sensors.read("sm_clock_mhz", "reasons"), now
-        return self._read
+        sample.clock_mhz, sample.reasons = self._read.get("sm_clock_mhz"), int(self._read.get("reasons", 0))
 
-    def _count(
-        self,
-        taken: list[dict[str, Any]],
-        condition: str,
-        calls: int,
-        clocks: list[dict[str, float]],
-        block: Block,
-    ) -> None:
+    def _count(self, taken: list[Sample], condition: str, calls: int, block: Block) -> None:
         good, dropped = undisturbed(taken)
         block.discarded += dropped
         ahead = self._device == "cuda" and self._settings.latency == "removed"
-        if ahead and not all(sample["queued"] for sample in good):
+        if ahead and not all(sample.queued for sample in good):
             block.notes.append("It waits for the device itself, so its time includes launch latency.")
-        block.samples[condition] = [sample["ns"] / calls for sample in good]
-        seen = [reading["sm_clock_mhz"] for reading in clocks if "sm_clock_mhz" in reading]
-        block.clock_mhz = float(np.median(seen)) if seen else block.clock_mhz
+        block.samples[condition] = [sample.ns / calls for sample in good]
+        clocks = [sample.clock_mhz for sample in taken if sample.clock_mhz is not None]
+        block.clock_mhz = float(np.median(clocks)) if clocks else block.clock_mhz
 
 
-def precise(taken: list[dict[str, Any]]) -> bool:
+def precise(taken: list[Sample]) -> bool:
     """Whether the standard error of the mean is below PRECISE; samples in the same memory count as one."""
-    starts = [number for number, sample in enumerate(taken) if not sample["stays"]]
-    places = [float(part.mean()) for part in np.split(np.array([s["ns"] for s in taken]), starts[1:])]
+    starts = [number for number, sample in enumerate(taken) if not sample.stays]
+    places = [float(part.mean()) for part in np.split(np.array([s.ns for s in taken]), starts[1:])]
     return float(np.std(places, ddof=1)) <= PRECISE * sqrt(len(places)) * float(np.mean(places))
 
 
-def undisturbed(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:
+def undisturbed(taken: list[Sample]) -> tuple[list[Sample], Counter[str]]:
     """The samples that count, and the number discarded by reason; all count if most would be discarded."""
-    good, dropped = [], Counter[str]()
-    for sample in taken:
-        why = _disturbance(sample)
-        if why:
-            dropped[why] += 1
-        else:
-            good.append(sample)
+    reasons = [_disturbance(sample) for sample in taken]
+    good = [sample for sample, reason in zip(taken, reasons, strict=True) if reason is None]
+    dropped = Counter(reason for reason in reasons if reason is not None)
     return (good, dropped) if 2 * len(good) >= len(taken) else (taken, Counter())
 
 
-def _disturbance(sample: dict[str, Any]) -> str | None:
-    if any(int(sample.get("reasons") or 0) & bit for bit in DOUBTFUL):
+def _disturbance(sample: Sample) -> str | None:
+    if any(sample.reasons & bit for bit in DOUBTFUL):
         return "throttled"
-    return "preempted" if sample.get("preempted") else None
-
-
-__all__ = ["ProcessSampler", "Sampler", "SideError", "undisturbed"]
+    return "preempted" if sample.preempted else None

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError
+from fathom.referee.blocks import sampled
 from fathom.referee.child.saving import GRADIENT
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
@@ -207,7 +208,7 @@ def _late(candidate: SideProcess, seeds: Iterator[int]) -> Iterator[Refusal]:
     """Check whether wrong results were still being written, which takes longer on a busy machine."""
     for _ in range(TRIALS):
         candidate.ask("place", seeds=[next(seeds)])
-        if late := candidate.ask("go", latency="included", check=True)["late"]:
+        if late := sampled(candidate, latency="included", check=True).late:
             yield Refusal(late, "its result changed after it had returned")
             return
 
