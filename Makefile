@@ -12,7 +12,7 @@ else
   TORCH := torch==2.13.0
 endif
 
-.PHONY: demo test test-gpu check format bench picture clean
+.PHONY: demo test test-gpu check docs format bench picture clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
@@ -40,6 +40,13 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
+	DOCS_WITHOUT_OUTPUT=1 $(MKDOCS) build --quiet --site-dir build/links
+
+# The documentation in site/, with the output of its commands as they print it today.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+docs: $(READY)
+	$(MKDOCS) build --quiet
+	@echo "Open site/index.html, or run '$(BIN)/python -m http.server -d site' to search it too."
 
 format: $(READY)
 	$(BIN)/ruff format src tests examples benchmarks faults tools
@@ -55,4 +62,4 @@ picture: $(READY)
 	$(BIN)/fathom report $(SOUNDING) --svg docs/images/report.svg
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site

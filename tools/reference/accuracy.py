@@ -11,7 +11,8 @@ from reference.markdown import ROOT, block, text
 INTRODUCTION = """# Accuracy
 
 Every claim of the project, with its measurement and the command that repeats it: {met} are met, {partly} in part, {open} are
-not met or not shown. Ratios come with a 95 % interval in brackets. A figure without another machine is of an NVIDIA H200. This
+not met or not shown. Ratios come with a 95 % interval in brackets. Figures were measured on an NVIDIA H200 unless they
+name another machine. This
 page is made of `docs/bars.toml`, results are in `benchmarks/results`, and the commit is the state of the code that was
 measured.
 
@@ -46,9 +47,15 @@ def _state(state: str) -> str:
     return "partly" if state.startswith("met") else "open"
 
 
+def _sentence(words: str) -> str:
+    """Begin with a capital, unless the first word is a name of a program or file."""
+    first = words.split()[0]
+    return words if "_" in first or "/" in first else words[:1].upper() + words[1:]
+
+
 def _section(bar: dict[str, str]) -> str:
     mark = {"met": "success", "partly": "warning", "open": "failure"}[_state(bar["state"])]
     lines = [f"### {bar['id']}", "", text(bar["text"]), "", f'!!! {mark} "{bar["state"].capitalize()}"', ""]
-    lines += [f"    {text(bar['figure'])}", ""]
+    lines += [f"    {text(_sentence(bar['figure']))}", ""]
     commands = "\n".join(part.strip() for part in bar["command"].split(";"))
     return "\n".join(lines) + "\n" + block("sh", commands) + f"\nCommit `{bar['commit']}`\n"

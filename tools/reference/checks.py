@@ -42,7 +42,7 @@ def _index(groups: dict[str, list[Check]]) -> str:
 
 
 def _page(group: str, listed: list[Check]) -> str:
-    return f"# Checks: {group}\n\n{ABOUT[group]}.\n\n" + "\n".join(map(_section, listed))
+    return f"# {ABOUT[group]}\n\nChecks of the group `{group}`, the costliest first.\n\n" + "\n".join(map(_section, listed))
 
 
 def _row(check: Check) -> tuple[str, str]:
@@ -59,4 +59,4 @@ def _section(check: Check) -> str:
         ("Cost", text(check.costs)),
     )
     commands = block("sh", "\n".join(check.commands)) if check.commands else ""
-    return f"## {text(check.title)} {{#{check.id}}}\n\n`{check.id}`\n\n{fields(rows)}\n{commands}"
+    return f"## {text(check.problem)} {{#{check.id}}}\n\n`{check.id}`\n\n{fields(rows)}\n{commands}"

@@ -42,7 +42,7 @@ def _index(groups: dict[str, list[Kind]]) -> str:
 
 
 def _page(group: str, listed: list[Kind]) -> str:
-    return f"# Findings: {group}\n\n{ABOUT[group]}\n\n" + "\n".join(_section(kind) for kind in listed)
+    return f"# Findings: {group}\n\n{ABOUT[group]} `fathom explain KIND` prints a section.\n\n" + "\n".join(_section(kind) for kind in listed)
 
 
 def _section(kind: Kind) -> str:
