@@ -1,9 +1,10 @@
 """Blocks of Markdown that show commands with their output.
 
-A fenced `console` block with commands alone (lines that begin with `$ `) gets its output when the documentation is
-built. A block with output is left as it is: that is what another machine, or a recording of a program, gave.
+A fenced `console` block with commands alone (lines that begin with `$ `) gets its output when the
+documentation is built. A block with output is left as it is: that is what another machine, or a recording
+of a program, gave.
 
-    python tools/console.py docs/get-started.md FOLDER  # runs all commands of a page in FOLDER, and writes their output
+    python tools/console.py docs/get-started.md FOLDER  # runs a page in FOLDER, and writes its output
 """
 
 from __future__ import annotations
@@ -58,7 +59,13 @@ def run(command: str, folder: Path) -> list[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "COLUMNS": COLUMNS, "PATH": path}
     done = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     if done.returncode and "|" not in command:
         raise CommandError(f"{command!r} ended with status {done.returncode}:\n{done.stdout}")

@@ -9,10 +9,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import console
-import reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+
+import console
+import reference
 
 WITHOUT_OUTPUT = "DOCS_WITHOUT_OUTPUT"  # set where only links matter, which saves most of the time
 

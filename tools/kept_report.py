@@ -1,6 +1,6 @@
 """Print a report of benchmarks/results/reports again, in the words of today.
 
-    python tools/kept_report.py ddp-nccl --rank 1
+python tools/kept_report.py ddp-nccl --rank 1
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ class Impressions(Dataset):
 
 
 class ClickModel(nn.Module):
-    def __init__(self, width: int = 16) -> None:
+    def __init__(self, width: int = 8) -> None:
         super().__init__()
         self.embedding = nn.Embedding(BUCKETS, width)
-        self.head = nn.Sequential(nn.Linear(FIELDS * width, 256), nn.ReLU(), nn.Linear(256, 1))
+        self.head = nn.Sequential(nn.Linear(FIELDS * width, 64), nn.ReLU(), nn.Linear(64, 1))
 
     def forward(self, fields: Tensor) -> Tensor:
         return self.head(self.embedding(fields).flatten(1))[:, 0]
@@ -55,7 +55,7 @@ class ClickModel(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--losses", type=Path, help="write the losses to this file, as JSON")
     options = parser.parse_args()
     if not LOG.exists():
@@ -74,7 +74,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        if step % 200 == 0:
+        if step % 500 == 0:
             print(f"step {step:4d}  loss {loss.item():.4f}", flush=True)
     if options.losses:
         options.losses.write_text(json.dumps({"loss": losses}))

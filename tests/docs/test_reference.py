@@ -1,4 +1,4 @@
-"""The generated pages have a section for everything that the code registers, and every documented command parses."""
+"""Generated pages cover everything that the code registers, and every documented command parses."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import typer
 
-from fathom.analysis.measures import catalogue
+from fathom.analysis.measures.catalogue import catalogue
 from fathom.cli.main import app
 from fathom.diagnosis.kinds import kinds
 from fathom.gauges.catalogue import GAUGES
@@ -91,7 +91,10 @@ def test_each_bar_is_listed_with_its_figure_and_command():
 
 
 def test_a_column_has_the_comment_behind_it():
-    assert "| `parent` | `Int64` |  | the step that a micro-step belongs to" in generated()["reference/tables.md"]
+    assert (
+        "| `parent` | `Int64` |  | the step that a micro-step belongs to"
+        in generated()["reference/tables.md"]
+    )
 
 
 def documented():
@@ -121,4 +124,5 @@ def test_prose_is_escaped_outside_of_code():
 
 
 def test_a_bar_in_a_cell_does_not_end_it():
-    assert table(("a", "b>"), [("1 | 2", "3")]).splitlines() == ["| a | b |", "| --- | ---: |", r"| 1 \| 2 | 3 |"]
+    lines = table(("a", "b>"), [("1 | 2", "`3|4`")]).splitlines()
+    assert lines == ["| a | b |", "| --- | ---: |", r"| 1 \| 2 | `3|4` |"]

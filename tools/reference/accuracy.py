@@ -10,11 +10,10 @@ from reference.markdown import ROOT, block, text
 
 INTRODUCTION = """# Accuracy
 
-Every claim of the project, with its measurement and the command that repeats it: {met} are met, {partly} in part, {open} are
-not met or not shown. Ratios come with a 95 % interval in brackets. Figures were measured on an NVIDIA H200 unless they
-name another machine. This
-page is made of `docs/bars.toml`, results are in `benchmarks/results`, and the commit is the state of the code that was
-measured.
+Every claim of the project, with its measurement and the command that repeats it: {met} are met, {partly} in
+part, {open} are not met or not shown. Ratios come with a 95 % interval in brackets. Figures were measured
+on an NVIDIA H200 unless they name another machine. This page is made of `docs/bars.toml`, results are in
+`benchmarks/results`, and the commit is the state of the code that was measured.
 
 """
 _PART = re.compile(r"^# -+ (.+)$", re.M)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 
-from reference.markdown import ROOT, table
-
 from fathom.gauges.catalogue import BYTES, GAUGES, GPU, GROUPS, HOST, LINKS, OPS, RATE, TIME, Gauge
+from reference.markdown import ROOT, table
 
 SCOPES = {HOST: "Host", GPU: "One GPU", LINKS: "Links between GPUs"}
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 SMALL = ((1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 INTRODUCTION = """# Ceilings
 
-A ceiling is a limit that was measured on this machine; work is compared with it, not with the datasheet. `fathom run`
-measures a quick set once per machine, `fathom machine measure --full` all of them. The datasheet's figure is shown
-beside each.
+A ceiling is a limit that was measured on this machine; work is compared with it, not with the datasheet.
+`fathom run` measures a quick set once per machine, `fathom machine measure --full` all of them. The
+datasheet's figure is shown beside each.
 
     fathom machine measure
     fathom machine measure --only copy
@@ -38,7 +37,9 @@ def pages() -> dict[str, str]:
 
 
 def _row(gauge: Gauge, measured: dict[str, dict[str, list[float]]]) -> tuple[str, str, str, str, str]:
-    known = measured.get(gauge.id) or next((v for k, v in measured.items() if k.startswith(f"{gauge.id} ")), None)
+    known = measured.get(gauge.id) or next(
+        (v for k, v in measured.items() if k.startswith(f"{gauge.id} ")), None
+    )
     figure = scaled(known["values"][0], gauge.unit) if known else "—"
     quick = "quick" if gauge.quick else "full"
     return f"`{gauge.id}`", gauge.unit, f"{gauge.seconds:g} s", quick, figure

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from reference.markdown import block, fields, table, text
-
 from fathom.machine.checks import GROUPS, Check, checks
+from reference.markdown import block, fields, table, text
 
 ABOUT = {
     "gpu": "GPUs and their driver",
@@ -15,9 +14,9 @@ ABOUT = {
 }
 INTRODUCTION = """# Checks
 
-`fathom machine check` reads {count} settings that affect speed. Each check passes, fails, does not apply, or is reported as
-not analysed with the reason. Failed checks come first, by cost, each with its fix; `--fix-script` prints the fixes as
-one shell script. Nothing is changed.
+`fathom machine check` reads {count} settings that affect speed. Each check passes, fails, does not apply,
+or is reported as not analysed with the reason. Failed checks come first, by cost, each with its fix;
+`--fix-script` prints the fixes as one shell script. Nothing is changed.
 
     fathom machine check --all                   # passed checks too
     fathom machine check --only gpu              # one group, or one check
@@ -42,7 +41,9 @@ def _index(groups: dict[str, list[Check]]) -> str:
 
 
 def _page(group: str, listed: list[Check]) -> str:
-    return f"# {ABOUT[group]}\n\nChecks of the group `{group}`, the costliest first.\n\n" + "\n".join(map(_section, listed))
+    return f"# {ABOUT[group]}\n\nChecks of the group `{group}`, the costliest first.\n\n" + "\n".join(
+        map(_section, listed)
+    )
 
 
 def _row(check: Check) -> tuple[str, str]:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-from reference.markdown import block, code, table, text
 
 from fathom.cli.main import app
+from reference.markdown import block, code, table, text
 
 INTRODUCTION = """# Commands
 
-`fathom COMMAND --help` prints the same. Reports are as wide as the terminal, 100 columns if piped; `NO_COLOR` and
-`--json` are honoured where listed. `FATHOM_DEBUG=1` shows the traceback of an error.
+`fathom COMMAND --help` prints the same. Reports are as wide as the terminal, 100 columns if piped;
+`NO_COLOR` and `--json` are honoured where listed. `FATHOM_DEBUG=1` shows the traceback of an error.
 
 """
 
@@ -74,5 +74,3 @@ def _option(record: tuple[str, str]) -> tuple[str, str]:
 def _examples(command: Any) -> str:
     lines = (command.epilog or "").replace("Examples:", "").replace("Example:", "").splitlines()
     return "\n".join(line.strip() for line in lines if line.strip())
-
-

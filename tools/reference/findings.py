@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from reference.markdown import block, code, fields, table, text
-
 from fathom.diagnosis.kinds import Kind, kinds
 from fathom.diagnosis.kinds.catalogue import GROUPS
 from fathom.lab import techniques
+from reference.markdown import block, code, fields, table, text
 
 ABOUT = {
     "input": "The program waits for data.",
@@ -18,9 +17,9 @@ ABOUT = {
 }
 INTRODUCTION = """# Findings
 
-A finding is a named cause of lost time: evidence, the rows of the ledger that it claims, a predicted gain with an
-interval, and a remedy. {count} kinds are known. `fathom findings SOUNDING` prints those of a recording, and
-`fathom explain KIND` prints the sections below.
+A finding is a named cause of lost time: evidence, the rows of the ledger that it claims, a predicted gain
+with an interval, and a remedy. {count} kinds are known. `fathom findings SOUNDING` prints those of a
+recording, and `fathom explain KIND` prints the sections below.
 
 """
 
@@ -42,7 +41,9 @@ def _index(groups: dict[str, list[Kind]]) -> str:
 
 
 def _page(group: str, listed: list[Kind]) -> str:
-    return f"# Findings: {group}\n\n{ABOUT[group]} `fathom explain KIND` prints a section.\n\n" + "\n".join(_section(kind) for kind in listed)
+    return f"# Findings: {group}\n\n{ABOUT[group]} `fathom explain KIND` prints a section.\n\n" + "\n".join(
+        _section(kind) for kind in listed
+    )
 
 
 def _section(kind: Kind) -> str:
@@ -57,4 +58,6 @@ def _section(kind: Kind) -> str:
         ("Techniques", pairs or text(kind.no_technique)),
         ("References", ", ".join(f"<{url}>" for url in kind.references)),
     )
-    return f"## {text(kind.title)} {{#{kind.id}}}\n\n`{kind.id}`\n\n{fields(rows)}\n{block('text', kind.remedy)}"
+    return (
+        f"## {text(kind.title)} {{#{kind.id}}}\n\n`{kind.id}`\n\n{fields(rows)}\n{block('text', kind.remedy)}"
+    )

@@ -21,7 +21,9 @@ def text(words: str) -> str:
 def _prose(part: str) -> str:
     urls = _URL.findall(part)
     pieces = [_SPECIAL.sub(r"\\\1", piece).replace("__", r"\_\_") for piece in _URL.split(part)]
-    return "".join(piece + (f"<{url}>" if url else "") for piece, url in zip(pieces, [*urls, ""], strict=True))
+    return "".join(
+        piece + (f"<{url}>" if url else "") for piece, url in zip(pieces, [*urls, ""], strict=True)
+    )
 
 
 def code(words: str) -> str:
@@ -38,7 +40,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(cell: str) -> str:
-    return " ".join(cell.replace("|", r"\|").split())
+    parts = _CODE.split(" ".join(cell.split()))
+    return "".join(part if part.startswith("`") else part.replace("|", r"\|") for part in parts)
 
 
 def fields(rows: Iterable[tuple[str, str]]) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fathom.analysis.measures.catalogue import catalogue
 from reference.markdown import table, text
-
-from fathom.analysis.measures import catalogue
 
 TITLES = {
     "pipes": "Pipelines",
@@ -23,9 +22,9 @@ TITLES = {
 }
 INTRODUCTION = """# Measures
 
-Measures of a kernel family are derived from hardware counters, launch shapes and the timeline. `fathom kernel SOUNDING
-NAME` prints those that the recording can give, and what limits the family. The sources of a measure are in order of
-preference: the first whose counters were all recorded is used.
+Measures of a kernel family are derived from hardware counters, launch shapes and the timeline. `fathom
+kernel SOUNDING NAME` prints those that the recording can give, and what limits the family. The sources of a
+measure are in order of preference: the first whose counters were all recorded is used.
 
 Values outside the healthy range are pointed out, with the words in the last column.
 

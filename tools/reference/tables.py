@@ -6,9 +6,8 @@ import ast
 import inspect
 import re
 
-from reference.markdown import code, table, text
-
 from fathom.sounding import TABLES, schema
+from reference.markdown import code, table, text
 
 ROWS = {
     "steps": "one step of the program",
@@ -37,14 +36,15 @@ UNITS = (
 )
 INTRODUCTION = """# Tables of a sounding
 
-A sounding is a directory `NAME.fathom` with `manifest.json` (command, versions, ranks, phases, problems), `machine.json` (the
-inventory and ceilings of the machine) and Parquet tables for each rank. `fathom query` runs SQL over them; from Python,
-`Sounding.table(name)` is a polars LazyFrame, and `Sounding.sql(query)` a DataFrame.
+A sounding is a directory `NAME.fathom` with `manifest.json` (command, versions, ranks, phases, problems),
+`machine.json` (the inventory and ceilings of the machine) and Parquet tables for each rank. `fathom query`
+runs SQL over them; from Python, `Sounding.table(name)` is a polars LazyFrame, and `Sounding.sql(query)` a
+DataFrame.
 
-    fathom query train.fathom "SELECT family, count(*) AS n, sum(end_ns - start_ns) / 1e6 AS ms FROM kernels GROUP BY family"
+    fathom query train.fathom "SELECT family, count(*) AS launches FROM kernels GROUP BY family"
 
-Times are nanoseconds since the epoch. Each table also has a `rank` column when it is read. `phase` is the phase in
-which the row was recorded ({phases}), and `burst` numbers the uninterrupted stretches of a phase.
+Times are nanoseconds since the epoch. Each table also has a `rank` column when it is read. `phase` is the
+phase in which the row was recorded ({phases}), and `burst` numbers the uninterrupted stretches of a phase.
 
 Queries can also use `ledger`, `profiled_ledger` and `windows`, which are computed from these tables;
 [`Sounding.ledger`](api.md#fathom.Sounding.ledger) describes them.
@@ -59,7 +59,9 @@ def pages() -> dict[str, str]:
     parts = [INTRODUCTION.format(phases=phases)]
     for name, columns in TABLES.items():
         rows = [_row(column, kind, notes.get((name, column), "")) for column, kind in columns.items()]
-        parts.append(f"## {name}\n\nA row is {ROWS[name]}.\n\n{table(('column', 'type', 'unit', 'meaning'), rows)}")
+        parts.append(
+            f"## {name}\n\nA row is {ROWS[name]}.\n\n{table(('column', 'type', 'unit', 'meaning'), rows)}"
+        )
     return {"reference/tables.md": "\n".join(parts)}
 
 
@@ -71,11 +73,11 @@ def _row(column: str, kind: object, note: str) -> tuple[str, str, str, str]:
 def comments(source: str) -> dict[tuple[str, str], str]:
     """The comment behind each column's definition, by table and column."""
     lines = source.splitlines()
-    found = {}
+    notes = {}
     for node in ast.walk(ast.parse(source)):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and isinstance(getattr(node, "value", None), ast.Dict):
             for key in node.value.keys:  # type: ignore[union-attr]
                 if isinstance(key, ast.Constant) and (note := re.search(r"  # (.+)", lines[key.lineno - 1])):
-                    found[target.id.lower(), str(key.value)] = note[1]
-    return found
+                    notes[target.id.lower(), str(key.value)] = note[1]
+    return notes

@@ -6,11 +6,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from reference.markdown import ROOT, fields, table, text
-
 from fathom.diagnosis.kinds import kinds
 from fathom.lab import GROUPS, Technique, techniques
 from fathom.units import NS_PER_S
+from reference.markdown import ROOT, fields, table, text
 
 Results = dict[str, dict[str, Any]]
 ABOUT = {
@@ -22,15 +21,16 @@ ABOUT = {
 }
 INTRODUCTION = """# Techniques
 
-The lab has {count} optimisations as runnable pairs: a plain and a tuned form that compute the same. `fathom lab run NAME` proves a
-pair on your machine and keeps the result; the results here were taken on {chips} (`benchmarks/results/lab.json`).
+The lab has {count} optimisations as runnable pairs: a plain and a tuned form that compute the same. `fathom
+lab run NAME` proves a pair on your machine and keeps the result; the results here were taken on {chips}
+(`benchmarks/results/lab.json`).
 
     fathom lab list
     fathom lab show coalescing
     fathom lab run coalescing
 
-The ratio is the tuned form's time over the plain form's, with its 99 % confidence interval. The last two columns are the shares
-of the ceiling that each form reaches, where its work is known.
+The ratio is the tuned form's time over the plain form's, with its 99 % confidence interval. The last two
+columns are the shares of the ceiling that each form reaches, where its work is known.
 
 """
 NOT_JUDGED = "not judged there"
@@ -93,14 +93,14 @@ def _shares(result: dict[str, Any]) -> tuple[str, str]:
 def _section(technique: Technique, result: dict[str, Any] | None) -> str:
     header = technique.header
     named = [kind for kind in kinds().values() if technique.name in kind.techniques]
-    found = ", ".join(f"[`{kind.id}`](../findings/{kind.group}.md#{kind.id})" for kind in named)
+    findings = ", ".join(f"[`{kind.id}`](../findings/{kind.group}.md#{kind.id})" for kind in named)
     rows = (
         ("Idea", text(header.idea)),
         ("Costs", text(header.cost)),
         ("Does not pay", text(header.not_when)),
         ("No gain", text(header.no_gain)),
         ("Shows in", ", ".join(f"{text(s.what)}: {text(s.plain)} → {text(s.tuned)}" for s in header.shows)),
-        ("Findings", found or text(header.no_finding)),
+        ("Findings", findings or text(header.no_finding)),
         ("Measured", _measured(result) if result and result["ratio"] else ""),
     )
     place = f"`{technique.name}` in `lab/operations/{technique.path.name}`"
@@ -112,5 +112,3 @@ def _measured(result: dict[str, Any]) -> str:
     versions = result["versions"]
     outcome = f"{result['verdict']}, {_ratio(result)} of the plain form's time"
     return f"{outcome}; {result['gpu']}, torch {versions['torch']}, driver {versions['driver']}, {day}."
-
-

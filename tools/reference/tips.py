@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from reference import commands
-from reference.markdown import text
-
 from fathom.diagnosis.kinds import kinds
 from fathom.lab import techniques
 from fathom.tips import AREAS, Tip, tips
+from reference import commands
+from reference.markdown import text
 
 NAMES = {"os": "Operating system", "driver": "Driver and device", "kubernetes": "Kubernetes"}
 INTRODUCTION = """# Tips
 
-The craft's checklist: {count} tips in {areas} areas. `fathom tips` scores this machine, and `fathom tips SOUNDING` a recorded program
-too: kept, broken (the costliest first), not applicable, unknown, or to be read.
+The craft's checklist: {count} tips in {areas} areas. `fathom tips` scores this machine, and `fathom tips
+SOUNDING` a recorded program too: kept, broken (the costliest first), not applicable, unknown, or to be
+read.
 
 """
 
@@ -48,4 +48,6 @@ def _by(tip: Tip) -> list[str]:
 def _command(name: str) -> str:
     full = f"fathom {name}"
     known = {listed for listed, _ in commands.commands()}
-    return f"command [`{full}`](commands.md#{commands.anchor(full)})" if full in known else f"command `{full}`"
+    return (
+        f"command [`{full}`](commands.md#{commands.anchor(full)})" if full in known else f"command `{full}`"
+    )
