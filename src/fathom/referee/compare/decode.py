@@ -32,7 +32,7 @@ class Leaf:
         return self.form["kind"] in ("tensor", "array", "number")
 
     def numbers(self) -> np.ndarray:
-        """The values as float64, complex128, or unchanged integers. Raises BadInputError."""
+        """The values in their shape, as float64, complex128, or unchanged integers. Raises BadInputError."""
         return decode(self.data, self.dtype).reshape(self.form["shape"])
 
     @property
@@ -41,7 +41,7 @@ class Leaf:
         return prod(self.form["shape"])
 
     def part(self, elements: slice) -> np.ndarray:
-        """The numbers of that slice, flattened."""
+        """The numbers of that slice of the flattened values, decoded like `numbers`."""
         width = len(self.data) // max(self.elements, 1)
         return decode(self.data[elements.start * width : elements.stop * width], self.dtype)
 
@@ -69,7 +69,10 @@ def read(answer: dict[str, Any], path: Path) -> Saved:
 
 
 def decode(data: bytes | memoryview, dtype: str) -> np.ndarray:
-    """Raw bytes of `dtype` as float64, complex128, or integers. Raises BadInputError for an unknown one."""
+    """Raw bytes of `dtype`, a name like `bfloat16`, as one row of float64, complex128, or unchanged integers.
+
+    Raises BadInputError for an unknown dtype.
+    """
     if dtype == "bfloat16":
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).astype(float)
     if dtype.startswith("float8"):

@@ -25,7 +25,10 @@ class Errors:
 
 
 def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
-    """Errors over elements with a finite reference; a reference of zeros tolerates no error."""
+    """Errors over elements with a finite reference; a reference of zeros tolerates no error.
+
+    Both arrays have one shape; `reference` is float64 or complex128, the dtype that differences are taken in.
+    """
     finite = np.isfinite(reference)
     x, r = values[finite].astype(reference.dtype), reference[finite]
     if not r.size:
@@ -40,7 +43,10 @@ def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
 
 
 def same_gaps(values: np.ndarray, reference: np.ndarray, baseline: np.ndarray | None) -> bool:
-    """Whether NaN and infinities match those of the reference, or of the baseline, which may overflow."""
+    """Whether NaN and infinities match those of the reference, or of the baseline, which may overflow.
+
+    All arrays have one shape; +inf and -inf differ.
+    """
     references = [r for r in (reference, baseline) if r is not None]
     return any(
         np.array_equal(np.isnan(values), np.isnan(r)) and np.array_equal(_infinite(values), _infinite(r))
@@ -53,7 +59,11 @@ def _infinite(values: np.ndarray) -> np.ndarray:
 
 
 def diagnose(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> tuple[str, str]:
-    """(reason, detail) for numbers beyond their tolerance."""
+    """(code of a refusal, detail) for numbers beyond their tolerance.
+
+    Both arrays are float64 or complex128 of one shape; `dtype` is that of the result, `reduction` the number
+    of terms summed for one element.
+    """
     seen = errors(values, reference)
     lower = like(seen.norm, dtype, reduction)
     if lower:
@@ -89,7 +99,10 @@ def _part(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int)
 
 
 def truncated(values: np.ndarray, reference: np.ndarray, dtype: str) -> str | None:
-    """The narrower format that represents every element exactly, but not the reference's."""
+    """The narrower format, `bfloat16` or `tf32`, that holds every element exactly, but not the reference's.
+
+    None for a `dtype` other than float32, and for fewer than 64 elements.
+    """
     if dtype != "float32" or values.size < 64:
         return None
     for name, cut in (("bfloat16", 16), ("tf32", 13)):
@@ -99,7 +112,7 @@ def truncated(values: np.ndarray, reference: np.ndarray, dtype: str) -> str | No
 
 
 def finer(values: np.ndarray) -> bool:
-    """Whether the values need float32."""
+    """Whether some of the values need float32: more significant bits than tf32 has."""
     return bool(_bits(values, 13).any())
 
 
