@@ -30,7 +30,7 @@ def queued(first_ns: int, others: int) -> Boundary:
     return Boundary(alike, launched, starts + 20_000, alike, 0, starts)
 
 
-def test_a_single_step_begins_where_work_that_nobody_recorded_ends():
+def test_a_single_step_begins_at_the_end_of_unrecorded_work():
     assert queued(5_000_000, 100).after_unrecorded(-1_000, 0) == 5_000_000
     assert queued(900_000, 100).after_unrecorded(-1_000, 0) == -1_000, "a launch can take as long"
     assert queued(5_000_000, 3).after_unrecorded(-1_000, 0) == -1_000, "no queue: the device began late"
@@ -38,7 +38,7 @@ def test_a_single_step_begins_where_work_that_nobody_recorded_ends():
     assert queued(5_000_000, 100).after_unrecorded(-1_000, 1) == -1_000, "a burst without work"
 
 
-def test_only_a_burst_of_one_step_asks_what_was_in_its_way():
+def test_only_a_burst_of_one_step_waits_for_unrecorded_work():
     def starts(*marks: int) -> list[int]:
         steps = pl.DataFrame(
             {

@@ -55,7 +55,7 @@ def test_like_steps_all_count() -> None:
     assert undisturbed(result, None) == (result, "")
 
 
-def test_throughput_is_of_the_time_that_steps_take_and_not_of_how_far_the_host_ran_ahead() -> None:
+def test_throughput_refers_to_step_time_and_not_to_launches_of_a_host_that_runs_ahead() -> None:
     marks = (np.array([0, 10, 20, 22, 24, 26, 28]) * MS).astype(np.int64)
     device = np.append(np.arange(6) * 10.0 * MS, np.nan)
     clean = clean_step([Stretch(0, 28 * MS, marks, device, samples=6 * 64, tokens=None)])
@@ -63,7 +63,7 @@ def test_throughput_is_of_the_time_that_steps_take_and_not_of_how_far_the_host_r
     assert (clean.samples_per_s, clean.tokens_per_s) == (pytest.approx(6400), None)
 
 
-def test_marks_of_a_host_that_runs_ahead_do_not_count_beside_device_boundaries() -> None:
+def test_device_boundaries_replace_the_marks_of_a_host_that_runs_ahead() -> None:
     ahead = {"burst": [1] * 12, "mark_ns": [n * MS // 5 for n in range(12)], "device_ns": [None] * 12}
     steady = {"burst": [5] * 9, "mark_ns": [(100 + 6 * n) * MS for n in range(9)]}
     steady["device_ns"] = steady["mark_ns"]
@@ -94,9 +94,9 @@ def test_marks_of_a_host_that_runs_ahead_do_not_count_beside_device_boundaries()
     assert kept.count == 9
 
 
-@pytest.mark.parametrize(("launched_us", "told"), [(100, False), (600, True)])
-def test_steps_launched_faster_than_the_device_does_them_tell_no_length(
-    tmp_path: Path, launched_us: int, told: bool
+@pytest.mark.parametrize(("launched_us", "known"), [(100, False), (600, True)])
+def test_steps_launched_faster_than_the_device_runs_them_have_no_length(
+    tmp_path: Path, launched_us: int, known: bool
 ) -> None:
     """Kernels fill 500 µs a step, and no device event says how long clean ones took."""
     timeline = Timeline(phase="clean", burst=1)
@@ -106,7 +106,7 @@ def test_steps_launched_faster_than_the_device_does_them_tell_no_length(
     for start in range(50_000_000, 53_000_000, 500_000):
         timeline.kernel(start, start + 499_000, launched=start - 5_000)
     examination = examination_of(tmp_path / "s.fathom", timeline)
-    assert (examination.step.clean_ms is not None) == told
+    assert (examination.step.clean_ms is not None) == known
     why = [absence.why for absence in examination.abstained if absence.what == "clean step"]
-    assert [text for text in why if "faster than the device" in text] == ([] if told else why[:1])
-    assert (Replay(open_store(tmp_path / "s.fathom")).clean is not None) == told
+    assert [text for text in why if "faster than the device" in text] == ([] if known else why[:1])
+    assert (Replay(open_store(tmp_path / "s.fathom")).clean is not None) == known

@@ -1,4 +1,4 @@
-"""A sounding without its samples tells the same of kernel families."""
+"""A sounding without its samples keeps the counters of kernel families."""
 
 from __future__ import annotations
 

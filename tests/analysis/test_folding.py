@@ -97,7 +97,7 @@ def test_each_bursts_clock_is_found_within_its_error(seed):
         assert item.error_ns < 1000
 
 
-def test_bursts_in_which_little_ran_are_aligned_by_what_the_others_showed():
+def test_bursts_with_little_work_are_aligned_by_the_others():
     random = np.random.default_rng(1)
     levels = random.uniform(5, 90, (12, 6))
     idle = {"low_us": 1, "high_us": 5, "idle_share": 0.9, "gap_us": 150}
@@ -110,7 +110,7 @@ def test_bursts_in_which_little_ran_are_aligned_by_what_the_others_showed():
 
 
 @pytest.mark.parametrize("ramp", [(0, 0), (2000, 3000)])
-def test_a_real_timeline_of_74_families_is_told_to_a_point(ramp):
+def test_a_real_timeline_of_74_families_is_resolved_to_a_point(ramp):
     """Kernels as an H200 ran them, eight steps a burst; levels, noise, clocks and slow starts are made up."""
     kernels = open_sounding(EXAMPLE).table("kernels").filter(phase="timeline", burst=6).collect()
     labels = kernels["family"].unique().sort().to_list()
@@ -231,7 +231,7 @@ def streams(steps=40):
     return truth.sampled(random, [rows, rows], levels, interval_us=15), levels
 
 
-def test_what_always_overlaps_is_told_as_a_group_and_what_sometimes_does_by_itself():
+def test_families_that_always_overlap_are_a_group_and_others_are_alone():
     result, levels = streams()
     frame = folded(result).frame.filter(counter=bare(result.names[0]))
     by_name = dict(zip(frame["family"], zip(frame["value"], frame["error"], strict=True), strict=True))
@@ -241,7 +241,7 @@ def test_what_always_overlaps_is_told_as_a_group_and_what_sometimes_does_by_itse
         assert abs(by_name[name][0] - value) < 5 * by_name[name][1]
 
 
-def test_families_that_samples_cannot_tell_apart_are_merged():
+def test_families_that_samples_cannot_distinguish_are_merged():
     design = np.array([[0.5, 0.25, 0.25, 0.0], [0.2, 0.4, 0.4, 0.0], [0.0, 0.1, 0.1, 0.8]])
     assert collinear(design.T @ design).tolist() == [0, 1, 1, 2]
     assert collinear(np.diag([1.0, 2.0, 0.0])).tolist() == [0, 1, 2]
@@ -339,7 +339,7 @@ def test_what_cannot_be_folded_is_said():
 
 
 @pytest.mark.parametrize("groups", [[], ["x"], [[]], {"0": ["a"]}, "abc", 7, [[1, 2]], [None]])
-def test_hostile_names_of_groups_end_in_words(groups):
+def test_hostile_names_of_groups_end_in_a_message(groups):
     actual = one_stream(7, bursts=1, steps=2)
     result = fold_samples(actual.samples, actual.kernels, groups)
     assert result.frame.is_empty()

@@ -1,4 +1,4 @@
-"""Launch shapes of one function that are each too rare to be told are told together, and no others."""
+"""Launch shapes of one function that are each too rare are pooled, and no others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def labelled(result):
 
 
 def growing(seed, *, lengths_us, levels_by=None, bursts=3, launches=8, noise=1.0):
-    """Steps of large kernels; each copies in a shape of its own, `launches` times and never again."""
+    """Steps of large kernels; each copies in a new shape, `launches` times and never again."""
     random = np.random.default_rng(seed)
     levels = random.uniform(5, 95, (LARGE + 1 + SHAPES, 5))
     lengths = np.linspace(*lengths_us, SHAPES)
@@ -102,12 +102,12 @@ def test_what_is_told_alone_stays_as_it_was():
     assert pool.label == f"{COPY}, {SHAPES} launch shapes" and OFTEN not in pool.families
     assert set(folding.frame["family"]) == {*result.labels[: LARGE + 1], pool.label}
     assert not [absence for absence in folding.abstained if COPY in absence.what]
-    apart = result.kernels.with_columns(  # the same program, its rare shapes of a function each
+    separate = result.kernels.with_columns(  # the same program with a function per rare shape
         family=pl.when(pl.col("family").is_in(pool.families))
         .then(pl.col("family").str.replace_all(" ", "_") + " 1x1x1·1x1x1")
         .otherwise("family")
     )
-    before = fold_samples(result.samples, apart, [result.names])
+    before = fold_samples(result.samples, separate, [result.names])
     assert not before.pools
     both = folding.frame.join(before.frame, on=["family", "counter", "samples"], suffix="_before")
     assert len(both) == (LARGE + 1) * len(result.names)
@@ -122,7 +122,7 @@ def test_shapes_that_all_have_samples_enough_are_no_pool():
     assert not folding.pools and set(folding.frame["family"]) == set(result.labels)
 
 
-def test_counters_that_were_sampled_while_other_shapes_ran_are_less_sure():
+def test_counters_sampled_while_other_shapes_ran_have_larger_errors():
     """A group of counters a burst, and shapes that grow from burst to burst."""
     random = np.random.default_rng(3)
     lengths = np.linspace(2.0, 6.0, 2 * SHAPES)
@@ -168,7 +168,7 @@ def test_functions_of_one_name_and_two_kinds_are_not_mixed():
     assert not pools_of(functions, set(functions), set(), 0)
 
 
-def test_a_family_is_rare_that_less_than_half_of_the_counters_tell():
+def test_a_family_is_rare_if_fewer_than_half_of_the_counters_describe_it():
     assert rare_of({"a": 50, "b": 49, "c": 8}, {"a": 100, "b": 100, "c": 8, "d": 100}) == {"b", "c", "d"}
 
 
@@ -178,7 +178,7 @@ def test_facts_that_are_no_pools_are_none(facts):
 
 
 @given(st.lists(st.integers(1, 30_000), max_size=60))
-def test_lengths_that_differ_are_parted_and_none_is_lost(lengths):
+def test_lengths_that_differ_are_split_and_none_is_lost(lengths):
     lengths = np.sort(np.array(lengths, np.int64))
     result = _split_evenly(lengths)
     assert np.array_equal(np.concatenate(result), lengths)

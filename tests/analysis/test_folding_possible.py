@@ -1,4 +1,4 @@
-"""Shares that folding puts beyond 0 and 1 are told as unknown, whatever else a family has."""
+"""Shares that fold to values outside 0 to 1 are reported as unknown, whatever else a family has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def frame(*rows: tuple[str, str, float, float]) -> pl.DataFrame:
     return conform("counters", pl.DataFrame([dict(zip(names, row, strict=True)) for row in rows]))
 
 
-def test_what_cannot_be_is_left_out_with_its_reason() -> None:
+def test_impossible_shares_are_left_out_with_a_reason() -> None:
     """As on an H200: a block of 36 µs alone on the device, after a kernel whose lines are written back."""
     kept, said = possible(
         frame(("nll", HITS, 1.561, 0.062), ("nll", BUSY, 0.8, 0.1), ("gemm", HITS, 0.34, 0.002))

@@ -21,7 +21,7 @@ def launches(count, busy_ns, gap_ns, every_other=0):
 
 
 def folded(rows, shift_ms=0.0, bursts=2):
-    """What runs before and after a burst is sampled, too, as the program goes on: no sample is idle."""
+    """Work before and after a burst is sampled too, because the program goes on: no sample is idle."""
     result = truth.sampled(np.random.default_rng(3), [rows] * bursts, LEVELS, reach_us=5.0)
     busy = result.samples.filter(pl.col("values").list.first() > 30)
     by = round(shift_ms * 1e6)
@@ -40,7 +40,7 @@ def test_a_kernel_that_always_runs_is_told_though_no_shift_shows(shift_ms):
     assert result.frame["samples"].max() <= within
 
 
-def test_a_steady_burst_shorter_than_clocks_are_unsure_tells_nothing():
+def test_a_steady_burst_shorter_than_its_clock_error_gives_nothing():
     _, result = folded(launches(4, 1_000_000, 200), bursts=1)
     assert all(item.steady for item in result.alignment) and result.frame.is_empty()
 

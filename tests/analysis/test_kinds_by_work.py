@@ -1,4 +1,4 @@
-"""Steps are told apart by what they did. Time alone splits nothing."""
+"""Steps are split by their work. Time alone splits nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_other_work_that_takes_longer_is_a_kind_in_the_timeline_and_in_the_clean
 TIMELINE = Known(np.arange(100, 110), np.array([0] * 9 + [1]), np.array([10.0] * 9 + [30.0]))
 
 
-def test_every_tenth_step_is_told_though_all_scatter() -> None:
+def test_every_tenth_step_is_a_kind_though_all_scatter() -> None:
     random, numbers = np.random.default_rng(7), np.arange(100)
     turn = numbers % 10 == 9
     result = [

@@ -247,7 +247,7 @@ def test_a_gap_before_a_receive_is_communication_but_a_late_host_is_not_its_faul
     }
 
 
-def test_other_streams_work_is_clipped_and_carried(tmp_path: Path) -> None:
+def test_work_of_other_streams_is_clipped_and_carried(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.steps(1000, 2000, 3000)
     timeline.kernel(1000, 1900, launched=1000)
@@ -301,7 +301,7 @@ def test_a_window_is_not_said_to_lack_what_others_have_where_there_are_none(tmp_
     assert problem.what == "step-without-device-work" and "others" not in problem.text
 
 
-def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, timeline: Timeline) -> None:
+def test_a_burst_without_recorded_calls_is_lost_and_not_idle(tmp_path: Path, timeline: Timeline) -> None:
     timeline.kernel(1000, 1600, launched=1000)
     timeline.burst = 4
     timeline.steps(5000, 7000, 9000)
@@ -368,7 +368,7 @@ def test_windows_are_dropped_until_the_hosts_lead_settles(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_step_in_which_the_machine_slept_is_no_step_of_the_means(known: bool, tmp_path: Path) -> None:
+def test_a_step_in_which_the_machine_slept_does_not_enter_the_means(known: bool, tmp_path: Path) -> None:
     """In the third of five steps an hour passes without a record; what the import knows of it decides."""
     timeline, hour = Timeline(), 3600 * 10**9
     marks = [1000 * k + hour * (k > 2) for k in range(6)]
@@ -405,7 +405,7 @@ def test_without_a_mark_the_window_is_the_hosts(tmp_path: Path) -> None:
     assert any(absence.what == "windows" for absence in examination.abstained)
 
 
-def test_bursts_are_kept_apart(tmp_path: Path) -> None:
+def test_bursts_are_kept_separate(tmp_path: Path) -> None:
     """Correlations begin anew in every burst, and no gap reaches from one into the next."""
     timeline = Timeline()
     for burst, start in ((0, 1000), (1, 50_000)):

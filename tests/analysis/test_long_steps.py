@@ -46,7 +46,7 @@ class Recording:
             rows.append((ns, function, source, stack, "clean"))
         return pl.LazyFrame(rows, ["time_ns", "function", "source", "stack", "phase"], orient="row")
 
-    def found(self):
+    def outliers(self):
         return long_steps_of(self, 0, self.steps, "train")
 
 
@@ -66,7 +66,7 @@ def evaluating(every):
 
 
 def test_evaluation_every_so_many_steps_is_named():
-    result = evaluating(50).found()
+    result = evaluating(50).outliers()
     assert (result.n, result.of, result.every) == (12, 600, 50)
     assert result.usual_ms == 10 and result.ms == 170
     assert result.share == pytest.approx(12 * 160 / (600 * 10 + 12 * 160))
@@ -79,7 +79,7 @@ def test_the_model_that_an_evaluation_calls_is_not_blamed():
         model = f"{CALL};forward ({PROGRAM}:25)"
         return f"{EVALUATE};{model}" if not step % 50 and share < 0.9 else f"{LOOP};{model}"
 
-    result = Recording([10 * MS + 160 * MS * (step % 50 == 0) for step in range(600)], stack_of).found()
+    result = Recording([10 * MS + 160 * MS * (step % 50 == 0) for step in range(600)], stack_of).outliers()
     assert [(place.function, place.source) for place in result.places] == [("evaluate", f"{PROGRAM}:8")]
 
 
@@ -89,13 +89,13 @@ def test_two_causes_in_the_loop_are_named_with_their_shares():
             return usual(step, share, draw)
         return EVALUATE if share < 0.7 else f"<module> ({PROGRAM}:50);save ({LIBRARY}:900)"
 
-    result = Recording([10 * MS + 190 * MS * (step % 30 == 0) for step in range(300)], stack_of).found()
+    result = Recording([10 * MS + 190 * MS * (step % 30 == 0) for step in range(300)], stack_of).outliers()
     assert [place.source for place in result.places] == [f"{PROGRAM}:8", f"{PROGRAM}:50"]
     assert [place.share for place in result.places] == pytest.approx([0.7, 0.3], abs=0.15)
 
 
 def test_usual_work_that_takes_longer_is_named_where_it_is():
-    result = Recording([10 * MS + 90 * MS * (step % 13 == 5) for step in range(200)], usual).found()
+    result = Recording([10 * MS + 90 * MS * (step % 13 == 5) for step in range(200)], usual).outliers()
     assert result.every == 13
     assert {place.source for place in result.places} == {f"{PROGRAM}:40", f"{PROGRAM}:44"}
 
@@ -103,31 +103,32 @@ def test_usual_work_that_takes_longer_is_named_where_it_is():
 def test_without_samples_no_place_is_named():
     recording = evaluating(50)
     recording.rows = []
-    assert recording.found().n == 12 and recording.found().places == []
+    assert recording.outliers().n == 12 and recording.outliers().places == []
 
 
 def test_irregular_ones_have_no_distance():
     lengths = [10 * MS + 100 * MS * (step in (31, 70, 155, 290)) for step in range(300)]
-    result = Recording(lengths, usual).found()
+    result = Recording(lengths, usual).outliers()
     assert result.n == 4 and result.every is None
 
 
 @given(st.lists(st.floats(0.6, 1.4), min_size=30, max_size=200))
 def test_scatter_holds_no_long_steps(scatter):
-    assert Recording([int(10 * MS * item) for item in scatter], usual).found() is None
+    assert Recording([int(10 * MS * item) for item in scatter], usual).outliers() is None
 
 
 @given(st.integers(2, 4))
 def test_steps_that_are_not_rare_are_not_outliers(every):
-    assert Recording([10 * MS + 90 * MS * (step % every == 0) for step in range(100)], usual).found() is None
+    lengths = [10 * MS + 90 * MS * (step % every == 0) for step in range(100)]
+    assert Recording(lengths, usual).outliers() is None
 
 
 def test_long_steps_that_cost_little_are_not_named():
-    assert Recording([10 * MS + 30 * MS * (step == 50) for step in range(100)], usual).found() is None
+    assert Recording([10 * MS + 30 * MS * (step == 50) for step in range(100)], usual).outliers() is None
 
 
 def test_few_steps_show_nothing():
-    assert Recording([10 * MS] * 10 + [200 * MS], usual).found() is None
+    assert Recording([10 * MS] * 10 + [200 * MS], usual).outliers() is None
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_errors_follow_the_formula(a, b, of_a, of_b):
     assert value == pytest.approx(100 * a / b - min(b, 7))
     by_b = -100 * a / b**2 - (1 if b < 7 else 0)
     if abs(b - 7) > 0.1 and of_b < b / 10:
-        lost = 1e-6 + 1e-9 * abs(value)  # what rounding of the value itself hides
+        lost = 1e-6 + 1e-9 * abs(value)  # hidden by rounding of the value itself
         assert error == pytest.approx(math.hypot(100 / b * of_a, by_b * of_b), rel=0.01, abs=lost)
 
 
@@ -226,7 +226,7 @@ def test_families_that_share_counters_say_so(tmp_path):
     assert by_family[gemm].counted_as == by_family[exp].counted_as == f"{gemm} + {exp}"
 
 
-def test_a_launch_shape_of_a_pool_shows_whose_counters_it_has(tmp_path):
+def test_a_launch_shape_of_a_pool_names_the_source_of_its_counters(tmp_path):
     store = hand_made.make(tmp_path / "k.fathom")
     folding = counters_of(store, 0)
     gemm, exp, tiny = hand_made.FAMILIES
@@ -235,14 +235,14 @@ def test_a_launch_shape_of_a_pool_shows_whose_counters_it_has(tmp_path):
     frame = folding.frame.with_columns(pooled.alias("family"))
     device = open_sounding(store.path).examine().devices[0]
 
-    def found(*pools):
+    def portraits_with(*pools):
         item = folding._replace(frame=frame, pools=pools)
         return {p.family: p for p in device_portraits(store, device, store.machine, item)}
 
-    said = found(Pool(0, label, (exp, tiny)))
+    said = portraits_with(Pool(0, label, (exp, tiny)))
     assert (said[exp].counted_as, said[tiny].counted_as, said[gemm].counted_as) == (label, tiny, gemm)
     assert {row["family"] for row in said[exp].counters} == {exp, label}
-    for other in (found(), found(Pool(1, label, (exp,)))):
+    for other in (portraits_with(), portraits_with(Pool(1, label, (exp,)))):
         assert not other[exp].counted_as and {row["source"] for row in other[exp].counters} == {"static"}
 
 
@@ -259,15 +259,15 @@ def test_a_sounding_without_counters_still_has_portraits(tmp_path):
 
 
 def test_both_counters_of_occupancy_say_the_same_of_recorded_kernels():
-    """One streams in a pass of its own, the other in the first: a recording may lack either."""
-    apart = []
+    """One streams in a separate pass, the other in the first: a recording may lack either."""
+    differences = []
     with unpacked(RECORDINGS / "kernels.2.tar.xz") as soundings:
         for folder in soundings:
             frame = counters_of(open_store(folder), 0).frame
             by_name = dict(zip(frame["counter"].str.split(".").list.first(), frame["value"], strict=True))
             if "sm__warps_active" in by_name and "tpc__warps_active_shader_cs_realtime" in by_name:
-                apart.append(
+                differences.append(
                     abs(by_name["sm__warps_active"] - by_name["tpc__warps_active_shader_cs_realtime"])
                 )
-    assert len(apart) >= 8
-    assert median(apart) < 1
+    assert len(differences) >= 8
+    assert median(differences) < 1

@@ -241,7 +241,7 @@ def test_without_what_is_repeated_host_and_device_are_spared(tmp_path: Path) -> 
     assert half.gain_ms == pytest.approx(20e-3)
 
 
-def test_nothing_repeated_is_told(tmp_path: Path) -> None:
+def test_without_recomputation_a_note_says_so(tmp_path: Path) -> None:
     result = Replay(store_of(tmp_path / "s.fathom", processor())).predict([parse("recomputed=0")])
     assert result.gain_ms == 0 and "the recording has nothing that recomputed=0 applies to" in result.notes
 
@@ -285,7 +285,7 @@ def test_recording_does_not_slow_down_what_it_records_nothing_of(
 
 @pytest.mark.parametrize("workers", [False, True])
 def test_a_loader_without_workers_does_not_work_meanwhile(workers: bool, tmp_path: Path) -> None:
-    """What the program saves elsewhere it does not wait for batches that it makes itself."""
+    """Time saved elsewhere is not spent waiting for batches that the program makes itself."""
     made, ms = Timeline(), 10**6
     made.steps(*range(0, 610 * ms, 10 * ms))
     iterator = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"

@@ -95,11 +95,11 @@ def test_where_the_device_sets_the_pace(program: list[Do], change: str, factor: 
 
 
 item = st.just(Do("item", 3 * US, 4 * US))
-whole = st.just(Do("sync", stream=None))
+full_sync = st.just(Do("sync", stream=None))
 
 
 @settings(max_examples=8)
-@given(programs(20, 300, item, whole), st.sampled_from([*CHANGES, "copy", "sync"]), factors)
+@given(programs(20, 300, item, full_sync), st.sampled_from([*CHANGES, "copy", "sync"]), factors)
 def test_where_the_host_often_waits(program: list[Do], change: str, factor: float) -> None:
     program = [*program, Do("item", 3 * US, 4 * US)]
     if change == "sync":

@@ -16,7 +16,7 @@ from fathom.analysis.roofline import at_ceiling, check_rates, needs, utilisation
 from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.machine.limits import Limits, limits_of
-from tests.analysis.test_work_traces import FILES, PEAKS, trace, whole
+from tests.analysis.test_work_traces import FILES, PEAKS, full_window, trace
 from tests.support.examined import on_traces
 
 LIMITS = Limits(
@@ -148,7 +148,7 @@ def test_no_real_family_is_faster_than_published_peaks_allow(name: str) -> None:
     limits = Limits(arithmetic=peaks, memory=bandwidth, cache=math.inf, cache_bytes=int(cache))
     tables = trace(name)
     kernels = tables[2].filter(pl.col("kind") == "compute")
-    result = family_work(tables[0], tables[1], kernels, whole(kernels), limits=limits)
+    result = family_work(tables[0], tables[1], kernels, full_window(kernels), limits=limits)
     took = kernels.group_by("family").agg(took=(pl.col("end_ns") - pl.col("start_ns")).sum())
     rows = result.join(took, on="family").drop_nulls("need_ns")
     assert rows.height > 5

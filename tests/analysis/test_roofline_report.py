@@ -13,7 +13,7 @@ from tests.support.paths import EXAMPLES
 from tests.support.running import run_fathom
 
 KEPT = EXAMPLES / "train_gpt-h200.fathom.zip"
-SEEN = {  # what one H200 was seen to do, in B/s, FLOP/s and s
+SEEN = {  # measured on one H200, in B/s, FLOP/s and s
     "hbm.read": 4.42e12, "hbm.copy": 4.27e12, "hbm.write": 4.68e12, "l2.read": 9e12, "matmul.bf16": 783e12,
     "matmul.tf32": 360e12, "matmul.fp32": 51e12, "vector.fp32": 60e12, "copy.h2d.pinned": 55.6e9,
     "latency.graph_node": 1.2e-6,

@@ -1,4 +1,4 @@
-"""What sampled stacks say of a thread's time: splitting sets of time, causes, and the ledger's lines."""
+"""Sampled stacks: they split sets of time by cause and line, and the ledger shows few lines."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ CASES = {
     "mse_loss": (t(4, 5), t(4, 5)),
     "bitwise_and": (t(9, dtype=torch.bool), t(9, dtype=torch.bool)),
 }
-# what a lookup reads is not the whole table, and a few inputs are only asked for their sizes
+# Lookups read a part of the table, and of a few inputs only the sizes matter.
 READS = {
     "index_select": lambda x: moved(x[2]) + 20 * 4 * 4,
     "gather": lambda x: moved(x[2]) + 20 * 4 * 4,

@@ -23,7 +23,7 @@ def moved(*said: object) -> float | None:
 
 
 @pytest.mark.parametrize(
-    ("told", "size"),
+    ("message", "size"),
     [
         (("allreduce", "Float", MIB, MIB, 4), 2 * 3 / 4 * 4 * MIB),
         (("allreduce", "BFloat16", MIB, MIB, 2), 2 * MIB),
@@ -36,12 +36,12 @@ def moved(*said: object) -> float | None:
         (("barrier", "Byte", 0, 0, 4), 0),
     ],
 )
-def test_bytes_over_the_links_of_one_rank(told, size):
-    assert moved(*told) == pytest.approx(size)
+def test_bytes_over_the_links_of_one_rank(message, size):
+    assert moved(*message) == pytest.approx(size)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     [
         (),
         ("gossip", "Float", 1, 1, 2),
@@ -49,8 +49,8 @@ def test_bytes_over_the_links_of_one_rank(told, size):
         ("allreduce", "Float", "x", 1, 2),
     ],
 )
-def test_what_was_not_recorded_is_not_guessed(told):
-    assert moved(*told) is None
+def test_unrecorded_messages_are_not_guessed(message):
+    assert moved(*message) is None
 
 
 def test_a_trace_tells_the_message_of_a_collective(tmp_path):

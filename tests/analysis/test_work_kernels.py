@@ -217,7 +217,7 @@ def test_steps_that_disagree_decide_nothing() -> None:
     assert row["why"] == "steps with the same kernels had different shapes"
 
 
-def test_what_has_no_counterpart_is_said() -> None:
+def test_kernels_without_a_counterpart_have_a_reason() -> None:
     timeline, attribution = burst("timeline", [30, 20]), burst("attribution", [30])
     row = by_family(join(timeline.tables(), attribution.tables()))["gemm"]
     assert row["flops"] is None

@@ -1,4 +1,4 @@
-"""What torch really records of activation checkpointing, and of long lists of tensors."""
+"""Real recordings of activation checkpointing, and of long lists of tensors."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_when_it_is_repeated_is_apart_from_what_the_backward_pass_does_itself(
-    reentrant: bool, form: str
-) -> None:
+def test_recomputation_excludes_the_backward_pass_itself(reentrant: bool, form: str) -> None:
     from torch.utils.checkpoint import checkpoint
 
     layer, x = torch.nn.Linear(SIZE, SIZE), torch.rand(SIZE, SIZE, requires_grad=True)

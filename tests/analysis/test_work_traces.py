@@ -40,7 +40,7 @@ def trace(name: str) -> Tables:
     return ops, launches, kernels.join(launches.select("correlation"), on="correlation", how="semi")
 
 
-def whole(kernels: pl.DataFrame) -> pl.DataFrame:
+def full_window(kernels: pl.DataFrame) -> pl.DataFrame:
     start, end = kernels["start_ns"].min(), kernels["end_ns"].max()
     return pl.DataFrame({"start_ns": [start], "end_ns": [end], "used": [True]})
 
@@ -70,14 +70,14 @@ def test_no_family_beats_the_chip(name: str) -> None:
     )
     for row in families.rows(named=True):
         assert row["rate"] <= flops.get(row["work_dtype"], max(flops.values()))
-        if (row["largest"] or 0) > cache:  # what a cache held may move faster than HBM
+        if (row["largest"] or 0) > cache:  # cached data may move faster than HBM
             assert row["speed"] <= bandwidth
 
 
 @pytest.mark.parametrize("name", on_traces(FILES))
 def test_families_sum_to_their_kernels(name: str) -> None:
     ops, launches, kernels = trace(name)
-    result = family_work(ops, launches, kernels, whole(kernels))
+    result = family_work(ops, launches, kernels, full_window(kernels))
     family = kernels.select(family=pl.coalesce("family", "direction", "name"))
     works = pl.concat([family, kernel_works(ops, launches, kernels)], how="horizontal")
     known = works.filter(pl.col("bytes").is_null().any().over("family").not_())
@@ -133,7 +133,7 @@ def test_a_replayed_training_step_has_the_flops_of_its_layers() -> None:
     """Two layers of 512 x 512 over 64 rows: two products forward, three backward (none for the input)."""
     ops, launches, kernels = replayed()
     timeline = kernels.filter(pl.col("phase") == "timeline")
-    result = family_work(ops, launches, timeline, whole(timeline))
+    result = family_work(ops, launches, timeline, full_window(timeline))
     assert result["flops"].null_count() == 0
     assert result["bytes"].null_count() == 0
     products = result.filter(pl.col("family").str.contains("gemm|splitK"))
@@ -142,7 +142,7 @@ def test_a_replayed_training_step_has_the_flops_of_its_layers() -> None:
 
 def test_a_replay_whose_capture_was_not_recorded_says_so() -> None:
     ops, launches, kernels = read(H200 / "graph.json.gz")
-    result = family_work(ops, launches, kernels, whole(kernels)).filter(pl.col("bytes").is_null())
+    result = family_work(ops, launches, kernels, full_window(kernels)).filter(pl.col("bytes").is_null())
     assert result.height
     assert set(result["why"]) == {"graph replayed; its capture was not recorded"}
 
@@ -152,7 +152,7 @@ def test_a_burst_without_shapes_takes_them_from_one_with_shapes() -> None:
     ops, launches, kernels = read(H200 / "compiled.json.gz")
     shaped = read(H200 / "compiled.json.gz", phase="attribution", burst=1, shift=10**12)
     bare = ops.with_columns(shapes=pl.lit(None, dtype=pl.String))
-    windows = whole(kernels)
+    windows = full_window(kernels)
     direct = family_work(ops, launches, kernels, windows).drop("why")
     by_position = family_work(*join((bare, launches, kernels), shaped), windows).drop("why")
     assert by_position.equals(direct)
