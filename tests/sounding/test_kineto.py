@@ -129,7 +129,7 @@ def test_graph_kernels_of_hip_share_the_launch():
     graphs = trace.tables["launches"].filter(pl.col("api") == "hipGraphLaunch")
     launched = trace.tables["kernels"].join(graphs, on="correlation", how="semi")
     assert len(graphs) and len(launched) > 10 * len(graphs)
-    assert trace.meta["world"] == 1 and trace.meta["versions"]["hip_runtime"] == "70051831"
+    assert trace.origin.world == 1 and trace.origin.versions["hip_runtime"] == "70051831"
 
 
 @shared
@@ -319,12 +319,12 @@ def test_what_a_trace_tells_of_its_devices_is_kept(tmp_path):
     record = {"id": 0, "name": "Tesla V100", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
     spare, odd = {"id": 1, "name": "Tesla V100"}, {"id": 0, "computeMajor": "x", "numSms": -3}
     keys = {"deviceProperties": [record, spare]}
-    assert read_trace(write(tmp_path / "t.json", small(), keys)).meta["gpus"] == [
+    assert read_trace(write(tmp_path / "t.json", small(), keys)).origin.gpus == [
         {"index": 0, "name": "Tesla V100", "compute_capability": "7.0", "multiprocessors": 80}
     ]
-    assert read_trace(write(tmp_path / "t.json", small(), {"deviceProperties": [odd, 5, {"id": [1]}]})).meta[
-        "gpus"
-    ] == [{"index": 0, "name": ""}]
+    assert read_trace(
+        write(tmp_path / "t.json", small(), {"deviceProperties": [odd, 5, {"id": [1]}]})
+    ).origin.gpus == [{"index": 0, "name": ""}]
 
 
 @pytest.mark.parametrize(

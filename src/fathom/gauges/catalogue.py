@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOST, GPU, LINKS = "host", "gpu", "links"  # by what a group runs on: no GPU, one GPU, all GPUs
+HOST, GPU, LINKS = "host", "gpu", "links"  # a group needs no GPU, one GPU, or all of them
 RATE, BYTES, OPS, TIME = "FLOP/s", "B/s", "1/s", "s"
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 HOST_DTYPES = ("fp32", "bf16", "fp64")

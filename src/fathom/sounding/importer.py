@@ -50,20 +50,18 @@ def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> list[
     for problem in trace.problems:
         problem.rank = rank
     manifest.problems += trace.problems
-    about = trace.meta
+    origin = trace.origin
     source = trace.steps["source"][0] if len(trace.steps) else None
-    manifest.ranks.append(
-        Rank(rank, about["pid"], about["host"], about["world"], about["devices"], step_on=source)
-    )
+    manifest.ranks.append(Rank(rank, origin.pid, origin.host, origin.world, origin.devices, step_on=source))
     manifest.phases.append(_phase(trace, rank))
-    manifest.versions.update(about["versions"])
-    return about["gpus"]
+    manifest.versions.update(origin.versions)
+    return origin.gpus
 
 
 def _rank(trace: Trace, position: int, manifest: Manifest, path: Path) -> int:
     named = _IN_A_NAME.search(path.name)
-    rank_of_trace = trace.meta["rank"]
-    rank = rank_of_trace if rank_of_trace is not None else int(named[1]) if named else position
+    own = trace.origin.rank
+    rank = own if own is not None else int(named[1]) if named else position
     if any(other.rank == rank for other in manifest.ranks):
         raise BadInputError(f"{path} is rank {rank}, like another trace; import them separately.")
     return rank

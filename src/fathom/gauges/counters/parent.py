@@ -90,7 +90,7 @@ def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[st
 def keep_counters(
     machine: Mapping[str, Any], counters: Mapping[str, Any], folder: Path | None = None
 ) -> tuple[dict[str, Any], Path]:
-    """Store the counters in `found` with the machine; return the machine and the file's path."""
+    """Store `counters` with the machine; return the machine and the file's path."""
     before = remembered(machine["fingerprint"], folder) or {}
     return {**machine, "counters": dict(counters)}, remember(
         {**before, **machine, "counters": dict(counters)}, folder

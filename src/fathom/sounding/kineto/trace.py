@@ -21,19 +21,31 @@ from fathom.sounding.schema import conform
 
 
 @dataclass
+class Origin:
+    """The process and machine of a trace, as far as its file names them."""
+
+    pid: int | None
+    rank: int | None
+    world: int | None
+    host: str | None
+    devices: dict[int, str]  # names of those that worked, by index
+    gpus: list[dict[str, Any]]  # the same as rows of a machine's inventory
+    versions: dict[str, str]
+
+
+@dataclass
 class Trace:
     """The contents of a trace.
 
-    `tables`: ops, launches and kernels. `marks`: Fathom's annotations (k, ns, thread), which are not ops.
-    `steps`: the profiler's. `memory`: the allocator's events.
-    `meta`: rank, world, host, pid, devices, versions, base_ns.
+    `tables` are ops, launches and kernels; `marks` Fathom's annotations (k, ns, thread), which are not ops;
+    `steps` the profiler's steps, and `memory` the allocator's events.
     """
 
     tables: dict[str, pl.DataFrame]
     marks: pl.DataFrame
     steps: pl.DataFrame
     memory: pl.DataFrame
-    meta: dict[str, Any]
+    origin: Origin
     problems: list[Problem]
 
 
@@ -64,7 +76,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
         marks(host.notes),
         steps,
         memory_table(columns, base, phase),
-        {**_about(keys, kernels), "pid": columns.pid, "base_ns": base},
+        _origin(keys, kernels, columns.pid),
         problems,
     )
 
@@ -92,8 +104,7 @@ def _base_ns(keys: dict[str, Any]) -> int:
     return base if isinstance(base, int) and 0 <= base < 2**61 else 0
 
 
-def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
-    """Rank, world size, host, device names and versions, if the file has them."""
+def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Origin:
     distributed = keys.get("distributedInfo")
     job: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
     listed = keys.get("deviceProperties")
@@ -105,14 +116,15 @@ def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
     }
     if "nccl_version" in job:
         versions["nccl"] = str(job["nccl_version"])
-    return {
-        "rank": _count(job.get("rank")),
-        "world": _count(job.get("world_size")),
-        "host": keys["host_name"] if isinstance(keys.get("host_name"), str) else None,
-        "devices": {device: names.get(device, "") for device in used},
-        "gpus": [_gpu(device) for device in devices if device.get("id") in used],
-        "versions": versions,
-    }
+    return Origin(
+        pid=pid,
+        rank=_count(job.get("rank")),
+        world=_count(job.get("world_size")),
+        host=keys["host_name"] if isinstance(keys.get("host_name"), str) else None,
+        devices={device: names.get(device, "") for device in used},
+        gpus=[_gpu(device) for device in devices if device.get("id") in used],
+        versions=versions,
+    )
 
 
 def _is_device(properties: Any) -> bool:
