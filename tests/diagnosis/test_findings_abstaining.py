@@ -22,6 +22,7 @@ from tests.diagnosis.test_findings_kernels import MEASURES, QUEUE, WELL
 from tests.support.findings_fakes import compute, signals
 
 EXAMINING = import_module("fathom.diagnosis.examine")  # its package has a function of that name
+RANKS = import_module("fathom.diagnosis.ranks")
 SAMPLED = {  # what only samples tell, of kernels in which nothing is wrong
     "received_use": 90.0,
     "dram": 40.0,
@@ -110,7 +111,7 @@ def signals_of(folder, monkeypatch) -> Signals:
         kept.append(given)
         return [], []
 
-    monkeypatch.setattr(EXAMINING, "findings", keeping)
+    monkeypatch.setattr(RANKS, "findings", keeping)
     EXAMINING.examine(open_store(folder))
     return kept[0]
 

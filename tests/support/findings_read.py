@@ -6,14 +6,14 @@ from pathlib import Path
 
 import fathom
 from fathom.analysis import account_of
-from fathom.diagnosis.examine import _step
+from fathom.diagnosis.ranks import step_of
 from fathom.diagnosis.signals import Recorded, Signals
 
 
 def recorded(path: Path) -> Recorded:
     store = fathom.open(path).store
     rank = account_of(store, 0, store.machine)
-    return Recorded(store, store.machine, rank, _step([rank]))
+    return Recorded(store, store.machine, rank, step_of([rank]))
 
 
 def read(path: Path) -> Signals:

@@ -1,0 +1,195 @@
+"""The steps of one kind on all ranks of a sounding: what is read and computed once for an examination."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from fathom import analysis
+from fathom.analysis import Abstained, Account, Step
+from fathom.analysis.results import Device, Energy, Finding, Input, Lead, Memory, Part, Trial, Verdict
+from fathom.diagnosis.engine.findings import findings
+from fathom.diagnosis.engine.leads import leads
+from fathom.diagnosis.signals import Recorded, Signals
+from fathom.diagnosis.verdict import conclude, limited_of
+from fathom.machine import limits_of
+from fathom.sounding import Store
+from fathom.timing import interval
+from fathom.units import MS_PER_S, NS_PER_MS
+
+
+class Diagnosis(msgspec.Struct):
+    """Findings and leads of the first rank with a ledger; ranks run alike.
+
+    `limited` says by kernel family what its counters show to limit it.
+    """
+
+    findings: list[Finding]
+    leads: list[Lead]
+    abstained: list[Abstained]
+    limited: dict[str, str]
+
+
+class Ranks(msgspec.Struct, dict=True):
+    """Steps of one kind: of `kind`, or for None of the kind that takes the most time.
+
+    `meetings` says by rank when the peers of its collectives arrived. What was tried in the running program
+    belongs to the kind that takes the most time, as does memory where another kind is examined `beside` it.
+    """
+
+    store: Store
+    machine: dict[str, Any]
+    meetings: Mapping[int, pl.DataFrame]
+    kind: str | None = None
+    beside: bool = False
+
+    def of(self, kind: str, beside: bool = False) -> Ranks:
+        """The steps of another kind."""
+        return Ranks(self.store, self.machine, self.meetings, kind, beside)
+
+    @cached_property
+    def accounts(self) -> list[Account]:
+        """One for each rank."""
+        return [
+            analysis.account_of(self.store, rank, self.machine, self.meetings.get(rank), self.kind)
+            for rank in self.store.ranks
+        ]
+
+    @cached_property
+    def devices(self) -> list[Device]:
+        """The devices of all ranks."""
+        return [device for account in self.accounts for device in account.devices]
+
+    @cached_property
+    def step(self) -> Step:
+        """The lowest rank's step, with the throughput of all ranks."""
+        return step_of(self.accounts)
+
+    @cached_property
+    def feeding(self) -> Input | None:
+        """The data loading of the first rank that loads anything; ranks load alike."""
+        for account in self.accounts:
+            within, steps = account.measured()
+            batches = self.store.table("input", account.rank).collect()
+            if feeding := analysis.input_of(account.input_waits, batches, within, steps):
+                feeding.copy_ms = feeding.copy_ms if account.copy_ms is None else account.copy_ms
+                return feeding
+        return None
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """The memory of the program."""
+        if self.beside:
+            return None
+        devices = sorted({index for account in self.accounts for index in account.indices})
+        peaks = self.store.table("memory").filter(pl.col("event") == "peak").collect()
+        return analysis.memory_of(peaks, self.store.table("telemetry").collect(), devices)
+
+    @cached_property
+    def trials(self) -> tuple[list[Trial], list[Abstained]]:
+        """What the first rank that tried anything observed."""
+        for account in self.accounts if self.kind is None else ():
+            steps = self.store.table("steps", account.rank).collect()
+            trials, abstained = analysis.trial_results(steps, account.kind)
+            if trials or abstained:
+                known = {absence["what"] for absence in self.store.manifest.abstained}
+                return trials, [absence for absence in abstained if absence.what not in known]
+        return [], []
+
+    @cached_property
+    def energy(self) -> tuple[Energy | None, list[Abstained]]:
+        """Energy per step, sample and token, and why it is not known."""
+        if not any(account.clean for account in self.accounts):
+            return None, []
+        energy, abstained = analysis.energy_of([self._metered(account) for account in self.accounts])
+        step = self.step
+        if energy is not None and energy.per_step_j is not None and step.clean_mean_ms:
+            watts = energy.per_step_j / step.clean_mean_ms * MS_PER_S
+            energy.per_sample_j = watts / step.samples_per_s if step.samples_per_s else None
+            energy.per_token_j = watts / step.tokens_per_s if step.tokens_per_s else None
+        return energy, abstained
+
+    def _metered(self, account: Account) -> analysis.Metered:
+        return analysis.Metered(
+            account.rank,
+            self.store.table("telemetry", account.rank).collect(),
+            account.stretches,
+            account.indices,
+            account.steps,
+            account.kind,
+            account.clean.mean_ms if account.clean else None,
+        )
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """Findings and leads; of a result of ncu, findings from its counters."""
+        if not self.store.has("steps") and (result := _of_ncu(self.store)):
+            return Diagnosis(result[0], [], result[1], {})
+        account = next((a for a in self.accounts if a.devices), self.accounts[0] if self.accounts else None)
+        if account is None:
+            return Diagnosis([], [], [], {})
+        tried = {trial.kind: trial for trial in self.trials[0]}
+        recorded = Recorded(
+            self.store, self.machine, account, self.step, self.feeding, self.memory, tried, self.kind
+        )
+        signals = Signals(None, recorded)
+        causes, abstained = findings(signals)
+        return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))
+
+    def conclusion(self, causes: list[Finding]) -> tuple[Verdict | None, list[Part]]:
+        """Verdict and account of the device that the findings `causes` are of."""
+        account = next((account for account in self.accounts if account.devices), None)
+        if account is None:
+            return None, []
+        limits = limits_of(self.machine, account.subjects[0].index)
+        diagnosis = self.diagnosis
+        return conclude(account.devices[0], self.step, causes, diagnosis.leads, limits, diagnosis.limited)
+
+
+def step_of(accounts: list[Account]) -> Step:
+    """The lowest rank's step, with the throughput of all ranks."""
+    first = next((account for account in accounts if account.clean or account.devices), None)
+    if first is None:
+        return Step(None, None, None, 0, "")
+    timeline = next((device.total_ms for device in first.devices if device.total_ms is not None), None)
+    step = Step(None, timeline, None, 0, first.kind, first.source)
+    if first.clean is None:
+        step.basis_ms = timeline
+        _timeline_interval(step, first)
+        return step
+    clean = first.clean
+    step.clean_ms, step.clean_mean_ms, step.n = clean.median_ms, clean.mean_ms, clean.steps
+    step.basis_ms = clean.basis_ms
+    step.ci_ms = None if clean.ci_ms is None else list(clean.ci_ms)
+    step.samples_per_s = total([a.clean.samples_per_s if a.clean else None for a in accounts])
+    step.tokens_per_s = total([a.clean.tokens_per_s if a.clean else None for a in accounts])
+    return step
+
+
+def _timeline_interval(step: Step, account: Account) -> None:
+    windows = account.windows
+    if windows is None:
+        return
+    lengths = (windows.ends - windows.starts)[windows.used] / NS_PER_MS
+    bounds = interval(lengths, np.mean)
+    step.n, step.ci_ms = len(lengths), None if bounds is None else list(bounds)
+
+
+def total(amounts: list[float | None]) -> float | None:
+    """The sum; None if there is none, or if one of them is not known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known and len(known) == len(amounts) else None
+
+
+def _of_ncu(store: Store) -> tuple[list[Finding], list[Abstained]] | None:
+    """Findings from an imported result of ncu, which has counters and no steps; None for anything else."""
+    from fathom.diagnosis.profiled import profiled
+    from fathom.recorder.dive import families_of
+
+    families = families_of(store)
+    return profiled(store, families) if families else None
