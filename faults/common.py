@@ -1,4 +1,4 @@
-"""What every fault program shares: its options, a stopwatch, and a few plain models."""
+"""Shared by all fault programs: options, a stopwatch, and a few plain models."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def start(main: Callable[[Options], Tensor]) -> float:
 
 
 def import_ahead(used: Iterable[Any]) -> None:
-    """What the program would import at its first step or kernel, 1.5 s of a processor, before its turn."""
+    """Import the modules of the first step or kernel, 1.5 s of a processor, before the program's turn."""
     classes = [item for item in used if isinstance(item, type)]
     if any(issubclass(class_name, torch.optim.Optimizer) for class_name in classes):
         importlib.import_module("torch._dynamo")  # as an optimizer does
@@ -182,7 +182,7 @@ def epochs(loader: Iterable[T]) -> Iterator[T]:
 
 
 def prefetched(batches: Iterable[Any], device: str) -> Iterator[list[Tensor]]:
-    """Batches on the device, each copied on a stream of its own while the one before is worked on."""
+    """Batches on the device, each copied on a separate stream while the previous one is processed."""
     if not device.startswith("cuda"):
         yield from ([tensor.to(device) for tensor in batch] for batch in batches)
         return

@@ -24,7 +24,7 @@ def examined(folder: Path = KEPT) -> list[Case]:
 
 
 def recorded(folder: Path, suite: Suite = programs) -> list[Case]:
-    """What is kept in a folder."""
+    """The recordings of a folder."""
     return [case for archive in kept.archives(folder) for case in cases_of(archive, suite)]
 
 

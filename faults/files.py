@@ -38,7 +38,7 @@ def _picture(seed: int, size: int) -> np.ndarray:
 
 
 def _part(file: Path) -> Path:
-    """What a file is written as until it is whole; programs side by side may write the same one."""
+    """The temporary name of a file that is being written; concurrent programs may write the same file."""
     return file.with_suffix(f".{os.getpid()}.part")
 
 

@@ -15,7 +15,7 @@ from faults import kept
 
 MOST_BYTES = 15_000_000  # of all that is kept together
 RAW, TIMES = "run.fathom", "times.json"
-TOLD = {"form", "severity", "fault", "steps", "loss", "median_ms", "mean_ms"}  # kept of a program's own words
+KEPT = {"form", "severity", "fault", "steps", "loss", "median_ms", "mean_ms"}  # kept of a program's own words
 Made = tuple[str, dict[str, Any] | str]
 
 
@@ -75,7 +75,7 @@ def _made(archive: Path, name: str, into: Path) -> dict[str, Any]:
         plain(store.path)
         store.path.rename(into / name)
         document = json.loads((folder / TIMES).read_text())
-    return {key: value for key, value in document.items() if key in TOLD}
+    return {key: value for key, value in document.items() if key in KEPT}
 
 
 def plain(folder: Path) -> None:

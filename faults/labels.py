@@ -1,4 +1,4 @@
-"""What a fault program promises, read without running it: the target's torch is not needed for that."""
+"""Labels of a fault program, read without running it: the target's torch is not needed for that."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class Program:
 
     @property
     def family(self) -> str:
-        """What is compared with each other, and therefore recorded on one device."""
+        """The runs that are compared, and therefore recorded on one device."""
         return self.id
 
     @property
     def module(self) -> str:
-        """What `python -m` runs from the root of the repository; of synthetic telemetry, where `build` is."""
+        """The module for `python -m` in the repository's root; of synthetic telemetry, that of `build`."""
         place = "" if self.synthetic else "programs."
         return f"faults.{place}{self.group}.{self.name}"
 
@@ -89,7 +89,7 @@ class Program:
         return FORMS if self.fault.kind else ("mended",)
 
     def command(self, form: str, severity: int, *more: str) -> tuple[str, ...]:
-        """What runs one form, from the root of the repository."""
+        """The command that runs one form, from the root of the repository."""
         chosen = ("--form", form, "--severity", str(severity))
         return (sys.executable, "-m", self.module, *chosen, *more)
 

@@ -57,7 +57,7 @@ def settle(gpu: str, cores: set[int], turns: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What a process that this thread starts is told of its GPU."""
+    """Environment variables with the GPU of a process that this thread starts."""
     gpu = getattr(_here, "gpu", None)
     return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu, TURN: str(_here.turns)}
 

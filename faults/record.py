@@ -146,7 +146,7 @@ def fault(run: Run, folder: Path, status: int) -> str:
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log, of those of Fathom where one tells more than where the records are."""
+    """The last line of a log; if Fathom printed more than the records' place, the last of those lines."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     said = [line for line in lines if line.startswith("fathom: ") and "raw records are" not in line]
     return (said or lines or ["nothing was said"])[-1]
@@ -166,7 +166,7 @@ def execute(command: list[str], log: Path, patience_s: float = PATIENCE_S) -> in
         return 124
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)  # what it started must not disturb the next
+            os.killpg(started.pid, signal.SIGKILL)  # its children must not disturb the next
         started.wait()
 
 

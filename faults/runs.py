@@ -17,7 +17,7 @@ from pathlib import Path
 from faults.finish import RAW, TIMES
 from faults.labels import Program, Suite, programs
 
-COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
+COUNTED = 10  # times as many steps where its own kernel is at fault: only counters show the cause
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _ledger(examination: dict[str, Any]) -> list[LedgerRow]:
 
 
 def place(case: Case, strictly: bool = False) -> int | None:
-    """Where the true cause stands among the findings, from 1; None where it is missing.
+    """The place of the true cause among the findings, from 1; None if it is missing.
 
     What is allowed is as true as the cause, and does not push it back unless that is asked `strictly`.
     """
@@ -157,7 +157,7 @@ def false_findings(cases: list[Case]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Gain:
-    """What was promised for a fault, and what its mended twin came to, in milliseconds a step."""
+    """The predicted gain of a fault, and the gain of its mended twin, in milliseconds per step."""
 
     case: str
     kind: str

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures and order of all tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     turns: dict[pytest.Item | None, int] = {}
     for item in items:
         module = item.getparent(pytest.Module)
-        _keep_together(item)
+        _share_worker(item)
         turns[module] = min(turns.get(module, 2), _turn(item))
     items.sort(key=lambda item: turns[item.getparent(pytest.Module)])
 
@@ -37,7 +37,7 @@ def _turn(item: pytest.Item) -> int:
     return 1 if item.get_closest_marker("programs") else 2
 
 
-def _keep_together(item: pytest.Item) -> None:
+def _share_worker(item: pytest.Item) -> None:
     """Tests that share a fixture of their module share a worker, so that it is made once."""
     if item.get_closest_marker("xdist_group") or not isinstance(item, pytest.Function):
         return
@@ -53,7 +53,7 @@ def _keep_together(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What this machine remembers of itself must not show in a test."""
+    """Hide the stored ceilings of this machine, and caches."""
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path_factory.getbasetemp() / "remembers-nothing"))
     monkeypatch.setenv("FATHOM_NO_CACHE", "1")
 

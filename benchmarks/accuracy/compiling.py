@@ -1,4 +1,4 @@
-"""What torch.compile gains, against what `framework-not-compiled` predicts from the eager recording alone.
+"""Gain of torch.compile, against what `framework-not-compiled` predicts from the eager recording alone.
 
     python -m benchmarks.accuracy.compiling record OUT --minutes 4  # on the target
     python -m benchmarks.accuracy.compiling score OUT               # here
@@ -31,7 +31,7 @@ RESULT = ROOT / "benchmarks" / "results" / "compiling.json"
 KEPT = ROOT / "tests" / "data" / "compiling"
 KIND = "framework-not-compiled"
 FORMS = ("eager", "compiled")
-AT_ONCE = 5  # compilations: each has processes of its own
+AT_ONCE = 5  # compilations: each has its own processes
 COMPILE_S = 150  # for all of them
 RUN_S = 90  # for one recording
 WORTH = 0.03  # of the step: a program that gains less has no gain that could be predicted

@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/gauges.py [--full] [--only ID,…] [--gpu N|all] [--data DIR] [--merge]
 
-Runs `fathom machine measure` twice, each time for a store of its own, and writes `results/gauges.json`: for
+Runs `fathom machine measure` twice, each time with a separate store, and writes `results/gauges.json`: for
 each ceiling both values, and their difference as a share of the larger. `--merge` keeps what an earlier run
 (of other ceilings, or with other GPUs) wrote there.
 """

@@ -133,7 +133,7 @@ class Finished:
     truth: dict[str, Any] = field(default_factory=dict)
 
     def entry_ms(self, name: str) -> float:
-        """What the ledger of the first device holds under `name`, a step."""
+        """Milliseconds per step of the entry `name` in the first device's ledger."""
         return sum(e["ms"] for e in self.examination["devices"][0]["ledger"] if e["entry"] == name)
 
     def lengths(self, plant: dict[str, Any]) -> list[float]:

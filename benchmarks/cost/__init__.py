@@ -1,1 +1,1 @@
-"""What Fathom costs: a program that is recorded its time and memory, and whoever imports a trace theirs."""
+"""Fathom's own cost: time and memory of a recorded program, and of an import."""

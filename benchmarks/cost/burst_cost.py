@@ -1,4 +1,4 @@
-"""What a burst with counters costs a step, within one process: steps in bursts over those beside them.
+"""Cost of a burst with counters per step, within one process: steps in bursts over those beside them.
 
     python benchmarks/cost/burst_cost.py record launch_bound --out out/bursts  # on the target, alone
     python benchmarks/cost/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \\
@@ -9,11 +9,11 @@ On a busy host a step differs from those of a moment ago by 10 % for the host's 
 recordings say little there. Here the program runs as it is; after each of its optimizer's steps a hook
 counts, and every now and then samples of the first group of counters and records of the device's work are
 switched on and off, by the same classes as in a recording. Each burst has a stretch of clean steps right
-before it and another after it, and is told as a ratio to their geometric mean. All stretches begin and end
+before it and another after it, and is given as a ratio to their geometric mean. All stretches begin and end
 with an idle device, and all of their steps count; those between the burst's end, which takes milliseconds,
 and the stretch after it do not.
 
-One time in four nothing is switched on: what such shams differ from one is what the order alone does, and
+One time in four nothing is switched on. The ratio of these shams is the effect of the order alone, and
 `over_sham` is the ratio without that. `--warm` seconds of steps come after what a burst needs beforehand,
 which takes up to a second and leaves the host slow. What runs at its power limit is quicker after a rest (a
 GPT step of 61.0 ms took 58.5): there `--rest` has every burst come after the same one. One Kineto burst
@@ -21,7 +21,7 @@ comes first, as in a recording, and a first one with counters; `after` is the ra
 with no burst for a while, to those before: what they leave behind.
 
 Bursts are longer here than a recording's, so their buffer is larger. The first is rehearsed: it is decoded,
-which tells whether the buffer is large enough, and written; later ones are dropped. `--only` switches one
+which shows whether the buffer is large enough, and written; later ones are dropped. `--only` switches one
 of both. `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """
 
@@ -73,7 +73,7 @@ class Tried(NamedTuple):
 
 
 class Bursts(Protocol):
-    """What is switched: `arm` before each, `(True)` begins one and `(False)` ends it, all with an idle
+    """A switch: `arm` before each, `(True)` begins one and `(False)` ends it, all with an idle
     device; `check` looks at the first."""
 
     def arm(self) -> None: ...
@@ -112,7 +112,7 @@ class Course:
         next(self._course, None)
 
     def _steps_between(self) -> Iterator[None]:
-        """What is done between the steps: each yields to one."""
+        """Work between the steps: each yields to one."""
         for _ in range(WARM_UP):
             yield
         yield from self._plain(self.before)
@@ -189,7 +189,7 @@ def child(options: argparse.Namespace) -> None:
 
 
 def counters_here() -> dict[str, Any]:
-    """What was qualified on this machine."""
+    """The counters that were qualified on this machine."""
     from fathom.machine import known_machine
 
     counters: dict[str, Any] | None = known_machine().get("counters")
@@ -217,7 +217,7 @@ def follow(course: Course, program: str, arguments: list[str]) -> None:
 
 
 class Burst:
-    """What a recording does in its bursts with counters, and in one of the timeline."""
+    """The switches of a recording in its bursts with counters, and in one of the timeline."""
 
     def __init__(
         self, torch: Any, counters: dict[str, Any], file: Path, buffer_bytes: int, only: Sequence[str] = PARTS
@@ -277,7 +277,7 @@ class Burst:
 
 
 def record(options: argparse.Namespace) -> None:
-    """Run the program in a process of its own: one line in the output folder's `bursts.jsonl`."""
+    """Run the program in a separate process: one line in the output folder's `bursts.jsonl`."""
     options.out.mkdir(parents=True, exist_ok=True)
     own = ["child", options.program, "--out", str(options.out.resolve())]
     numbers = "steps", "bursts", "rest", "warm", "buffer", "seconds"
@@ -288,10 +288,10 @@ def record(options: argparse.Namespace) -> None:
     if outcome.status:
         log = options.out / "log.txt"
         sys.exit(f"{options.program} failed, see {log}: {log.read_text().splitlines()[-1:]}")
-    print(told(lines(options.out / LINES)[-1:]), flush=True)
+    print(reported(lines(options.out / LINES)[-1:]), flush=True)
 
 
-def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def reported(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures of one program's runs; intervals are of 95 %."""
     result = [
         [Tried(sham, *(Stretch(*item) for item in three)) for sham, *three in run["tried"]] for run in runs
@@ -383,7 +383,7 @@ def summary(options: argparse.Namespace) -> None:
     result: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in lines(options.out / LINES):
         result.setdefault((row["program"], row["device"], *row["only"]), []).append(row)
-    keep("burst_cost.json", [told(runs) for runs in result.values()])
+    keep("burst_cost.json", [reported(runs) for runs in result.values()])
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
@@ -394,7 +394,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rest", type=float, default=0.0, help="seconds before each burst")
     parser.add_argument("--warm", type=float, default=WARM_S, help="seconds of steps after that")
     parser.add_argument("--buffer", type=int, default=BUFFER_MIB, help="MiB in which counters are sampled")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what is switched")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the part to switch")
     parser.add_argument("--seconds", type=float, default=math.inf, help="try nothing more after that")
     parser.add_argument("--out", type=Path, default=Path("out/bursts"))
 

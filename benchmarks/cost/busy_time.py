@@ -95,10 +95,10 @@ def record(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     about = {"program": options.program, "device": device_name(), "steps": options.steps}
     append(options.out / LINES, {**about, "tried": rows}, shown=False)
-    print(told({**about, "tried": rows}), flush=True)
+    print(reported({**about, "tried": rows}), flush=True)
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
+def reported(row: dict[str, Any]) -> dict[str, Any]:
     """Milliseconds a step that the device was busy, by both, and their ratio; medians over stretches."""
     sampled = [item["share"] * item["inside_ms"] for item in row["tried"] if item["by"] == "samples"]
     recorded = [item["busy_ns"] / row["steps"] / 1e6 for item in row["tried"] if item["by"] == "records"]
@@ -110,7 +110,7 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
 
 def summary(options: argparse.Namespace) -> None:
     """Write what the runs in the output folder amount to."""
-    keep("busy_time.json", [told(row) for row in lines(options.out / LINES)])
+    keep("busy_time.json", [reported(row) for row in lines(options.out / LINES)])
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:

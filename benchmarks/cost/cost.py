@@ -1,4 +1,4 @@
-"""What recording costs: a program untouched against the same program recorded, in pairs that take turns.
+"""Cost of recording: a program against the same program recorded, in pairs that take turns.
 
     python benchmarks/cost/cost.py pairs train_gpt --depth surface --pairs 10 --out out/cost
     python benchmarks/cost/cost.py pairs launch_bound --pairs 40 --batch 8 --cores 0-3 4-7 --gpus 0,1 \\
@@ -96,7 +96,7 @@ async def run_one_batch(options: argparse.Namespace, places: dict[int, Place]) -
 
 
 def figures(untouched: Run, recorded: Run, phase: str, place: Place) -> dict[str, Any]:
-    """What one pair tells, and its place. Raises FailedError."""
+    """The result of one pair, and its place. Raises FailedError."""
     try:
         said = compared(untouched, recorded, phase)
     except FailedError as error:
@@ -138,7 +138,7 @@ class Ratio:
 
 @dataclass
 class Cost(Ratio):
-    """What the pairs of one program tell; `ratio_of_turns` is of those pairs that took turns."""
+    """The results of one program's pairs; `ratio_of_turns` is of those pairs that took turns."""
 
     program: str
     depth: str

@@ -1,4 +1,4 @@
-"""What the benchmarks of costs share: a command line with a program's own words, lines of JSON, results."""
+"""Shared by the benchmarks of costs: a command line with a program's own words, lines of JSON, results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def keep(name: str, result: Any) -> None:
 
 
 def device_name() -> str:
-    """What the programs ran on, from the driver's own tool."""
+    """The device that the programs ran on, from the driver's own tool."""
     tool = shutil.which("nvidia-smi")
     if not tool:
         return "cpu"

@@ -19,7 +19,7 @@ WARM_UP = 60  # steps that are compared nowhere: compilation, caches, settling
 
 
 class FailedError(Exception):
-    """A pair tells nothing; in words."""
+    """A pair without a result, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def phases_of(result: Iterable[dict[str, Any]]) -> dict[int, str]:
 
 
 class Compared(NamedTuple):
-    """What a pair tells: `ratio` is of the medians of whole runs, `ratio_of_turns` None without turns."""
+    """The result of a pair: `ratio` is of the medians of whole runs, `ratio_of_turns` None without turns."""
 
     steps: int
     untouched_ms: float

@@ -1,4 +1,4 @@
-"""What sampling counters adds to a program's memory, and whether that grows, over minutes of bursts.
+"""Memory that sampling counters adds to a program, and whether it grows, over minutes of bursts.
 
     python benchmarks/cost/counters_memory.py record train_gpt --seconds 120 --out out/memory  # on the target
     python benchmarks/cost/counters_memory.py tell RECORDING --out out/memory  # of one that is there
@@ -137,7 +137,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
 
 def add_tell(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recordings", nargs="+", type=Path, help="raw, as fathom run --raw leaves them")
-    parser.add_argument("--device", default=device_name(), help="what they were recorded on")
+    parser.add_argument("--device", default=device_name(), help="the device of the recordings")
     parser.add_argument("--out", type=Path, default=Path("out/memory"))
 
 

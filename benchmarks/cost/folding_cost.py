@@ -35,7 +35,7 @@ print(time.process_time() - begin)
 
 
 def commands(sounding: str) -> dict[str, tuple[list[str], dict[str, str]]]:
-    """What is measured, by name: arguments of Python, and variables besides the usual."""
+    """The measurements by name: arguments of Python, and variables besides the usual."""
     kernel = ["-m", "fathom", "kernel", sounding]
     count = ["-m", "fathom", "query", sounding, "SELECT count(*) AS n FROM counters"]
     return {

@@ -41,7 +41,7 @@ _MOVED = re.compile(
 _SPAN = re.compile(rb'"ts"\s*:\s*(\d+(?:\.\d+)?)\s*,\s*"dur"\s*:\s*(\d+(?:\.\d+)?)')
 _ID = re.compile(rb'"(?:correlation|External id)"\s*:\s*(\d+)')
 
-# What each side does in its process; `clock()` and `peak()` come from the frame below.
+# The work of each side in its process; `clock()` and `peak()` come from the frame below.
 FATHOM = """
 from pathlib import Path
 import numpy.ma  # which polars imports with the first array it is given, as pandas does on the other side
@@ -77,7 +77,7 @@ print(json.dumps({{**parts, "total_s": sum(parts.values()), "peak_mib": peak}}))
 
 @dataclass(frozen=True)
 class Side:
-    """What is measured: a Python and the work it does."""
+    """A side of the measurement: a Python and its work."""
 
     name: str
     python: str
@@ -95,7 +95,7 @@ class Side:
 
 
 def find_hta(python: str | None) -> Side | None:
-    """The Python that has HolisticTraceAnalysis, if one is told or is this one."""
+    """The Python that has HolisticTraceAnalysis, if one is given or is this one."""
     python = python or os.environ.get("FATHOM_HTA_PYTHON")
     if python is None and importlib.util.find_spec("hta") is not None:
         python = sys.executable
@@ -208,7 +208,7 @@ def cpu() -> str:
     return match[1] if match else platform.processor()
 
 
-def told(result: dict[str, Any]) -> str:
+def reported(result: dict[str, Any]) -> str:
     """The result in a few lines."""
     lines = [
         f"{name}: {actual['total_s']['median']:.3f} s ({actual['total_s']['lowest']:.3f} to "
@@ -243,7 +243,7 @@ def bench(arguments: list[str] | None = None) -> str:
     result = measure(options)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "import_speed.json").write_text(json.dumps(result, indent=1) + "\n")
-    return told(result)
+    return reported(result)
 
 
 if __name__ == "__main__":

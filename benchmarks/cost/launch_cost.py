@@ -1,4 +1,4 @@
-"""What CUPTI's records and samples cost the host a launch, by how manieth it is since they began.
+"""Cost of CUPTI's records and samples per launch on the host, by the number of launches since they began.
 
     python benchmarks/cost/launch_cost.py --out out/launches   # on the target, alone; 40 s
 
@@ -73,7 +73,7 @@ class Launches:
         return [end - begin for begin, end in pairwise(marks)]
 
 
-def told(on: Sequence[Round], off: Sequence[Round], kinds: int) -> list[dict[str, float]]:
+def reported(on: Sequence[Round], off: Sequence[Round], kinds: int) -> list[dict[str, float]]:
     """By thread, in microseconds: a launch without, and what the first `kinds` and each other take more."""
     result = []
     for thread in (0, 1):
@@ -101,7 +101,7 @@ def compared(burst: Burst, launches: Launches, rounds: int, warm_up: int) -> lis
         burst(True)
         on.append(launches())
         burst(False)
-    return told(on, off, len(launches.ops))
+    return reported(on, off, len(launches.ops))
 
 
 def main() -> None:

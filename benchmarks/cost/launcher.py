@@ -62,7 +62,7 @@ def pinned(command: list[str], cores: str | None) -> list[str]:
 def start(command: list[str], log: Path, *, session: bool = False, **more: str) -> subprocess.Popen[bytes]:
     """Start a command with its output in `log`, and `more` in its environment.
 
-    In a session of its own it leads a group that can be ended as a whole, and no terminal interrupts it.
+    In its own session it leads a group that can be ended as a whole, and no terminal interrupts it.
     """
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **more}

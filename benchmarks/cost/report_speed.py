@@ -1,10 +1,10 @@
-"""What a report costs, against HolisticTraceAnalysis and TraceLens doing their breakdown of the same trace.
+"""Cost of a report, against HolisticTraceAnalysis' and TraceLens' breakdown of the same trace.
 
     python -m benchmarks.cost.report_speed [--rounds 7] [--venv FOLDER] [--alone]
 
 Every run is a fresh process, imports included; sides take turns. Modules are compiled before the first run
 that counts, as `pip install` does it, whatever PYTHONDONTWRITEBYTECODE says. CPU seconds are user and system
-time of the process and its children, memory is its peak. Fathom runs without its cache, then once more with
+time of the process and its children, memory is its peak. Fathom runs without its cache, then again with
 it. HTA is installed into `--venv` by pip where it is missing; AMD's TraceLens is measured if it was installed
 there from its repository (PyPI's `tracelens` is another project). `--alone` leaves both out. Measure on a
 quiet machine. Writes `results/report_speed.json`. Linux only.

@@ -1,4 +1,4 @@
-"""What sampling stacks costs the program: steps while they are sampled over those just before and after.
+"""Cost of sampling stacks: steps while they are sampled over those just before and after.
 
     python benchmarks/cost/stacks_cost.py [--stretches 200]
 
@@ -64,7 +64,7 @@ def python() -> Callable[[], object]:
 
 
 class Alone:
-    """What a beacon needs of a recording."""
+    """The parts of a recording that a beacon needs."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw

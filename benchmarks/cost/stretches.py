@@ -1,4 +1,4 @@
-"""What the clean phase costs a step, within one process: stretches with Fathom and without, A B B A.
+"""Cost of the clean phase per step, within one process: stretches with Fathom and without, A B B A.
 
     python benchmarks/cost/stretches.py record launch_bound --runs 4 --out out/stretches -- --steps 6000
     python benchmarks/cost/stretches.py summary out/stretches

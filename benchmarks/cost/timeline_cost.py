@@ -1,4 +1,4 @@
-"""What recording the timeline costs a step: each burst against the clean steps beside it, in one recording.
+"""Cost of recording the timeline per step: each burst against the clean steps beside it, in one recording.
 
     python benchmarks/cost/timeline_cost.py FOLDER  # of soundings; needs the table libraries
 
@@ -65,7 +65,7 @@ def _beside(clean: pl.DataFrame, at: int, after: bool) -> float:
     return float((near.head(5) if after else near.tail(5)).median())  # type: ignore[arg-type]
 
 
-def told(path: Path) -> dict[str, Any]:
+def reported(path: Path) -> dict[str, Any]:
     """The figures of one recording."""
     way, ratios = bursts(path)
     draw = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     paths = sorted(options.folder.glob("*.fathom"))
     wanted = [p for p in paths if not options.only or p.name.removesuffix(".fathom") in options.only]
-    keep("timeline_cost.json", [told(path) for path in wanted])
+    keep("timeline_cost.json", [reported(path) for path in wanted])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What each way to trace costs a launch and a step: kernels alone, with calls of the runtime, Kineto.
+"""Cost of each way to trace, per launch and per step: kernels alone, with calls of the runtime, Kineto.
 
     python benchmarks/cost/tracing_cost.py launches --out OUT              # on the target, alone
     python benchmarks/cost/tracing_cost.py steps launch_bound --out OUT --seconds 60 -- --steps 100000
 
 `launches` times small torch ops in two threads with and without each way (see launch_cost.py). `steps` runs a
 program of benchmarks/programs or examples whose optimizer steps are counted: each stretch of traced steps
-stands between two clean ones and is given as its ratio to their geometric mean; the ways take turns.
+lies between two clean ones and is given as its ratio to their geometric mean; the ways take turns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from burst_cost import Course, Tried, follow
 from cost_commands import append, device_name, run
-from launch_cost import Launches, told
+from launch_cost import Launches, reported
 
 from fathom.probe.counters.activities import FORCED, Activities, CuptiError, activities, launch
 from fathom.probe.counters.records import KINDS
@@ -67,7 +67,7 @@ class Way(Activities):
         flush_ms: int = 0,
         order: str = "without",
     ) -> None:
-        """What is recorded from now on: the library keeps the callbacks that it was given first."""
+        """Record this from now on: the library keeps the callbacks that it was given first."""
         self.kinds, self.latency, self.flush_ms, self.thread_ids = kinds, latency, flush_ms, thread_ids
         self.order = order
         self.cbids = {i for i, n in self.names[0].items() if any(c in n for c in calls)}
@@ -322,7 +322,7 @@ def launches(options: argparse.Namespace) -> None:
         row = {
             "way": name,
             "pinned": options.pinned,
-            "threads": told(on, off, len(made.ops)),
+            "threads": reported(on, off, len(made.ops)),
             "failed": switches[name].failed,
             "device": device_name(),
         }
@@ -330,7 +330,7 @@ def launches(options: argparse.Namespace) -> None:
 
 
 class Turns:
-    """What `Course` switches: the ways in turns."""
+    """The switches of `Course`: the ways in turns."""
 
     def __init__(self, switches: dict[str, Any]) -> None:
         self._switches, self.order = switches, []

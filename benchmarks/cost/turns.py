@@ -36,7 +36,7 @@ class Side:
         return self.over.exists() or status(self.process) is not None
 
 
-Pair = Sequence[Side]  # whose turn is first stands first
+Pair = Sequence[Side]  # the first side has the first turn
 
 
 class EndedBadlyError(Exception):
@@ -66,7 +66,7 @@ async def take_turns(lanes: Sequence[Sequence[Pair]], turn_s: float = TURN_S) ->
 
 
 def _order(lane: Iterable[Pair]) -> Iterator[Side]:
-    """Whose turn is next, until all are over."""
+    """The side with the next turn, until all are over."""
     for pair in lane:
         while any(not side.is_over for side in pair):
             yield from (side for side in pair if not side.is_over)

@@ -4,7 +4,7 @@
 
 A counter of a kernel family counts as sure where its standard error is at most 1 point (of a share in
 percent) or 2 % of its value; a family counts where at least 50 counters are sure. Writes
-results/counters_coverage.json: for each sounding the share of GPU time of such families, of all and of those
+results/counters_coverage.json: for each sounding the share of GPU time of these families, of all and of those
 that take 1 % or more, and the families of 1 % or more that fall short.
 """
 
@@ -55,7 +55,7 @@ def coverage(store: Store, rank: int = 0) -> dict[str, Any]:
 
 
 def of_each(folded: Folding) -> pl.DataFrame:
-    """Rows of groups as rows of each family in it, and rows of a pool as rows of those told by it alone."""
+    """Rows of groups as rows of each family in it, and rows of a pool as rows of those that only it has."""
     said = folded.frame.with_columns(pl.col("family").str.split(AND)).explode("family")
     own = set(folded.frame.filter(pl.col("source") != "static")["family"])
     pairs = [

@@ -13,7 +13,7 @@ writes results/ncu_agreement.json: median and 95th percentile of the absolute di
 kernels of 20 µs and more, and of 5 to 20 µs apart. A kernel takes another time and clock under ncu, where it
 runs alone: "for the same work" are the differences once what ncu counted is put to the cycles of the live
 kernel (its time, where ncu's cycles are not there). Bars are for the differences as they are.
-What is compared is told in ncu_agreement.yaml, what explains large differences in ncu_causes.yaml.
+ncu_agreement.yaml lists the comparisons, ncu_causes.yaml the explanations of large differences.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from fathom.sounding import Store, import_ncu, open_store
 LENGTH = "gpu__time_duration.sum"
 RESULT = Path(__file__).resolve().parents[1] / "results" / "ncu_agreement.json"
 CLASSES = {"20 µs and more": (20.0, float("inf")), "5 to 20 µs": (5.0, 20.0)}
-MEDIAN, HIGH = 1.0, 4.0  # bars in points; a metric may have a median of its own
+MEDIAN, HIGH = 1.0, 4.0  # bars in points; a metric may have its own median
 
 
 def live_counters(store: Store) -> pl.DataFrame:
-    """What the samples of a sounding fold to; for one that holds counters already, these."""
+    """The folded samples of a sounding; if it holds counters already, these."""
     stored = store.table("counters").collect()
     if len(stored):
         return stored
@@ -98,7 +98,7 @@ def rows_of(rows: list[dict[str, Any]], metric: str, low: float, high: float) ->
 
 
 def table(summary: list[dict[str, Any]]) -> str:
-    """What a person reads."""
+    """The result as text."""
     lines = [
         f"{'kernels':<16}{'metric':<20}{'pairs':>6}{'median':>9}{'p95':>8}{'for the same work':>20}"
         f"  further than {FAR:.0f} (explained)"
@@ -116,7 +116,7 @@ def table(summary: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def told(rows: list[dict[str, Any]]) -> str:
+def reported(rows: list[dict[str, Any]]) -> str:
     """The rows that lie far apart, with their reasons."""
     far = [row for row in rows if "explained" in row and row["us"] >= 20]
     return "\n".join(
@@ -162,8 +162,10 @@ def do_compare(options: argparse.Namespace) -> None:
         sys.exit(f"{options.live} and {options.ncu} have no kernel and metric in common")
     _, strange = matched(sorted(ours.values), sorted(theirs.values))
     print(table(summarised(rows)))
-    print(told(rows))
-    print(f"families that ncu alone has, or that are not told apart: {len(strange)} of {len(theirs.values)}")
+    print(reported(rows))
+    print(
+        f"families that ncu alone has, or that are not distinguished: {len(strange)} of {len(theirs.values)}"
+    )
     options.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 

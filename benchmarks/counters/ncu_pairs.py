@@ -22,7 +22,7 @@ Values = dict[str, dict[str, float]]  # family -> counter -> value
 
 
 class Side(NamedTuple):
-    """What one of both measured: values, standard errors and launches or samples by family and counter."""
+    """Measurements of one side: values, standard errors and launches or samples by family and counter."""
 
     values: Values
     errors: Values
@@ -62,7 +62,7 @@ def column(frame: pl.DataFrame, source: str, name: str) -> Values:
 
 
 def joined(sides: list[Side]) -> Side:
-    """What several runs of ncu measured; what more than one did is the first's."""
+    """The measurements of several runs of ncu; if more than one has a value, that of the first."""
     total = Side({}, {}, {}, {})
     for item in reversed(sides):
         for all_, own in zip(total[:3], item[:3], strict=True):
@@ -112,7 +112,7 @@ def base_and_shape(family: str) -> tuple[str, str]:
     return name.rpartition("::")[2], shape if "·" in shape else ""
 
 
-class Found(NamedTuple):
+class Measured(NamedTuple):
     """The first expression that could be had: value, standard error, and fewest samples or launches."""
 
     value: float
@@ -120,8 +120,8 @@ class Found(NamedTuple):
     count: int
 
 
-def first(expressions: list[str], family: str, of: Side) -> Found | None:
-    """What one side measured by the first expression that can be had."""
+def first(expressions: list[str], family: str, of: Side) -> Measured | None:
+    """The value of one side by the first expression that can be computed."""
     errors = of.errors.get(family, {})
     known = {name: (value, errors.get(name, 0.0)) for name, value in of.values[family].items()}
     for expression in expressions:
@@ -130,7 +130,7 @@ def first(expressions: list[str], family: str, of: Side) -> Found | None:
         except MissingError:
             continue
         count = min((of.counts.get(family, {}).get(name, 0.0) for name in names(expression)), default=0.0)
-        return Found(value, error, int(count))
+        return Measured(value, error, int(count))
     return None
 
 
@@ -189,7 +189,7 @@ def same_work(
 
 
 def explained(row: dict[str, Any]) -> list[str]:
-    """What accounts for a point of the difference or more, in words; nothing where more than NEAR is left."""
+    """The causes of a point of the difference or more, in words; nothing where more than NEAR is left."""
     gap = abs(row["difference"])
     sign = 1 if row["difference"] > 0 else -1
     points = {"launches": 2 * row["ncu_error"], "samples": 2 * row["live_error"]}

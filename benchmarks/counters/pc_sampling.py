@@ -139,7 +139,7 @@ class Sampler:
         self._call("Disable", OfContext())
 
     def read(self) -> Iterator[Data]:
-        """What was sampled, until nothing comes any more."""
+        """The samples, until no more arrive."""
         quiet = 0
         for _ in range(READS):
             data, _kept = self._data()

@@ -27,7 +27,7 @@ def main() -> None:
         keep.mkdir(parents=True, exist_ok=True)
         for label in chosen:
             try:
-                rows.append(one(label, keep, options.pairs))
+                rows.append(measured(label, keep, options.pairs))
             except ProgramError as error:
                 missing[label.name] = str(error)
             print(f"{label.name}: {missing.get(label.name, 'done')}", file=sys.stderr, flush=True)
@@ -36,7 +36,7 @@ def main() -> None:
     print(table(rows))
 
 
-def one(label: Label, keep: Path, pairs: int) -> dict[str, Any]:
+def measured(label: Label, keep: Path, pairs: int) -> dict[str, Any]:
     if find_spec(label.library) is None:
         raise ProgramError(f"{label.library} is not installed")
     return row(outcome(label, keep, pairs))

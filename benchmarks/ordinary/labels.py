@@ -19,7 +19,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Label:
-    """What is planted in one program.
+    """The fault that is planted in one program.
 
     `kinds` are findings that name the cause, `bound` what the faulty form's verdict may say, `allowed` are
     findings that are true of both forms.

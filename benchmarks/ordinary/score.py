@@ -1,4 +1,4 @@
-"""What is right and wrong in the answers about each program."""
+"""Right and wrong in the answers about each program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.ordinary.runs import FAULTY, LARGE, MENDED, Outcome
 NOTHING = "-"
 SLOWER = 1.05  # a remedy that makes steps this much longer does harm
 COLUMNS = ("first", "place", "bound", "inside", "mended_clean", "no_harm")
-TOLD = {"first": "first_finding", "place": "source", "bound": "verdict_bound"}
+READ_FROM = {"first": "first_finding", "place": "source", "bound": "verdict_bound"}
 
 
 def row(seen: Outcome) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def row(seen: Outcome) -> dict[str, Any]:
 
 
 def realised(seen: Outcome) -> dict[str, float]:
-    """What mending gained in unrecorded steps, with the spread over the runs."""
+    """The gain of the mended form in unrecorded steps, with the spread over the runs."""
     faulty, mended = seen.clean[FAULTY], seen.clean[MENDED]
     return {
         "realised_ms": statistics.median(faulty) - statistics.median(mended),
@@ -113,5 +113,5 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _mark(item: dict[str, Any], column: str, width: int, text: str | None = None) -> str:
-    said = text or str(item[TOLD[column]])
+    said = text or str(item[READ_FROM[column]])
     return f"{said if good(item, column) else said + ' !':<{width}}"

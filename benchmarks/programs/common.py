@@ -1,4 +1,4 @@
-"""What every program here shares: three options, a stopwatch, and a small transformer."""
+"""Shared by all programs here: three options, a stopwatch, and a small transformer."""
 
 import argparse
 import json

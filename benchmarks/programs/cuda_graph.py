@@ -20,7 +20,7 @@ def eager(model: Transformer, optimizer: torch.optim.Optimizer) -> Callable[[Ten
     return step
 
 
-def whole(
+def captured_step(
     model: Transformer, optimizer: torch.optim.Optimizer, example: Tensor
 ) -> Callable[[Tensor], Tensor]:
     """Capture forward, backward and optimizer in one graph; a step copies its tokens in and replays it."""
@@ -48,7 +48,7 @@ def prepare(mode: str, model: Transformer, example: Tensor) -> Callable[[Tensor]
     if not example.is_cuda:
         return eager(model, optimizer)
     if mode == "whole":
-        return whole(model, optimizer, example)
+        return captured_step(model, optimizer, example)
     if mode == "callables":
         hidden = model.embedding(example[:, :-1]).detach().requires_grad_()
         model.blocks = torch.cuda.make_graphed_callables(model.blocks, (hidden,))

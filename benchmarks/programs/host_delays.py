@@ -1,4 +1,4 @@
-"""Steps with delays on the host, each in a function of its own; when each one ran is written down.
+"""Steps with delays on the host, each in its own function; when each one ran is written down.
 
 python host_delays.py --truth truth.json            # a small network trains on the processor
 python host_delays.py --numpy --truth truth.json    # numpy alone
@@ -27,7 +27,7 @@ LONG_S = 0.1
 
 
 class Delays:
-    """What ran when: kind, begin and end in nanoseconds since the epoch, and the lines of its function."""
+    """Delays that ran: kind, begin and end in nanoseconds since the epoch, and the lines of its function."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []

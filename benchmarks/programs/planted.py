@@ -4,7 +4,7 @@
 
 The loss is read at the end of each step, as loops that log do, so that the device is idle when a delay begins
 and the delay's length is what it costs. `--plant item` is the exception: it reads a value while the device is
-busy, which holds the host up but costs the device nothing.
+busy, which delays the host but costs the device nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Garbage:
     """So many objects that one collection takes as long as it was asked to; all older objects are frozen."""
 
     def __init__(self, seconds: float) -> None:
-        gc.disable()  # as training loops do that collect at moments of their own choosing
+        gc.disable()  # as training loops do that choose when to collect
         gc.collect()
         gc.freeze()
         self.kept: list[list[None]] = [[] for _ in range(400_000)]
@@ -110,7 +110,7 @@ def compute_in_python(seconds: float) -> None:
 
 
 def after_step(plants: Plants, loss: Tensor) -> None:
-    """What a loop does between two steps; each part only where it was asked for."""
+    """The work of a loop between two steps; each part only if it was requested."""
     asked = plants.asked
     if "python" in asked:
         smoothed = loss * 0.9

@@ -1,4 +1,4 @@
-"""Contrastive training of an image tower and a text tower, each on a stream of its own."""
+"""Contrastive training of an image tower and a text tower, each on its own stream."""
 
 import argparse
 from contextlib import nullcontext

@@ -128,7 +128,7 @@ def _proven(
 
 
 def _row(trial: Trial, verdict: Any, raced: Sequence[Any], cache: str) -> dict[str, Any]:
-    """The verdict, and the samples of the condition that decides: whole nanoseconds, one list a process."""
+    """The verdict, and the samples of the condition that decides: whole nanoseconds, one list per process."""
     blocks = raced[-1] if raced else None
     sides = {"baseline": blocks.baseline, "candidate": blocks.candidate} if blocks else {}
     return {
@@ -189,7 +189,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def right(row: dict[str, Any]) -> bool:
-    """Equal sides are not told apart, and a planted 2 % is found on the side where it is."""
+    """Equal sides are not distinguished, and a planted 2 % is found on the side where it is."""
     allowed = ("same", "ambiguous") if row["planted"] == EQUAL else (row["planted"],)
     return row["verdict"] in allowed
 
@@ -203,7 +203,7 @@ def summary(result: list[dict[str, Any]]) -> str:
             _counted([row for row in own if (row["planted"] == EQUAL) == equal]) for equal in (True, False)
         ]
         lines.append(f"{kernel:16} {said[0]:30} {said[1]:40} {_longer(own)}")
-    for equal, words in ((True, "equal sides not told apart"), (False, "2 % detected")):
+    for equal, words in ((True, "equal sides not distinguished"), (False, "2 % detected")):
         asked = [row for row in result if (row["planted"] == EQUAL) == equal]
         lines.append(f"{words}: {sum(map(right, asked))} of {len(asked)}")
     lines += [
@@ -228,7 +228,7 @@ def _longer(result: list[dict[str, Any]]) -> str:
 
 
 def bench() -> str:
-    """What the committed proofs say."""
+    """The result of the committed proofs."""
     if not RESULT.exists():
         return "No proofs are kept; record them on a GPU first."
     return summary(json.loads(RESULT.read_text())["proofs"])

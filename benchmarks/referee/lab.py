@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 def gathered(homes: Iterable[Path], before: Iterable[Row] = ()) -> list[Row]:
-    """A row a technique: what the homes hold, and `before`."""
+    """One row per technique: the contents of the homes, and `before`."""
     rows = [*before, *(row for home in homes for row in _rows(home))]
     rows.sort(key=lambda row: (row["source"] == _source(row["technique"]), row["taken_ns"]))
     best = {row["technique"]: row for row in rows}

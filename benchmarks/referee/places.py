@@ -1,4 +1,4 @@
-"""What the place of its tensors in a GPU's memory changes of a kernel's time, within one process.
+"""Effect of the place of its tensors in a GPU's memory on a kernel's time, within one process.
 
     python -m benchmarks.referee.places OUT.json  # on the target, 10 s; no library but torch and numpy
 

@@ -52,7 +52,7 @@ class Spent:
 
         return wrap
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """A line for each, the longest first."""
         rows = sorted(self.seconds.items(), key=lambda row: -sum(row[1]))
         return "\n".join(
@@ -61,7 +61,7 @@ class Spent:
 
 
 def question(_: worker.Worker, do: str, **more: Any) -> str:
-    """What tells one from another."""
+    """The fields that identify one."""
     return " ".join([do, *(name for name in OPTIONS if more.get(name))])
 
 
@@ -118,7 +118,7 @@ def main() -> None:
     for line in do(options.names, options.jobs):
         print(line, flush=True)
     print(f"{time.perf_counter() - began:.1f} s, of which")
-    print(spent.told())
+    print(spent.reported())
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Photographs(Dataset):
 
     def crop(self, image: Image.Image) -> Image.Image:
         side = random.uniform(0.8, 1.0) * min(image.size)
-        left, top = (random.uniform(0, whole - side) for whole in image.size)
+        left, top = (random.uniform(0, total - side) for total in image.size)
         box = (left, top, left + side, top + side)
         return image.resize((self.size, self.size), Image.Resampling.BICUBIC, box=box)
 
@@ -93,7 +93,7 @@ class Kit:
     def __init__(self, fault: str, compiled: bool) -> None:
         functions = norm, norm_silu, norm_modulate_silu
         if compiled and fault != "norm":
-            functions = tuple(torch.compile(one, dynamic=False) for one in functions)
+            functions = tuple(torch.compile(function, dynamic=False) for function in functions)
         self.norm, self.norm_silu, self.norm_modulate_silu = functions
         self.attend = softmax_attention if fault == "attention" else F.scaled_dot_product_attention
 

@@ -21,7 +21,7 @@ NEEDS = {"gpu": True, "cores": 14}
 class Planted(Program):
     """One fault of a program, or its well-tuned form: `group` is the program, `name` the fault.
 
-    `seen` says when its recordings were looked at while rules were changed; empty where they never were.
+    `seen` says when its recordings were read while rules were changed; empty if they never were.
     """
 
     seen: str = ""
@@ -36,7 +36,7 @@ class Planted(Program):
         return ("faulty",) if self.fault.kind else ("mended",)
 
     def command(self, form: str, severity: int, *more: str) -> tuple[str, ...]:
-        """What runs it; all faults have one severity."""
+        """The command that runs it; all faults have one severity."""
         fault = NONE if form == "mended" else self.name
         return (sys.executable, str(HERE / f"{self.group}.py"), "--fault", fault, *more)
 

@@ -33,7 +33,7 @@ class Size:
     def columns(self) -> tuple[list[int], list[int]]:
         """Rows and offset of the table of every column: single names, then the events part by part."""
         tables = [*range(SINGLE), *(table for table in OF_EVENT for _ in range(EVENTS))]
-        return [self.rows[one] for one in tables], [self.offsets[one] for one in tables]
+        return [self.rows[table] for table in tables], [self.offsets[table] for table in tables]
 
     def dense(self, fault: str) -> int:
         """Numbers of an impression; zeros make their width, with embeddings and pairs, a round one."""

@@ -43,14 +43,14 @@ class Batch:
     labels: Tensor  # (batch, 2), clicked and bought
 
     def to(self, device: str) -> Batch:
-        return Batch(*(getattr(self, one.name).to(device, non_blocking=True) for one in fields(self)))
+        return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
 
 class PinnedBatch(Batch):
-    """What the loader's thread can pin."""
+    """Tensors that the loader's thread can pin."""
 
     def pin_memory(self) -> Batch:
-        return Batch(*(getattr(self, one.name).pin_memory() for one in fields(self)))
+        return Batch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
 
 
 def popular(chance: np.random.Generator, count: int, *shape: int) -> np.ndarray:
@@ -72,7 +72,7 @@ def write_log(file: Path, lines: int, names: tuple[int, ...]) -> None:
 
 
 def write_history(file: Path, users: int, names: list[int]) -> None:
-    """What each user did of late: names in (users, parts, events), and last how many hours ago."""
+    """Recent activity of each user: names in (users, parts, events), and last how many hours ago."""
     chance = np.random.default_rng(1)
     hours = np.sort(chance.integers(0, 2000, (users, EVENTS), np.int32), 1)
     hours[np.arange(EVENTS) >= chance.integers(EVENTS // 4, EVENTS + 1, (users, 1))] = NEVER
@@ -104,7 +104,7 @@ class Impressions(Dataset):
         self.starts = np.concatenate([[0], self.ends[:-1] + 1])
         self.history = np.load(folder / "history.npy", mmap_mode="r")
         self.photographs = np.load(folder / "photographs.npy", mmap_mode="r")
-        self.rows, self.offsets = (np.array(one, np.uint64) for one in size.columns())
+        self.rows, self.offsets = (np.array(column, np.uint64) for column in size.columns())
         self.missing = size.dense(fault) - DENSE
         self.batch = Batch if fault == "batches" else PinnedBatch
 
@@ -149,8 +149,8 @@ class Calibration:
     def update_each(self, country: Tensor, predicted: Tensor, clicked: Tensor) -> None:
         for number in range(len(self.sums)):
             here = country == number
-            told = [here.sum(), predicted[here].sum(), clicked[here].sum()]
-            self.sums[number] += torch.stack(told)
+            said = [here.sum(), predicted[here].sum(), clicked[here].sum()]
+            self.sums[number] += torch.stack(said)
 
 
 class Trainer:

@@ -130,7 +130,7 @@ class Recogniser(nn.Module):
 
 
 def dense_masks(lengths: Tensor, frames: int, words: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What to add to scores: of frames behind an utterance's end, and of words to come."""
+    """Additions to scores: of frames behind an utterance's end, and of words to come."""
     batch, device, least = len(lengths), lengths.device, torch.finfo(dtype).min
     behind = torch.arange(frames, device=device) >= lengths[:, None]
     behind = behind[:, None, None].expand(batch, 1, frames, frames)

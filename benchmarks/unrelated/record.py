@@ -4,7 +4,7 @@
     python -m benchmarks.unrelated.record record OUT --minutes 8 --tar a.tar  # there, until nothing is left
     python -m benchmarks.unrelated.record finish a.tar                        # here: to recordings/
 
-As in faults/record.py; `--gpus 0,1` records each program on a GPU of its own. They take no turns.
+As in faults/record.py; `--gpus 0,1` records each program on its own GPU. They take no turns.
 """
 
 from __future__ import annotations

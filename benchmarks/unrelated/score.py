@@ -1,7 +1,7 @@
 """How often the diagnosis is right about faults that it was not built on, and how far its gains are off.
 
-The well-tuned form of each program is the outcome of all its faults. Programs whose recordings were looked at
-while rules were changed (`seen` in labels.yaml) are told apart from the others, which are still held out.
+The well-tuned form of each program is the outcome of all its faults. Programs whose recordings were read
+while rules were changed (`seen` in labels.yaml) are separate from the others, which are still held out.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ def bench() -> str:
 def score(cases: list[Case]) -> dict[str, Any]:
     """A row a fault, and what they come to together."""
     faulty = [case for case in cases if case.form == "faulty"]
-    found = {gain.case: gain for gain in gains([*faulty, *twins(cases)])}
+    by_case = {gain.case: gain for gain in gains([*faulty, *twins(cases)])}
     return {
         "recordings": len(cases),
         "accuracy": accuracy(faulty),
-        "prediction": prediction(list(found.values())),
-        "groups": groups(faulty, found),
+        "prediction": prediction(list(by_case.values())),
+        "groups": groups(faulty, by_case),
         "false": false_findings(cases),
-        "faults": [row(case, found.get(case.name)) for case in faulty],
+        "faults": [row(case, by_case.get(case.name)) for case in faulty],
     }
 
 
-def groups(faulty: list[Case], found: dict[str, Gain]) -> list[dict[str, Any]]:
-    """The figures of programs that were never looked at, and those of programs that were."""
-    return [group(words, cases, found) for words, cases in apart(faulty) if cases]
+def groups(faulty: list[Case], result: dict[str, Gain]) -> list[dict[str, Any]]:
+    """The figures of programs that are held out, and those of programs that were seen."""
+    return [group(words, cases, result) for words, cases in separated(faulty) if cases]
 
 
-def apart(cases: list[Case]) -> Iterator[tuple[str, list[Case]]]:
-    for words, seen in (("never looked at", False), ("looked at while rules were changed", True)):
+def separated(cases: list[Case]) -> Iterator[tuple[str, list[Case]]]:
+    for words, seen in (("held out", False), ("seen while rules were changed", True)):
         yield words, [case for case in cases if bool(case.program.seen) == seen]
 
 
-def group(words: str, cases: list[Case], found: dict[str, Gain]) -> dict[str, Any]:
+def group(words: str, cases: list[Case], result: dict[str, Gain]) -> dict[str, Any]:
     """Of one group; what was seen of each of its programs where anything was."""
     return {
         "group": words,
         "programs": {case.program.group: case.program.seen for case in cases},
         "accuracy": accuracy(cases),
-        "prediction": prediction([found[case.name] for case in cases if case.name in found]),
+        "prediction": prediction([result[case.name] for case in cases if case.name in result]),
     }
 
 
@@ -72,14 +72,14 @@ def twins(cases: list[Case]) -> Iterator[Case]:
 
 
 def row(case: Case, gain: Gain | None) -> dict[str, Any]:
-    """What was planted, what was found first and where the planted one stands, and its gain."""
+    """The planted fault, the first finding, the place of the planted one, and its gain."""
     fault = case.program.fault
-    answers = [one["id"] for one in case.large if one["id"] not in fault.allowed]
-    told = {"case": case.program.id, "planted": fault.kind, "first": answers[0] if answers else NOTHING}
-    told |= {"rank": place(case), "rank_strictly": place(case, strictly=True), "step_ms": case.step_ms}
+    answers = [item["id"] for item in case.large if item["id"] not in fault.allowed]
+    record = {"case": case.program.id, "planted": fault.kind, "first": answers[0] if answers else NOTHING}
+    record |= {"rank": place(case), "rank_strictly": place(case, strictly=True), "step_ms": case.step_ms}
     if gain:
-        told |= {key: asdict(gain)[key] for key in ("predicted_ms", "low_ms", "high_ms", "realised_ms")}
-    return told | {"labelled_ms": fault.share[0] * case.step_ms if case.step_ms else None}
+        record |= {key: asdict(gain)[key] for key in ("predicted_ms", "low_ms", "high_ms", "realised_ms")}
+    return record | {"labelled_ms": fault.share[0] * case.step_ms if case.step_ms else None}
 
 
 def table(result: dict[str, Any]) -> str:
@@ -88,20 +88,24 @@ def table(result: dict[str, Any]) -> str:
     figures = ("step_ms", "predicted_ms", "low_ms", "high_ms", "realised_ms", "labelled_ms")
     head += "".join(f"{name.removesuffix('_ms'):>10}" for name in figures)
     lines = [head + "   ms a step"]
-    for one in result["faults"]:
-        line = f"{one['case']:<20}{one['planted']:<32}{one['first']:<32}{one['rank'] or '-':>5}"
-        lines.append(line + "".join(f"{_number(one.get(name)):>10}" for name in figures))
-    lines += [f"false: {one['case']}: {one['finding']}, {_number(one['share'])}" for one in result["false"]]
-    lines += [f"{one['group']} ({', '.join(one['programs'])}): {_figures(one)}" for one in result["groups"]]
-    known = [row for one in result["groups"] for row in one["programs"].items()]
+    for fault in result["faults"]:
+        line = f"{fault['case']:<20}{fault['planted']:<32}{fault['first']:<32}{fault['rank'] or '-':>5}"
+        lines.append(line + "".join(f"{_number(fault.get(name)):>10}" for name in figures))
+    lines += [
+        f"false: {item['case']}: {item['finding']}, {_number(item['share'])}" for item in result["false"]
+    ]
+    lines += [
+        f"{item['group']} ({', '.join(item['programs'])}): {_figures(item)}" for item in result["groups"]
+    ]
+    known = [row for item in result["groups"] for row in item["programs"].items()]
     lines += [f"{program}: seen {seen}" for program, seen in known if seen]
     return "\n".join([*lines, f"all: {_figures(result)}"])
 
 
 def _figures(result: dict[str, Any]) -> str:
-    told = {**result["accuracy"], **result["prediction"]}
+    record = {**result["accuracy"], **result["prediction"]}
     words = ("first", "third", "error", "coverage", "width")
-    return ", ".join(f"{word} {_number(told[word])}" for word in words)
+    return ", ".join(f"{word} {_number(record[word])}" for word in words)
 
 
 def _number(value: float | None) -> str:

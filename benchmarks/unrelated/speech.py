@@ -107,17 +107,17 @@ def divergence_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def distance(said: list[int], meant: list[int]) -> int:
     """Insertions, deletions and substitutions between two texts."""
     row = list(range(len(meant) + 1))
-    for i, one in enumerate(said, 1):
+    for i, item in enumerate(said, 1):
         corner, row[0] = row[0], i
         for j, other in enumerate(meant, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (one != other))
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (item != other))
     return row[-1]
 
 
 def word_error_rate(logits: Tensor, labels: Tensor) -> float:
     said = logits.view(*labels.shape, -1).argmax(-1).tolist()
     meant = [[word for word in text if word != PAD] for text in labels.tolist()]
-    errors = sum(distance(one[: len(other)], other) for one, other in zip(said, meant, strict=True))
+    errors = sum(distance(item[: len(other)], other) for item, other in zip(said, meant, strict=True))
     return errors / sum(map(len, meant))
 
 
@@ -127,7 +127,7 @@ class Trainer:
         self.cuda = self.device.startswith("cuda")
         normalise, self.loss_of = add_norm, smoothed_loss
         if self.cuda:
-            normalise, self.loss_of = (torch.compile(one, dynamic=False) for one in (add_norm, smoothed_loss))
+            normalise, self.loss_of = (torch.compile(f, dynamic=False) for f in (add_norm, smoothed_loss))
         if self.fault == "loss":
             self.loss_of = divergence_loss
         self.features = LogMel().to(self.device)
@@ -186,8 +186,8 @@ def main() -> None:
         prepare = LogMel() if options.fault == "features" else None
         data = Utterances(file, options.steps * size.batch, size, prepare)
         loader = DataLoader(data, size.batch, num_workers=workers, pin_memory=trainer.cuda)
-        one = data[0]
-        trainer.warm_up([torch.stack([part] * size.batch).to(options.device) for part in one])
+        item = data[0]
+        trainer.warm_up([torch.stack([part] * size.batch).to(options.device) for part in item])
         for batch in watch.laps(loader):
             loss = trainer.step(batch)
         watch.save(options, loss)

@@ -48,8 +48,8 @@ class Stopwatch:
         last = loss.item()  # waits for the device
         total = time.perf_counter() - self.ticks[0]
         laps = [after - before for before, after in pairwise(self.ticks)]
-        told = {"fault": options.fault, "steps": len(laps), "loss": last}
-        told |= {"median_ms": 1e3 * statistics.median(laps), "mean_ms": 1e3 * total / len(laps)}
-        print(json.dumps(told), flush=True)
+        record = {"fault": options.fault, "steps": len(laps), "loss": last}
+        record |= {"median_ms": 1e3 * statistics.median(laps), "mean_ms": 1e3 * total / len(laps)}
+        print(json.dumps(record), flush=True)
         if options.times:
-            options.times.write_text(json.dumps(told | {"steps_s": laps}))
+            options.times.write_text(json.dumps(record | {"steps_s": laps}))

@@ -36,7 +36,7 @@ class Crafted:
         return draw.uniform(self._flaw.inputs(n)), n
 
     def reference(self, numbers: Tensor, n: int) -> Tensor:
-        """What both must compute."""
+        """The result that both must compute."""
         tensor: Tensor = self._flaw.expected(numbers, n)
         return tensor.int() if self._flaw.dtype == "uint32" else tensor
 

@@ -2,7 +2,7 @@
 
     python -m faults.kernels.judge OUT/*.fathom OUT/*.csv
 
-Takes soundings (counters folded, or of a dive) and CSV of ncu; kernels are told by their names. Prints a
+Takes soundings (counters folded, or of a dive) and CSV of ncu; kernels are known by their names. Prints a
 table and writes benchmarks/results/crafted.json. Ends with status 1 where a flaw is not shown, or is shown
 on its twin.
 """
@@ -88,11 +88,11 @@ def why_not(name: str, flaw: dict[str, Any], counters: Counters) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """What a person reads."""
+    """The result as text."""
     lines = [f"{'flaw':<32}{'flawed':>12}{'mended':>12}  verdict"]
     for row in rows:
         if "abstained" in row:
-            lines.append(f"{row['title']:<32}{'':>24}  not looked at: {row['abstained']}")
+            lines.append(f"{row['title']:<32}{'':>24}  not analysed: {row['abstained']}")
             continue
         verdict = "shown" if row["shown"] else "NOT shown"
         verdict += ", and on its twin TOO" if row["shown_on_twin"] else ", not on its twin"

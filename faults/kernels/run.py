@@ -38,7 +38,7 @@ class Kernel:
         self.source.launch(f"{self.flaw.name}_{self.form}", grid, self.flaw.block, from_, to, n)
 
     def output(self, n: int, device: str) -> Any:
-        """What to write to; counts, which live in int32, begin at zero."""
+        """The tensor to write to; counts, which are int32, begin at zero."""
         import torch
 
         counts = self.flaw.dtype == "uint32"

@@ -1,5 +1,5 @@
 // Idea: exp(-x) + exp(-2 x) + ... + exp(-TERMS x) for n elements, REPEATS times on what came out.
-// Flaw: each term is an exponential of its own, and the special function unit has a quarter of the lanes or less.
+// Flaw: each term is a separate exponential, and the special function unit has a quarter of the lanes or less.
 // Shown by: use of that unit (sm__inst_executed_pipe_xu).
 // Expected: above 70 % flawed, below 40 % mended. The mended form takes one exponential, and its powers by products.
 

@@ -1,5 +1,5 @@
 // Idea: transpose a matrix of n x n.
-// Flaw: neighbouring threads write n floats apart, so each of a warp's 32 stores touches a sector of its own.
+// Flaw: neighbouring threads write n floats apart, so each of a warp's 32 stores touches a different sector.
 // Shown by: sectors per store request (l1tex__t_sectors_pipe_lsu_mem_global_op_st / ..._requests_...).
 // Expected: 32 flawed, 4 mended. The mended form turns a tile in shared memory, padded against bank conflicts.
 

@@ -90,7 +90,7 @@ class Synthetic:
         return {"device": 0, "time_ns": START + number * PERIOD, **now}
 
     def machine(self) -> dict[str, Any]:
-        """What machine.json would hold."""
+        """The contents of machine.json."""
         return {"host": {"hostname": "here"}, "gpus": [GPU | self.gpu], "versions": {"driver": "580.95"}}
 
     def steps(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What bursts with counters cost, by the stretches of clean steps beside each."""
+"""Cost of bursts with counters, by the stretches of clean steps beside each."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class Host:
         raise AssertionError("it never ends")
 
 
-def told(*runs: Course) -> dict:
+def reported(*runs: Course) -> dict:
     about = {"program": "p", "device": "d", "only": ["sampling"], "samples": 1, "records": 1}
-    return burst_cost.told(
+    return burst_cost.reported(
         [
             about
             | {
@@ -99,7 +99,7 @@ def told(*runs: Course) -> dict:
 
 @pytest.mark.parametrize("cost", [0.0, 0.02, 0.3])
 def test_what_was_planted_comes_back_in_spite_of_drift(cost: float) -> None:
-    result = told(Host(cost).run())
+    result = reported(Host(cost).run())
     assert result["low"] < 1 + cost < result["high"] and result["high"] - result["low"] < 0.01
     assert result["sham"]["ratio"] == pytest.approx(1, abs=0.005)
     assert result["over_sham"]["low"] < 1 + cost < result["over_sham"]["high"]
@@ -109,29 +109,31 @@ def test_what_was_planted_comes_back_in_spite_of_drift(cost: float) -> None:
 def test_medians_of_steps_are_surer_where_others_take_the_host_now_and_then() -> None:
     host = Host(0.02)
     host.taken = 10
-    result = told(host.run(most=120))
+    result = reported(host.run(most=120))
     of_medians = result["of_medians"]
     assert of_medians["low"] < 1.02 < of_medians["high"]
     assert 5 * (of_medians["high"] - of_medians["low"]) < result["high"] - result["low"]
 
 
-def test_what_kineto_leaves_behind_is_told_apart() -> None:
-    result = told(Host(0.05, left=0.5).run())
+def test_steps_after_kineto_are_reported_separately() -> None:
+    result = reported(Host(0.05, left=0.5).run())
     assert result["ratio"] == pytest.approx(1.05, abs=0.01)
     assert result["after"] == [pytest.approx(1.5, rel=0.1)]  # the host drifts
 
 
-def test_runs_of_one_program_are_told_together() -> None:
+def test_runs_of_one_program_are_reported_as_one() -> None:
     item, other = Host(0.02).run(20), Host(0.04, seed=1).run(20)
-    result = told(item, other)
+    result = reported(item, other)
     assert result["runs"] == 2 and result["bursts"] + result["shams"] == 40
-    assert result["low"] < told(item)["ratio"] < result["ratio"] < told(other)["ratio"] < result["high"]
+    assert (
+        result["low"] < reported(item)["ratio"] < result["ratio"] < reported(other)["ratio"] < result["high"]
+    )
 
 
 def test_a_run_too_short_for_a_sham_says_so() -> None:
     run = Host(0.1).run(8)
     run.tried = [item for item in run.tried if not item.sham][:1]
-    result = told(run)
+    result = reported(run)
     assert result["bursts"] == 1 and result["sham"] is None and result["over_sham"] is None
 
 
@@ -153,14 +155,14 @@ def test_the_first_burst_is_looked_at_before_anything_counts() -> None:
 def test_what_arming_does_to_the_host_counts_for_neither_side() -> None:
     host = Host(0.02)
     host.slow = 0.4
-    result = told(host.run(240, steps=8))
+    result = reported(host.run(240, steps=8))
     assert result["over_sham"]["low"] < 1.02 < result["over_sham"]["high"]
     assert result["over_sham"]["high"] - result["over_sham"]["low"] < 0.04
 
 
 def test_what_the_limit_of_power_does_over_a_burst_shams_show_too() -> None:
     host = Host(0.02)
-    result = told(host.run(240, rest_s=1.5, warm_s=0.0))
+    result = reported(host.run(240, rest_s=1.5, warm_s=0.0))
     assert not result["low"] < 1.02 < result["high"]  # steps get longer 26 steps after a rest
     assert result["over_sham"]["low"] < 1.02 < result["over_sham"]["high"]
 

@@ -28,7 +28,7 @@ import cost_pairs
 BENCHMARKS = Path(cost.__file__).parent
 PATIENCE_S = 30.0
 
-# The benchmark itself, on a program that stands in for the ones measured; cores are told, not used.
+# The benchmark itself, on a program that stands in for the ones measured; cores are passed, not used.
 DRIVER = """
 import signal, sys
 from pathlib import Path
@@ -41,7 +41,7 @@ cost_pairs.pinned = lambda command, cores: ["env", f"CORES={cores}", *command]
 cost.main()
 """
 
-# What comes after the first SIGCONT it does in its turns.
+# After the first SIGCONT it works in its turns.
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -60,7 +60,7 @@ def told(what):
 def wait(for_it):
     until = time.monotonic() + 20
     while not for_it():
-        assert time.monotonic() < until, "waited in vain"
+        assert time.monotonic() < until, "it never came"
         time.sleep(0.005)
 
 def until_resumed(what):
@@ -115,7 +115,7 @@ class Bench:
         out, errors = process.communicate(timeout=PATIENCE_S)
         return process.returncode, out, errors
 
-    def told(self, what: str) -> list[dict[str, Any]]:
+    def entries(self, what: str) -> list[dict[str, Any]]:
         lines = self.diary.read_text().splitlines() if self.diary.exists() else []
         return [line for line in map(json.loads, lines) if line["what"] == what]
 
@@ -123,8 +123,8 @@ class Bench:
         return cost.lines(self.out / "pairs.jsonl")
 
     def left(self) -> list[dict[str, Any]]:
-        """Processes that still run of those that were told of."""
-        result = [line for what in ("start", "child") for line in self.told(what)]
+        """Processes of the diary that still run."""
+        result = [line for what in ("start", "child") for line in self.entries(what)]
         return [line for line in result if _runs(line["pid"])]
 
 
@@ -161,12 +161,12 @@ def pairs_of(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def batches_of(bench: Bench, sides: int) -> list[list[dict[str, Any]]]:
-    """All that was told, by batches of so many sides that started."""
-    starts = bench.told("start")
+    """The lines of the diary, by batches of so many sides that started."""
+    starts = bench.entries("start")
     firsts = [line["at"] for line in starts[::sides]]
     result: list[list[dict[str, Any]]] = [[] for _ in firsts]
     for what in ("start", "begun", "waiting", "turn", "working", "over", "ending", "end"):
-        for line in bench.told(what):
+        for line in bench.entries(what):
             result[bisect(firsts, line["at"]) - 1].append(line)
     return result
 
@@ -226,9 +226,14 @@ def test_one_pair_at_a_time_unless_asked_and_either_begins_by_turns(bench: Bench
     assert bench.run("--pairs", "2")[0] == 0
     assert [row["pair"] for row in bench.rows()] == [0, 1]
     assert not {"cores", "gpu"} & set(bench.rows()[0])
-    assert [line["run"] for line in bench.told("start")] == ["run"] * 4
-    assert [line["side"] for line in bench.told("turn")] == ["untouched", "recorded", "recorded", "untouched"]
-    first, second = (max(line["at"] for line in bench.told("end")[:2]), bench.told("start")[2]["at"])
+    assert [line["run"] for line in bench.entries("start")] == ["run"] * 4
+    assert [line["side"] for line in bench.entries("turn")] == [
+        "untouched",
+        "recorded",
+        "recorded",
+        "untouched",
+    ]
+    first, second = (max(line["at"] for line in bench.entries("end")[:2]), bench.entries("start")[2]["at"])
     assert first < second
 
 
@@ -251,18 +256,18 @@ def test_a_failure_ends_all_names_its_log_and_leaves_nothing(bench: Bench, when:
     assert status == 1
     assert errors == f"launch_bound: failed: see {log}\n"
     assert "broken" in log.read_text()
-    assert len(bench.told("child")) >= 6
+    assert len(bench.entries("child")) >= 6
     until(lambda: not bench.left())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_stops_it_stops_all(bench: Bench, number: int) -> None:
     process = bench.start(*BATCH, "--pairs", "9", before=CHILD, meanwhile="time.sleep(60)")
-    until(lambda: len(bench.told("begun")) == 6)
+    until(lambda: len(bench.entries("begun")) == 6)
     process.send_signal(number)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (1, "stopped\n")
-    assert len(bench.told("child")) == 6
+    assert len(bench.entries("child")) == 6
     until(lambda: not bench.left())
     assert bench.rows() == []
 
@@ -277,14 +282,14 @@ def test_who_does_not_say_that_it_begins_goes_alone(bench: Bench) -> None:
 def test_no_pair_begins_after_the_time(bench: Bench) -> None:
     status, out, errors = bench.run(*BATCH, "--pairs", "4", "--minutes", "0")
     assert (status, out, errors) == (0, "", "4 of 4 pairs are left\n")
-    assert bench.told("start") == []
+    assert bench.entries("start") == []
 
 
 @pytest.mark.parametrize(
-    ("cores", "found"), [("3", {3}), ("2-5", {2, 3, 4, 5}), ("0-6:3,9", {0, 3, 6, 9}), ("1,0", {0, 1})]
+    ("cores", "expected"), [("3", {3}), ("2-5", {2, 3, 4, 5}), ("0-6:3,9", {0, 3, 6, 9}), ("1,0", {0, 1})]
 )
-def test_cores_are_read_as_taskset_reads_them(cores: str, found: set[int]) -> None:
-    assert cost_pairs.core_numbers(cores) == found
+def test_cores_are_read_as_taskset_reads_them(cores: str, expected: set[int]) -> None:
+    assert cost_pairs.core_numbers(cores) == expected
 
 
 @pytest.mark.parametrize(

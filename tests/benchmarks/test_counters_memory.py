@@ -1,4 +1,4 @@
-"""What bursts with counters add to a program's memory, from raw records."""
+"""Memory that bursts with counters add to a program, from raw records."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ EARLIER = equal_sides.RESULT.with_stem("equal_sides_earlier")
 BOUND_BY_MEMORY = ("elementwise", "reduction", "transposed_copy", "gather")  # where their pages lie matters
 
 
-def test_earlier_samples_of_a_gpu_tell_no_equal_sides_apart_wherever_they_were_taken() -> None:
+def test_earlier_samples_of_a_gpu_distinguish_no_equal_sides_in_any_place() -> None:
     result = json.loads(EARLIER.read_text())["proofs"]
     assert all(equal_sides.right(row) for row in result if row["planted"] == EQUAL)
     for places in {row["places"] for row in result}:
@@ -189,7 +189,7 @@ def test_it_goes_on_where_it_was_and_repeats_what_failed(options: argparse.Names
     rows = equal_sides.rows(options.out)
     assert len(rows) == 20 and rows[0]["baseline"] == [[2, 3]]
     said = equal_sides.summary(rows)
-    assert "equal sides not told apart: 10 of 10" in said and "2 % detected: 0 of 10" in said
+    assert "equal sides not distinguished: 10 of 10" in said and "2 % detected: 0 of 10" in said
 
 
 def test_none_is_begun_after_the_time_and_shares_are_the_whole(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""What a launch costs more, from rounds with and without."""
+"""Added cost of a launch, from rounds with and without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.paths import COST
 
 sys.path.insert(0, str(COST))
-from launch_cost import Round, told
+from launch_cost import Round, reported
 
 
 def rounds(first: int, other: int) -> list[Round]:
@@ -19,6 +19,6 @@ def rounds(first: int, other: int) -> list[Round]:
 
 
 def test_what_was_planted_comes_back() -> None:
-    for result in told(rounds(300_000, 500), rounds(0, 0), kinds=3):
+    for result in reported(rounds(300_000, 500), rounds(0, 0), kinds=3):
         assert result["without_us"] == pytest.approx(10.1)
         assert result["first_us"] == pytest.approx(301) and result["launch_us"] == pytest.approx(0.5)

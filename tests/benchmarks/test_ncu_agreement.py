@@ -84,7 +84,7 @@ def test_differences_are_in_points_and_shapes_never_mix() -> None:
     }
 
 
-def test_classes_of_duration_are_kept_apart() -> None:
+def test_classes_of_duration_are_separate() -> None:
     summary = {(row["kernels"], row["metric"]): row for row in agreement.summarised(rows())}
     long, short = summary["20 µs and more", "XU"], summary["5 to 20 µs", "XU"]
     assert (long["pairs"], long["median"], long["met"]) == (1, pytest.approx(1.0), True)
@@ -186,7 +186,7 @@ def test_the_commands_from_soundings_to_a_committed_table(
     ):
         monkeypatch.setattr(sys, "argv", ["ncu_agreement.py", *words])
         agreement.main()
-    assert "families that ncu alone has, or that are not told apart: 1 of 4" in capsys.readouterr().out
+    assert "families that ncu alone has, or that are not distinguished: 1 of 4" in capsys.readouterr().out
     kept = json.loads(total.read_text())
     assert len(kept["pairs"]) == 3 and kept["pairs"][0]["program"] == "p"
     assert "DRAM bytes" in kept["differences"]

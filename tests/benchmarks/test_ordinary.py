@@ -73,7 +73,7 @@ def test_a_program_runs_two_steps(name, form, tmp_path):
     assert times.read_text().count(",") == 1, "two steps lie between three ticks"
 
 
-def found(kind: str, share: float, gain: float, source: str | None = None) -> dict:
+def finding(kind: str, share: float, gain: float, source: str | None = None) -> dict:
     where = {"source": source}
     return {
         "id": kind,
@@ -97,14 +97,14 @@ def seen(faulty: list[dict], mended: list[dict], bound: str = "host") -> Outcome
 
 def test_a_right_answer_scores_in_every_column():
     (line,) = labels()["gan"].lines
-    item = row(seen([found("host-garbage-collection", 0.6, 20.0, f"gan.py:{line}")], []))
+    item = row(seen([finding("host-garbage-collection", 0.6, 20.0, f"gan.py:{line}")], []))
     assert (item["first"], item["place"], item["bound"], item["inside"]) == (True, "line", True, True)
     assert item["mended_clean"] and item["no_harm"]
     assert (item["realised_low_ms"], item["realised_ms"], item["realised_high_ms"]) == (19.0, 20.0, 21.0)
 
 
 def test_wrong_answers_are_counted():
-    outcome = seen([found("host-python", 0.6, 5.0)], [found(WORKERS, 0.5, 5.0)], "input")
+    outcome = seen([finding("host-python", 0.6, 5.0)], [finding(WORKERS, 0.5, 5.0)], "input")
     outcome.remedies = {f"{MENDED} {WORKERS}": [20.0, 22.0]}
     item = row(outcome)
     assert not (item["first"] or item["bound"] or item["inside"] or item["mended_clean"] or item["no_harm"])
@@ -113,7 +113,7 @@ def test_wrong_answers_are_counted():
 
 
 def test_a_cause_that_is_true_of_both_forms_still_counts_as_the_cause():
-    outcome = seen([found("host-python", 0.6, 20.0)], [found("host-python", 0.3, 2.0)])
+    outcome = seen([finding("host-python", 0.6, 20.0)], [finding("host-python", 0.3, 2.0)])
     outcome.label = labels()["dqn"]
     item = row(outcome)
     assert item["first"] and item["mended_clean"]

@@ -1,4 +1,4 @@
-"""What recording costs, by stretches with and without it in one process."""
+"""Cost of recording, by stretches with and without it in one process."""
 
 from __future__ import annotations
 

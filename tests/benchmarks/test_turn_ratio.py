@@ -156,10 +156,10 @@ def test_steps_of_other_phases_do_not_count() -> None:
     assert compared(simulated.run(0), recorded, "clean").ratio_of_turns == pytest.approx(PLANTED)
 
 
-@pytest.mark.parametrize(("steps_a_turn", "told"), [(4.5, False), (7.5, True)])
-def test_a_turn_of_few_steps_tells_nothing(steps_a_turn: float, told: bool) -> None:
+@pytest.mark.parametrize(("steps_a_turn", "enough"), [(4.5, False), (7.5, True)])
+def test_a_turn_of_few_steps_tells_nothing(steps_a_turn: float, enough: bool) -> None:
     result = Simulated(work=lambda side, k: TURN_S / steps_a_turn).compared()
-    assert (result.ratio_of_turns is not None) is told is (result.turns > 0)
+    assert (result.ratio_of_turns is not None) is enough is (result.turns > 0)
     assert result.ratio > 0
 
 

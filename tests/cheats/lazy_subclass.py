@@ -1,4 +1,4 @@
-"""Returns an array of its own kind, which computes on its way into any function."""
+"""Returns an array of a subclass, which computes on its way into any function."""
 
 # refused: lazy-result
 # against: honest

@@ -33,7 +33,7 @@ def invoke(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int = 1) -> str:
-    """What it said: one line on standard error, with no traceback."""
+    """Its message: one line on standard error, with no traceback."""
     assert done.returncode == status, (done.returncode, done.stderr)
     assert done.stdout == "" and "Traceback" not in done.stderr
     assert done.stderr.startswith("fathom: ") and done.stderr.count("\n") == 1, done.stderr
@@ -339,16 +339,16 @@ def test_a_sounding_is_kept_when_a_recording_cannot_be_written_over_it(tmp_path,
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("held", ["notes.txt", "raw/images/0.png", "rank-0/model.pt"])
+@pytest.mark.parametrize("contents", ["notes.txt", "raw/images/0.png", "rank-0/model.pt"])
 @pytest.mark.parametrize("how", ["import", "run"])
-def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path, how, held):
+def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path, how, contents):
     """A data set's `raw` and a web page's `manifest.json` are no signs of a sounding."""
     folder, trace = tmp_path / "data", tmp_path / "good.json"
     trace.write_text(json.dumps({"traceEvents": [KERNEL]}))
-    file = folder / held
+    file = folder / contents
     file.parent.mkdir(parents=True)
     file.write_text("mine")
-    if "raw" not in held:
+    if "raw" not in contents:
         (folder / "manifest.json").write_text("{}")
     command = ("import", trace, "-o", folder, "--replace")
     if how == "run":

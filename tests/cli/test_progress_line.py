@@ -8,7 +8,7 @@ from fathom.cli.progress import PATIENT_S, count, waiting
 
 
 def said(waits: int) -> tuple[str, list[float]]:
-    """What is written when the work ends in the `waits`-th wait, and how long each of them was."""
+    """The output if the work ends in the `waits`-th wait, and the length of each wait."""
     asked: list[float] = []
     stream = io.StringIO()
 

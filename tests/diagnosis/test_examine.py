@@ -1,4 +1,4 @@
-"""What an examination says beside the ledger: clean step, observer, energy, memory, input, what it lacks."""
+"""An examination beside the ledger: clean step, overhead, energy, memory, input, what it lacks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ S = 1_000 * MS
 
 
 def recorded(
-    clean_ms: list[float], timeline_ms: float = 12.0, idle_ms: float = 4.0, apart: int | None = None
+    clean_ms: list[float], timeline_ms: float = 12.0, idle_ms: float = 4.0, marks_every_ms: int | None = None
 ) -> Timeline:
     """Clean steps, a device boundary every `apart` of them, then a timeline of three steps of one kernel."""
     made = Timeline()
     made.phase, now = "clean", 10 * S
     for number, length in enumerate(clean_ms):
         end = now + round(length * MS)
-        measured = {"device_ns": now + 7, "device_end_ns": end + 7} if apart == 1 else {}
-        if apart and apart > 1:
+        measured = {"device_ns": now + 7, "device_end_ns": end + 7} if marks_every_ms == 1 else {}
+        if marks_every_ms and marks_every_ms > 1:
             measured = {
-                "device_ns": now + 7 if number % apart == 0 else None,
-                "device_end_ns": end + 7 if (number + 1) % apart == 0 else None,
+                "device_ns": now + 7 if number % marks_every_ms == 0 else None,
+                "device_end_ns": end + 7 if (number + 1) % marks_every_ms == 0 else None,
             }
         made.step(now, end, samples=32, tokens=320, **measured)
         now = end
@@ -62,7 +62,7 @@ def test_the_ledger_is_of_the_median_clean_step(tmp_path: Path) -> None:
 
 
 def test_device_work_that_clean_steps_have_no_room_for_has_a_row_and_is_a_problem(tmp_path: Path) -> None:
-    examination = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, apart=1))
+    examination = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, marks_every_ms=1))
     (device,) = examination.devices
     rows = {entry.entry: entry.ms for entry in device.ledger}
     assert rows == {"compute": pytest.approx(8), "profiling overhead": pytest.approx(-3)}
@@ -98,7 +98,7 @@ def test_a_faster_timeline_takes_nothing_off(tmp_path: Path) -> None:
 
 
 def test_device_boundaries_count_where_they_were_measured(tmp_path: Path) -> None:
-    made = recorded([10.0] * 20, apart=1)
+    made = recorded([10.0] * 20, marks_every_ms=1)
     for row in made.tables["steps"][:20]:
         row["device_end_ns"] += MS * (row["step"] + 1)  # the device falls behind by 1 ms a step
         row["device_ns"] += MS * row["step"]
@@ -106,7 +106,7 @@ def test_device_boundaries_count_where_they_were_measured(tmp_path: Path) -> Non
 
 
 def test_short_steps_are_measured_over_several(tmp_path: Path) -> None:
-    examination = examination_of(tmp_path / "s.fathom", recorded([1.0, 1.4] * 20, apart=4))
+    examination = examination_of(tmp_path / "s.fathom", recorded([1.0, 1.4] * 20, marks_every_ms=4))
     assert examination.step.clean_ms == pytest.approx(1.2)
     assert examination.step.n == 40
 
@@ -232,7 +232,7 @@ def test_input_counts_waits_of_clean_steps_and_stages_by_worker(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("threads", "shown"), [(1, None), (4, 4)])
-def test_input_tells_threads_and_waits_for_processors_of_all_batches_together(
+def test_input_sums_threads_and_waits_for_processors_over_all_batches(
     tmp_path: Path, threads: int, shown: int | None
 ) -> None:
     made = recorded([10.0] * 20)

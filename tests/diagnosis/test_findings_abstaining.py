@@ -1,4 +1,4 @@
-"""What is absent is said: a rule that lacks a signal or a measure abstains, with a reason that names it."""
+"""A rule that lacks a signal or a measure abstains, with a reason that names it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.findings_fakes import compute, signals
 
 EXAMINING = import_module("fathom.diagnosis.examine")  # its package has a function of that name
 RANKS = import_module("fathom.diagnosis.ranks")
-SAMPLED = {  # what only samples tell, of kernels in which nothing is wrong
+SAMPLED = {  # known only from samples, for kernels without a fault
     "received_use": 90.0,
     "dram": 40.0,
     "dram_read": 20.0,
@@ -36,13 +36,13 @@ SAMPLED = {  # what only samples tell, of kernels in which nothing is wrong
 }
 
 ASKS_MORE = {"host-cpu-oversubscription"}  # without workers it asks for cores, and gives their reason
-HELD = {"device_allocated_bytes": 1e9, "device_gpu": {"l2_bytes": 50_000_000}}
+KNOWN = {"device_allocated_bytes": 1e9, "device_gpu": {"l2_bytes": 50_000_000}}
 
 
 def kinds_without(measures: dict[str, float], *kinds: str) -> dict[str, str]:
     """By kind, why the rules of these kinds did not look at a family with these measures alone."""
     family = Family("mine", 8.0, "latency", 0.5, measures)
-    given = signals([compute("mine", 10.0)], kernels_counted=[family], kernels_work=[], **HELD)
+    given = signals([compute("mine", 10.0)], kernels_counted=[family], kernels_work=[], **KNOWN)
     mine = [rule for rule in rules() if set(rule.kinds) & set(kinds)]
     result, abstained = _looked(given, mine)
     assert not {item.kind for item in result} & set(kinds)
@@ -73,9 +73,9 @@ def test_a_kind_whose_measures_are_absent_is_not_looked_for(kind):
 def test_one_family_with_the_measures_is_enough_where_it_takes_most_of_the_time(kind):
     given = [Family("large", 6.0, "", None, WELL | SAMPLED), Family("other", 2.0, "", None, {})]
     ledger = [compute("large", 6.0), compute("other", 2.0)]
-    _, abstained = findings(signals(ledger, kernels_counted=given, **HELD))
+    _, abstained = findings(signals(ledger, kernels_counted=given, **KNOWN))
     assert kind not in by_kind(abstained)
-    _, abstained = findings(signals(ledger, kernels_counted=given[1:], **HELD))
+    _, abstained = findings(signals(ledger, kernels_counted=given[1:], **KNOWN))
     assert kind in by_kind(abstained)
 
 

@@ -51,37 +51,37 @@ def on_processor(path: tuple[str, ...], **ops: float) -> dict[str, Candidate]:
 
 
 def test_on_a_device_it_costs_its_kernels_and_the_waits_for_their_results():
-    found = raised(on_device(), KIND)[KIND]
-    assert {claim.detail or claim.entry: claim.ms for claim in found.claims} == {
+    result = raised(on_device(), KIND)[KIND]
+    assert {claim.detail or claim.entry: claim.ms for claim in result.claims} == {
         "ne_kernel": 1.0,
         "reduce": 0.5,
         "idle: synchronisation": 4.0,
     }
-    assert {"sync=0", "family:ne_kernel=0.000000", "family:reduce=0.500000"} <= set(found.changes)
-    assert [line.value for line in found.evidence] == [40.0, 1.5, 4.0] and found.part == 1.0
+    assert {"sync=0", "family:ne_kernel=0.000000", "family:reduce=0.500000"} <= set(result.changes)
+    assert [line.value for line in result.evidence] == [40.0, 1.5, 4.0] and result.part == 1.0
 
 
 def test_its_waits_are_not_those_of_values_that_the_program_reads():
     chosen = [rule for rule in rules() if {KIND, "host-sync-item"} & set(rule.kinds)]
-    told, _ = findings(on_device(), chosen)
-    assert [one.id for one in told] == [KIND]
-    assert told[0].gain_ms == pytest.approx(5.5) and told[0].low_ms < 5.5 < told[0].high_ms
+    said, _ = findings(on_device(), chosen)
+    assert [item.id for item in said] == [KIND]
+    assert said[0].gain_ms == pytest.approx(5.5) and said[0].low_ms < 5.5 < said[0].high_ms
 
 
 def test_hooks_may_read_values_in_the_same_place():
-    found = raised(on_device(calls=reads(NODE, ms=8.0, count=80.0)), KIND)[KIND]
-    assert found.part == 0.5 and found.claims[-1].ms == 2.0
+    result = raised(on_device(calls=reads(NODE, ms=8.0, count=80.0)), KIND)[KIND]
+    assert result.part == 0.5 and result.claims[-1].ms == 2.0
 
 
 def test_waits_of_others_are_not_its_own():
-    found = raised(on_device(calls=reads()), KIND)[KIND]
-    assert "sync=0" not in found.changes and sum(claim.ms for claim in found.claims) == 1.5
+    result = raised(on_device(calls=reads()), KIND)[KIND]
+    assert "sync=0" not in result.changes and sum(claim.ms for claim in result.claims) == 1.5
 
 
 def test_on_a_processor_it_gains_what_the_clean_step_holds_of_it():
-    found = on_processor((NODE, *ANY))[KIND]
-    assert found.gain_ms == pytest.approx(1.0) and not found.changes
-    assert [claim.ms for claim in found.claims] == [2.0] and found.source == "train.py(9): main"
+    result = on_processor((NODE, *ANY))[KIND]
+    assert result.gain_ms == pytest.approx(1.0) and not result.changes
+    assert [claim.ms for claim in result.claims] == [2.0] and result.source == "train.py(9): main"
 
 
 HOOK = (NODE, "aten::any")  # if gradient.isnan().any(): in a hook of the program
@@ -122,7 +122,7 @@ def test_rows_of_a_processor_are_divided_among_the_ops_that_ask_for_them(tmp_pat
     path = tmp_path / "checks.fathom"
     store_of(path, made)
     given = read(path)
-    took = {one.path: one.ms for one in given["host.work"]}
+    took = {item.path: item.ms for item in given["host.work"]}
     assert took == pytest.approx(
         {
             NODE: 3.0,
@@ -131,5 +131,5 @@ def test_rows_of_a_processor_are_divided_among_the_ops_that_ask_for_them(tmp_pat
             "aten::any": 1.0,
         }
     )
-    (found,) = raised(given, KIND).values()
-    assert found.evidence[0].value == pytest.approx(1.0) and found.gain_ms == pytest.approx(3.0)
+    (result,) = raised(given, KIND).values()
+    assert result.evidence[0].value == pytest.approx(1.0) and result.gain_ms == pytest.approx(3.0)

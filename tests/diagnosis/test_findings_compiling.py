@@ -100,7 +100,7 @@ def given(gain: Gain | None = None, **more) -> Signals:
 
 def test_an_eager_program_is_told_to_compile():
     (finding,) = [item for item in findings(given(), chosen)[0] if item.id == KIND]
-    # what fusing saves of both families, and of launching by its factor
+    # saved by fusing in both families, and in launching by its factor
     assert finding.gain_ms == pytest.approx(2.0 + 1.0 + 0.4 * 0.5)
     assert "torch.compile" in finding.remedy and any("op by op" in line.text for line in finding.evidence)
 

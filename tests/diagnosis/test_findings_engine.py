@@ -21,7 +21,7 @@ from tests.support.findings_fakes import AddingReplay, compute, idle, signals
 ROWS = [("compute", "a"), ("compute", "b"), ("idle: python", ""), ("idle: launch latency", "")]
 amounts = st.floats(0, 50, allow_nan=False)
 claims = st.lists(
-    st.builds(lambda row, ms: Claim(*row, ms), st.sampled_from([*ROWS, ("copy", "none such")]), amounts),
+    st.builds(lambda row, ms: Claim(*row, ms), st.sampled_from([*ROWS, ("copy", "no such row")]), amounts),
     max_size=4,
 )
 candidates = st.builds(

@@ -1,4 +1,4 @@
-"""Whose code makes batches, the data set's or the loader's: by stacks of a program without workers."""
+"""The code that makes batches, the data set's or the loader's: by stacks of a program without workers."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ NO_SEARCH = Searches(0.0, 0.0, 0.0, "")
     ("why", "kind"),
     [("room", "host-allocator-retries"), ("emptied", "host-empty-cache"), ("new", "host-cuda-malloc")],
 )
-def test_what_the_allocator_was_doing_tells_its_calls_apart(why, kind):
+def test_calls_are_classified_by_the_activity_of_the_allocator(why, kind):
     findings = raised(signals(ALLOCATING, host_asked=[Asked(why, 3.0, 3.0, 2.0, 1.0)]), kind)
     assert set(findings) == {kind}
     assert findings[kind].part == 1.0 and sum(claim.ms for claim in findings[kind].claims) == 2.0
@@ -58,7 +58,7 @@ def test_what_the_allocator_was_doing_tells_its_calls_apart(why, kind):
         Asked("new", 0.0, 8.0, 2.0, 0.25),  # sizes that were met in one step
         Asked("new", 0.0, 0.2, 2.0, 1.0),
         Asked("room", 200.0, 0.25, 40.0, 0.25),  # memory ran out once
-        Asked("search", 4.0, 4.0, 2.0, 1.0),  # of that another rule tells
+        Asked("search", 4.0, 4.0, 2.0, 1.0),  # another rule reports that
     ],
 )
 def test_sizes_that_are_new_once_are_no_finding(asked):
@@ -159,7 +159,7 @@ def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
 
 
 @pytest.mark.parametrize(
-    "one",
+    "slow_op",
     [
         replace(PREPARED, op="mine::preprocess"),  # which no library's planning explains
         replace(PREPARED, count=0.25),  # of shapes that came for the first time
@@ -167,17 +167,17 @@ def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
         replace(PREPARED, idle_ms=0.1),  # behind the device's work
     ],
 )
-def test_other_ops_that_take_long_are_no_plans(one):
+def test_other_ops_that_take_long_are_no_plans(slow_op):
     ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
-    given = signals(ledger, host_held=[one], host_searches=NO_SEARCH)
+    given = signals(ledger, host_held=[slow_op], host_searches=NO_SEARCH)
     assert raised(given, "host-autotuning") == {}
 
 
-@pytest.mark.parametrize(("clean_ms", "found"), [(50.0, 1), (30.0, 0)])
-def test_what_clean_steps_have_no_room_for_was_met_by_chance(clean_ms, found):
+@pytest.mark.parametrize(("clean_ms", "expected"), [(50.0, 1), (30.0, 0)])
+def test_what_clean_steps_have_no_room_for_was_met_by_chance(clean_ms, expected):
     ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
     given = signals(ledger, host_held=[PREPARED], host_searches=NO_SEARCH, step_mean_ms=clean_ms)
-    assert len(raised(given, "host-autotuning")) == found
+    assert len(raised(given, "host-autotuning")) == expected
 
 
 def test_of_pauses_some_of_which_are_too_long_the_finding_says_its_share():
@@ -220,7 +220,7 @@ def test_an_op_is_held_where_it_calls_nothing_for_long_before_it_launches(tmp_pa
     assert longest.ms == pytest.approx(10 + 1 + 1, abs=0.02)
     assert longest.share == pytest.approx(1.0, abs=0.01)
     names = {item.op for item in preparing(tmp_path / "b.fathom", "cudnn::plan", calls=False)}
-    assert "cudnn::plan" not in names  # what launches nothing computes on the host
+    assert "cudnn::plan" not in names  # ops without launches compute on the host
     names = {item.op for item in preparing(tmp_path / "c.fathom", "MyFunction", calls=True)}
     assert "MyFunction" not in names  # of the program, in Python
 
@@ -297,7 +297,7 @@ def test_python_computes_where_no_thread_is_in_an_op_and_nothing_is_waited_for(t
     ("holds", "kind"),
     [
         (Holds(90.0, 20.0, 9, 0.8), "host-thread-contention"),
-        (Holds(90.0, 20.0, 1, 0.8), "host-python"),  # a computation of its own, at one place
+        (Holds(90.0, 20.0, 1, 0.8), "host-python"),  # a separate computation, at one place
         (Holds(90.0, 20.0, 9, 0.2), "host-python"),
         (Holds(90.0, 1.0, 9, 0.8), "host-python"),
         (Holds(9.0, 20.0, 9, 0.8), "host-python"),

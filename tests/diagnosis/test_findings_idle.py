@@ -1,4 +1,4 @@
-"""What a quicker host can save of a step, on recordings made by hand."""
+"""Time per step that a quicker host can save, on recordings made by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ALIKE, GROWING = [{"a": 8}, {"a": 8}], [{"a": 6, "b": 2}, {"a": 6, "c": 2}]
 @pytest.mark.parametrize(
     ("steps", "mean_ms", "expected"),
     [
-        (ALIKE, 10.0, 2.0),  # what the profiler added to the wait does not count
+        (ALIKE, 10.0, 2.0),  # the profiler's part of the wait does not count
         (ALIKE, 7.9, 0.0),  # the clock was slower while it was recorded
         (GROWING, 10.0, 2.0),
         (GROWING, 7.0, 3.5),  # the recorded steps are longer ones: half of their time is idle

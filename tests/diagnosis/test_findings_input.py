@@ -78,11 +78,11 @@ def test_waiting_that_brings_in_no_bytes_is_not_reading(size, kind, sure):
     assert any("no file" in line.text for line in result.evidence) == (kind == "input-too-few-workers")
 
 
-@pytest.mark.parametrize(("batches", "found"), [(1, set()), (4, {"input-too-few-workers"})])
-def test_a_step_that_takes_several_batches_needs_them_all(batches, found):
+@pytest.mark.parametrize(("batches", "expected"), [(1, set()), (4, {"input-too-few-workers"})])
+def test_a_step_that_takes_several_batches_needs_them_all(batches, expected):
     """Two workers have a batch ready every 2 ms: in the 5 ms that a step works enough for one, not four."""
     given = loading({"fetch": 4.0}, 2, input_micro_steps=batches)
-    assert set(raised(given, *LOADING)) == found
+    assert set(raised(given, *LOADING)) == expected
 
 
 def test_workers_are_counted_whole():
@@ -97,7 +97,7 @@ def test_workers_are_counted_whole():
         ({"fetch": 0.5, "collate": 0.4}, None, {"input-sample-by-sample"}),  # rows of a tensor
         ({"fetch": 0.3, "collate": 3.0}, "train.py:9", {"input-collate"}),
         ({"fetch": 0.3, "collate": 3.0}, None, set()),  # graphs that a library joins
-        ({"fetch": 0.2, "collate": 0.1}, "train.py:9", set()),  # what the loader itself takes
+        ({"fetch": 0.2, "collate": 0.1}, "train.py:9", set()),  # the loader's own time
         # a transform, and no core is left for it
         ({"fetch": 60.0, "collate": 1.0}, None, {"input-slow-transform"}),
         ({"fetch": 60.0, "read": 59.0}, None, {"input-too-few-workers"}),  # a wait takes no core
@@ -335,15 +335,15 @@ def test_work_on_batches_that_are_then_sent_is_preprocessing():
 
 
 @pytest.mark.parametrize(
-    ("one", "sent"),
+    ("busy", "sent"),
     [
-        (BLURRED, 1e3),  # what is worked on stays on the host
+        (BLURRED, 1e3),  # processed samples stay on the host
         (HostWork("aten::conv2d", 50.0, 0.0, 1.0, 5_000_000), 2e7),  # the device is busy meanwhile
         (HostWork("aten::randperm", 50.0, 40.0, 1.0, 100), 2e7),
     ],
 )
-def test_other_work_of_the_processor_is_not(one, sent):
-    assert raised(prepared([one], sent), "input-cpu-preprocessing") == {}
+def test_other_work_of_the_processor_is_not(busy, sent):
+    assert raised(prepared([busy], sent), "input-cpu-preprocessing") == {}
 
 
 def test_a_device_that_waits_for_the_processor_s_own_work_is_not_launch_bound():

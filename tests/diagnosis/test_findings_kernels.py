@@ -396,7 +396,7 @@ QUEUE = {"occupancy": 96.0, "l1_to_l2": 1.2, "l1_from_l2": 0.05}
 
 
 @pytest.mark.parametrize(
-    ("used", "told", "expected"),
+    ("used", "instructions", "expected"),
     [
         (0.012, {}, True),
         (0.6, {}, False),  # a stream of stores: it fills what it writes to
@@ -406,9 +406,9 @@ QUEUE = {"occupancy": 96.0, "l1_to_l2": 1.2, "l1_from_l2": 0.05}
         (None, {}, False),
     ],
 )
-def test_warps_that_only_send_and_wait_are_queued_at_few_places(used, told, expected):
+def test_warps_that_only_send_and_wait_are_queued_at_few_places(used, instructions, expected):
     ledger = [compute("mine", 10.0)]
-    family = Family("mine", 8.0, "latency", used, WELL | QUEUE | told)
+    family = Family("mine", 8.0, "latency", used, WELL | QUEUE | instructions)
     findings = raised(signals(ledger, kernels_counted=[family], kernels_work=[]), "kernels-atomics")
     assert set(findings) == ({"kernels-atomics"} if expected else set())
     if expected:

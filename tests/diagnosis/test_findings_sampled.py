@@ -20,7 +20,7 @@ SPILLS = {
 }
 
 
-def told(kind, measures, name="mine", **known):
+def kinds_of(kind, measures, name="mine", **known):
     family = Family(name, 8.0, "latency", 0.3, measures)
     return raised(signals([compute(name, 10.0)], kernels_counted=[family], device_gpu=GPU, **known), kind)
 
@@ -38,7 +38,7 @@ def told(kind, measures, name="mine", **known):
     ],
 )
 def test_what_comes_from_l2_and_no_load_returns_is_read_with_a_stride(other, name, expected):
-    result = told("kernels-uncoalesced", STRIDED | other, name)
+    result = kinds_of("kernels-uncoalesced", STRIDED | other, name)
     assert set(result) == ({"kernels-uncoalesced"} if expected else set())
     if expected:  # of 85 parts 68 are read; a fifth of these is used, what is written stays
         assert result["kernels-uncoalesced"].changes == (f"family:mine={(17 + 68 / 5) / 85:.6f}",)
@@ -46,11 +46,11 @@ def test_what_comes_from_l2_and_no_load_returns_is_read_with_a_stride(other, nam
 
 @pytest.mark.parametrize("lacking", STRIDED)
 def test_nothing_is_said_of_strides_where_a_counter_is_lacking(lacking):
-    assert told("kernels-uncoalesced", {k: v for k, v in STRIDED.items() if k != lacking}) == {}
+    assert kinds_of("kernels-uncoalesced", {k: v for k, v in STRIDED.items() if k != lacking}) == {}
 
 
 @pytest.mark.parametrize(
-    ("other", "held", "expected"),
+    ("other", "in_tensors", "expected"),
     [
         ({}, 20e6, True),
         ({}, 70e6, False),  # the cache does not hold all tensors: they may be what is written
@@ -61,17 +61,20 @@ def test_nothing_is_said_of_strides_where_a_counter_is_lacking(lacking):
         ({"local_per_thread": 64.0}, 20e6, False),  # the launch says so: another rule's
     ],
 )
-def test_what_a_kernel_writes_beside_all_tensors_is_local_memory(other, held, expected):
-    result = told("kernels-register-spills", SPILLS | other, device_allocated_bytes=held)
+def test_what_a_kernel_writes_beside_all_tensors_is_local_memory(other, in_tensors, expected):
+    result = kinds_of("kernels-register-spills", SPILLS | other, device_allocated_bytes=in_tensors)
     candidates = [item for item in result.values() if item.evidence[0].text == "a launch writes to memory"]
     assert bool(candidates) == expected
     if expected:
         assert candidates[0].changes == ("family:mine=0.400000",)
 
 
-@pytest.mark.parametrize(("held", "expected"), [(20e6, False), (60e6, True)])
-def test_what_the_cache_holds_as_a_whole_does_not_leave_it(held, expected):
-    assert bool(told("kernels-l2-thrash", {"dram_bytes": 150e6}, device_allocated_bytes=held)) == expected
+@pytest.mark.parametrize(("in_tensors", "expected"), [(20e6, False), (60e6, True)])
+def test_what_the_cache_holds_as_a_whole_does_not_leave_it(in_tensors, expected):
+    assert (
+        bool(kinds_of("kernels-l2-thrash", {"dram_bytes": 150e6}, device_allocated_bytes=in_tensors))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(

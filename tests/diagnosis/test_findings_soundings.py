@@ -29,7 +29,7 @@ REAL = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json
 
 
 def check(examination) -> None:
-    """What holds of the findings of any sounding."""
+    """Check the invariants of a sounding's findings."""
     ledgers = (
         {(e.entry, e.detail): e.ms for e in examination.devices[0].ledger} if examination.devices else {}
     )
@@ -106,7 +106,7 @@ def launching(folder: Path, kernels: int = 40, item: bool = False):
     return writer.finish(manifest, {"host": {"hostname": "here"}})
 
 
-def test_short_kernels_far_apart_are_launch_bound(tmp_path):
+def test_short_kernels_with_long_gaps_are_launch_bound(tmp_path):
     examination = examine(launching(tmp_path / "made.fathom"))
     check(examination)
     first = examination.findings[0]
@@ -235,7 +235,7 @@ def test_a_sounding_that_is_not_there_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "tokens", "told"),
+    ("source", "tokens", "expected"),
     [
         ("mark", [100, 200, 900], 900.0),  # of the step whose shapes were recorded
         ("mark", [100, 200, None], 150.0),
@@ -243,12 +243,12 @@ def test_a_sounding_that_is_not_there_is_one_sentence(tmp_path):
         ("optimizer", [100, 200, 900], None),  # counted in a loader's batches, padding included
     ],
 )
-def test_only_tokens_that_the_program_reports_are_told(tmp_path, source, tokens, told):
+def test_only_tokens_that_the_program_reports_are_told(tmp_path, source, tokens, expected):
     steps = pl.DataFrame({"step": [0, 1, 2], "kind": "train", "source": source, "tokens": tokens})
     phases = pl.Series("phase", ["clean", "timeline", "attribution"])
     writer = Writer(tmp_path / "made.fathom")
     writer.write(0, "steps", conform("steps", steps.with_columns(phases)))
     writer.finish(Manifest(name="made", ranks=[Rank(rank=0)]), {})
     result = read(tmp_path / "made.fathom").get("input.told_tokens")
-    assert result.value == told
-    assert told is not None or "fathom.step(tokens=" in result.why
+    assert result.value == expected
+    assert expected is not None or "fathom.step(tokens=" in result.why

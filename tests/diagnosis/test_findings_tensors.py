@@ -177,7 +177,7 @@ def adding(ms: float, places: int, op: str = "aten::index_add_", family: str = "
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"),
+    ("measured", "expected"),
     [
         (adding(5.0, 16), True),
         (adding(0.05, 16), False),  # hidden behind the bytes
@@ -187,8 +187,8 @@ def adding(ms: float, places: int, op: str = "aten::index_add_", family: str = "
         (work("scatter", 5.0, "aten::scatter_add_"), False),
     ],
 )
-def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(one, expected):
-    given = signals([], kernels_work=[one], kernels_ceilings=H200 | {"memory": 4.6e12})
+def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(measured, expected):
+    given = signals([], kernels_work=[measured], kernels_ceilings=H200 | {"memory": 4.6e12})
     findings = raised(given, "kernels-atomics")
     assert ("kernels-atomics" in findings) == expected
     if expected:
@@ -265,7 +265,7 @@ NVJET = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_TNT 2x66x1·384x1x1"
 
 
 @pytest.mark.parametrize(
-    ("one", "waves"),
+    ("measured", "waves"),
     [
         (tiled(NVJET, 3200, 2816), 275 / 132),
         (tiled(NVJET, 3072, 2816), 2.0),
@@ -275,9 +275,9 @@ NVJET = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_TNT 2x66x1·384x1x1"
         (tiled("gemv2T_kernel_val", 3200, 2816), None),
     ],
 )
-def test_waves_are_told_by_the_tile_in_a_kernels_name(one, waves):
-    assert waves_of(one, 132) == (None if waves is None else pytest.approx(waves))
-    given = signals([], numbers_products=[one], kernels_work=[one.work], device_multiprocessors=132)
+def test_waves_are_told_by_the_tile_in_a_kernels_name(measured, waves):
+    assert waves_of(measured, 132) == (None if waves is None else pytest.approx(waves))
+    given = signals([], numbers_products=[measured], kernels_work=[measured.work], device_multiprocessors=132)
     findings = raised(given, "numbers-tile-size")
     assert bool(findings) == (waves is not None and waves > 2)
     if findings:

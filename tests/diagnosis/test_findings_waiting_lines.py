@@ -1,4 +1,4 @@
-"""Where the host waits: the line that most sampled stacks within such waits name."""
+"""Where the host waits: the line that most sampled stacks within these waits name."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_an_optimizer_of_ones_own_changes_every_parameters_tensors_in_place():
     [
         (("aten::mul_", "aten::add_") * 4, 1 << 27, True),
         (("aten::mul_", "aten::add_") * 4, 1 << 23, False),  # the cache holds it
-        (("aten::mul", "aten::add") * 4, 1 << 27, False),  # each writes a tensor of its own
+        (("aten::mul", "aten::add") * 4, 1 << 27, False),  # each writes another tensor
         (("aten::mul_", "aten::add_", "aten::mul_"), 1 << 27, False),
     ],
 )

@@ -17,7 +17,7 @@ from fathom.sounding import import_ncu
 from tests.support.paths import DATA
 
 MEASURED = DATA / "ncu" / "crafted-h200.csv"
-# What names each flaw; the counters of uncoalesced stores were not among those measured here.
+# The finding that names each flaw; the counters of uncoalesced stores were not among those measured here.
 RULES = {
     "strided": {"coalescing_loads"},
     "bank_conflicts": {"bank_conflicts"},

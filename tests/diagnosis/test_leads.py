@@ -133,7 +133,7 @@ def lead(**more) -> Lead:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_they_stand_apart_from_findings_and_every_line_fits(width):
+def test_they_are_separate_from_findings_and_every_line_fits(width):
     for show in (
         lambda console: print_report(gpu(leads=[lead(), lead(op="")]), console),
         lambda console: print_findings([], 0, console, far=[lead()]),

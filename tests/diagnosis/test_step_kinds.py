@@ -1,4 +1,4 @@
-"""Programs whose steps are of several kinds: each is told, and each has a ledger of its own."""
+"""Programs whose steps are of several kinds: each is reported, with its own ledger."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_validation_without_a_loader_is_a_kind_of_its_own(tmp_path: Path) -> Non
     named = {window.step: window.kind for window in examination.devices[0].windows}
     assert [named[step] for step in steps["step"]] == [
         "train+kind 2" if item else "train" for item in validated
-    ] or sum(validated) > 1  # what takes most time is the usual kind, once it is no lone step
+    ] or sum(validated) > 1  # the usual kind takes most time, unless it is a single step
     assert sum(item.windows for item in examination.kinds) == steps.height
     for kind in ("1", "2"):
         device = sounding.examine(kind).devices[0]
@@ -187,7 +187,7 @@ MS = 1_000_000
 def on_a_device(lengths: list[int], clean: list[tuple[int, str, bool]] = ()) -> Timeline:
     """A timeline of steps as long as what a device works in each; those of 30 ms run other kernels.
 
-    Before it clean steps: length in ms, kind, and whether device events stand around it.
+    Before it clean steps: length in ms, kind, and whether device events surround it.
     """
     made, now = Timeline(phase="clean"), 0
     for length, kind, measured in clean:

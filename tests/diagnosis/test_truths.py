@@ -70,13 +70,13 @@ def accumulating(batches: list[int], work: list[int]) -> Timeline:
     return timeline
 
 
-def test_batches_that_are_taken_together_open_no_micro_steps(tmp_path: Path) -> None:
+def test_batches_taken_at_once_open_no_micro_steps(tmp_path: Path) -> None:
     """Not four micro-steps of 1.1, 0.16, 0.15 and 30 ms, of which the first three do nothing."""
-    together = accumulating([0, 1, 2, 3], [4, 12, 20, 28])
-    (device,) = examination_of(tmp_path / "a", together).devices
+    at_once = accumulating([0, 1, 2, 3], [4, 12, 20, 28])
+    (device,) = examination_of(tmp_path / "a", at_once).devices
     assert device.micro_ms == [] and not [w for w in device.windows if w.kind == "micro-step"]
-    apart = accumulating([0, 10, 20, 30], [1, 11, 21, 31])
-    (device,) = examination_of(tmp_path / "b", apart).devices
+    spread = accumulating([0, 10, 20, 30], [1, 11, 21, 31])
+    (device,) = examination_of(tmp_path / "b", spread).devices
     assert device.micro_ms == pytest.approx([10, 10, 10, 10], abs=1)
 
 

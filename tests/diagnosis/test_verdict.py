@@ -38,14 +38,14 @@ def product(ms: float, gflop: float, at_ceiling: float | None = None, again: flo
     return row
 
 
-def told(result: Device, *findings: Finding, step: Step | None = None):
+def verdict_of(result: Device, *findings: Finding, step: Step | None = None):
     step = step or Step(None, result.total_ms, None, 3, "train")
     return conclude(result, step, findings, [], PEAK)
 
 
 def by_owner(result: Device, *findings: Finding) -> dict[str, float]:
     total: dict[str, float] = {}
-    for part in told(result, *findings)[1]:
+    for part in verdict_of(result, *findings)[1]:
         total[part.owner] = total.get(part.owner, 0.0) + part.ms
     return {owner: round(ms, 9) for owner, ms in total.items()}
 
@@ -58,7 +58,7 @@ def test_the_waterfall_leads_from_the_peak_to_the_step():
         LedgerRow("idle: input", "", 1.5),
         LedgerRow("idle: unexplained", "", 1.0),
     )
-    _, parts = told(device(*rows))
+    _, parts = verdict_of(device(*rows))
     assert [(part.owner, round(part.ms, 9)) for part in parts] == [
         ("peak", 2.0),
         ("ceiling", 1.0),
@@ -183,15 +183,15 @@ def test_what_the_clean_step_differs_by_keeps_its_sign():
 def test_parts_sum_to_the_ledger_whatever_is_claimed(rows, wanted):
     claims = [(row.entry, row.detail, ms) for row, ms in zip(rows, wanted, strict=False)]
     result = finding("kernels-transposes", *claims)
-    parts = told(device(*rows), result, finding("host-python", *claims))[1]
+    parts = verdict_of(device(*rows), result, finding("host-python", *claims))[1]
     assert sum(part.ms for part in parts) == pytest.approx(sum(row.ms for row in rows))
     assert all(part.ms > 0 and math.isfinite(part.ms) and part.owner for part in parts)
 
 
 def test_waits_bound_a_step_from_two_thirds_of_its_work_on():
     work = LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm")
-    assert told(device(work, LedgerRow("idle: input", "", 3.9)))[0].bound == "memory"
-    assert told(device(work, LedgerRow("idle: input", "", 4.1)))[0].bound == "input"
+    assert verdict_of(device(work, LedgerRow("idle: input", "", 3.9)))[0].bound == "memory"
+    assert verdict_of(device(work, LedgerRow("idle: input", "", 4.1)))[0].bound == "input"
 
 
 @pytest.mark.parametrize(
@@ -209,22 +209,22 @@ def test_waits_bound_a_step_from_two_thirds_of_its_work_on():
     ],
 )
 def test_every_wait_has_its_bound(entry, expected):
-    assert told(device(LedgerRow(entry, "", 5.0)))[0].bound == expected
+    assert verdict_of(device(LedgerRow(entry, "", 5.0)))[0].bound == expected
 
 
 def test_python_between_launches_is_launching_unless_it_takes_longer():
     quick = device(LedgerRow("idle: python", "", 2.0), LedgerRow("idle: dispatching", "", 3.0))
-    verdict, parts = told(quick)
+    verdict, parts = verdict_of(quick)
     assert verdict.bound == "launch"
     assert {part.owner for part in parts} == {"cause python", "cause dispatching"}
     slow = device(LedgerRow("idle: python", "", 4.0), LedgerRow("idle: dispatching", "", 3.0))
-    assert told(slow)[0].bound == "host"
+    assert verdict_of(slow)[0].bound == "host"
 
 
 def test_a_finding_says_what_its_time_is_bound_by():
     idle = LedgerRow("idle: python", "", 8.0)
     result = finding("input-cpu-preprocessing", ("idle: python", "", 7.0), gain=7.0)
-    verdict, _ = told(device(idle), result)
+    verdict, _ = verdict_of(device(idle), result)
     assert (verdict.bound, verdict.finding, verdict.gain_ms) == ("input", "input-cpu-preprocessing", 7.0)
     assert verdict.action == kinds()["input-cpu-preprocessing"].action + "."
 
@@ -234,7 +234,7 @@ def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
     launches = finding("host-launch-bound", ("idle: dispatching", "", 2.0), gain=2.0)
     for saved, expected in ((1.5, "host-garbage-collection"), (0.5, "host-launch-bound")):
         garbage = finding("host-garbage-collection", ("idle: gc", "", 8.0), gain=saved)
-        verdict, _ = told(device(*idle), launches, garbage)
+        verdict, _ = verdict_of(device(*idle), launches, garbage)
         assert (verdict.bound, verdict.finding) == ("host", expected)
 
 
@@ -242,24 +242,24 @@ def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
     work = device(LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm"))
     result = finding("host-checkpoint", gain=20.0)
     step = Step(6.0, 6.0, None, 30, "train", clean_mean_ms=26.0)
-    verdict, _ = told(work, result, step=step)
+    verdict, _ = verdict_of(work, result, step=step)
     assert verdict.bound == "host"
     share = "77 % of the mean step of 26 ms; the usual 6 ms step reaches 10 % MFU"
     assert verdict.headline.endswith(f"waits for the host {share}.")
     step.clean_mean_ms = 6.0  # no step is longer: the gain is not in addition to the ledger
-    assert told(work, result, step=step)[0].bound == "memory"
+    assert verdict_of(work, result, step=step)[0].bound == "memory"
 
 
 def test_time_without_work_requested_bounds_nothing():
     rows = LedgerRow("idle: no work", "", 50.0), LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm")
-    assert told(device(*rows))[0].bound == "memory"
+    assert verdict_of(device(*rows))[0].bound == "memory"
 
 
 def test_nothing_to_do_is_said_by_an_empty_action():
-    verdict, _ = told(device(product(4.0, 2.0, 2.0)))
+    verdict, _ = verdict_of(device(product(4.0, 2.0, 2.0)))
     assert (verdict.action, verdict.gain_ms, verdict.finding) == ("", None, None)
     costless = finding("device-ecc", gain=None)
-    assert told(device(product(4.0, 2.0, 2.0)), costless)[0].finding is None
+    assert verdict_of(device(product(4.0, 2.0, 2.0)), costless)[0].finding is None
 
 
 def test_without_a_ledger_there_is_no_verdict():

@@ -40,7 +40,7 @@ def test_there_are_ten_each_in_a_file_with_what_to_expect() -> None:
     for flaw in forms.FLAWS.values():
         text = flaw.source.read_text()
         assert [
-            word for word in ("// Idea:", "// Flaw:", "// Evidence by:", "// Expected:") if word not in text
+            word for word in ("// Idea:", "// Flaw:", "// Shown by:", "// Expected:") if word not in text
         ] == []
         assert sorted(re.findall(rf"({flaw.name}_(?:flawed|mended))\(const float\* from", text)) == [
             f"{flaw.name}_flawed",
@@ -48,8 +48,8 @@ def test_there_are_ten_each_in_a_file_with_what_to_expect() -> None:
         ]
 
 
-def together(folder: Path) -> Path:
-    """All files in one, each in a namespace of its own: one call of a compiler is quicker than ten."""
+def combined(folder: Path) -> Path:
+    """All files in one, each in its own namespace: one call of a compiler is quicker than ten."""
     text = "".join(
         f'namespace {flaw.name} {{\n#include "{flaw.source}"\n}}\n' for flaw in forms.FLAWS.values()
     )
@@ -110,12 +110,12 @@ def test_each_pair_names_kinds_that_there_are() -> None:
     assert [name for name, pair in result.items() if not pair.findings] == ["special_functions"]
 
 
-# What the compiler tells
+# The compiler's messages
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, int]]]:
-    """What ptxas says of each kernel, by chip."""
+    """The messages of ptxas about each kernel, by chip."""
     folder = tmp_path_factory.mktemp("fatbin")
     chips = [f"-gencode=arch=compute_{chip[3:]},code={chip}" for chip in ARCHITECTURES]
     options = [
@@ -127,7 +127,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, di
         "-o",
         folder / "all.fatbin",
     ]
-    done = subprocess.run([NVCC, *options, together(folder)], capture_output=True, text=True)
+    done = subprocess.run([NVCC, *options, combined(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return usage(done.stdout + done.stderr)
 
@@ -172,7 +172,7 @@ def test_occupancy_is_limited_by_what_the_file_says(compiled: Any, name: str, li
 @pytest.mark.skipif(NVDISASM is None, reason="no nvdisasm")
 def test_machine_code_has_the_flaw_and_not_another(tmp_path: Path) -> None:
     cubin = tmp_path / "all.cubin"
-    subprocess.run([NVCC, "-cubin", "-arch=sm_90", "-std=c++17", "-o", cubin, together(tmp_path)], check=True)
+    subprocess.run([NVCC, "-cubin", "-arch=sm_90", "-std=c++17", "-o", cubin, combined(tmp_path)], check=True)
     text = subprocess.run([NVDISASM, cubin], capture_output=True, text=True, check=True).stdout
 
     def count(name: str, form: str, pattern: str) -> int:
@@ -187,7 +187,7 @@ def test_machine_code_has_the_flaw_and_not_another(tmp_path: Path) -> None:
     assert count("atomics", "mended", "ATOMS")
 
 
-# What the patterns must cost
+# The cost of the patterns
 
 
 def test_sectors_of_a_request() -> None:
@@ -287,7 +287,7 @@ def test_flaws_are_judged_from_soundings_and_csv(tmp_path: Path) -> None:
     )
     assert special["source"] == "PM sampling" and special["shown"] and special["shown_on_twin"]
     assert "no counters of spills_flawed and spills_mended" in rows["spills"]["abstained"]
-    assert status == 1  # a flaw that shows on its twin, and some that were not looked at
+    assert status == 1  # a flaw that shows on its twin, and some that were not analysed
 
 
 def test_thresholds_lie_between_what_the_model_expects_of_both_forms() -> None:

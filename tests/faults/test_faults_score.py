@@ -150,7 +150,7 @@ def test_a_ledger_is_summed_by_bound():
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("entries", "expected"),
     [
         ({"memory": 6.0, "compute": 1.0, "launch": 3.0}, {"memory"}),
         ({"memory": 3.0, "compute": 2.5, "launch": 3.0}, {"memory", "compute"}),
@@ -159,8 +159,8 @@ def test_a_ledger_is_summed_by_bound():
         ({"input": 3.0, "host": 1.0}, {"input"}),
     ],
 )
-def test_what_bounds_a_ledger_is_its_largest_side_and_what_ties_with_it(told, expected):
-    assert verdicts.right(told) == expected
+def test_what_bounds_a_ledger_is_its_largest_side_and_what_ties_with_it(entries, expected):
+    assert verdicts.right(entries) == expected
 
 
 def test_a_fault_bounds_its_program_if_it_costs_more_than_what_else_does():
@@ -183,7 +183,7 @@ def test_verdicts_are_judged_by_both_forms():
     assert said["wrong_verdicts"] == {"host/a 2 mended": ["compute", ["memory"]]}
 
 
-def test_synthetic_recordings_are_counted_apart():
+def test_synthetic_recordings_are_counted_separately():
     builder = next(item for item in builders() if item.name == "thermal")
     said = score.score([score.Case(builder, "faulty", 2, [finding("device-thermal", 4.0)], 20.0)])
     assert said["recordings"] == 0 and said["accuracy"]["cases"] == 0

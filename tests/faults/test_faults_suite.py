@@ -86,7 +86,7 @@ def test_the_suite_is_as_large_as_promised():
 
 
 @pytest.mark.parametrize("program", FAULTY, ids=lambda program: program.id)
-def test_labels_of_a_fault_hold_together(program: Program):
+def test_labels_of_a_fault_are_consistent(program: Program):
     fault = program.fault
     named = [*fault.expected, *fault.forbidden, *fault.allowed, *fault.parts]
     assert set(named) <= set(kinds()) and len(named) == len(set(named))
@@ -330,7 +330,7 @@ def test_programs_that_cannot_run_here_are_left_out_with_the_reason(needs, small
 
 
 def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, monkeypatch, capfd):
-    """What a real child sees of its place."""
+    """A real child's view of its place."""
     child = (
         "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], *sorted(os.sched_getaffinity(0)), flush=True)"
     )
@@ -407,7 +407,7 @@ runpy.run_module("faults.programs.numbers.head_size", run_name="__main__", alter
     assert done.stdout.splitlines()[0] == "True"
 
 
-def test_cores_are_divided_with_siblings_together(tmp_path, monkeypatch):
+def test_cores_are_divided_with_siblings_on_one_side(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(parallel, "CPU", tmp_path)
     assert parallel.shares(3) == [{0, 1}, {2, 3}, {4, 5}]
@@ -436,7 +436,7 @@ def test_a_damaged_record_does_not_stop_the_others(tmp_path, capsys):
     assert json.loads((tmp_path / "kept" / "index.json").read_text()) == {}
 
 
-def test_soundings_are_kept_together_and_taken_one_by_one(tmp_path):
+def test_soundings_are_kept_in_one_archive_and_taken_one_by_one(tmp_path):
     names = ["host.a.faulty.2", "host.b.faulty.2", "host.a.faulty.3"]
     stores = [make(tmp_path / name) for name in names]
     before = stores[0].table("kernels").collect()

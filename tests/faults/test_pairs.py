@@ -1,4 +1,4 @@
-"""Pairs of all three sources, and whether the findings that name them tell their forms apart."""
+"""Pairs of all three sources, and whether the findings that name them distinguish their forms."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_program_of_the_suite_is_proven_as_a_whole_command(capsys: Any, monkey
 # The check
 
 
-def test_real_counters_of_ncu_tell_crafted_kernels_apart(tmp_path: Path) -> None:
+def test_real_counters_of_ncu_distinguish_crafted_kernels(tmp_path: Path) -> None:
     by_name = pairs.pairs()
     store = pairs.opened(NCU, tmp_path)
     for name, pair in by_name.items():
@@ -102,7 +102,7 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     return {form: seen(store) for form, store in made.items()}
 
 
-def test_findings_of_soundings_tell_forms_apart(devices: dict[str, Seen]) -> None:
+def test_findings_of_soundings_distinguish_forms(devices: dict[str, Seen]) -> None:
     well, unwell = devices["mended"], devices["faulty"]
     (result,) = told(["device-power-limit"], unwell, well)
     assert result.names and result == Told("device-power-limit", True, False)

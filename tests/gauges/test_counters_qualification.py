@@ -49,12 +49,10 @@ def test_streaming_counters_are_found_whatever_is_missing(
     }
     result = sort_out(names, chip, [anchor])
     grouped = {name for group in result.groups for name in group}
-    crowded = {name for name, why in result.refused.items() if "fit" in why}
-    assert grouped | crowded == good and not grouped & set(result.refused)
-    assert set(result.refused) == set(names) - good | crowded and all(result.refused.values())
-    assert all(
-        chip.passes([anchor, name]) > 1 for name in crowded
-    )  # nothing is refused that could be sampled
+    full = {name for name, why in result.refused.items() if "fit" in why}
+    assert grouped | full == good and not grouped & set(result.refused)
+    assert set(result.refused) == set(names) - good | full and all(result.refused.values())
+    assert all(chip.passes([anchor, name]) > 1 for name in full)  # nothing is refused that could be sampled
     for group in result.groups:
         assert chip.passes(group) == 1 and chip.completes(group)
         assert group[0] == anchor or anchor not in good
@@ -136,7 +134,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fathom.machine.counters.may_count", lambda root: None)
 
 
-FOUND = {"groups": [["a", "b"]], "refused": {"c": "no"}, "interval_ns": 20_000, "trigger": "time"}
+QUALIFIED = {"groups": [["a", "b"]], "refused": {"c": "no"}, "interval_ns": 20_000, "trigger": "time"}
 
 
 def test_qualified_counters_are_stored_and_reused(tmp_path: Any) -> None:
@@ -144,7 +142,7 @@ def test_qualified_counters_are_stored_and_reused(tmp_path: Any) -> None:
 
     def start(job: str, environment: Any) -> Any:
         asked.append((json.loads(job), environment))
-        return FakeChild({"counters": FOUND})
+        return FakeChild({"counters": QUALIFIED})
 
     here = machine()
     assert needed(here)
@@ -160,7 +158,7 @@ def test_qualified_counters_are_stored_and_reused(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("driver", ["590", None])
 def test_another_driver_has_them_qualified_anew(driver: str | None) -> None:
-    here = machine() | {"counters": {**FOUND, "driver": "580"}, "versions": {"driver": driver}}
+    here = machine() | {"counters": {**QUALIFIED, "driver": "580"}, "versions": {"driver": driver}}
     assert counters_of(here) is None and needed(here)
 
 
@@ -168,7 +166,7 @@ def test_another_driver_has_them_qualified_anew(driver: str | None) -> None:
     "damage", [None, [], "x", {"groups": []}, {"groups": [[]]}, {"groups": [[1]]}, {"interval_ns": None}]
 )
 def test_damaged_memories_count_for_nothing(damage: Any) -> None:
-    counters = {**FOUND, "driver": "580", **damage} if isinstance(damage, dict) else damage
+    counters = {**QUALIFIED, "driver": "580", **damage} if isinstance(damage, dict) else damage
     assert counters_of(machine() | {"counters": counters}) is None
 
 

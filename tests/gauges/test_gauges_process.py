@@ -181,7 +181,7 @@ def test_a_slice_keeps_the_environment_that_names_it():
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         (["hbm"], HBM),
         (["hbm.re*"], HBM[:1]),
@@ -189,8 +189,8 @@ def test_a_slice_keeps_the_environment_that_names_it():
         (["l2.read,hbm.copy"], ("hbm.copy", "l2.read")),
     ],
 )
-def test_ceilings_are_chosen_by_id_beginning_or_pattern(words, found):
-    assert choose(words) == found
+def test_ceilings_are_chosen_by_id_beginning_or_pattern(words, expected):
+    assert choose(words) == expected
 
 
 @pytest.mark.parametrize("word", ["hb", "HBM.read", "../x"])

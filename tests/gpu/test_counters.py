@@ -15,7 +15,7 @@ from fathom.recorder import examine_host
 from fathom.sounding import Store, open_store
 from tests.gpu.conftest import PROGRAMS
 
-pl = pytest.importorskip("polars", reason="what is sampled is read with polars")
+pl = pytest.importorskip("polars", reason="samples are read with polars")
 
 FATHOM = [sys.executable, "-m", "fathom"]
 

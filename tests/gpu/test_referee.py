@@ -56,7 +56,7 @@ def kernels(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_equal_sides_are_not_told_apart(kernels: str) -> None:
+def test_equal_sides_are_not_distinguished(kernels: str) -> None:
     verdict = prove(HONEST, budget_s=60)
     assert verdict.verdict in ("same", "ambiguous"), verdict
     assert [comparison.cache for comparison in verdict.timings] == ["warm", "cold"]
@@ -65,7 +65,7 @@ def test_equal_sides_are_not_told_apart(kernels: str) -> None:
 
 
 def test_two_per_cent_are_detected(kernels: str) -> None:
-    """One launch of fifty more; another result too, which is told and excused here."""
+    """One launch of fifty more; another result too, which is passed and excused here."""
     verdict = prove(f"{kernels}:longer", f"{kernels}:baseline", budget_s=60, allow=EXCUSED)
     assert verdict.verdict == "slower", verdict
     assert verdict.ratio == pytest.approx(1.02, abs=0.01)

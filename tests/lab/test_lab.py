@@ -106,7 +106,7 @@ class Referee:
         return self.says
 
 
-# What runs here
+# Techniques that run here
 
 
 def tooled(version: str) -> Here:
@@ -272,7 +272,9 @@ def test_its_digest_is_of_what_is_proven_not_of_what_is_said_about_it(technique:
     assert not changed("def unchanged", "def of_another_technique():\n    return 1\n\n\ndef unchanged")
     assert changed("latency: included", "latency: removed")
     assert changed("return seed", "return seed + 1")
-    assert changed("def unchanged", "print()\n\n\ndef unchanged"), "what runs at the import counts too"
+    assert changed("def unchanged", "print()\n\n\ndef unchanged"), (
+        "statements that run at the import count too"
+    )
 
 
 def test_choosing_by_name_and_group() -> None:
@@ -346,7 +348,7 @@ def test_a_store_that_cannot_be_written_says_what_to_do(technique: Technique, tm
 # The screen
 
 
-def told(call: Any, *arguments: Any, width: int = 90) -> str:
+def message_of(call: Any, *arguments: Any, width: int = 90) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     call(*arguments, console)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
@@ -361,10 +363,10 @@ def test_the_table_fits_and_shows_what_was_gained(
     last = result[0].last
     assert last is not None and last.ratio == 0.5 and last.tuned_of_ceiling == 0.8
     for width in (80, 120):
-        lines = told(print_techniques, result, width=width).splitlines()
+        lines = message_of(print_techniques, result, width=width).splitlines()
         assert max(map(len, lines)) <= width
     assert "faster 2.00×" in lines[1] and any("needs a GPU" in line for line in lines)
-    assert told(print_techniques, []) == ""
+    assert message_of(print_techniques, []) == ""
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -372,7 +374,7 @@ def test_the_table_says_what_a_technique_lacks(width: int) -> None:
     """Whole, whatever it is: the last word is the one to act on."""
     bare = Here(8.0, "", "2.13.0", has=lambda _: False, version=lambda _: "")
     every = [listed(t, MACHINE["fingerprint"], bare, print) for t in techniques().values()]
-    lines = told(print_techniques, every, width=width)
+    lines = message_of(print_techniques, every, width=width)
     for row in every:
         if row.why_not:
             assert re.split("[:,]", row.why_not)[0].removeprefix("it ") in lines, row.why_not
@@ -380,17 +382,17 @@ def test_the_table_says_what_a_technique_lacks(width: int) -> None:
 
 
 def test_an_outcome_shows_both_fractions_of_the_ceiling(technique: Technique, tmp_path: Path) -> None:
-    text = told(print_outcome, proven(technique, tmp_path, Referee(verdict())))
+    text = message_of(print_outcome, proven(technique, tmp_path, Referee(verdict())))
     assert "2.00×" in text and "1.96 to 2.04×" in text and "40% → 80% of the ceiling" in text
     bad = verdict("refused")
     bad.reasons = [Refusal("wrong-result", "by 3")]
-    text = told(print_outcome, proven(technique, tmp_path, Referee(bad), force=True))
+    text = message_of(print_outcome, proven(technique, tmp_path, Referee(bad), force=True))
     assert "its result is wrong (wrong-result): by 3" in text
-    assert "skipped: no GPU" in told(print_outcome, Outcome("x", "skipped", "no GPU"))
+    assert "skipped: no GPU" in message_of(print_outcome, Outcome("x", "skipped", "no GPU"))
 
 
 def test_a_page_holds_the_whole_header(technique: Technique) -> None:
-    text = told(print_technique, technique)
+    text = message_of(print_technique, technique)
     for part in (
         "A sample",
         "once and for all",
@@ -421,14 +423,14 @@ def test_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("word", "ratio"), [("slower", 1.25), ("faster", 0.5)])
 def test_what_is_gained_besides_time_is_told(word: str, ratio: float) -> None:
     kept = Kept("checkpointed-layers", "", "cuda", 0, {}, verdict(word, ratio))
-    text = told(print_outcome, Outcome("checkpointed-layers", "proven", kept=kept))
+    text = message_of(print_outcome, Outcome("checkpointed-layers", "proven", kept=kept))
     assert f"{word} {1 / ratio:.2f}×, for memory" in text
 
 
 @pytest.mark.parametrize(("word", "said"), [("slower", True), ("same", True), ("faster", False)])
 def test_a_chip_on_which_it_gains_nothing_is_told(word: str, said: bool) -> None:
     kept = Kept("descriptor-matmul", "", "cuda", 0, {}, verdict(word, 1.04))
-    text = told(print_outcome, Outcome("descriptor-matmul", "proven", kept=kept))
+    text = message_of(print_outcome, Outcome("descriptor-matmul", "proven", kept=kept))
     assert ("expected on H200" in text) == said
-    assert "no gain on" in told(print_technique, techniques()["descriptor-matmul"])
-    assert "no gain on" not in told(print_technique, techniques()["transpose"])
+    assert "no gain on" in message_of(print_technique, techniques()["descriptor-matmul"])
+    assert "no gain on" not in message_of(print_technique, techniques()["transpose"])

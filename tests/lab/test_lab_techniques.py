@@ -32,7 +32,7 @@ from fathom.referee.child.values import (  # noqa: E402
     upcast,
 )
 from fathom.referee.compare.tolerance import ROUNDOFF, SHORT, tolerance  # noqa: E402
-from tests.support.cuda_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E402
+from tests.support.cuda_emulator import GXX, KERNEL, Emulated, in_namespace, library  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("lab")  # the kernels are compiled once
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
@@ -48,7 +48,7 @@ every = pytest.mark.parametrize("technique", ALL.values(), ids=list(ALL))
 compiled = pytest.mark.parametrize(
     "technique", [t for t in ALL.values() if t.compiled], ids=[n for n, t in ALL.items() if t.compiled]
 )
-# What the processor has no form of: PTX that no stand-in has, or devices themselves.
+# Techniques without a form for the processor: PTX that no stand-in has, or devices themselves.
 GPU_ALONE = {name for name, t in ALL.items() if "# Only on a GPU:" in said(t)}
 
 
@@ -277,7 +277,7 @@ def build(source: Path) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def binaries(folder: Path) -> dict[tuple[str, ...], str]:
-    """What ptxas says, by the options."""
+    """The messages of ptxas, by the options."""
     by_name: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for source in sorted({path for technique in ALL.values() for path in technique.sources[1:]}):
         by_name[build(source)].append(source)
@@ -288,7 +288,7 @@ def _compiled(options: tuple[str, ...], sources: list[Path], folder: Path) -> st
     if NVCC is None:
         return ""
     file = folder / f"all{'_'.join(options)}.cu"
-    file.write_text("".join(map(apart, sources)))
+    file.write_text("".join(map(in_namespace, sources)))
     usual = ["-cubin", "-std=c++17", "-Xptxas=-v", "-I", INCLUDE, "-o", file.with_suffix(".cubin")]
     done = subprocess.run([NVCC, *usual, *options, file], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ def asking(limits: dict[str, Any], requests: dict[str, Any] | None = None, **mor
 
 
 def applied(command: str) -> dict[str, Any]:
-    """The pieces of a manifest that a command's comment holds."""
+    """The parts of a manifest in a command's comment."""
     pieces = command.removeprefix("# ").split("  #")[0].split("  ")
     return {name: value for piece in pieces for name, value in yaml.safe_load(piece).items()}
 

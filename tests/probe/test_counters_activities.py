@@ -91,16 +91,16 @@ class Cupti:
     `off_ns` off, and its own only comes with activities."""
 
     def __init__(
-        self, room: int = BUFFER_BYTES, off_ns: int = 0, fails: str = "", held: bool = False
+        self, room: int = BUFFER_BYTES, off_ns: int = 0, fails: str = "", keeps: bool = False
     ) -> None:
-        self.room, self.off_ns, self.fails, self.held = room, off_ns, fails, held
+        self.room, self.off_ns, self.fails, self.keeps = room, off_ns, fails, keeps
         self.on: set[int] = set()
         self.latency, self.thread_ids, self.off = 0, 0, set[int]()
         self.zeroed, self.waited = 0, 0  # whether buffers come zeroed, and how often a launch waited for that
         self.open: list[list[int]] = []  # address, bytes used
 
     def cuptiSubscribe(self, subscriber: Any, callback: Any, data: Any) -> int:
-        return 39 if self.held else 0
+        return 39 if self.keeps else 0
 
     def cuptiUnsubscribe(self, subscriber: Any) -> int:
         return 0
@@ -373,17 +373,17 @@ def test_a_burst_begins_with_the_probes_launch(
 
 
 def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    cupti = Cupti(held=True)
+    cupti = Cupti(keeps=True)
     looks: list[int] = []
 
     def touch() -> None:
         looks.append(1)
-        cupti.held = len(looks) < 3
+        cupti.keeps = len(looks) < 3
 
     monkeypatch.setenv(TEARDOWN, "1")
     assert Activities(cupti).ready(touch) and len(looks) == 3 and not cupti.on
     monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", {"1": 0.05})
-    assert not Activities(Cupti(held=True)).ready(lambda: None)
+    assert not Activities(Cupti(keeps=True)).ready(lambda: None)
     assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None)  # a clock that nobody knows
     assert not Activities(Cupti(fails="enable")).ready(lambda: None)
 
@@ -433,10 +433,10 @@ class Quiet:
         return lambda *_, **__: self.log.append(f"{self.name}.{name}") or True
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+@pytest.mark.parametrize("keeps", [False, True])
+def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
     log: list[str] = []
-    cupti = Activities(Cupti(held=held))
+    cupti = Activities(Cupti(keeps=keeps))
     monkeypatch.setattr(recorder, "activities", lambda: cupti)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
     monkeypatch.setattr(recorder, "CounterSampler", lambda _: Quiet(log, "sampler"))
@@ -445,8 +445,8 @@ def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch
     ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
     assert ours.arm(Job("counters", 2)) and ours.start(Job("counters", 2), 5, 1)
     kinetos = [line for line in log if line.startswith("kineto")]
-    assert kinetos == ([] if not held else ["kineto.prepare", "kineto.enable"])
-    assert cupti.enabled != held
+    assert kinetos == ([] if not keeps else ["kineto.prepare", "kineto.enable"])
+    assert cupti.enabled != keeps
     assert log.index("sampler.arm") < log.index("sampler.start")
 
 
@@ -465,7 +465,7 @@ def test_a_burst_begins_once_the_one_before_can_no_longer_end_it(
 
     def synchronize(*_: Any) -> None:
         log.append("cuda")
-        cupti.held = log.count("cuda") < 4
+        cupti.keeps = log.count("cuda") < 4
 
     cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=synchronize, current_device=lambda: 0)
     lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
@@ -474,7 +474,7 @@ def test_a_burst_begins_once_the_one_before_can_no_longer_end_it(
     ours = recorder.Recorder(session, lambda: False)
     ours.arm(Job("timeline", 2)), ours.start(Job("timeline", 2), 5, 1)
     assert "cuda" not in log
-    cupti.held = True
+    cupti.keeps = True
     ours.stop(7)
     before = log.count("cuda")
     ours.arm(Job("timeline", 2))

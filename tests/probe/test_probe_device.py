@@ -19,11 +19,11 @@ def cuda(values: list[int], current: int = 0, started: bool = True) -> SimpleNam
 
 
 @pytest.mark.parametrize(
-    ("held", "current", "expected"),
+    ("allocated", "current", "expected"),
     [([0, 0], 1, 1), ([5, 9], 0, 1), ([5, 5], 1, 1), ([7, 0, 0], 2, 0), ([0], 0, 0)],
 )
-def test_the_device_with_most_memory_is_in_use_or_else_the_current_one(held, current, expected):
-    assert device_in_use(cuda(held, current)) == expected
+def test_the_device_with_most_memory_is_in_use_or_else_the_current_one(allocated, current, expected):
+    assert device_in_use(cuda(allocated, current)) == expected
 
 
 def test_nothing_is_asked_of_a_driver_that_was_not_started():

@@ -20,7 +20,7 @@ raise {main}
 
 
 @pytest.mark.parametrize(
-    ("thread", "main", "told"),
+    ("thread", "main", "expected"),
     [
         ("ConnectionResetError(104, 'reset by peer')", "KeyboardInterrupt", []),
         ("EOFError", "KeyboardInterrupt", []),
@@ -29,9 +29,9 @@ raise {main}
     ],
 )
 def test_only_other_errors_than_the_interruption_are_reported(
-    thread: str, main: str, told: list[str]
+    thread: str, main: str, expected: list[str]
 ) -> None:
     program = PROGRAM.format(thread=thread, main=main)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode and done.stderr.count("Traceback") == len(told)
-    assert all(word in done.stderr for word in told)
+    assert done.returncode and done.stderr.count("Traceback") == len(expected)
+    assert all(word in done.stderr for word in expected)

@@ -70,7 +70,7 @@ def test_only_the_attribution_has_shapes_and_stacks(training):
 )
 def test_every_batch_of_workers_has_its_stages(tmp_path, workers, start, kind, total):
     run = launch(tmp_path, "loader.py", workers, start, "2", kind)
-    staged(run, total)
+    check_stages(run, total)
     keys = {(record["pid"], record["epoch"], record["nth"]) for record in run.of("batch")}
     theirs = {
         (records[0]["pid"], record["epoch"], record["nth"])
@@ -81,7 +81,7 @@ def test_every_batch_of_workers_has_its_stages(tmp_path, workers, start, kind, t
     assert keys == theirs and len(keys) == total
 
 
-def staged(run, total):
+def check_stages(run, total):
     assert len(run.marks) == len(run.of("batch")) == total
     made = [r for records in run.processes for r in records if r["t"] == "batch" and r.get("fetch")]
     assert len(made) == total and all(record["collate"] > 0 for record in made)
@@ -107,7 +107,7 @@ def test_modules_called_in_workers_are_not_steps(tmp_path):
 
 def test_batches_without_workers_have_stages_and_an_epoch_start_is_a_kind_of_step(tmp_path):
     run = launch(tmp_path, "loader.py", "0", "-", "3", "map")
-    staged(run, 48)
+    check_stages(run, 48)
     assert run.kinds == {"train": 45, "train+epoch start": 2}
     assert {mark["samples"] for mark in run.marks[1:]} == {4}
 

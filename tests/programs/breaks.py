@@ -7,7 +7,7 @@ import torch
 import fathom
 
 
-def one(x):
+def first(x):
     return torch.relu(x) + 1
 
 
@@ -20,7 +20,7 @@ def three(x):
 
 
 def broken(x):
-    x = one(x)
+    x = first(x)
     if x.sum().item() > 1e30:
         print("too large")
     x = two(x)
@@ -30,7 +30,7 @@ def broken(x):
 
 
 how, steps = sys.argv[1], int(sys.argv[2])
-wanted = [broken] if how == "within" else [one, two, three]
+wanted = [broken] if how == "within" else [first, two, three]
 calls = [torch.compile(function, backend="aot_eager") for function in wanted]
 with torch.no_grad():
     for _ in range(steps):

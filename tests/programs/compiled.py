@@ -57,7 +57,7 @@ def counted():
     from torch._dynamo.utils import counters
 
     seen = {name: dict(counters[name]) for name in ("graph_break", "recompile_limit", "stats", "frames")}
-    seen["graph_break"] = len(seen["graph_break"])  # each tells the frames above, the watch's too
+    seen["graph_break"] = len(seen["graph_break"])  # each names the frames above, the watch's too
     counters.clear()
     return seen
 

@@ -1,4 +1,4 @@
-"""Training that ends in the way it is told: `endings.py crash|exit|_exit|interrupt|fork|kill`."""
+"""Training that ends as requested: `endings.py crash|exit|_exit|interrupt|fork|kill`."""
 
 import os
 import signal

@@ -6,12 +6,12 @@ import torch
 
 iterations, critic_steps = int(sys.argv[1]), int(sys.argv[2])
 generator, critic = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)
-one, other = torch.optim.Adam(critic.parameters()), torch.optim.Adam(generator.parameters())
+first, other = torch.optim.Adam(critic.parameters()), torch.optim.Adam(generator.parameters())
 for _ in range(iterations):
     for _ in range(critic_steps):
-        one.zero_grad()
+        first.zero_grad()
         (critic(torch.randn(16, 8)).mean() - critic(generator(torch.randn(16, 4)).detach()).mean()).backward()
-        one.step()
+        first.step()
     other.zero_grad()
     critic(generator(torch.randn(16, 4))).mean().backward()
     other.step()

@@ -24,17 +24,17 @@ def between(x):
     return x @ LAYERS[1]
 
 
-def whole(x):
+def caller(x):
     for layer in LAYERS:
         x = torch.relu(x @ layer)
     return x
 
 
 how, steps = sys.argv[1], int(sys.argv[2])
-called = {"loop": looping, "between": between}.get(how, whole)
+called = {"loop": looping, "between": between}.get(how, caller)
 call = called if how in ("elsewhere", "eager") else torch.compile(called, backend="eager")
 with torch.no_grad():
-    if how == "elsewhere":  # what breaks is not what the steps run
+    if how == "elsewhere":  # the steps do not run the frame that breaks
         torch.compile(looping, backend="eager")(torch.zeros(4, 8))
     for _ in range(steps):
         fathom.step()

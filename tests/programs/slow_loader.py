@@ -99,7 +99,7 @@ def main():
             running["loss"] += loss.item()
             print("step", step, loss, running)
             logging.info("loss %s of %s", loss, running)
-            inputs.zero_()  # what it was given is its own
+            inputs.zero_()  # the batch belongs to the program
             ending(step)
     finally:
         print("collecting", gc.isenabled())

@@ -18,7 +18,7 @@ from fathom.recorder.counters import NotSampledError, unsampled
 from fathom.recorder.session import SelfRecording
 from tests.support.running import run_fathom
 
-FOUND = {"groups": [["a"]], "refused": {}, "interval_ns": 20_000, "trigger": "time", "driver": "580"}
+QUALIFIED = {"groups": [["a"]], "refused": {}, "interval_ns": 20_000, "trigger": "time", "driver": "580"}
 GPU = {"index": 0, "uuid": "GPU-1", "mig": False}
 
 
@@ -53,7 +53,7 @@ def recorded(folder: Path, depth: str, here: dict[str, Any]) -> list[str]:
     ("here", "words"),
     [
         (machine(), "fathom machine measure --only counters"),
-        (machine(counters={**FOUND, "driver": "590"}), "fathom machine measure --only counters"),
+        (machine(counters={**QUALIFIED, "driver": "590"}), "fathom machine measure --only counters"),
         (machine(why_no_counters="the reason"), "the reason"),
         (machine(gpus=[]), "there is no GPU"),
     ],
@@ -74,7 +74,7 @@ def test_not_by_name_the_program_runs_and_the_report_has_the_reason(tmp_path, de
 
 
 def test_a_program_without_a_counter_burst_is_reported_at_the_end(tmp_path: Path) -> None:
-    said = recorded(tmp_path, "counters", machine(counters=FOUND))
+    said = recorded(tmp_path, "counters", machine(counters=QUALIFIED))
     assert (tmp_path / "started").exists()
     assert [line for line in said if "no hardware counters were sampled" in line and "more" in line]
     plan = json.loads((tmp_path / "o.fathom" / "raw" / "plan.json").read_text())
@@ -115,7 +115,7 @@ def test_the_command_says_so_and_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# what a program left
+# the records of a program
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def completed(said: list[str], counters: bool = False) -> dict[str, Any]:
 
 def test_missing_qualification_runs_with_one_line(said, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
-    monkeypatch.setattr(gauge, "qualify", lambda machine: FOUND, raising=False)
-    assert completed(said, counters=True)["counters"] == FOUND
+    monkeypatch.setattr(gauge, "qualify", lambda machine: QUALIFIED, raising=False)
+    assert completed(said, counters=True)["counters"] == QUALIFIED
     assert len(said) == 1 and "once" in said[0] and "--no-measure" in said[0]
     assert "counters" not in completed(said)
 
@@ -170,7 +170,7 @@ def test_counters_that_cannot_be_remembered_are_sampled_all_the_same(said, monke
     def full(*_: Any) -> Any:
         raise MachineFileError("no room")
 
-    monkeypatch.setattr(gauge, "qualify", lambda machine: FOUND, raising=False)
+    monkeypatch.setattr(gauge, "qualify", lambda machine: QUALIFIED, raising=False)
     monkeypatch.setattr(gauge, "keep_counters", full, raising=False)
-    assert completed(said, counters=True)["counters"] == FOUND
+    assert completed(said, counters=True)["counters"] == QUALIFIED
     assert said[-1] == "no room"

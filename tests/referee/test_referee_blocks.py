@@ -80,7 +80,7 @@ def test_time_in_which_a_result_is_copied_is_no_patched_timer() -> None:
 
 
 class Slow(list):
-    """What happens when it is looked at is the side's own doing."""
+    """An array that raises when the referee inspects it."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__([np.ones(3)])
@@ -264,7 +264,7 @@ class Tensor:
 def bench(memory: Memory) -> cuda.Cuda:
     result = cuda.Cuda.__new__(cuda.Cuda)
     result.lib, result.spacers, result.snapshot, result.block, result.reserved = memory, [], [], 0, 0
-    memory.empty(2**22)  # what an earlier call left
+    memory.empty(2**22)  # left by an earlier call
     return result
 
 

@@ -1,4 +1,4 @@
-"""What an ambiguous verdict says of itself, by times that were taken on H200s."""
+"""The conclusion of an ambiguous verdict, by times that were taken on H200s."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_no_number_of_pairs_settles_is_not_asked_more_time_for() -> None:
     assert "more time does not" in str(doubt(scattered(20, 0.03), MARGIN))
 
 
-def test_processes_that_take_many_times_as_long_are_no_thousands_of_per_cent_apart() -> None:
+def test_processes_that_take_many_times_as_long_do_not_differ_by_thousands_of_per_cent() -> None:
     note = str(doubt(compared([[1e6], [3e7]] * 4, [[1e6], [1e6], [3e7], [3e7]] * 2), MARGIN))
     assert "differ 30-fold" in note
 

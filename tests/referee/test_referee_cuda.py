@@ -1,4 +1,4 @@
-"""Timing on a device, on a stand-in for torch whose device has a clock of its own."""
+"""Timing on a device, on a stand-in for torch whose device has its own clock."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_latency_that_is_included_counts(device: Device) -> None:
     assert sample["ns"] == pytest.approx(7e6) and device.log == []
 
 
-def test_who_waits_for_the_device_is_told_apart(device: Device) -> None:
+def test_calls_that_wait_for_the_device_are_distinguished(device: Device) -> None:
     sample, _ = cuda.Cuda().run(call(device, waits=True), CALLS)
     assert not sample["queued"] and len(device.log) < 12
 

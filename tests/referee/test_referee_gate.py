@@ -1,4 +1,4 @@
-"""Who is let in: exactly, on orders without threads; on threads, that nobody is beside an exclusive user."""
+"""Access to the machine: exactly, on orders without threads; on threads, that an exclusive user is alone."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ class OneSide:
 
     def held_result(self, worker: Asked, known: Any = None) -> str:
         worker.ask("save")
-        return "what was saved"
+        return "the saved result"
 
 
 @pytest.mark.parametrize("chosen", [0.0, 0.6, 0.99])
@@ -293,4 +293,6 @@ def test_a_block_samples_alone_and_prepares_and_saves_beside_others(chosen: floa
     )
     assert set(before) == {"place", "go", "hold"} and after == ["save", "changed"]
     assert inside.count("hold") == 1 and inside.count("place") == 1 + LEAST == inside.count("go") - 1
-    assert len(result.samples[""]) == LEAST and result.kept is not None and result.kept[1] == "what was saved"
+    assert (
+        len(result.samples[""]) == LEAST and result.kept is not None and result.kept[1] == "the saved result"
+    )

@@ -66,7 +66,7 @@ def test_empty_and_single_numbers() -> None:
     assert nearness(*[leaf(np.array(2.0))] * 3).mine.norm == 0
 
 
-# What a side holds
+# The contents of a side
 
 
 def test_what_is_held_stays_though_buffers_are_used_again(tmp_path: Any) -> None:

@@ -175,7 +175,7 @@ def test_commands_are_compared_by_what_they_write(tmp_path: Path, monkeypatch: p
         prove_commands(failing, plain, settings, metrics)
 
 
-def test_a_pair_of_commands_says_how_far_its_forms_may_be_apart(
+def test_a_pair_of_commands_says_how_much_its_forms_may_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -262,7 +262,7 @@ def test_commands_whose_work_nobody_compares_are_refused_before_they_run(tmp_pat
     verdict = prove_commands(nothing, nothing, Settings(budget_s=0), allow=("nothing-compared",))
     assert verdict.reasons == [] and verdict.ratio is not None and not verdict.refused
     assert verdict.excused == [Refusal("nothing-compared")]  # without what else could be done
-    assert "nothing that it computes was compared" in told(verdict)
+    assert "nothing that it computes was compared" in printed(verdict)
     with pytest.raises(BadInputError, match="nothing-compared"):  # it names those that there are
         prove_commands(run, nothing, allow=("nonsense",))
 
@@ -273,7 +273,7 @@ def test_commands_that_cannot_be_run(words: tuple[str, str]) -> None:
         prove_commands(*words, Settings(budget_s=0))
 
 
-def told(verdict: Verdict, width: int = 90) -> str:
+def printed(verdict: Verdict, width: int = 90) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     print_verdict(verdict, console)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
@@ -291,13 +291,13 @@ def sample(**more: Any) -> Verdict:
 
 def test_the_screen_says_what_matters_first() -> None:
     pair, settings = Pair(plain="a:f", tuned="b:g", inputs="a:i"), Settings()
-    text = told(_concluded(sample(device="cuda", latency="removed"), pair, settings))
+    text = printed(_concluded(sample(device="cuda", latency="removed"), pair, settings))
     assert text.splitlines()[0].split()[:2] == ["FASTER", "2×"]
     assert "cold L2 · launch latency removed" in text and "2.00 ms" in text and "2 dropped" in text
     refused = _concluded(sample(reasons=[Refusal("hangs", "60 s")]), pair, settings)
-    text = told(refused)
+    text = printed(refused)
     assert "REFUSED" in text and "✗ it did not return in time (hangs)" in text
-    assert max(map(len, told(refused, 80).splitlines())) <= 80
+    assert max(map(len, printed(refused, 80).splitlines())) <= 80
 
 
 def test_the_chosen_condition_of_the_cache_decides() -> None:

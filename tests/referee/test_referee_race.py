@@ -1,4 +1,4 @@
-"""Verdicts on simulated and on recorded samples: two equal sides are never told apart, 2 % always are."""
+"""Verdicts on simulated and on recorded samples: two equal sides are never distinguished, 2 % always are."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def decisions(machine: Callable[[int], Draw], gain: float, trials: int = 100) ->
 
 
 @pytest.mark.parametrize("machine", [noisy, resampled, held_up])
-def test_equal_sides_are_not_told_apart(machine: Callable[[int], Draw]) -> None:
+def test_equal_sides_are_not_distinguished(machine: Callable[[int], Draw]) -> None:
     result = decisions(machine, 1.0)
     assert result["faster"] + result["slower"] <= 2, result
 
@@ -200,8 +200,8 @@ def test_intervals_of_ratios_cover_the_truth() -> None:
 def test_scatter_between_processes_is_in_the_interval() -> None:
     random = np.random.default_rng(5)
     quiet = [[1.0 + 1e-4 * random.normal() for _ in range(500)] for _ in range(6)]
-    apart = [[1.0 + 0.05 * random.normal()] * 500 for _ in range(6)]
-    item, other = compare(quiet, quiet[::-1]), compare(apart, apart[::-1])
+    shifted = [[1.0 + 0.05 * random.normal()] * 500 for _ in range(6)]
+    item, other = compare(quiet, quiet[::-1]), compare(shifted, shifted[::-1])
     assert item and other and item.high and item.low and other.high and other.low
     assert item.high - item.low < 0.001 < 0.05 < other.high - other.low
 

@@ -1,4 +1,4 @@
-"""What others run is stopped while one takes samples, and goes on afterwards, whatever happens."""
+"""Other proofs are stopped while one takes samples, and continue afterwards, whatever happens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0  # no test waits so long unless it fails
 
 @pytest.fixture
 def running() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that works, the leader of its own group."""
+    """A process that works and leads its own group."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as process:
         yield process
         process.kill()

@@ -154,7 +154,7 @@ def test_samples_around_a_launch_are_drawn(sounding, bare, tmp_path):
     lines = drawing.findall(f"{space}polyline")
     assert len(lines) >= 5
     heights = [float(point.split(",")[1]) for point in lines[0].get("points").split()]
-    assert max(heights) - min(heights) > 30  # work and idle time are told apart
+    assert max(heights) - min(heights) > 30  # work and idle time are distinguished
     titles = [title.text for title in drawing.iter(f"{space}title")]
     assert "gemm_kernel 2x66x1·384x1x1" in titles
     for words in ((bare, "gemm", "--svg", file), (sounding, "gemm", "--svg", tmp_path / "a.png")):

@@ -200,7 +200,7 @@ def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertai
     assert "saves     6.0 ms (3.5–8.5)" in full(low_ms=3.5, high_ms=8.5)
 
 
-def test_slow_rates_stand_apart_and_have_the_unit_that_suits_them():
+def test_slow_rates_are_separate_and_have_a_suitable_unit():
     tanh = work("aten::tanh", 7.3, 4, 8.72e-12, 1.07e-4)
     slow = list(rows(device(entries=[work("aten::mm", 20.0, 80, 0.175, 5.9), tanh]), 100, 12))
     head, mm, tanh = (

@@ -295,7 +295,7 @@ def test_arguments_of_the_wrong_type_become_null(tmp_path):
     ("head", "fill"), [("", " "), ('{"a": "', "x"), ('{"traceEvents": [{"name": "', "x")]
 )
 def test_a_bomb_takes_no_memory(tmp_path, head, fill):
-    """What unpacks to a thousand times its size is given up long before its end."""
+    """A file that unpacks to a thousand times its size is abandoned long before its end."""
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(head.encode()) + gzip.compress(fill.encode() * (1 << 20)) * 1000)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Samples on their way into a sounding: clocks are told from the data, damaged files are kept out."""
+"""Samples on their way into a sounding: clocks are known from the data, damaged files are kept out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Truth:
         self.rate, self.origin, self.jitter_ns = rate, origin, jitter_ns
 
     def burst(self, begun: int, samples: int, late: int = 0) -> tuple[ticks.Stamped, np.ndarray]:
-        """A burst whose first sample began `late` after the host was told so; and its true starts in ns."""
+        """A burst whose first sample began `late` after the host's start call; and its true starts in ns."""
         real = begun + late + INTERVAL * np.arange(samples)
         starts, ends = self._stamped(real), self._stamped(real + INTERVAL)
         end = int(real[-1]) + INTERVAL
@@ -86,7 +86,7 @@ def test_an_interval_that_was_not_kept_gives_way_to_the_anchors() -> None:
     assert ticks.rate([longer]) == pytest.approx(2.1, rel=0.01)
 
 
-def test_bursts_that_lie_apart_tell_the_rate_though_the_interval_was_not_kept() -> None:
+def test_distant_bursts_give_the_rate_though_the_interval_was_not_kept() -> None:
     made = [Truth(2.1, T0 - 10**12).burst(T0 + n * 2_000 * MS, 1000)[0] for n in range(3)]
     shorter = [ticks.Stamped(b.starts, b.ends, b.started, b.stopped, INTERVAL * 9 // 10) for b in made]
     assert ticks.rate(shorter) == pytest.approx(2.1, rel=1e-4)
@@ -172,8 +172,8 @@ def damaged() -> dict[str, tuple[dict[str, Any], bytes | None, str]]:
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     back = burst_file([T0 + 9, T0 + 5], [T0 + 19, T0 + 15], [[1, 2], [3, 4]])
     mad = burst_file([2**63 + n for n in range(50)], [2**63 + n + 1 for n in range(50)], [[1, 2]] * 50)
-    apart = [5 + 10 * INTERVAL * n for n in range(50)]
-    far = burst_file(apart, [start + INTERVAL for start in apart], [[1, 2]] * 50)
+    distant = [5 + 10 * INTERVAL * n for n in range(50)]
+    far = burst_file(distant, [start + INTERVAL for start in distant], [[1, 2]] * 50)
     return {
         "missing": (record(3, good, 50, T0), None, "missing"),
         "truncated": (record(3, good, 50, T0), good[:-3], "truncated"),

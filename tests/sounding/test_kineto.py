@@ -161,7 +161,7 @@ def test_marks_are_no_ops():
     assert set(trace.tables["kernels"]["burst"]) == {3}
 
 
-def test_ops_of_two_bursts_are_told_apart(tmp_path):
+def test_ops_of_two_bursts_are_distinguished(tmp_path):
     path = write(tmp_path / "t.json", small())
     first, second = (read_trace(path, burst=burst).tables["ops"]["id"] for burst in (0, 1))
     assert not set(first) & set(second)

@@ -1,4 +1,4 @@
-"""What was written comes out, to the nanosecond, however the file is laid out and read."""
+"""Events come out as written, to the nanosecond, however the file is laid out and read."""
 
 from __future__ import annotations
 

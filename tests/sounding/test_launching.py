@@ -38,7 +38,7 @@ def test_a_call_begins_before_those_that_follow_it() -> None:
     assert fixed["correlation"].to_list() == [10, 20, 30, 40, 50]
 
 
-def test_bursts_are_apart_and_calls_without_a_number_stay() -> None:
+def test_bursts_are_separate_and_calls_without_a_number_stay() -> None:
     later = launches(20.0, 20.1, burst=2)
     loose = launches(50.0).with_columns(correlation=pl.lit(None, pl.Int64))
     rows = pl.concat([later, launches(1.0, 30.0, 1.2), loose])
@@ -46,6 +46,6 @@ def test_bursts_are_apart_and_calls_without_a_number_stay() -> None:
     assert fixed["start_ns"].to_list() == [int(ms * MS) for ms in (20.0, 20.1, 1.0, 1.1, 1.2, 50.0)]
 
 
-def test_threads_that_begin_together_are_in_order() -> None:
+def test_threads_that_begin_at_the_same_time_are_in_order() -> None:
     rows = launches(1.0, 1.04, 1.02)
     assert in_order(rows).equals(rows)

@@ -18,7 +18,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "expected"),
     [
         ("softmax 8·1024", [2]),  # in full, though another's name may hold it
         ("SOFTMAX", [2, 3]),
@@ -33,8 +33,8 @@ NAMES = [
         ("conv", []),
     ],
 )
-def test_the_surest_way_of_naming_counts(pattern: str, found: list[int]) -> None:
-    assert meant(pattern, NAMES) == [NAMES[number] for number in found]
+def test_the_surest_way_of_naming_counts(pattern: str, expected: list[int]) -> None:
+    assert meant(pattern, NAMES) == [NAMES[number] for number in expected]
 
 
 @given(st.text(min_size=1), st.lists(st.text(), unique=True))

@@ -77,7 +77,7 @@ def test_kernels_are_kept_with_their_launch_but_never_as_time(tmp_path: Path) ->
     assert done.exit_code == 0 and "no step was found" in done.stdout and "ncu replays" in done.stdout
 
 
-def test_labels_become_names_and_same_labels_stay_apart(tmp_path: Path) -> None:
+def test_labels_become_names_and_equal_labels_stay_separate(tmp_path: Path) -> None:
     store = imported(tmp_path, "details.csv")
     by_name = {counter: row for (_, counter), row in values(store).items()}
     assert by_name["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"][
@@ -104,7 +104,7 @@ def test_summaries_count_their_launches_and_know_no_error(tmp_path: Path) -> Non
     assert {(row["samples"], row["error"]) for row in rows} == {(12, None)}
 
 
-def test_files_can_be_imported_together_and_the_parent_is_kept(tmp_path: Path) -> None:
+def test_files_can_be_imported_at_once_and_the_parent_is_kept(tmp_path: Path) -> None:
     paths = [NCU / "raw.csv", NCU / "summary.csv"]
     store = import_ncu(paths, tmp_path / "both.fathom", parent="first.fathom")
     again = open_store(store.path)

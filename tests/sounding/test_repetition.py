@@ -38,7 +38,7 @@ def test_real_traces_without_their_marks(tmp_path, name):
     works = [launched(bare.tables, *span) for span in result.select("mark_ns", "end_ns").rows()]
     true = [launched(bare.tables, *span) for span in marked.steps.select("mark_ns", "end_ns").rows()[:-1]]
     assert np.median(works) == pytest.approx(np.median(true), rel=0.01)
-    # the last true step has no end of its own, and the first ones are still uneven
+    # the last true step has no end, and the first ones are still uneven
     assert mean_length(result[-3:]) == pytest.approx(mean_length(marked.steps[-4:-1]), rel=0.01)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """Stands still until it is told, or somebody sleeps by it."""
+    """A clock that advances only when it is set, or somebody sleeps by it."""
 
     def __init__(self) -> None:
         self.ns = 0

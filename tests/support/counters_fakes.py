@@ -13,7 +13,7 @@ BOOT_NS = time.time_ns() - 10**12  # ticks count from here
 
 
 def value(burst: int, sample: int, counter: int) -> float:
-    """What the fake counts; exact in float32."""
+    """The values of the fake; exact in float32."""
     return float(burst * 4096 + sample * 16 + counter)
 
 
@@ -88,8 +88,8 @@ class FakeChip:
         if any(name in self.unknown for name in names):
             return 0 if len(names) == 1 else 2
         units = [name.partition(".")[0] for name in names]
-        crowded = max(-(-units.count(unit) // self.capacity[unit]) for unit in set(units))
-        return max(crowded, *(self.passes_alone.get(name, 1) for name in names))
+        needed = max(-(-units.count(unit) // self.capacity[unit]) for unit in set(units))
+        return max(needed, *(self.passes_alone.get(name, 1) for name in names))
 
     def completes(self, names: Sequence[str]) -> bool:
         assert self.passes(names) == 1

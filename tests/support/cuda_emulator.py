@@ -20,8 +20,8 @@ GXX = shutil.which("g++")
 KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__\w+__\([^)]*\)\s+)*(\w+)\(([^)]*)\)')
 
 
-def apart(source: Path) -> str:
-    """A source in a namespace, its kernels under names of their own: one call of a compiler is quicker."""
+def in_namespace(source: Path) -> str:
+    """A source in a namespace, its kernels under their own names: one call of a compiler is quicker."""
     text, stem = source.read_text(), source.stem
     heads = "".join(re.findall(r"^#include.*\n", text, re.M))
     body = KERNEL.sub(
@@ -45,7 +45,7 @@ def runner(source: Path) -> str:
 def library(sources: list[Path], folder: Path) -> ctypes.CDLL:
     """All kernels, for the processor."""
     file = folder / "emulated.cpp"
-    file.write_text("\n".join(f"{apart(source)}\n{runner(source)}" for source in sources))
+    file.write_text("\n".join(f"{in_namespace(source)}\n{runner(source)}" for source in sources))
     options = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique", "-I", CUDA, "-I", INCLUDE]
     heads = ["-include", CUDA / "emulated.h"]
     done = subprocess.run(
@@ -61,7 +61,7 @@ def three(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Emulated:
-    """What `Source` is in a process with a GPU."""
+    """A stand-in for `Source` in a process with a GPU."""
 
     def __init__(self, library: ctypes.CDLL, stem: str) -> None:
         self._library, self._stem = library, stem

@@ -90,7 +90,7 @@ def product(
 
 
 def raised(given: Signals, *kinds: str) -> dict[str, Candidate]:
-    """What the rules of these kinds yield, by kind. Those must be kinds of some rule."""
+    """The candidates of the rules of these kinds, by kind. Each must be the kind of a rule."""
     mine = [rule for rule in rules() if set(rule.kinds) & set(kinds)]
     assert {kind for rule in mine for kind in rule.kinds} >= set(kinds)
     result = [item for rule in mine for item in rule.look(given)]

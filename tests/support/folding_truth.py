@@ -89,7 +89,7 @@ def sampled(
     names=None,
     ramp=(0, 0),
 ):
-    """The truth of several bursts of (start, end, family) rows, sampled with a clock of its own each."""
+    """The truth of several bursts of (start, end, family) rows, each sampled with its own clock."""
     stored = means(bursts[0], levels, ramp)
     names = names or [ACTIVE, *(counter(k) for k in range(levels.shape[1] - 1))]
     labels = [f"family_{k} {k + 1}x1x1·128x1x1" for k in range(len(levels))]

@@ -1,4 +1,4 @@
-"""Stands in for the measuring process: what it does with each id is told in $SCRIPT as `id=deed,…`."""
+"""Stands in for the measuring process: $SCRIPT says what it does with each id, as `id=deed,…`."""
 
 from __future__ import annotations
 

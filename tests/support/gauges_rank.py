@@ -17,7 +17,7 @@ from tests.support.stand_in_gpu import Torch
 
 
 def results(kind: str, rank: int, ranks: int) -> list[float]:
-    """What a rank holds after one call on its own rank number plus one, twice: the first and last element."""
+    """The first and last element of a rank's tensor after a call on its rank number plus one, twice."""
     source = torch.arange(4 * ranks, dtype=torch.float32) + 100 * rank
     buffer = source.clone() if kind == "all_reduce" else torch.zeros_like(source)
     collective_worker.works(dist, kind, buffer, source)()

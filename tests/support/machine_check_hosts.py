@@ -17,7 +17,7 @@ from tests.support.paths import DATA
 
 HOSTS = DATA / "checks"
 GIB = 1 << 30
-# What NVML says of a healthy, busy GPU: names without `nvmlDeviceGet`; `by` holds values by argument.
+# NVML's answers for a healthy, busy GPU: names without `nvmlDeviceGet`; `by` holds values by argument.
 HEALTHY: dict[str, Any] = {
     "Name": "NVIDIA H200",
     "UUID": "GPU-0000",
@@ -118,7 +118,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 
 def fake_host(folder: Path, description: Mapping[str, Any]) -> Host:
-    """The host that a description tells of; values that are null are not there."""
+    """The described host; values that are null are absent."""
     for path, content in (description.get("files") or {}).items():
         if content is not None:
             _write(folder / path, content)

@@ -75,7 +75,7 @@ def bus(index: int) -> str:
 
 
 def gpu(index: int, base: dict = H200, **more) -> dict:
-    """A GPU of its own UUID and place."""
+    """A GPU with another UUID and place."""
     place = SimpleNamespace(busId=bus(index).encode())
     return {**base, "UUID": f"GPU-{index:04d}", "PciInfo": place, **more}
 

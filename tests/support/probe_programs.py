@@ -70,7 +70,7 @@ class Run:
 
 
 def _records(line: str) -> list[dict[str, Any]]:
-    """One record a line; runs of marks and tables of batches are as many."""
+    """The records of a line: runs of marks and tables of batches hold several."""
     record = json.loads(line)
     if record["t"] == "batches":
         return [{"t": "batch", **dict(zip(record["columns"], row, strict=True))} for row in record["rows"]]

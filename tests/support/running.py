@@ -1,4 +1,4 @@
-"""Running `fathom` as a user does, in a process of its own."""
+"""Run `fathom` as a user does, in a separate process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run_fathom(
 
 
 def start_fathom(*words: object, cwd: Path, **env: str) -> subprocess.Popen[str]:
-    """Start `fathom WORDS` in a process group of its own, as a shell does."""
+    """Start `fathom WORDS` in a new process group, as a shell does."""
     return subprocess.Popen(
         fathom_command(*words),
         cwd=cwd,

@@ -33,7 +33,7 @@ class Do:
 
 @dataclass(frozen=True)
 class Machine:
-    """What things take; factors are what a change does."""
+    """Durations of the simulated work, and the factors of a change."""
 
     launch: int = 4 * US
     latency: int = 6 * US
@@ -59,7 +59,7 @@ class Run:
     made: Timeline = field(default_factory=Timeline)
     now: int = 1_700_000_000_000_000_000
     ends: dict[int, list[int]] = field(default_factory=dict)
-    held: dict[int, int] = field(default_factory=dict)  # stream: not before this
+    not_before: dict[int, int] = field(default_factory=dict)  # stream: not before this
     ready: list[int] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     calls: int = 0
@@ -93,7 +93,7 @@ class Run:
         if len(ends) >= self.machine.depth:
             self.now = max(self.now, ends[-self.machine.depth] + self.machine.back)
         before = ends[-1] + self.machine.gap if ends else 0
-        at = max(self.now + self.machine.latency, before, self.held.pop(do.stream, 0))
+        at = max(self.now + self.machine.latency, before, self.not_before.pop(do.stream, 0))
         ends.append(at + round(do.work * self.machine.kernel_factor.get(do.name, 1.0)))
         self.calls += 1
         self.made.call(api, start, self.now, do.thread, self.calls)
@@ -126,8 +126,8 @@ class Run:
         start, _ = self._spend(1 * US)
         self.made.call("cudaStreamWaitEvent", start, self.now, do.thread)
         if self.ends.get(do.other):
-            self.held[do.stream] = max(
-                self.held.get(do.stream, 0), self.ends[do.other][-1] + self.machine.gap
+            self.not_before[do.stream] = max(
+                self.not_before.get(do.stream, 0), self.ends[do.other][-1] + self.machine.gap
             )
 
     def batch(self, do: Do) -> None:

@@ -167,7 +167,7 @@ class Core:
         assert stream.__cuda_stream__() == (0, 7)
         assert [type(argument) for argument in arguments] == kinds, name
         self.launched.setdefault(name, []).append((config.grid, config.block, *arguments))
-        if name == "raise_flag":  # what the kernel does
+        if name == "raise_flag":  # as the kernel does
             ctypes.c_int32.from_address(arguments[0]).value = arguments[1].value
 
 
@@ -184,7 +184,7 @@ def no_driver() -> None:
 
 
 def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0), *, core: bool = True) -> Core:
-    """Let gauges stand on this GPU, with or without cuda-core; returns what was launched."""
+    """Let gauges run on this GPU, with or without cuda-core; returns the launches."""
     here = gpu.MeasuredGpu.__new__(gpu.MeasuredGpu)
     here.torch = Torch(capability)
     here.properties = here.torch.cuda.get_device_properties(0)
@@ -192,7 +192,7 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0), *, core: boo
     here.sensors = conditions.ConditionSensors(no_driver, {})
     fake = Core()
     for cached in (gpu.gpu, cuda._core, cuda._compiled):
-        getattr(cached, "cache_clear", int)()  # what is replaced already has none
+        getattr(cached, "cache_clear", int)()  # a replaced function has none
     for module in ("memory", "caches", "copies", "latency", "vector", "matmul", "attention", "cuda", "gds"):
         monkeypatch.setattr(f"fathom.gauges.{module}.gpu", lambda: here)
     monkeypatch.setattr(cuda, "_core", (lambda: fake) if core else _absent)

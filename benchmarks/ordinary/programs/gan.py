@@ -48,7 +48,7 @@ def main() -> None:
     makes = torch.optim.Adam(make.parameters(), lr=2e-4, betas=(0.5, 0.999))
     judges = torch.optim.Adam(judge.parameters(), lr=2e-4, betas=(0.5, 0.999))
     loader = loader_of(options, 64, discs(4096))
-    ones, zeros = torch.ones(64, 1), torch.zeros(64, 1)
+    ones, zeros = torch.ones(64, 1), torch.zeros(64, 1)  # words: ok
     done = 0
     while done < options.steps:
         for (real,) in loader:

@@ -12,8 +12,8 @@ SOFTENING = 0.05
 def forces_one_by_one(places: np.ndarray) -> np.ndarray:
     forces = np.zeros_like(places)
     for i in range(len(places)):
-        apart = places[i] - places  # planted
-        forces[i] = (apart / ((apart**2).sum(1) + SOFTENING)[:, None] ** 1.5).sum(0)  # planted
+        offsets = places[i] - places  # planted
+        forces[i] = (offsets / ((offsets**2).sum(1) + SOFTENING)[:, None] ** 1.5).sum(0)  # planted
     return forces
 
 

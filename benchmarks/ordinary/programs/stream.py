@@ -33,7 +33,7 @@ def hashed(row: dict[str, str]) -> list[int]:
 
 
 class Hashed(IterableDataset):
-    """What was hashed before, again and again, in whole batches; workers share them."""
+    """Hashed lines, repeated, in whole batches; workers share them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -23,7 +23,7 @@ FAULT = Fault(
 
 
 def written(number, weight):
-    """A head as its author wrote it: a function of its own, which the compiler has not seen before.
+    """A head as its author wrote it: a separate function, which the compiler has not seen before.
 
     Its file is one that exists: until torch 2.12 functions without one were compiled as calls of one wrapper,
     again and again.

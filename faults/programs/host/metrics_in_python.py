@@ -30,8 +30,8 @@ class Mean:
 
     def of_all(self, value):
         self.values[-1], mean = value, 0.0
-        for one in self.values:
-            mean = 0.999 * mean + 0.001 * math.fabs(one)
+        for item in self.values:
+            mean = 0.999 * mean + 0.001 * math.fabs(item)
         return mean
 
     def of_one(self, value):

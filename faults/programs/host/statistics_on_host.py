@@ -33,7 +33,7 @@ def main(options):
         part = output.detach()[: batch // 8]
         means.append(part.cpu().float().mean() if options.faulty else part.mean())
 
-    for layer in [one for one in model if isinstance(one, torch.nn.ReLU)][: options.by(2, 4, 12)]:
+    for layer in [item for item in model if isinstance(item, torch.nn.ReLU)][: options.by(2, 4, 12)]:
         layer.register_forward_hook(watch)
     for _ in options.laps():
         means.clear()

@@ -32,7 +32,7 @@ def blurred(images):
 
 
 def main(options):
-    torch.set_num_threads(options.size(options.by(8, 4, 1), 1))  # what a launcher leaves to one process
+    torch.set_num_threads(options.size(options.by(8, 4, 1), 1))  # as a launcher sets it for one process
     size, batch = options.size(160, 32), options.size(64, 4)
     data = [(torch.randint(256, (3, size, size), dtype=torch.uint8), n % 64) for n in range(4 * batch)]
     loader = DataLoader(data, batch, num_workers=options.size(4, 0), pin_memory=options.cuda)

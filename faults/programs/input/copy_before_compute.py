@@ -1,7 +1,7 @@
 """Copy each batch to the device right before it is used.
 
 The user has pinned the memory and copies without blocking. The copy still stands in the queue before the
-forward pass of the same step; sent one step earlier on a stream of its own it would cost nothing.
+forward pass of the same step; sent one step earlier on a separate stream it would cost nothing.
 """
 
 import torch

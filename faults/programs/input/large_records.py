@@ -29,8 +29,8 @@ FAULT = Fault(
 
 
 class Excerpts(Dataset):
-    def __init__(self, files, whole, length):
-        self.files, self.whole, self.length = files, whole, length
+    def __init__(self, files, total, length):
+        self.files, self.whole, self.length = files, total, length
 
     def __len__(self):
         return 1 << 16

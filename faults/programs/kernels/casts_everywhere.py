@@ -35,7 +35,7 @@ def main(options):
     layers = list(tower(width, options.size(4, 2)))
     if options.faulty:
         casts = options.by(1, 3, 5)
-        layers = [one for layer in layers for one in (layer, *(Cast() for _ in range(casts)))]
+        layers = [item for layer in layers for item in (layer, *(Cast() for _ in range(casts)))]
     model = nn.Sequential(*layers).to(options.device, options.dtype)
     optimizer = AdamW(model.parameters(), lr=1e-5, fused=True)
     values, classes = options.normal(batch, width), options.choices(64, batch)

@@ -1,4 +1,4 @@
-"""Give each thread a row of its own in shared memory.
+"""Give each thread its own row in shared memory.
 
 The user believes that shared memory is equally fast everywhere. Rows of a power of two put the same column of
 all threads into one bank, which serves them one after the other; one element of padding a row spreads them.

@@ -35,9 +35,9 @@ class Layer(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
         length = self.seen if faulty else most
         for name in ("keys", "values"):
-            whole = past.new_zeros(*past.shape[:2], length, past.shape[3])
-            whole[:, :, : self.seen] = past
-            self.register_buffer(name, whole)
+            total = past.new_zeros(*past.shape[:2], length, past.shape[3])
+            total[:, :, : self.seen] = past
+            self.register_buffer(name, total)
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(len(x), 3, self.heads, 1, -1).unbind(1)

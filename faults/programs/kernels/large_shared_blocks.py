@@ -1,6 +1,6 @@
 """Reserve much shared memory for small blocks.
 
-The user believes that what is there may be used. A multiprocessor holds one, two or three such blocks, too
+The user believes that what is there may be used. A multiprocessor holds one, two or three such a block, too
 few warps to hide the time that memory takes; with the room that is needed it holds sixteen.
 """
 

@@ -45,9 +45,9 @@ def main(options):
     width, batch = options.size(options.by(8192, 4096, 2048), 32), options.size(8192, 16)
     depth = options.size(options.by(2, 4, 8), 2)
     layers = [
-        one
+        item
         for _ in range(depth)
-        for one in (nn.Linear(width, width, bias=False), Norm(width, options.faulty))
+        for item in (nn.Linear(width, width, bias=False), Norm(width, options.faulty))
     ]
     model = nn.Sequential(*layers, nn.Linear(width, 64, bias=False)).to(options.device, options.dtype)
     optimizer = AdamW(model.parameters(), lr=1e-5, fused=True)

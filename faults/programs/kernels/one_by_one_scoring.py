@@ -24,12 +24,12 @@ FAULT = Fault(
 
 
 class Service(torch.nn.Module):
-    def __init__(self, model, together):
+    def __init__(self, model, batched):
         super().__init__()
-        self.model, self.together = model, together
+        self.model, self.batched = model, batched
 
     def forward(self, requests):
-        if self.together:
+        if self.batched:
             return self.model(requests.flatten(0, 1))
         return torch.cat([self.model(request) for request in requests])
 
@@ -38,7 +38,7 @@ class Service(torch.nn.Module):
 def main(options):
     width, count = options.size(4096, 32), options.by(8, 16, 32)
     model = tower(width, options.size(12, 2)).to(options.device, options.dtype)
-    service = Service(model, together=not options.faulty)
+    service = Service(model, batched=not options.faulty)
     requests = options.normal(count, options.size(64, 4), width)
     for _ in options.laps():
         scores = service(requests)

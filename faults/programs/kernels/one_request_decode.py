@@ -23,12 +23,12 @@ FAULT = Fault(
 class Decoder(torch.nn.Module):
     """A token of every request."""
 
-    def __init__(self, body, together):
+    def __init__(self, body, batched):
         super().__init__()
-        self.body, self.together = body, together
+        self.body, self.batched = body, batched
 
     def forward(self, states):
-        if self.together:
+        if self.batched:
             return self.body(states)
         return torch.cat([self.body(state[None]) for state in states])
 
@@ -37,7 +37,7 @@ class Decoder(torch.nn.Module):
 def main(options):
     width, count = options.size(8192, 32), options.by(4, 8, 16)
     body = tower(width, options.size(12, 2), width).to(options.device, options.dtype)
-    decoder = Decoder(body, together=not options.faulty)
+    decoder = Decoder(body, batched=not options.faulty)
     states = options.normal(count, width)
     for _ in options.laps():
         states = decoder(states)

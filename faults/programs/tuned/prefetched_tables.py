@@ -9,7 +9,7 @@ from faults.common import Fault, epochs, prefetched, start, tower
 FAULT = Fault(
     kind=None,
     severity=[2],
-    why="134 MB in bfloat16 take 2.5 ms on a stream of their own, the step 10 ms",
+    why="134 MB in bfloat16 take 2.5 ms on a separate stream, the step 10 ms",
     needs={"gpu": True},
 )
 

@@ -8,7 +8,7 @@ from faults.cuda import Kernel, Launches
 FAULT = Fault(
     kind=None,
     severity=[2],
-    why="what is read is used, and bandwidth is the bound",
+    why="all that is read is used, and bandwidth is the bound",
     needs={"gpu": True, "cupy": True},
 )
 SOURCE = """

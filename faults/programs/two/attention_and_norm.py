@@ -51,7 +51,7 @@ def main(options):
     width, length, batch = options.size(2048, 32), options.size(2048, 16), options.size(8, 2)
     attend, depth = by_hand if options.faulty else fused_attention, options.size(3, 1)
     layers = [(Norm(options.faulty), Attention(width, options.size(16, 2), attend)) for _ in range(depth)]
-    model = nn.Sequential(*(one for pair in layers for one in pair), nn.Linear(width, 64, bias=False))
+    model = nn.Sequential(*(item for pair in layers for item in pair), nn.Linear(width, 64, bias=False))
     model.to(options.device, options.dtype)
     optimizer = AdamW(model.parameters(), lr=1e-5, fused=True)
     values, classes = options.normal(batch, length, width), options.choices(64, batch * length)

@@ -70,7 +70,7 @@ def test_threads_are_at_fault_however_quick_most_batches_are():
         (crowding(input_stages_ms={"fetch": 16.0, "pin": 9.0}), "input-pinning"),
     ],
 )
-def test_what_takes_one_thread_or_has_its_core_is_no_crowd(given, kind):
+def test_one_thread_or_a_free_core_is_no_oversubscription(given, kind):
     assert set(raised(given, *CLAIMING)) == {kind}
 
 
@@ -81,7 +81,7 @@ def test_workers_that_sleep_until_other_threads_are_done_do_not_read():
 
 
 @pytest.mark.parametrize("given", [crowding(input_lost_ms=0.0), crowding(workers=0)])
-def test_who_does_not_wait_or_has_no_workers_has_no_crowd(given):
+def test_without_waits_or_workers_there_is_no_oversubscription(given):
     assert "host-cpu-oversubscription" not in raised(given, *CLAIMING)
 
 
