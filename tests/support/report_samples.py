@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fathom.analysis.resources import Worker
 from fathom.analysis.results import (
     Abstained,
     Device,
@@ -16,7 +17,6 @@ from fathom.analysis.results import (
     Problem,
     Step,
     Window,
-    Worker,
 )
 
 GEMM = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_16x16_128x2_tn_align8> 64x1x1·128x1x1"
@@ -79,7 +79,7 @@ def gpu(**changes: Any) -> Examination:
         step=step,
         devices=[item],
         integrity=Integrity(True, []),
-        input=Input(batches=40, wait_ms=3.03, fetch_ms=41.7, workers=[Worker(0, fetch_ms=40.0)]),
+        input=Input(batches=40, wait_ms=3.03, fetch_ms=41.7, workers=[Worker(worker=0, fetch_ms=40.0)]),
         memory=Memory(peak_allocated_bytes=7 * 2**30, peak_reserved_bytes=9 * 2**30),
         energy=Energy(per_step_j=24.91, mean_power_w=641.3),
         abstained=[

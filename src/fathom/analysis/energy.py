@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.intervals import Array
-from fathom.analysis.results import Abstained, DeviceEnergy, Energy
+from fathom.analysis.resources import DeviceEnergy, Energy
+from fathom.analysis.results import Abstained
 from fathom.analysis.steps import Stretch, stretches
 from fathom.units import MS_PER_S, NS_PER_S
 

@@ -7,7 +7,7 @@ import polars as pl
 from fathom.analysis.causes import REGIONS
 from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
-from fathom.analysis.results import Input, Worker
+from fathom.analysis.resources import Input, Stages, Worker
 from fathom.analysis.windows import Windows
 from fathom.units import NS_PER_MS
 
@@ -42,7 +42,7 @@ def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: i
     _set_medians(result, batches)
     workers = batches.drop_nulls("worker").partition_by("worker", as_dict=True)
     for key, rows in sorted(workers.items()):
-        worker = Worker(int(key[0]), rows.height)
+        worker = Worker(worker=int(key[0]), batches=rows.height)
         _set_medians(worker, rows)
         result.workers.append(worker)
     return result
@@ -63,7 +63,7 @@ def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:
     return asked, asked + 1
 
 
-def _set_medians(to: Input | Worker, batches: pl.DataFrame) -> None:
+def _set_medians(to: Stages, batches: pl.DataFrame) -> None:
     for stage in STAGES:
         median = batches[f"{stage}_ns"].median()
         if isinstance(median, int | float):
@@ -73,7 +73,7 @@ def _set_medians(to: Input | Worker, batches: pl.DataFrame) -> None:
     _set_waits_for_processors(to, batches)
 
 
-def _set_waits_for_processors(to: Input | Worker, batches: pl.DataFrame) -> None:
+def _set_waits_for_processors(to: Stages, batches: pl.DataFrame) -> None:
     """Set torch's threads per worker, if several, and the share of the time that it waits for a processor.
 
     The share is that of all batches in total, because those that wait may be few and long.

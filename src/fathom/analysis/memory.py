@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.results import AllocatorPeak, Memory
+from fathom.analysis.resources import AllocatorPeak, Memory
 
 HOST = -1
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from fathom.data import load
 
-OVER_TIME = "a mean over time, because its denominator was not sampled with it"
-
 
 class Kind(NamedTuple):
     """`kind` is mean, sum or ratio; `unit` is that of the folded value; `weight` is a ratio's denominator."""

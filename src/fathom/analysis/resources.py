@@ -1,0 +1,96 @@
+"""Result types for input, memory, energy and cost; parts of the contract in `results.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Stages(msgspec.Struct, omit_defaults=True):
+    """Medians per batch, by stage of the input pipeline. Null: not recorded."""
+
+    batches: int | None = None  # behind the medians
+    fetch_ms: float | None = None
+    read_ms: float | None = None
+    decode_ms: float | None = None
+    transform_ms: float | None = None
+    collate_ms: float | None = None
+    pin_ms: float | None = None
+    copy_ms: float | None = None  # of a step's copies to the device, with hidden ones
+    read_bytes: float | None = None
+    threads: int | None = None  # of torch in each loading process, if several
+    cpu_wait_share: float | None = None  # of the time to make a batch: waiting for a processor
+
+
+class Worker(Stages, kw_only=True):
+    """One loading process."""
+
+    worker: int
+
+
+class Input(Stages):
+    """The input pipeline of all loading processes, and the steps' waits for it."""
+
+    wait_ms: float | None = None  # per step
+    wait_share: float | None = None  # of the step
+    workers: list[Worker] = []
+
+
+class AllocatorPeak(msgspec.Struct):
+    """Peaks of one device's allocator in bytes."""
+
+    rank: int
+    device: int | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+
+
+class Memory(msgspec.Struct, omit_defaults=True):
+    """Peak memory in bytes, the largest over devices. Null: not recorded."""
+
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_device_bytes: int | None = None
+    peak_resident_bytes: int | None = None  # of the host
+    devices: list[AllocatorPeak] = []  # if there are several
+
+
+class DeviceEnergy(msgspec.Struct):
+    """One device's share of the energy."""
+
+    rank: int
+    device: int
+    per_step_j: float
+    mean_power_w: float
+
+
+class Energy(msgspec.Struct, omit_defaults=True):
+    """Energy of a clean step, summed over devices, and that of the host. Null: unknown."""
+
+    per_step_j: float | None = None
+    per_step_low_j: float | None = None  # with per_step_high_j: the interval of an estimate
+    per_step_high_j: float | None = None
+    per_sample_j: float | None = None
+    per_token_j: float | None = None
+    mean_power_w: float | None = None
+    devices: list[DeviceEnergy] = []  # if there are several
+    host_per_step_j: float | None = None
+    host_mean_power_w: float | None = None
+    source: str = ""
+
+
+class Money(msgspec.Struct):
+    """An amount in a currency, given by its three-letter code."""
+
+    amount: float
+    currency: str
+
+
+class Cost(msgspec.Struct):
+    """The cost of the program on all its devices, at a price per GPU and hour."""
+
+    price_per_hour: float  # of one device
+    currency: str
+    devices: int
+    per_step: float | None  # of the mean clean step, else of the profiled one
+    per_million_tokens: float | None = None
+    per_million_samples: float | None = None
