@@ -100,7 +100,7 @@ def _code(name: str) -> str:
 
 
 def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:
-    agreement = Agreement(name, str(theirs[0].dtype), len(mine), None, None, None, None)
+    agreement = Agreement(name, str(theirs[0].dtype), len(mine))
     repeatable = all(np.array_equal(theirs[0], other) for other in theirs)
     wrong = max(int(np.count_nonzero(theirs[0] != other)) for other in mine)
     return agreement, f"{wrong} of {theirs[0].size} numbers of {name} differ" if repeatable and wrong else ""
@@ -108,24 +108,14 @@ def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple
 
 def _near(name: str, theirs: list[np.ndarray], mine: list[np.ndarray], agree: float) -> tuple[Agreement, str]:
     middle = np.mean([np.asarray(run, float) for run in theirs], axis=0)
-    distances = [errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2)]
-    rounding = tolerance("float32", middle.size, middle.size)
-    allowed = max(SPREAD * max(distances, default=0.0), rounding.norm if rounding else 0.0, agree)
-    seen = max((errors(run, middle) for run in mine), key=lambda agreement: agreement.norm)
+    distances = (errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2))
+    scatter, rounding = max(distances, default=0.0), tolerance("float32", middle.size, middle.size)
+    allowed = max(SPREAD * scatter, rounding.norm if rounding else 0.0, agree)
+    seen = max((errors(run, middle) for run in mine), key=lambda run_errors: run_errors.norm)
     finite = all(np.isfinite(run).all() for run in mine) or not np.isfinite(middle).all()
-    agreement = Agreement(
-        name,
-        str(theirs[0].dtype),
-        len(mine),
-        seen.norm,
-        allowed,
-        seen.worst,
-        None,
-        max(distances, default=0.0),
-    )
+    agreement = Agreement(name, str(theirs[0].dtype), len(mine), seen.norm, allowed, seen.worst)
+    agreement.baseline_norm = scatter
     if not finite:
         return agreement, f"{name} has NaN or infinities"
-    return (
-        agreement,
-        "" if seen.norm <= allowed else f"{name} is {seen.norm:.1e} away, {allowed:.1e} is the scatter",
-    )
+    far = "" if seen.norm <= allowed else f"{name} is {seen.norm:.1e} off, {allowed:.1e} is allowed"
+    return agreement, far

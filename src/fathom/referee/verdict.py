@@ -33,10 +33,10 @@ class Agreement(msgspec.Struct):
     place: str
     dtype: str
     calls: int
-    relative_norm: float | None
-    allowed_norm: float | None
-    worst: float | None
-    allowed_worst: float | None
+    relative_norm: float | None = None
+    allowed_norm: float | None = None
+    worst: float | None = None
+    allowed_worst: float | None = None
     baseline_norm: float | None = None  # the baseline's own relative norm
     reduction: int | None = None
 

@@ -16,13 +16,6 @@ INDENT = 3
 LABEL = 6  # columns
 COLUMN = 10
 NAMED = 3  # ids of tips with one reason
-WORDS: dict[Status, str] = {
-    "broken": "broken",
-    "unknown": "unknown",
-    "to-be-read": "to be read",
-    "kept": "kept",
-    "not-applicable": "not applicable",
-}
 _SIGNS: dict[Status, tuple[str, str]] = {
     "broken": ("!!", "bold red"),
     "unknown": ("??", "yellow"),
@@ -121,7 +114,7 @@ def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Te
 
 
 def _counts(scores: Scores) -> Text:
-    parts = [f"{scores.counts[status]} {WORDS[status]}" for status in STATUSES]
+    parts = [f"{scores.counts[status]} {status.replace('-', ' ')}" for status in STATUSES]
     return Text(joined(*parts), "bold red" if scores.counts["broken"] else "bold green")
 
 

@@ -48,7 +48,7 @@ class Judge:
                 return False
             for leaf in result.leaves:
                 self._stale(leaf, leaf)
-                self._note(leaf, None, None, None, None)
+                self._counted(leaf)
         return True
 
     def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
@@ -83,7 +83,7 @@ class Judge:
         return self._near(own, base, ref, near, stale)
 
     def _exact(self, own: Leaf, x: np.ndarray, b: np.ndarray, stale: Refusal | None) -> list[Refusal]:
-        self._note(own, None, None, None, None)
+        self._counted(own)
         wrong = int(np.count_nonzero(x != b))
         text = f"{own.place}: {wrong} of {x.size} elements differ"
         return ([stale] if stale else [Refusal("wrong-result", text)]) if wrong else []
@@ -92,7 +92,7 @@ class Judge:
         claim, seen = self.claim or own.dtype, near.mine
         length = self.reduction or max(self.longest, self.largest // max(own.elements, 1), 1)
         allowed = self._allowed(claim, length, own.elements, near.theirs)
-        self._note(own, seen, allowed, near.theirs, length)
+        _widen(self._counted(own), seen, allowed, near.theirs, length)
         if seen.within(allowed):
             narrow = _narrower(own, base, ref, claim)
             detail = f"{own.place}: every element is a number of {narrow}"
@@ -116,26 +116,21 @@ class Judge:
             return None
         return Refusal("cached-result", f"{own.place} is the result of other inputs")
 
-    def _note(
-        self,
-        own: Leaf,
-        seen: Errors | None,
-        allowed: Tolerance | None,
-        theirs: Errors | None,
-        length: int | None,
-    ) -> None:
-        noted = self.agreement.setdefault(
-            own.place, Agreement(own.place, own.dtype, 0, None, None, None, None)
-        )
+    def _counted(self, own: Leaf) -> Agreement:
+        """The agreement of this part of the result, with one more call."""
+        noted = self.agreement.setdefault(own.place, Agreement(own.place, own.dtype, 0))
         noted.calls += 1
-        if seen is None or allowed is None or theirs is None:
-            return
-        if noted.relative_norm is None or not seen.norm <= noted.relative_norm:
-            noted.relative_norm, noted.allowed_norm = seen.norm, allowed.norm
-        if noted.worst is None or not seen.worst <= noted.worst:
-            noted.worst, noted.allowed_worst = seen.worst, allowed.worst
-        noted.baseline_norm = max(noted.baseline_norm or 0.0, theirs.norm)
-        noted.reduction = length
+        return noted
+
+
+def _widen(noted: Agreement, seen: Errors, allowed: Tolerance, theirs: Errors, length: int) -> None:
+    """Extend the agreement to the errors of another call."""
+    if noted.relative_norm is None or not seen.norm <= noted.relative_norm:
+        noted.relative_norm, noted.allowed_norm = seen.norm, allowed.norm
+    if noted.worst is None or not seen.worst <= noted.worst:
+        noted.worst, noted.allowed_worst = seen.worst, allowed.worst
+    noted.baseline_norm = max(noted.baseline_norm or 0.0, theirs.norm)
+    noted.reduction = length
 
 
 def _narrower(own: Leaf, base: Leaf, ref: Leaf, claim: str) -> str | None:
