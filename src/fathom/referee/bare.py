@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from fathom.referee.compare.decode import Leaf, Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.gate import StoppedError
 from fathom.referee.inspecting import Baseline
+from fathom.referee.launching import running
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides
 from fathom.referee.verdict import Refusal
 from fathom.referee.worker import SideError
@@ -165,25 +165,11 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
 
 def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
     """Run the script until it ends. Raises SideError, TooLongError, StoppedError."""
-    pipe = subprocess.PIPE
-    with (
-        sides.turn.shared(),
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT],
-            stdin=pipe,
-            stdout=subprocess.DEVNULL,
-            stderr=pipe,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            sides.turn.started(process.pid)
-            errors = _waited(process, job, sides)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    command, pipe = [sys.executable, "-c", SCRIPT], subprocess.PIPE
+    options = {"stdin": pipe, "stdout": subprocess.DEVNULL, "stderr": pipe, "text": True, "env": environment}
+    with sides.turn.shared(), running(command, **options) as process:
+        sides.turn.started(process.pid)
+        errors = _waited(process, job, sides)
     if process.returncode:
         last = (errors.strip().splitlines() or ["no message"])[-1]
         raise SideError("raises", f"it ends with status {process.returncode}: {last[:200]}")

@@ -6,15 +6,14 @@ import os
 import shlex
 import subprocess
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from signal import SIGKILL
 
 from fathom.errors import BadInputError
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.conclusion import conclude
+from fathom.referee.launching import running
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
 from fathom.referee.race import Race, comparisons, race
@@ -52,21 +51,11 @@ class Programs:
         return Block({"": [float(ns)]})
 
     def _run(self, command: list[str], said: int) -> None:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(self.patience_s)
-        except subprocess.TimeoutExpired:
-            raise SideError("hangs", f"it did not end within {self.patience_s:g} s") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, SIGKILL)  # with processes that it left behind
-            process.wait()
+        with running(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
+            try:
+                status = process.wait(self.patience_s)
+            except subprocess.TimeoutExpired:
+                raise SideError("hangs", f"it did not end within {self.patience_s:g} s") from None
         if status:
             size = os.lseek(said, 0, os.SEEK_END)
             os.lseek(said, max(0, size - LAST), os.SEEK_SET)
