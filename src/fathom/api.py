@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     import polars as pl
 
-    from fathom.analysis.folding import Stretch
+    from fathom.analysis.folding import Excerpt
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
@@ -171,19 +171,19 @@ class Sounding:
             self._portraits[rank] = self._portrayed(rank)
         return matching(self._portraits[rank], pattern)
 
-    def samples(self, pattern: str | None = None, rank: int | None = None) -> tuple[Stretch, Portrait]:
+    def samples(self, pattern: str | None = None, rank: int | None = None) -> tuple[Excerpt, Portrait]:
         """Counter samples around one launch of the first family that `pattern` names, and that family.
 
         `rank` as for `kernel`. Raises BadInputError like `kernel`, and if no samples cover the family.
         """
-        from fathom.analysis.folding import counters_of, stretch_around
+        from fathom.analysis.folding import counters_of, excerpt_around
         from fathom.errors import BadInputError
 
         for portrait in self.kernel(pattern, rank)[:1]:
             folding = counters_of(self.store, portrait.rank)
-            stretch = stretch_around(self.store, portrait.rank, portrait.device, portrait.family, folding)
-            if stretch is not None:
-                return stretch, portrait
+            excerpt = excerpt_around(self.store, portrait.rank, portrait.device, portrait.family, folding)
+            if excerpt is not None:
+                return excerpt, portrait
         raise BadInputError(
             "No counter samples cover this kernel; record with `fathom run --depth counters`."
         )

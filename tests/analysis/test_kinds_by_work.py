@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.analysis.kinds_by_work import Known, by_time, in_turn, split_by_work
+from fathom.analysis.kinds_by_work import KnownSteps, by_time, in_turn, split_by_work
 from fathom.sounding.raw.decoding import classified
 from fathom.sounding.schema import conform
 
@@ -96,7 +96,7 @@ def test_other_work_that_takes_longer_is_a_kind_in_the_timeline_and_in_the_clean
     assert result.drop("kind").equals(steps.drop("kind"))
 
 
-TIMELINE = Known(np.arange(100, 110), np.array([0] * 9 + [1]), np.array([10.0] * 9 + [30.0]))
+TIMELINE = KnownSteps(np.arange(100, 110), np.array([0] * 9 + [1]), np.array([10.0] * 9 + [30.0]))
 
 
 def test_every_tenth_step_is_a_kind_though_all_scatter() -> None:

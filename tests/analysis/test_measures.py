@@ -17,7 +17,7 @@ from fathom.analysis.folding import Pool, counters_of
 from fathom.analysis.folding.kinds import base
 from fathom.analysis.measures import device_portraits
 from fathom.analysis.measures.catalogue import SOURCES, catalogue
-from fathom.analysis.measures.evaluate import Known, measures_of
+from fathom.analysis.measures.evaluate import KnownValues, measures_of
 from fathom.analysis.measures.facts import facts_of, fits, hardware
 from fathom.analysis.measures.formula import FormulaError, MissingError, evaluate, names, parse
 from fathom.analysis.measures.hierarchy import cache_peak, levels
@@ -100,7 +100,7 @@ def test_fifty_measures_come_from_one_pass_of_an_h200():
     ]
     launch = {"threads": 128, "registers": 32, "shared_bytes": 0}
     facts = facts_of(hardware({"gpus": [hand_made.GPU]}, 0), launch, {"bytes_a_launch": 1e6}, 1e-4)
-    result, silent = measures_of(Known(rows, facts))
+    result, silent = measures_of(KnownValues(rows, facts))
     assert len([item for item in result if item.source == "PM sampling"]) >= 50
     assert all(silent.values())
     assert all("not sampled" in why for why in silent.values())
@@ -110,10 +110,10 @@ def test_a_measure_takes_the_first_source_that_is_there():
     ncu = {"counter": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "source": "ncu"}
     pm = {"counter": "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"}
     record = {"value": 40.0, "error": 0.5, "samples": 1}
-    only = {m.name: m for m in measures_of(Known([ncu | record], {}))[0]}
+    only = {m.name: m for m in measures_of(KnownValues([ncu | record], {}))[0]}
     assert only["tensor"].source == "ncu" and only["tensor"].value == 40.0
     pm |= {"value": 41.0, "error": 0.2, "samples": 99, "source": "PM sampling"}
-    both = {m.name: m for m in measures_of(Known([ncu | record, pm], {}))[0]}
+    both = {m.name: m for m in measures_of(KnownValues([ncu | record, pm], {}))[0]}
     assert (both["tensor"].source, both["tensor"].samples) == ("PM sampling", 99)
 
 
@@ -205,7 +205,7 @@ def test_l2_has_bytes_intensity_and_the_measured_ceiling_or_says_why_not():
     ]
     known = on._replace(figures=on.figures | {"l2_peak": 1e13})
     for device, rate in ((known, 2e12), (on, None)):
-        measures, _ = measures_of(Known(rows, facts_of(device, {}, {}, 1.0)))
+        measures, _ = measures_of(KnownValues(rows, facts_of(device, {}, {}, 1.0)))
         (level,) = (x for x in levels(measures, {"flops_a_launch": 4e12}, 1.0, device) if x.name == "L2")
         assert (level.rate, level.ceiling) == (rate, 9.5e12)
         assert level.intensity == (2.0 if rate else None)

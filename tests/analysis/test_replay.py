@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fathom
 from fathom.analysis.replay import Replay, parse
-from fathom.analysis.replay.graph import Edges, Graph, Kind
+from fathom.analysis.replay.graph import EdgeKind, Edges, Graph
 from fathom.analysis.results import Abstained
 from fathom.cli.main import app
 from fathom.errors import BadInputError
@@ -32,7 +32,7 @@ def test_every_instant_comes_at_the_end_of_its_longest_path(drawn: list[tuple[in
     edges = [edge for edge in drawn if edge[0] < edge[1]]
     table = Edges()
     for source, target, ns in edges:
-        table.add(Kind.FIXED, source, target, float(ns))
+        table.add(EdgeKind.FIXED, source, target, float(ns))
     recorded = np.arange(8)
     graph, _ = Graph.of(recorded, np.ones(8, bool), table.table())
     result = graph.times(np.array(graph.edges.kept, float))
@@ -51,7 +51,7 @@ def _starting(node: int, edges: list[tuple[int, int, int]], roots: dict[int, int
 
 def test_edges_back_in_time_are_left_out() -> None:
     table = Edges()
-    table.add(Kind.FIXED, np.array([0, 1]), np.array([1, 0]), 5.0)
+    table.add(EdgeKind.FIXED, np.array([0, 1]), np.array([1, 0]), 5.0)
     graph, kept = Graph.of(np.array([0, 10]), np.ones(2, bool), table.table())
     assert graph.against == 1
     assert kept.tolist() == [0]

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from fathom.analysis.work import annotate_ops
-from fathom.analysis.work.attention import LAYOUTS as ATTENTION
+from fathom.analysis.work.attention import ATTENTION_LAYOUTS as ATTENTION
 from fathom.analysis.work.convolution import LAYOUTS as CONVOLUTION
 from fathom.analysis.work.registry import FORMULAS
 from tests.support.work_frames import recorded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fathom.analysis.measures.evaluate import Known, measures_of
+from fathom.analysis.measures.evaluate import KnownValues, measures_of
 from fathom.diagnosis.signals import Family
 from tests.support.findings_fakes import compute, raised, signals
 
@@ -95,5 +95,5 @@ def test_use_of_what_comes_from_l2_is_that_of_each_warps_load(bytes_a_thread, st
         | {"samples": 99, "source": "PM sampling"}
         for name, value in counters.items()
     ]
-    measures = {item.name: item.value for item in measures_of(Known(rows, {}))[0]}
+    measures = {item.name: item.value for item in measures_of(KnownValues(rows, {}))[0]}
     assert measures["received_use"] == pytest.approx(use)

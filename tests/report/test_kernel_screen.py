@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fathom.analysis.folding import Stretch
+from fathom.analysis.folding import Excerpt
 from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.report.kernel import matching, page
@@ -179,7 +179,7 @@ def test_hostile_names_stay_text_in_a_picture():
     kernels = pl.DataFrame({"label": [name], "stream": [None], "start": [0], "end": [900]})
     edges = np.array([0, 500, 1000])
     values = {"<b>__x": np.array([np.nan, 250.0])}
-    drawing = picture(Stretch(1000, kernels, edges[:-1], edges[1:], values), name, name)
+    drawing = picture(Excerpt(1000, kernels, edges[:-1], edges[1:], values), name, name)
     root = ElementTree.fromstring(drawing)
     assert "<script" not in drawing and "\x1b" not in drawing
     assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 1

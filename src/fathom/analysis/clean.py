@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fathom.analysis.entries import Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import LedgerRow
-from fathom.analysis.rows import WORKING, Row
+from fathom.analysis.rows import WORKING, RowKey
 from fathom.units import NS_PER_MS
 
 IN_WORK = "in device work"
@@ -43,8 +43,8 @@ class Profiled(msgspec.Struct, frozen=True):
     """
 
     entries: list[LedgerRow]
-    ms: Mapping[Row, float]
-    events: Mapping[Row, float]
+    ms: Mapping[RowKey, float]
+    events: Mapping[RowKey, float]
 
 
 def typical(lengths: Array) -> Array:
@@ -82,7 +82,7 @@ def clean_entries(
     return result
 
 
-def _measured_waits(ms: dict[Row, float], waits: Mapping[str, float], step_ms: float) -> None:
+def _measured_waits(ms: dict[RowKey, float], waits: Mapping[str, float], step_ms: float) -> None:
     """Set the rows of the causes that hooks measured in the clean steps."""
     room = max(step_ms - sum(value for row, value in ms.items() if not _of_host(row)), 0.0)
     wanted = sum(waits.values())
@@ -98,7 +98,7 @@ def _measured_waits(ms: dict[Row, float], waits: Mapping[str, float], step_ms: f
 
 
 def _wait_longer(
-    ms: dict[Row, float], waits: Mapping[str, float], mean_waits: Mapping[str, float], lacking: float
+    ms: dict[RowKey, float], waits: Mapping[str, float], mean_waits: Mapping[str, float], lacking: float
 ) -> None:
     """Add up to `lacking` milliseconds to waits, at most the additional waits of the mean step."""
     more = {cause: max(wait - waits.get(cause, 0.0), 0.0) for cause, wait in mean_waits.items()}
@@ -111,7 +111,7 @@ def _wait_longer(
 
 
 def _take_off(
-    ms: dict[Row, float], events: Mapping[Row, float], waits: Mapping[str, float], excess: float
+    ms: dict[RowKey, float], events: Mapping[RowKey, float], waits: Mapping[str, float], excess: float
 ) -> None:
     """Subtract profiling overhead from hooks, then from the host's work, its waits, and device gaps."""
     hooked = {idle_entry(cause) for cause in waits}
@@ -133,7 +133,7 @@ def _take_off(
 
 
 def _share_out(
-    ms: dict[Row, float], room: dict[Row, float], weights: Mapping[Row, float], excess: float
+    ms: dict[RowKey, float], room: dict[RowKey, float], weights: Mapping[RowKey, float], excess: float
 ) -> float:
     """Subtract `excess` from rows by weight, from each at most its `room`; return the subtracted time."""
     gone = 0.0
@@ -156,14 +156,14 @@ def _share_out(
     return gone
 
 
-def _of_host(row: Row) -> bool:
+def _of_host(row: RowKey) -> bool:
     """Whether the host determines its length, unlike device work and the gaps in it."""
     entry = row[0]
     return entry == Entry.OPS or (cause_of(entry) != "" and entry != Entry.DEVICE_GAP)
 
 
 def _entry(
-    known: Mapping[Row, LedgerRow], row: Row, ms: float, profiled: Profiled, inferred: bool
+    known: Mapping[RowKey, LedgerRow], row: RowKey, ms: float, profiled: Profiled, inferred: bool
 ) -> LedgerRow:
     """The row with its new length, and its work scaled to the number of its pieces."""
     old = known.get(row)

@@ -64,6 +64,11 @@ def cause_of(entry: str) -> str:
     return entry.removeprefix(IDLE) if entry.startswith(IDLE) else ""
 
 
+def causes_of(*entries: Entry) -> tuple[str, ...]:
+    """The causes of entries of idle time."""
+    return tuple(entry.cause for entry in entries)
+
+
 def meaning_of(entry: str) -> str:
     """The explanation of an entry; "" for one without."""
     return Entry(entry).meaning if entry in _VALUES else ""
@@ -73,17 +78,14 @@ _VALUES = frozenset(Entry)
 
 # Where records of one thread overlap, the first cause wins: what the program meant to do (save, compile,
 # load) says more than the calls that it made for it; a collection explains its destructors' calls.
-PRECEDENCE = tuple(
-    entry.cause
-    for entry in (
-        Entry.CHECKPOINT,
-        Entry.COMPILATION,
-        Entry.INPUT,
-        Entry.GC,
-        Entry.SYNCHRONISATION,
-        Entry.ALLOCATOR,
-        Entry.DISPATCHING,
-    )
+PRECEDENCE = causes_of(
+    Entry.CHECKPOINT,
+    Entry.COMPILATION,
+    Entry.INPUT,
+    Entry.GC,
+    Entry.SYNCHRONISATION,
+    Entry.ALLOCATOR,
+    Entry.DISPATCHING,
 )
 # The ledger's words for causes that were recorded under other names; a name that is not here stays as it is.
 ALIASES = {
@@ -94,4 +96,5 @@ ALIASES = {
     "save": Entry.CHECKPOINT.cause,
 }
 WORK = (Entry.COMPUTE, Entry.OPS)
+DEVICE_WORK = (Entry.COMPUTE, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.COPY)
 COLLECTIVES = (Entry.COMMUNICATION, Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES)

@@ -11,11 +11,11 @@ from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, intersect
 
 # Window, entry, detail, nanoseconds, and number of pieces of work; for idle rows, of recorded events.
-Row = tuple[int, str, str, int, int | None]
+WindowRow = tuple[int, str, str, int, int | None]
 SINCE_EVER = BEFORE_ALL // 2  # begin of a gap without preceding recorded work
 
 
-def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, ends: Array) -> list[Row]:
+def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, ends: Array) -> list[WindowRow]:
     """Idle time by window and cause, which sums to the gaps' time in the windows [starts, ends).
 
     A cause is assigned to a complete gap, which is then cut at the windows' bounds. The gap after the last
@@ -33,7 +33,7 @@ def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, end
     return rows + host_side(after_all, host, host.caller, starts, ends)
 
 
-def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, ends: Array) -> list[Row]:
+def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, ends: Array) -> list[WindowRow]:
     """The part of each gap after the launch of the next piece of work."""
     launched = work.launched[after]
     receives = np.array(
@@ -51,11 +51,11 @@ def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, end
 
 def _before_launches(
     gaps: Spans, after: Array, work: DeviceWork, host: HostRecords, starts: Array, ends: Array
-) -> list[Row]:
+) -> list[WindowRow]:
     """The part of each gap before the launch of its work, by the launching thread's activity."""
     until = np.clip(work.launched[after], gaps.starts, gaps.ends)
     threads = work.thread[after]
-    rows: list[Row] = []
+    rows: list[WindowRow] = []
     for thread in np.unique(threads):
         mine = (threads == thread) & (until > gaps.starts)
         rows += host_side(_only(Spans(gaps.starts, until), mine), host, int(thread), starts, ends)
@@ -64,10 +64,10 @@ def _before_launches(
 
 def host_side(
     stretches: Spans, host: HostRecords, thread: int | None, starts: Array, ends: Array
-) -> list[Row]:
+) -> list[WindowRow]:
     """Time of the stretches by window and activity of the thread; it sums to the stretches."""
     rest = covered(stretches, starts, ends)
-    rows: list[Row] = []
+    rows: list[WindowRow] = []
     for (cause, detail), spans in host.activity(thread) if len(stretches.starts) else []:
         inside = intersect(stretches, spans)
         part = covered(inside, starts, ends)
@@ -77,13 +77,13 @@ def host_side(
     return rows + _nonzero(Entry.UNEXPLAINED, "", rest)
 
 
-def _rows(entry: str, detail: str, spans: Spans, starts: Array, ends: Array) -> list[Row]:
+def _rows(entry: str, detail: str, spans: Spans, starts: Array, ends: Array) -> list[WindowRow]:
     return _nonzero(entry, detail, covered(spans, starts, ends))
 
 
 def _counted(
     entry: str, detail: str, spans: Spans, starts: Array, ends: Array, events: Array | None = None
-) -> list[Row]:
+) -> list[WindowRow]:
     """Rows with the number of `events` (sorted) in each window's part of `spans`; None: one per span."""
     number = np.ones(len(spans.starts), np.int64)
     if events is not None:
@@ -95,7 +95,7 @@ def _counted(
     return [(int(w), entry, detail, int(ns[w]), int(counts[w])) for w in np.flatnonzero(ns)]
 
 
-def _nonzero(entry: str, detail: str, ns: Array) -> list[Row]:
+def _nonzero(entry: str, detail: str, ns: Array) -> list[WindowRow]:
     return [(int(window), entry, detail, int(ns[window]), None) for window in np.flatnonzero(ns)]
 
 

@@ -29,7 +29,7 @@ IN_TURN = 3  # fewest occurrences that show a regular distance
 WIDER, DEEP = 2.0, 0.25
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownSteps(msgspec.Struct, frozen=True):
     """Steps whose work is known: their numbers, groups (0: the usual one) and times in ns."""
 
     numbers: Array
@@ -85,7 +85,7 @@ def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict
         return {}
     host = "launched" not in work.columns
     times = (clean["end_ns"] - clean["mark_ns"]).to_numpy()
-    known = Known(rows["step"].to_numpy(), groups, spent)
+    known = KnownSteps(rows["step"].to_numpy(), groups, spent)
     by_length = by_time(times, clean["step"].to_numpy(), known) if host else None
     if by_length is None and (sizes.min() < TWICE or sizes[0] < USUAL * len(groups)):
         return {}
@@ -148,7 +148,7 @@ def _differ(mine: Array, theirs: Array) -> bool:
     return in_order >= IN_ORDER and median(high) >= RATIO * median(low) > 0
 
 
-def by_time(times: Array, numbers: Array, known: Known) -> Array | None:
+def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
     """The group of each of `times` in ns, if two groups differ in them as much as in the timeline; else None.
 
     The cut is their widest gap, with at least two steps on either side: a single slow step is no kind.

@@ -8,7 +8,7 @@ import polars as pl
 
 from fathom.analysis.busy import share
 from fathom.analysis.device import ENTRIES, DeviceWork
-from fathom.analysis.gaps import Row, explain
+from fathom.analysis.gaps import WindowRow, explain
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, overlaps
 from fathom.analysis.sampled import few_lines
@@ -62,14 +62,14 @@ def _burst(work: DeviceWork, windows: Windows, host: HostRecords, burst: int) ->
     busy = share(work, starts, ends)
     idle = explain(busy.idle, work, host, starts, ends)
     counts = _counts(work, starts, ends)
-    rows: list[Row] = []
+    rows: list[WindowRow] = []
     for window, group, ns in zip(busy.window.tolist(), busy.group.tolist(), busy.ns.tolist(), strict=True):
         kind, detail = work.groups[group]
         rows.append((window, ENTRIES[kind], detail, ns, counts.get((window, group), 0)))
     return collect(rows + idle, mine)
 
 
-def collect(rows: list[Row], windows: Array) -> pl.DataFrame:
+def collect(rows: list[WindowRow], windows: Array) -> pl.DataFrame:
     """A frame of SCHEMA from the rows of one burst; `windows` are the numbers of its windows."""
     names = list(SCHEMA)
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").group_by(names[:3], maintain_order=True)

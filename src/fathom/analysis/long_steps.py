@@ -116,7 +116,7 @@ def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
         return []
     paths = [_path(*row) for row in stacks.select("function", "source", "stack").iter_rows()]
     usual_ns = timed.usual_ns * timed.count[long].sum()
-    calls = Calls(
+    calls = CallTimes(
         _inclusive(paths, in_long, float((timed.ns * timed.count)[long].sum())),
         _inclusive(paths, in_usual, float(usual_ns)),
     )
@@ -141,7 +141,7 @@ def _inclusive(paths: list[Path], chosen: Array, ns: float) -> Counter[Path]:
     return below
 
 
-class Calls(msgspec.Struct, dict=True):
+class CallTimes(msgspec.Struct, dict=True):
     """Time in each call, inclusive: of all long steps, and of as many usual ones."""
 
     long: Counter[Path]

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.gaps import Row, host_side
+from fathom.analysis.gaps import WindowRow, host_side
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, intersect, overlaps
 from fathom.analysis.ledger import SCHEMA, Ledger, collect
@@ -43,7 +43,7 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -
     return collect(rows, mine)
 
 
-def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[Row]:
+def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[WindowRow]:
     """Self time of the ops within `spans` by window and name, and the number that began in each window."""
     names = ops["name"].unique(maintain_order=True)
     name = ops["name"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)

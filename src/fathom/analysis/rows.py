@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.entries import Entry, cause_of
+from fathom.analysis.entries import DEVICE_WORK, Entry, cause_of
 from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.results import LedgerRow, Window
 from fathom.timing import median
 from fathom.units import MS_PER_S, NS_PER_MS
 
-Row = tuple[str, str]  # entry, detail
+RowKey = tuple[str, str]  # entry, detail
 # Recording lengthens what it records: ops, the Python between them, launches.
 INFLATED = (Entry.DISPATCHING, Entry.PYTHON, Entry.LAUNCH_LATENCY)
-WORKING = (Entry.COMPUTE, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.COPY, Entry.OPS)
+WORKING = (*DEVICE_WORK, Entry.OPS)
 
 
 def windows_of(ledger: Ledger) -> list[Window]:
@@ -50,7 +50,7 @@ def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:
     return {(entry, detail): ns for entry, detail, ns in totals.iter_rows()}
 
 
-def step_of(ledger: Ledger, windows: Array) -> dict[Row, tuple[float, float]]:
+def step_of(ledger: Ledger, windows: Array) -> dict[RowKey, tuple[float, float]]:
     """Mean (ms, number of pieces or recorded events) of the windows in the mask, by (entry, detail)."""
     steps = int(windows.sum())
     return {

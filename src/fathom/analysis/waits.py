@@ -8,14 +8,13 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.clean import typical
-from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
+from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry, causes_of
 from fathom.analysis.intervals import NOTHING, Array, Spans, covered, merge, of_rows, subtract
 from fathom.analysis.steps import Stretch
 from fathom.units import NS_PER_MS
 
-HOOKED = tuple(
-    entry.cause for entry in (Entry.CHECKPOINT, Entry.COMPILATION, Entry.INPUT, Entry.GC)
-)  # causes whose hooks run in every phase
+# Causes whose hooks run in every phase.
+HOOKED = causes_of(Entry.CHECKPOINT, Entry.COMPILATION, Entry.INPUT, Entry.GC)
 SEEN = 0.1  # of the clean steps' wait: with less, profiled steps do not show how much of it is hidden
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fathom.analysis.folding.kinds import bare, kind_of
     from fathom.analysis.folding.results import Alignment, Folding, Pool, facts_from
     from fathom.analysis.folding.rows import static_attributes
-    from fathom.analysis.folding.timeline import Stretch, stretch_around
+    from fathom.analysis.folding.timeline import Excerpt, excerpt_around
 
 __all__, __getattr__ = exports(
     __name__,
@@ -22,6 +22,6 @@ __all__, __getattr__ = exports(
         ".kinds": ("bare", "kind_of"),
         ".results": ("Alignment", "Folding", "Pool", "facts_from"),
         ".rows": ("static_attributes",),
-        ".timeline": ("Stretch", "stretch_around"),
+        ".timeline": ("Excerpt", "excerpt_around"),
     },
 )

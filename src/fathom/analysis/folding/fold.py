@@ -7,7 +7,7 @@ import numpy as np
 
 from fathom.analysis.folding.align import moved
 from fathom.analysis.folding.fit import Fit, Question, blocks_of, collinear, fit, level_ridge
-from fathom.analysis.folding.kinds import Kind, denominators, kind_of
+from fathom.analysis.folding.kinds import CounterKind, denominators, kind_of
 from fathom.analysis.folding.parts import Parts
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
@@ -164,7 +164,7 @@ def _place(position: dict[int, int], counter: int | None, otherwise: int) -> int
     return otherwise if counter is None else position.get(counter, otherwise)
 
 
-def _additive(readings: Readings, kinds: list[Kind | None], below: list[int | None]) -> Array:
+def _additive(readings: Readings, kinds: list[CounterKind | None], below: list[int | None]) -> Array:
     """Values for which a mixture's is the mean of its parts': sums as rates, ratios as numerators."""
     values = readings.values.copy()
     seconds = (readings.ends - readings.starts) / NS_PER_S

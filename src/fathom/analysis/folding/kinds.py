@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fathom.data import load
 
 
-class Kind(NamedTuple):
+class CounterKind(NamedTuple):
     """`kind` is mean, sum or ratio; `unit` is that of the folded value; `weight` is a ratio's denominator."""
 
     kind: str
@@ -30,10 +30,10 @@ def base(name: str) -> str:
     return bare(name).partition(".")[0]
 
 
-def kind_of(name: str) -> Kind | None:
+def kind_of(name: str) -> CounterKind | None:
     """How the counter folds; None for a name that no rule describes."""
     rule = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
-    return rule and Kind(rule["kind"], rule["unit"], _weight(name, rule))
+    return rule and CounterKind(rule["kind"], rule["unit"], _weight(name, rule))
 
 
 def _weight(name: str, row: dict[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ _AROUND = 2.0  # times the launch's length, before and after it
 _LEAST_NS = 100_000
 
 
-class Stretch(NamedTuple):
+class Excerpt(NamedTuple):
     """Kernels and samples of a stretch of time, in ns since its begin, both on the kernels' clock.
 
     `kernels` has label, stream, start and end. `values` holds counters in per cent by their names without
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
     values: dict[str, Array]
 
 
-def stretch_around(store: Store, rank: int, device: str, family: str, folding: Folding) -> Stretch | None:
+def excerpt_around(store: Store, rank: int, device: str, family: str, folding: Folding) -> Excerpt | None:
     """The stretch around the family's median launch in the aligned bursts; None if none was sampled.
 
     `device` is a label such as `cuda:0`.
@@ -53,7 +53,7 @@ def stretch_around(store: Store, rank: int, device: str, family: str, folding: F
     return None if reading is None else _cut(labelled, reading, launch, aligned[launch["burst"]])
 
 
-def _cut(kernels: pl.DataFrame, readings: Readings, launch: dict[str, Any], alignment: Alignment) -> Stretch:
+def _cut(kernels: pl.DataFrame, readings: Readings, launch: dict[str, Any], alignment: Alignment) -> Excerpt:
     around = max(int(_AROUND * launch["time"]), _LEAST_NS)
     begin, end = launch["start_ns"] - around, launch["end_ns"] + around
     own = readings.only(readings.burst == launch["burst"])
@@ -73,4 +73,4 @@ def _cut(kernels: pl.DataFrame, readings: Readings, launch: dict[str, Any], alig
         if (kind := kind_of(name)) is not None and kind.unit == "%"
     }
     starts, ends = (np.clip(times[inside] - begin, 0, end - begin) for times in (starts, ends))
-    return Stretch(end - begin, near, starts, ends, values)
+    return Excerpt(end - begin, near, starts, ends, values)

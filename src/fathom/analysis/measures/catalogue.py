@@ -22,7 +22,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str = ""
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measure. `sources` are in order of preference: the first with all its counters is used.
 
     `healthy` is [least, most], either may be null; `low` and `high` explain values outside it. A `resource`
@@ -42,12 +42,12 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def catalogue() -> list[Row]:
+def catalogue() -> list[Definition]:
     """Every measure, in the order of the report."""
-    rows: list[Row] = []
+    rows: list[Definition] = []
     for group in FILES:
         for row in load(__package__, f"rows/{group}"):
-            rows += (msgspec.convert({"group": group} | fields, Row) for fields in _each(row))
+            rows += (msgspec.convert({"group": group} | fields, Definition) for fields in _each(row))
     return rows
 
 

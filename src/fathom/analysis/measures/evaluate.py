@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.folding.kinds import bare, base
-from fathom.analysis.measures.catalogue import SOURCES, Row, Source, catalogue
+from fathom.analysis.measures.catalogue import SOURCES, Definition, Source, catalogue
 from fathom.analysis.measures.formula import NOT_SAMPLED, MissingError, evaluate, names
 from fathom.analysis.measures.results import Measure
 
 Values = dict[str, tuple[float, float]]
 
 
-class Known:
+class KnownValues:
     """The values of one family by name: counters of each source, and facts, which all formulas may use."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, float]) -> None:
@@ -43,7 +43,7 @@ class Known:
         return min((n for name in names(formula) if (n := self.samples.get(base(name)))), default=0)
 
 
-def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
+def measures_of(known: KnownValues) -> tuple[list[Measure], dict[str, str]]:
     """The measures of the catalogue that have a value, and for the others the reason, by name."""
     measures: list[Measure] = []
     available = tuple((source, frozenset(known.of(source))) for source in ("", *SOURCES))
@@ -61,7 +61,7 @@ def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
 @lru_cache(64)
 def _plan(
     available: tuple[tuple[str, frozenset[str]], ...],
-) -> tuple[list[tuple[Row, list[str]]], dict[str, str]]:
+) -> tuple[list[tuple[Definition, list[str]]], dict[str, str]]:
     """Rows of the catalogue with the first name that each of their sources lacks ("" for none).
 
     Rows all of whose sources lack one are apart, with the reason by name. `available` are names by source
@@ -81,7 +81,7 @@ def _lacking(source: Source, available: frozenset[str]) -> str:
     return next((name for name in names(source.formula) if name not in available), "")
 
 
-def _first(row: Row, known: Known, lacking: list[str]) -> Measure | str:
+def _first(row: Definition, known: KnownValues, lacking: list[str]) -> Measure | str:
     """The measure from the first source that has a value, or the reason why none has."""
     why = ""
     for source, name in zip(row.sources, lacking, strict=True):
@@ -97,7 +97,7 @@ def _first(row: Row, known: Known, lacking: list[str]) -> Measure | str:
     return why
 
 
-def _measure(row: Row, source: Source, value: float, error: float, samples: int) -> Measure:
+def _measure(row: Definition, source: Source, value: float, error: float, samples: int) -> Measure:
     least, most = row.healthy
     advice = row.low if least is not None and value + error < least else ""
     advice = row.high if most is not None and value - error > most else advice

@@ -9,11 +9,11 @@ import polars as pl
 
 from fathom.analysis.account import account_of
 from fathom.analysis.device import detail
-from fathom.analysis.entries import Entry
+from fathom.analysis.entries import DEVICE_WORK, Entry
 from fathom.analysis.folding import Folding, by_family, counters_of
 from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
-from fathom.analysis.measures.evaluate import Known, measures_of
+from fathom.analysis.measures.evaluate import KnownValues, measures_of
 from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware
 from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
 from fathom.analysis.measures.limiting import limit
@@ -24,7 +24,6 @@ from fathom.errors import BadInputError
 from fathom.sounding import Store
 from fathom.units import NS_PER_US, US_PER_MS, US_PER_S
 
-_WORKING = (Entry.COMPUTE, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.COPY)
 Rows = dict[str, list[dict[str, Any]]]  # counters by family
 
 
@@ -49,7 +48,7 @@ def device_portraits(
     working = [
         entry
         for entry in sorted(device.ledger, key=lambda entry: -entry.ms)
-        if entry.entry in _WORKING and entry.ms > 0 and entry.detail in launches
+        if entry.entry in DEVICE_WORK and entry.ms > 0 and entry.detail in launches
     ]
     cache = cache_peak(_cache_shares(working, counters))
     on = on._replace(figures=on.figures | ({} if cache is None else {"l2_peak": cache.peak}))
@@ -123,7 +122,7 @@ def _portrait(
     seconds = launch["mean"] / US_PER_S
     work = _work(entry, launch["mean"])
     rows, counted_as = counted
-    measures, _ = measures_of(Known(rows, facts_of(on, launch, work, seconds)))
+    measures, _ = measures_of(KnownValues(rows, facts_of(on, launch, work, seconds)))
     roof = levels(measures, work, seconds, on)
     bound, used, reasons = limit(measures, roof)
     fit = fits(on, launch)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fathom.analysis import causes
 from fathom.analysis.intervals import Array
-from fathom.analysis.replay.graph import Kind
+from fathom.analysis.replay.graph import EdgeKind
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched
 from fathom.analysis.replay.team import INPUT, SYNC
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
 def block_edges(part: Part) -> None:
     """Add edges into the returns of calls that wait, and set the host work of those calls (`own`)."""
     queued = _queues(part)
-    every = [(Kind.QUEUE, queued), (Kind.SYNC, _copies(part)), (Kind.SYNC, _syncs(part))]
+    every = [(EdgeKind.QUEUE, queued), (EdgeKind.SYNC, _copies(part)), (EdgeKind.SYNC, _syncs(part))]
     batches = np.array([api == INPUT for api in part.calls.api], bool)
     late = batches & (part.calls.length > _handing_out(part.calls.end, batches))
     part.calls.queued[queued.call[queued.waited]] = True
@@ -206,5 +206,5 @@ def _batches(part: Part, late: Array) -> None:
     ends = part.calls.end[late]
     sources = np.append(part.begin[late[0]], part.done[late[:-1]])
     after = np.append(part.calls.length[late[0]], np.diff(ends))
-    part.edges.add(Kind.LOADER, sources, part.done[late], after)
+    part.edges.add(EdgeKind.LOADER, sources, part.done[late], after)
     part.facts["batches waited for"] = float(len(late))

@@ -9,7 +9,7 @@ from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, instants
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay.blocking import block_edges
-from fathom.analysis.replay.graph import Edges, EdgeTable, Graph, Kind
+from fathom.analysis.replay.graph import EdgeKind, Edges, EdgeTable, Graph
 from fathom.analysis.replay.part import Part, host_edges, number
 from fathom.analysis.replay.pieces import pieces_of
 from fathom.analysis.replay.starting import start_edges
@@ -90,10 +90,10 @@ def _meet(parts: list[Part]) -> Array:
         begun = part.pieces.start[rows]
         # If the last rank to arrive was not recorded, the wait for it stays the same.
         part.edges.add(
-            Kind.PEER,
+            EdgeKind.PEER,
             part.starts[rows],
             first + place,
             np.where(begun == last[place], instants[place] - begun, 0.0),
         )
-        part.edges.add(Kind.PEER, first + place, part.ends[rows], 0.0, None, rows)
+        part.edges.add(EdgeKind.PEER, first + place, part.ends[rows], 0.0, None, rows)
     return instants

@@ -8,7 +8,7 @@ from math import isfinite
 
 import msgspec
 
-from fathom.analysis.entries import Entry, idle_entry
+from fathom.analysis.entries import Entry, causes_of, idle_entry
 from fathom.errors import BadInputError
 
 # Selectors of device work, with the kinds they act on (all for none), and of host time, by cause.
@@ -18,17 +18,14 @@ DEVICE = {
     "copy": ("copy", "set"),
     "communication": ("collective",),
 }
-CAUSES = tuple(
-    entry.cause
-    for entry in (
-        Entry.PYTHON,
-        Entry.DISPATCHING,
-        Entry.BLOCKED,
-        Entry.GC,
-        Entry.ALLOCATOR,
-        Entry.COMPILATION,
-        Entry.CHECKPOINT,
-    )
+CAUSES = causes_of(
+    Entry.PYTHON,
+    Entry.DISPATCHING,
+    Entry.BLOCKED,
+    Entry.GC,
+    Entry.ALLOCATOR,
+    Entry.COMPILATION,
+    Entry.CHECKPOINT,
 )
 # The forward pass that the backward pass repeats: host time, and the device work that it launched.
 RECOMPUTED = "recomputed"

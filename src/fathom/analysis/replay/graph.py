@@ -13,7 +13,7 @@ from fathom.analysis.intervals import Array
 NEVER = -np.inf
 
 
-class Kind(IntEnum):
+class EdgeKind(IntEnum):
     """Why one instant comes after another, which decides how changes affect the time between them."""
 
     HOST = 0  # the host works in between
@@ -51,7 +51,7 @@ class Edges(msgspec.Struct):
 
     def add(
         self,
-        kind: Kind,
+        kind: EdgeKind,
         source: Array | int,
         target: Array | int,
         kept: Array | float,

@@ -46,7 +46,7 @@ class Marks(msgspec.Struct, frozen=True):
         )
 
 
-class Launches(msgspec.Struct, frozen=True):
+class LaunchTimes(msgspec.Struct, frozen=True):
     """One device's work (none for a processor), as rows of the rank's kernels; a replay changes its times."""
 
     start: Array
@@ -61,7 +61,9 @@ class Launches(msgspec.Struct, frozen=True):
     usual: int | None
 
     @classmethod
-    def of(cls, kernels: pl.DataFrame, device: int | None, usual: int | None, parts: list[Part]) -> Launches:
+    def of(
+        cls, kernels: pl.DataFrame, device: int | None, usual: int | None, parts: list[Part]
+    ) -> LaunchTimes:
         """From a rank's kernels, joined with their launches."""
         met = "arrived_ns" in kernels.columns
         no_peers = np.full(kernels.height, -1)
@@ -123,12 +125,12 @@ class StepLengths(msgspec.Struct, frozen=True):
     """Marks and launches of one device (None: the processor), which determine the lengths of its steps."""
 
     marks: Marks
-    launches: Launches
+    launches: LaunchTimes
 
     @classmethod
     def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> StepLengths:
         """From the recording; `usual` is the stream that computes most, `parts` are the rank's."""
-        return cls(Marks.of(timeline.steps, parts), Launches.of(timeline.kernels, device, usual, parts))
+        return cls(Marks.of(timeline.steps, parts), LaunchTimes.of(timeline.kernels, device, usual, parts))
 
     def lengths_ms(self, times: Times) -> Array:
         """The length of each window in a replay, in ms."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.changes import Change
-from fathom.analysis.replay.graph import Edges, Kind
+from fathom.analysis.replay.graph import EdgeKind, Edges
 from fathom.analysis.replay.pieces import Pieces
 from fathom.analysis.replay.team import Calls, Team
 
@@ -131,11 +131,11 @@ def number(
 def host_edges(part: Part) -> None:
     """Add the host's edges: the team works between its calls; calls of other threads follow its last call."""
     anchors = part.anchors
-    part.edges.add(Kind.HOST, anchors[:-1], anchors[1:], 0.0)
+    part.edges.add(EdgeKind.HOST, anchors[:-1], anchors[1:], 0.0)
     calls = part.calls
     others = np.flatnonzero(~calls.team)
     last = np.searchsorted(part.anchored, calls.start[others], "right") - 1
     after = anchors[np.maximum(last, 0)]
     delay = calls.start[others] - part.anchored[np.maximum(last, 0)]
-    part.edges.add(Kind.FIXED, after, part.begin[others], delay)
-    part.edges.add(Kind.FIXED, part.begin[others], part.done[others], calls.own[others])
+    part.edges.add(EdgeKind.FIXED, after, part.begin[others], delay)
+    part.edges.add(EdgeKind.FIXED, part.begin[others], part.done[others], calls.own[others])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.intervals import Array
-from fathom.analysis.replay.graph import Edges, Kind
+from fathom.analysis.replay.graph import EdgeKind, Edges
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched, Pieces
 from fathom.analysis.replay.typical import typical, usual_mean, usual_median
@@ -145,9 +145,9 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
     crossed = usual_median(across[in_force], GAP_NS)
     follows = inputs.follows & ~_entering(pieces)
     columns = (
-        (Kind.LAUNCH, inputs.launched, inputs.source, inputs.launch, inputs.latency, inputs.call),
-        (Kind.STREAM, follows, _ends(part, pieces.before), inputs.stream, inputs.gap, pieces.before),
-        (Kind.EVENT, crossing, _ends(part, elsewhere), across, np.full(len(across), crossed), elsewhere),
+        (EdgeKind.LAUNCH, inputs.launched, inputs.source, inputs.launch, inputs.latency, inputs.call),
+        (EdgeKind.STREAM, follows, _ends(part, pieces.before), inputs.stream, inputs.gap, pieces.before),
+        (EdgeKind.EVENT, crossing, _ends(part, elsewhere), across, np.full(len(across), crossed), elsewhere),
     )
     excess = np.column_stack(
         [np.where(exists, slack - usual, np.inf) for _, exists, _, slack, usual, _ in columns]
@@ -173,8 +173,8 @@ def _add_rest(part: Part, rows: Array) -> None:
     inner = pieces.inner[rows]
     nodes, lost = rows[inner], rows[~inner]
     after = pieces.start[nodes] - part.calls.start[pieces.call[nodes]]
-    _into(part, Kind.LAUNCH, part.begin[pieces.call[nodes]], nodes, after, None, pieces.call[nodes])
-    _into(part, Kind.FIXED, np.full(len(lost), part.origin), lost, pieces.start[lost] - part.zero)
+    _into(part, EdgeKind.LAUNCH, part.begin[pieces.call[nodes]], nodes, after, None, pieces.call[nodes])
+    _into(part, EdgeKind.FIXED, np.full(len(lost), part.origin), lost, pieces.start[lost] - part.zero)
 
 
 def _ends(part: Part, index: Array) -> Array:
@@ -183,7 +183,7 @@ def _ends(part: Part, index: Array) -> Array:
 
 def _into(
     part: Part,
-    kind: Kind,
+    kind: EdgeKind,
     source: Array,
     rows: Array,
     kept: Array,

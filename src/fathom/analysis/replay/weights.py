@@ -11,7 +11,7 @@ import numpy as np
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array, covered
 from fathom.analysis.replay.changes import CAUSES, DEVICE, RECOMPUTED, Change
-from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
+from fathom.analysis.replay.graph import NEVER, EdgeKind, EdgeTable
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
 
@@ -172,7 +172,7 @@ class PartEdges(msgspec.Struct, frozen=True):
 
     rows: Array  # of the graph's edges
     edges: EdgeTable
-    of_kind: dict[Kind, Array]
+    of_kind: dict[EdgeKind, Array]
     worked: tuple[Array, Array]  # of HOST edges: the knots that they lie between
     completing: Array  # edges that a piece ends with
 
@@ -180,10 +180,10 @@ class PartEdges(msgspec.Struct, frozen=True):
     def of(cls, part: Part, rows: Array, every: EdgeTable) -> PartEdges:
         """Those at `rows` of the graph's edges."""
         edges = EdgeTable(*(column[rows] for column in every))
-        of_kind = {kind: np.flatnonzero(edges.kind == kind) for kind in Kind}
+        of_kind = {kind: np.flatnonzero(edges.kind == kind) for kind in EdgeKind}
         knot = np.zeros(part.count, np.int64)
         knot[part.anchors - part.origin] = part.knot_of_anchor
-        host = of_kind[Kind.HOST]
+        host = of_kind[EdgeKind.HOST]
         worked = knot[edges.source[host] - part.origin], knot[edges.target[host] - part.origin]
         return cls(rows, edges, of_kind, worked, np.flatnonzero(edges.piece >= 0))
 
@@ -193,19 +193,19 @@ def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> 
     edges, of_kind, elapsed = own.edges, own.of_kind, durations.elapsed
     values = np.array(edges.typical if typical else edges.kept, float)
     before, after = own.worked
-    values[of_kind[Kind.HOST]] = elapsed[after] - elapsed[before]
-    rows = of_kind[Kind.LAUNCH]
+    values[of_kind[EdgeKind.HOST]] = elapsed[after] - elapsed[before]
+    rows = of_kind[EdgeKind.LAUNCH]
     values[rows] = _latencies(part, durations, edges.other[rows], values[rows])
-    rows = of_kind[Kind.STREAM]
+    rows = of_kind[EdgeKind.STREAM]
     if len(rows):
         values[rows] *= np.where(values[rows] < 0, durations.pace[edges.other[rows]], durations.gap)
     if durations.loader is not None:
-        rows = of_kind[Kind.LOADER]
+        rows = of_kind[EdgeKind.LOADER]
         values[rows] = (
             values[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
         )
     if not durations.synchronous:
-        values[of_kind[Kind.SYNC]] = NEVER
+        values[of_kind[EdgeKind.SYNC]] = NEVER
     values[own.completing] += durations.piece[edges.piece[own.completing]]
     return values
 

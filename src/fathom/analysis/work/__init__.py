@@ -8,7 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.analysis.work.annotate import SIGNATURE, annotate_ops, op_work, works_of
-    from fathom.analysis.work.attention import LAYOUTS, Layout
+    from fathom.analysis.work.attention import ATTENTION_LAYOUTS, AttentionLayout
     from fathom.analysis.work.call import Call, UnknownWorkError, parse_call
     from fathom.analysis.work.dtypes import DTYPES, SIZE
     from fathom.analysis.work.families import family_work, kernel_ops
@@ -20,7 +20,7 @@ __all__, __getattr__ = exports(
     __name__,
     {
         ".annotate": ("SIGNATURE", "annotate_ops", "op_work", "works_of"),
-        ".attention": ("LAYOUTS", "Layout"),
+        ".attention": ("ATTENTION_LAYOUTS", "AttentionLayout"),
         ".call": ("Call", "UnknownWorkError", "parse_call"),
         ".dtypes": ("DTYPES", "SIZE"),
         ".families": ("family_work", "kernel_ops"),

@@ -13,7 +13,7 @@ import msgspec
 from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
 
 
-class Layout(msgspec.Struct, frozen=True):
+class AttentionLayout(msgspec.Struct, frozen=True):
     """Positions of an attention op's arguments; -1: none."""
 
     query: int = 0  # key and value follow it
@@ -36,7 +36,7 @@ class _Sizes(msgspec.Struct, frozen=True):
     width: int  # of values
 
 
-def _formula(layout: Layout) -> Callable[[Call], Work]:
+def _formula(layout: AttentionLayout) -> Callable[[Call], Work]:
     def formula(call: Call) -> Work:
         _refuse_varying_lengths(call, layout)
         q, k, v = (call.tensor(layout.query + i) for i in range(3))
@@ -49,7 +49,7 @@ def _formula(layout: Layout) -> Callable[[Call], Work]:
     return formula
 
 
-def _refuse_varying_lengths(call: Call, layout: Layout) -> None:
+def _refuse_varying_lengths(call: Call, layout: AttentionLayout) -> None:
     if any(call.has(i) for i in layout.offsets):
         raise UnknownWorkError("the lengths of packed sequences are not recorded")
     if any(call.value(i) not in ("", "-1", "None") for i in layout.window):
@@ -68,7 +68,7 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, heads_first: bool) -> _Sizes:
     return _Sizes(q.shape[0], q.shape[head], q.shape[seq], k.shape[seq], q.shape[3], v.shape[3])
 
 
-def _mask(call: Call, layout: Layout) -> str:
+def _mask(call: Call, layout: AttentionLayout) -> str:
     if layout.mask_type >= 0:
         return {0: "none", 1: "top-left", 2: "bottom-right"}[call.ints(layout.mask_type)[0]]
     if not call.flag(layout.causal):
@@ -88,7 +88,7 @@ def _pairs(sizes: _Sizes, mask: str) -> float:
     return corner + (k - short) * q
 
 
-def _bytes(call: Call, layout: Layout, sizes: _Sizes, q: Tensor, k: Tensor, v: Tensor) -> float:
+def _bytes(call: Call, layout: AttentionLayout, sizes: _Sizes, q: Tensor, k: Tensor, v: Tensor) -> float:
     """Read q, k, v, write output and log-sum-exp; backward reads all those and writes gradients."""
     rows = sizes.batch * sizes.heads * sizes.q_len
     out = rows * sizes.width * q.size
@@ -101,28 +101,28 @@ def _bytes(call: Call, layout: Layout, sizes: _Sizes, q: Tensor, k: Tensor, v: T
 
 
 _SDPA, _FLASH = "aten::_scaled_dot_product_", "aten::_flash_attention_"
-LAYOUTS = {
-    "aten::scaled_dot_product_attention": Layout(bias=3, causal=5),
-    _SDPA + "flash_attention": Layout(causal=4),
-    _SDPA + "flash_attention_for_cpu": Layout(causal=4, bias=5),
-    _SDPA + "efficient_attention": Layout(bias=3, causal=6),
-    _SDPA + "cudnn_attention": Layout(bias=3, causal=6),
-    _SDPA + "fused_attention_overrideable": Layout(bias=3, causal=5),
-    _FLASH + "forward": Layout(
+ATTENTION_LAYOUTS = {
+    "aten::scaled_dot_product_attention": AttentionLayout(bias=3, causal=5),
+    _SDPA + "flash_attention": AttentionLayout(causal=4),
+    _SDPA + "flash_attention_for_cpu": AttentionLayout(causal=4, bias=5),
+    _SDPA + "efficient_attention": AttentionLayout(bias=3, causal=6),
+    _SDPA + "cudnn_attention": AttentionLayout(bias=3, causal=6),
+    _SDPA + "fused_attention_overrideable": AttentionLayout(bias=3, causal=5),
+    _FLASH + "forward": AttentionLayout(
         causal=8, heads_first=False, offsets=(3, 4, 13), window=(11, 12), bottom_right=True
     ),
-    "aten::_efficient_attention_forward": Layout(
+    "aten::_efficient_attention_forward": AttentionLayout(
         bias=3, mask_type=9, heads_first=False, offsets=(4, 5, 12), window=(13,)
     ),
-    "aten::_cudnn_attention_forward": Layout(bias=3, causal=10, offsets=(4, 5)),
-    _SDPA + "flash_attention_backward": Layout(1, causal=11, offsets=(6, 7), backward=True),
-    _SDPA + "flash_attention_for_cpu_backward": Layout(1, causal=7, bias=8, backward=True),
-    _SDPA + "efficient_attention_backward": Layout(1, causal=11, bias=4, backward=True),
-    _SDPA + "cudnn_attention_backward": Layout(1, causal=14, bias=8, offsets=(9, 10), backward=True),
-    _SDPA + "fused_attention_overrideable_backward": Layout(
+    "aten::_cudnn_attention_forward": AttentionLayout(bias=3, causal=10, offsets=(4, 5)),
+    _SDPA + "flash_attention_backward": AttentionLayout(1, causal=11, offsets=(6, 7), backward=True),
+    _SDPA + "flash_attention_for_cpu_backward": AttentionLayout(1, causal=7, bias=8, backward=True),
+    _SDPA + "efficient_attention_backward": AttentionLayout(1, causal=11, bias=4, backward=True),
+    _SDPA + "cudnn_attention_backward": AttentionLayout(1, causal=14, bias=8, offsets=(9, 10), backward=True),
+    _SDPA + "fused_attention_overrideable_backward": AttentionLayout(
         1, causal=13, bias=4, offsets=(8, 9), backward=True
     ),
-    _FLASH + "backward": Layout(
+    _FLASH + "backward": AttentionLayout(
         1,
         causal=11,
         heads_first=False,
@@ -131,12 +131,14 @@ LAYOUTS = {
         bottom_right=True,
         backward=True,
     ),
-    "aten::_efficient_attention_backward": Layout(
+    "aten::_efficient_attention_backward": AttentionLayout(
         1, mask_type=14, heads_first=False, bias=4, offsets=(6, 7), window=(18,), backward=True
     ),
-    "aten::_cudnn_attention_backward": Layout(1, causal=14, bias=8, offsets=(9, 10), backward=True),
-    "flash_attn::_flash_attn_forward": Layout(causal=5, heads_first=False, window=(6, 7), bottom_right=True),
-    "flash_attn::_flash_attn_backward": Layout(
+    "aten::_cudnn_attention_backward": AttentionLayout(1, causal=14, bias=8, offsets=(9, 10), backward=True),
+    "flash_attn::_flash_attn_forward": AttentionLayout(
+        causal=5, heads_first=False, window=(6, 7), bottom_right=True
+    ),
+    "flash_attn::_flash_attn_backward": AttentionLayout(
         1, causal=11, heads_first=False, window=(12, 13), bottom_right=True, backward=True
     ),
 }
@@ -146,7 +148,7 @@ def _varlen(call: Call) -> Work:
     raise UnknownWorkError("the lengths of packed sequences are not recorded")
 
 
-FORMULAS = {name: _formula(layout) for name, layout in LAYOUTS.items()} | {
+FORMULAS = {name: _formula(layout) for name, layout in ATTENTION_LAYOUTS.items()} | {
     "flash_attn::_flash_attn_varlen_forward": _varlen,
     "flash_attn::_flash_attn_varlen_backward": _varlen,
 }

@@ -15,7 +15,7 @@ import msgspec
 from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, numel
 
 
-class Layout(msgspec.Struct, frozen=True):
+class ConvolutionLayout(msgspec.Struct, frozen=True):
     """Positions of a convolution's arguments after input and filter; -1: none."""
 
     stride: int
@@ -33,34 +33,36 @@ _COMMON: dict[str, Any] = {"bias": 2, "stride": 3, "padding": 4, "dilation": 5}
 _VENDOR: dict[str, Any] = {"bias": 2, "padding": 3, "stride": 4, "dilation": 5}
 _SLOW: dict[str, Any] = {"bias": 3, "stride": 4, "padding": 5}
 LAYOUTS = {
-    "aten::convolution": Layout(**_COMMON, transposed=6, output_padding=7, groups=8),
-    "aten::_convolution": Layout(**_COMMON, transposed=6, output_padding=7, groups=8),
-    "aten::convolution_overrideable": Layout(**_COMMON, transposed=6, output_padding=7, groups=8),
-    "aten::conv1d": Layout(**_COMMON, groups=6),
-    "aten::conv2d": Layout(**_COMMON, groups=6),
-    "aten::conv3d": Layout(**_COMMON, groups=6),
-    "aten::cudnn_convolution": Layout(padding=2, stride=3, dilation=4, groups=5),
-    "aten::cudnn_convolution_transpose": Layout(
+    "aten::convolution": ConvolutionLayout(**_COMMON, transposed=6, output_padding=7, groups=8),
+    "aten::_convolution": ConvolutionLayout(**_COMMON, transposed=6, output_padding=7, groups=8),
+    "aten::convolution_overrideable": ConvolutionLayout(**_COMMON, transposed=6, output_padding=7, groups=8),
+    "aten::conv1d": ConvolutionLayout(**_COMMON, groups=6),
+    "aten::conv2d": ConvolutionLayout(**_COMMON, groups=6),
+    "aten::conv3d": ConvolutionLayout(**_COMMON, groups=6),
+    "aten::cudnn_convolution": ConvolutionLayout(padding=2, stride=3, dilation=4, groups=5),
+    "aten::cudnn_convolution_transpose": ConvolutionLayout(
         padding=2, output_padding=3, stride=4, dilation=5, groups=6, is_transposed=True
     ),
-    "aten::cudnn_convolution_relu": Layout(**_COMMON, groups=6),
-    "aten::cudnn_convolution_add_relu": Layout(more=(2,), bias=4, stride=5, padding=6, dilation=7, groups=8),
-    "aten::miopen_convolution": Layout(**_VENDOR, groups=6),
-    "aten::miopen_depthwise_convolution": Layout(**_VENDOR, groups=6),
-    "aten::miopen_convolution_transpose": Layout(
+    "aten::cudnn_convolution_relu": ConvolutionLayout(**_COMMON, groups=6),
+    "aten::cudnn_convolution_add_relu": ConvolutionLayout(
+        more=(2,), bias=4, stride=5, padding=6, dilation=7, groups=8
+    ),
+    "aten::miopen_convolution": ConvolutionLayout(**_VENDOR, groups=6),
+    "aten::miopen_depthwise_convolution": ConvolutionLayout(**_VENDOR, groups=6),
+    "aten::miopen_convolution_transpose": ConvolutionLayout(
         bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, is_transposed=True
     ),
-    "aten::mkldnn_convolution": Layout(**_VENDOR, groups=6),
-    "aten::_slow_conv2d_forward": Layout(**_SLOW),
-    "aten::slow_conv3d_forward": Layout(**_SLOW),
-    "aten::_conv_depthwise2d": Layout(**_SLOW, dilation=6),
-    "aten::conv_depthwise3d": Layout(**_SLOW, dilation=6),
-    "aten::slow_conv_dilated2d": Layout(**_SLOW, dilation=6),
-    "aten::slow_conv_dilated3d": Layout(**_SLOW, dilation=6),
+    "aten::mkldnn_convolution": ConvolutionLayout(**_VENDOR, groups=6),
+    "aten::_slow_conv2d_forward": ConvolutionLayout(**_SLOW),
+    "aten::slow_conv3d_forward": ConvolutionLayout(**_SLOW),
+    "aten::_conv_depthwise2d": ConvolutionLayout(**_SLOW, dilation=6),
+    "aten::conv_depthwise3d": ConvolutionLayout(**_SLOW, dilation=6),
+    "aten::slow_conv_dilated2d": ConvolutionLayout(**_SLOW, dilation=6),
+    "aten::slow_conv_dilated3d": ConvolutionLayout(**_SLOW, dilation=6),
 }
 
 
-def _forward(layout: Layout) -> Callable[[Call], Work]:
+def _forward(layout: ConvolutionLayout) -> Callable[[Call], Work]:
     def formula(call: Call) -> Work:
         x, weight = _batched(call.tensor(0), call.tensor(1)), call.tensor(1)
         transposed = layout.is_transposed or (layout.transposed >= 0 and call.flag(layout.transposed))
@@ -92,14 +94,16 @@ def _flops(x: tuple[int, ...], weight: Tensor, out: tuple[int, ...], transposed:
     return 2.0 * positions[0] * numel(positions[2:]) * weight.numel
 
 
-def _direct_shape(call: Call, layout: Layout, x: tuple[int, ...], weight: tuple[int, ...]) -> tuple[int, ...]:
+def _direct_shape(
+    call: Call, layout: ConvolutionLayout, x: tuple[int, ...], weight: tuple[int, ...]
+) -> tuple[int, ...]:
     spans, stride, padding = _geometry(call, layout, weight[2:])
     sizes = zip(x[2:], spans, stride, padding, strict=True)
     return (x[0], weight[0], *((n + 2 * pad - span) // step + 1 for n, span, step, pad in sizes))
 
 
 def _transposed_shape(
-    call: Call, layout: Layout, x: tuple[int, ...], weight: tuple[int, ...]
+    call: Call, layout: ConvolutionLayout, x: tuple[int, ...], weight: tuple[int, ...]
 ) -> tuple[int, ...]:
     spans, stride, padding = _geometry(call, layout, weight[2:])
     added = _spatial(call, layout.output_padding, len(spans), 0)
@@ -108,7 +112,9 @@ def _transposed_shape(
     return (x[0], channels, *((n - 1) * step - 2 * pad + span + a for n, span, step, pad, a in sizes))
 
 
-def _geometry(call: Call, layout: Layout, kernel: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+def _geometry(
+    call: Call, layout: ConvolutionLayout, kernel: tuple[int, ...]
+) -> tuple[list[int], list[int], list[int]]:
     """Input positions per output position, strides and paddings, by dimension."""
     rank = len(kernel)
     dilation = _spatial(call, layout.dilation, rank, 1)

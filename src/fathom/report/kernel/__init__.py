@@ -18,7 +18,7 @@ from fathom.report.screen import MARGIN, show, within_margins
 from fathom.sounding import meant
 
 if TYPE_CHECKING:
-    from fathom.analysis.folding import Stretch
+    from fathom.analysis.folding import Excerpt
 
 __all__ = ["matching", "named", "page", "print_kernels", "save_samples"]
 
@@ -59,7 +59,7 @@ def print_kernels(
     show(lambda width: page(portraits, pattern, width, every=every, counters=counters), console)
 
 
-def save_samples(stretch: Stretch, portrait: Portrait, path: Path) -> None:
+def save_samples(excerpt: Excerpt, portrait: Portrait, path: Path) -> None:
     """Draw the samples around a launch of the family as SVG. Raises BadInputError for the path."""
     from fathom.report.kernel.picture import picture
 
@@ -67,7 +67,7 @@ def save_samples(stretch: Stretch, portrait: Portrait, path: Path) -> None:
         raise BadInputError(f"{path} is not an .svg file; give a file name that ends in .svg.")
     try:
         path.write_text(
-            picture(stretch, portrait.family, f"{name(portrait)} on {portrait.device}"), encoding="utf-8"
+            picture(excerpt, portrait.family, f"{name(portrait)} on {portrait.device}"), encoding="utf-8"
         )
     except OSError as error:
         raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None

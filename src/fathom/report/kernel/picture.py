@@ -10,7 +10,7 @@ from fathom.report import units
 from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from fathom.analysis.folding import Stretch
+    from fathom.analysis.folding import Excerpt
 
 WIDTH, LEFT, RIGHT = 960, 190, 20
 LANE, ROW, GAP = 22, 64, 14
@@ -24,11 +24,11 @@ _WANTED = (
 _MOST = 7
 
 
-def picture(stretch: Stretch, family: str, title: str, wanted: Sequence[str] = _WANTED) -> str:
-    """The stretch as SVG, with its `wanted` counters, else the first ones."""
-    names = [name for name in wanted if name in stretch.values] or list(stretch.values)
+def picture(excerpt: Excerpt, family: str, title: str, wanted: Sequence[str] = _WANTED) -> str:
+    """The excerpt as SVG, with its `wanted` counters, else the first ones."""
+    names = [name for name in wanted if name in excerpt.values] or list(excerpt.values)
     names = names[:_MOST]
-    streams = stretch.kernels["stream"].fill_null(-1).unique().sort().to_list()
+    streams = excerpt.kernels["stream"].fill_null(-1).unique().sort().to_list()
     top = 40 + len(streams) * (LANE + 4) + GAP
     height = top + len(names) * (ROW + GAP) + 30
     parts = [
@@ -36,16 +36,16 @@ def picture(stretch: Stretch, family: str, title: str, wanted: Sequence[str] = _
         f'font-family="sans-serif" font-size="11" fill="{_INK}">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         _text(LEFT, 20, title, 'font-size="13" font-weight="bold"'),
-        *_lanes(stretch, family, streams),
+        *_lanes(excerpt, family, streams),
     ]
     for place, name in enumerate(names):
-        parts += _row(stretch, name, top + place * (ROW + GAP))
-    parts += _axis(stretch, height - 22)
+        parts += _row(excerpt, name, top + place * (ROW + GAP))
+    parts += _axis(excerpt, height - 22)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _x(stretch: Stretch, ns: float) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * ns / stretch.length_ns
+def _x(excerpt: Excerpt, ns: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * ns / excerpt.length_ns
 
 
 def _text(x: float, y: float, words: str, more: str = "") -> str:
@@ -53,14 +53,14 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(plain)}</text>'
 
 
-def _lanes(stretch: Stretch, family: str, streams: list[int]) -> Iterator[str]:
+def _lanes(excerpt: Excerpt, family: str, streams: list[int]) -> Iterator[str]:
     """Kernels as boxes, one lane per stream; those of the family are highlighted."""
     for place, stream in enumerate(streams):
         yield _text(LEFT - 8, 40 + place * (LANE + 4) + 15, f"stream {stream}", 'text-anchor="end"')
-    for row in stretch.kernels.iter_rows(named=True):
+    for row in excerpt.kernels.iter_rows(named=True):
         lane = streams.index(-1 if row["stream"] is None else row["stream"])
-        x, y = _x(stretch, row["start"]), 40 + lane * (LANE + 4)
-        width = max(_x(stretch, row["end"]) - x, 0.6)
+        x, y = _x(excerpt, row["start"]), 40 + lane * (LANE + 4)
+        width = max(_x(excerpt, row["end"]) - x, 0.6)
         colour = _OWN if row["label"] == family else _OTHER
         name = escape("".join(letter for letter in row["label"] if letter.isprintable()))
         box = f'x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LANE}" fill="{colour}"'
@@ -69,7 +69,7 @@ def _lanes(stretch: Stretch, family: str, streams: list[int]) -> Iterator[str]:
             yield _text(x + 4, y + 15, units.shorten(row["label"], int(width / 6.5)), 'fill="white"')
 
 
-def _row(stretch: Stretch, name: str, top: float) -> Iterator[str]:
+def _row(excerpt: Excerpt, name: str, top: float) -> Iterator[str]:
     """One counter as steps from 0 to 100 %, interrupted where it was not sampled."""
     bottom = top + ROW
     box = f'x="{LEFT}" y="{top}" width="{WIDTH - LEFT - RIGHT}" height="{ROW}"'
@@ -78,13 +78,13 @@ def _row(stretch: Stretch, name: str, top: float) -> Iterator[str]:
     yield _text(LEFT - 8, top + 14, short, 'text-anchor="end" font-size="10"')
     yield _text(LEFT - 8, bottom - 2, "0 to 100 %", f'text-anchor="end" font-size="9" fill="{_OTHER}"')
     points: list[str] = []
-    for start, end, value in zip(stretch.starts, stretch.ends, stretch.values[name], strict=True):
+    for start, end, value in zip(excerpt.starts, excerpt.ends, excerpt.values[name], strict=True):
         if value != value:  # not a number
             yield from _line(points)
             points = []
             continue
         y = bottom - ROW * min(max(float(value), 0.0), 100.0) / 100
-        points += [f"{_x(stretch, start):.1f},{y:.1f}", f"{_x(stretch, end):.1f},{y:.1f}"]
+        points += [f"{_x(excerpt, start):.1f},{y:.1f}", f"{_x(excerpt, end):.1f},{y:.1f}"]
     yield from _line(points)
 
 
@@ -93,8 +93,8 @@ def _line(points: list[str]) -> Iterator[str]:
         yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{_LINE}" stroke-width="1.2"/>'
 
 
-def _axis(stretch: Stretch, y: float) -> Iterator[str]:
+def _axis(excerpt: Excerpt, y: float) -> Iterator[str]:
     """Five ticks of time."""
     for part in range(6):
-        ns = stretch.length_ns * part / 5
-        yield _text(_x(stretch, ns), y + 12, units.duration(ns / NS_PER_MS), 'text-anchor="middle"')
+        ns = excerpt.length_ns * part / 5
+        yield _text(_x(excerpt, ns), y + 12, units.duration(ns / NS_PER_MS), 'text-anchor="middle"')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.analysis.work import LAYOUTS, Layout
+from fathom.analysis.work import ATTENTION_LAYOUTS, AttentionLayout
 from fathom.diagnosis.signals import Work
 from fathom.diagnosis.signals.numbers import DTYPES
 from fathom.units import MS_PER_S
@@ -20,13 +20,13 @@ def fused_ms(
     return MS_PER_S * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 
 
-def layout_of(one: Work) -> Layout | None:
+def layout_of(one: Work) -> AttentionLayout | None:
     """Where the attention op whose shapes these are keeps its arguments; None for an op that is not known.
 
     It is the innermost: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head), and
     hands (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.
     """
-    return next((LAYOUTS[name] for name in reversed(one.ops) if name in LAYOUTS), None)
+    return next((ATTENTION_LAYOUTS[name] for name in reversed(one.ops) if name in ATTENTION_LAYOUTS), None)
 
 
 def needed_ms(one: Work, rates: dict[str, float], *, causal: bool) -> float | None:
