@@ -15,14 +15,14 @@ from fathom.recorder.dive import explanation_of, families_of
 from fathom.sounding import Store
 
 FINDING = frozenset({"finding"})
-_ABOUT = "finding "  # how abstentions begin that are about a kind
+_ABOUT = "finding "  # prefix of abstentions about a kind
 NO_COUNTERS = "its kernels' counters were not recorded; `fathom dive` does that"
 NO_RULE = "no rule looks for it"
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What one form shows, by kind: `shown`, what shows it; `clear`, what was looked at and does not; `why`,
-    the reason where something that might have shown it was not looked at."""
+    """The analyses of a form, by kind: `shown`, those that show it; `clear`, those that do not; `why`,
+    the reason if an analysis that might show it did not run."""
 
     shown: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     clear: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
@@ -30,7 +30,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Whether a finding appears on each form, None where that was not looked at for the reason `why`."""
+    """Whether a finding appears on each form; None if it was not analysed, for the reason `why`."""
 
     kind: str
     plain: bool | None
@@ -44,7 +44,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def told(kinds: Iterable[str], plain: Seen, tuned: Seen) -> list[Told]:
-    """One line a kind. What shows it on the plain form has to be looked at on the tuned one too."""
+    """One result per kind. The analysis that shows it on the plain form must also run on the tuned one."""
     return [_told(kind, plain, tuned) for kind in kinds]
 
 
@@ -64,8 +64,8 @@ def _on(kind: str, form: Seen) -> bool | None:
 
 
 def seen(store: Store, named: str = "") -> Seen:
-    """What a recording shows by its findings; a result of ncu, by its counters of the kernels whose names
-    begin with `named`."""
+    """The kinds that a recording shows by its findings, or a result of ncu by the counters of the kernels
+    whose names begin with `named`."""
     families = families_of(store)
     if not families:
         counted = bool((counters_table(store)["source"] != "static").any())
@@ -74,9 +74,13 @@ def seen(store: Store, named: str = "") -> Seen:
 
 
 def seen_in(examination: Examination, counted: bool = False) -> Seen:
-    """What an examination shows. `counted`: whether counters of kernels were recorded with it."""
-    shown = {one.id: FINDING for one in examination.findings}
-    why = {one.what.removeprefix(_ABOUT): one.why for one in examination.abstained if _about_kind(one.what)}
+    """The kinds that an examination shows. `counted`: whether kernel counters were recorded with it."""
+    shown = {finding.id: FINDING for finding in examination.findings}
+    why = {
+        abstained.what.removeprefix(_ABOUT): abstained.why
+        for abstained in examination.abstained
+        if _about_kind(abstained.what)
+    }
     if not counted:
         why |= {kind: NO_COUNTERS for kind, row in table().items() if row.get("counters") and kind not in why}
     looked = {kind for rule in rules() for kind in rule.kinds} - shown.keys() - why.keys()
@@ -88,9 +92,9 @@ def _about_kind(what: str) -> bool:
 
 
 def _profiled(store: Store, families: list[str], named: str) -> Seen:
-    found = [explanation_of(store, family) for family in families]
-    holding = {fact.rule for one in found for fact in one.limits}
-    looked = {fact.rule for one in found for fact in one.facts} - holding
+    explanations = [explanation_of(store, family) for family in families]
+    holding = {fact.rule for explanation in explanations for fact in explanation.limits}
+    looked = {fact.rule for explanation in explanations for fact in explanation.facts} - holding
     shown, clear, why = {}, {}, {}
     for kind, row in table().items():
         asked = frozenset(row["dive"])
@@ -98,7 +102,7 @@ def _profiled(store: Store, families: list[str], named: str) -> Seen:
         if missing := asked - holding - looked:
             names = ", ".join(sorted(missing))
             why[kind] = (
-                f"{named or 'its kernels'}: no counters for {names}" if found else f"no kernel {named}"
+                f"{named or 'its kernels'}: no counters for {names}" if explanations else f"no kernel {named}"
             )
     others = {kind for rule in rules() for kind in rule.kinds} - table().keys()
     return Seen(shown, clear, why | dict.fromkeys(others, NOT_OF_KERNELS))

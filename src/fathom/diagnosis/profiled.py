@@ -1,4 +1,4 @@
-"""Findings about kernels' own flaws in a result of ncu, which has counters of kernels and no step."""
+"""Findings about kernels in a result of ncu, which has counters but no step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SURE = 0.9
 NO_STEP = (
     "ncu's result has no step, and its counters do not say how much of the kernel's time the cause takes"
 )
-NOT_OF_KERNELS = "ncu's counters do not tell it"
-_NAMED = 60  # letters of a family that stand for it
+NOT_OF_KERNELS = "ncu's counters cannot show it"
+_NAMED = 60  # letters of a family's name that identify it
 
 
 @cache
@@ -32,39 +32,43 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abstained]]:
-    """(findings, those of the longest kernels first; kinds that the counters do not tell, and why).
+    """(findings, those of the longest kernels first; kinds that the counters cannot show, with the reason).
 
     No gain is predicted; the kernel's share of all measured kernels' time bounds it.
     """
-    told = [explanation_of(store, family) for family in families]
+    explanations = [explanation_of(store, family) for family in families]
     share = _shares(store)
-    found = [one for explanation in told for one in _found(explanation, share.get(explanation.family))]
-    found.sort(key=lambda one: (-share.get(one.where.family or "", 0.0), one.id))
+    findings = [
+        finding
+        for explanation in explanations
+        for finding in _found(explanation, share.get(explanation.family))
+    ]
+    findings.sort(key=lambda finding: (-share.get(finding.where.family or "", 0.0), finding.id))
     others = (Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds() if kind not in table())
-    return found, [*_unlooked(told), *others]
+    return findings, [*_unlooked(explanations), *others]
 
 
 def _shares(store: Store) -> dict[str, float]:
-    """Percent of the measured kernels' time by family; {} where durations were not collected."""
+    """Percent of the measured kernels' time by family; {} without durations."""
     rows = store.table("counters").filter(counter=TIME, source="ncu").collect()
     times = rows.group_by("family").agg(ns=(pl.col("value") * pl.col("samples").clip(lower_bound=1)).sum())
-    whole = times["ns"].sum()
-    return {family: 100 * ns / whole for family, ns in times.iter_rows()} if whole else {}
+    total = times["ns"].sum()
+    return {family: 100 * ns / total for family, ns in times.iter_rows()} if total else {}
 
 
-def _found(told: Explanation, share: float | None) -> Iterator[Finding]:
-    """One finding a kind of which the family shows anything."""
+def _found(explanation: Explanation, share: float | None) -> Iterator[Finding]:
+    """One finding per kind that the family shows."""
     for kind, row in table().items():
-        facts = [fact for fact in told.limits if fact.rule in row["dive"]]
+        facts = [fact for fact in explanation.limits if fact.rule in row["dive"]]
         if facts:
-            yield _finding(kind, told.family, facts, share)
+            yield _finding(kind, explanation.family, facts, share)
 
 
 def _finding(kind: str, family: str, facts: list[Fact], share: float | None) -> Finding:
     known = kinds()[kind]
     evidence = [Evidence(f"{fact.words} ({fact.title})", fact.value, fact.unit) for fact in facts]
     if share is not None:
-        evidence.append(Evidence("the kernel takes, of the time of all that were measured", share, "%"))
+        evidence.append(Evidence("share of the time of all measured kernels", share, "%"))
     return Finding(
         id=kind,
         title=known.title,
@@ -85,16 +89,16 @@ def _finding(kind: str, family: str, facts: list[Fact], share: float | None) -> 
     )
 
 
-def _unlooked(told: list[Explanation]) -> Iterator[Abstained]:
-    """Kinds with a rule that some kernel lacks the counters for, and that no kernel shows."""
-    holding = {fact.rule for one in told for fact in one.limits}
+def _unlooked(explanations: list[Explanation]) -> Iterator[Abstained]:
+    """Kinds that no kernel shows and for which some kernel lacks counters."""
+    holding = {fact.rule for explanation in explanations for fact in explanation.limits}
     for kind, row in table().items():
         asked = {*row["dive"]}
         if asked & holding:
             continue
-        lacking = [asked - {fact.rule for fact in one.facts} for one in told]
+        lacking = [asked - {fact.rule for fact in explanation.facts} for explanation in explanations]
         missing = set[str]().union(*lacking)
         if missing:
             count = sum(map(bool, lacking))
-            why = f"{count} of {len(told)} kernels have no counters for {', '.join(sorted(missing))}"
+            why = f"{count} of {len(explanations)} kernels have no counters for {', '.join(sorted(missing))}"
             yield Abstained(f"finding {kind}", why)

@@ -14,10 +14,10 @@ def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
     """The first rank's kinds of steps that has any, with what all ranks together put through."""
     each = [analysis.step_kinds(a) for a in accounts]
     first = next((kinds for kinds in each if kinds), [])
-    for one in first:
-        alike = [next((k for k in kinds if k.name == one.name), None) for kinds in each]
-        one.samples_per_s = _total([k.samples_per_s if k else None for k in alike])
-        one.tokens_per_s = _total([k.tokens_per_s if k else None for k in alike])
+    for kind in first:
+        alike = [next((k for k in kinds if k.name == kind.name), None) for kinds in each]
+        kind.samples_per_s = _total([k.samples_per_s if k else None for k in alike])
+        kind.tokens_per_s = _total([k.tokens_per_s if k else None for k in alike])
     return first
 
 
@@ -30,18 +30,18 @@ def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
     """The kind of that name or number; None where none is wanted, or the ledger's. Raises BadInputError."""
     if wanted is None:
         return None
-    found = next((one for one in kinds if one.name == wanted), None)
-    if found is None and wanted.isdecimal() and 1 <= int(wanted) <= len(kinds):
-        found = kinds[int(wanted) - 1]
-    if found is None:
-        known = ", ".join(f"{number} ({one.name})" for number, one in enumerate(kinds, 1)) or "none"
+    kind = next((kind for kind in kinds if kind.name == wanted), None)
+    if kind is None and wanted.isdecimal() and 1 <= int(wanted) <= len(kinds):
+        kind = kinds[int(wanted) - 1]
+    if kind is None:
+        known = ", ".join(f"{number} ({kind.name})" for number, kind in enumerate(kinds, 1)) or "none"
         raise BadInputError(f"No steps of kind {wanted!r} were recorded; this sounding holds {known}.")
-    return None if found.used else found
+    return None if kind.used else kind
 
 
 def of_ledger(kinds: list[StepKind], other: StepKind) -> list[StepKind]:
     """The kinds where the ledger is of `other`; their order, and so their numbers, stay."""
-    return [replace(one, used=one is other) for one in kinds]
+    return [replace(kind, used=kind is other) for kind in kinds]
 
 
 def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
@@ -51,6 +51,10 @@ def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
     recorded = any(account.devices for account in accounts)
     absent = "none of them fell into the timeline; record more steps, as with `fathom run --steps 50`"
     return [
-        *(Abstained(f"clean {one.name} step", one.why) for one in kinds if one.why),
-        *(Abstained(f"ledger of {one.name} steps", absent) for one in kinds if recorded and not one.windows),
+        *(Abstained(f"clean {kind.name} step", kind.why) for kind in kinds if kind.why),
+        *(
+            Abstained(f"ledger of {kind.name} steps", absent)
+            for kind in kinds
+            if recorded and not kind.windows
+        ),
     ]

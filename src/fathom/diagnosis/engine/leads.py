@@ -1,4 +1,4 @@
-"""Where the device's own work is far from its ceiling, beside what findings explain: distances, no causes."""
+"""Kernel families far from their ceiling, beyond what findings explain: distances without causes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from fathom.data import load
 from fathom.diagnosis.engine.predict import gain_of
 from fathom.diagnosis.signals import Row, Signals, Work
 
-AIM = 0.8  # of the ceiling: what good kernels reach
-MOST = 5  # each is replayed, which takes a tenth of a second and more
-LEAST = 0.01  # of the step: what would save less is not worth a look
-EMPTY_MS = 2e-3  # a kernel that does nothing takes about as long
+AIM = 0.8  # of the ceiling: good kernels reach it
+MOST = 5  # each is replayed, which takes a tenth of a second or more
+LEAST = 0.01  # of the step: smaller savings are not listed
+EMPTY_MS = 2e-3  # about the duration of an empty kernel
 
 
-def leads(signals: Signals, found: Iterable[Finding]) -> list[Lead]:
-    """At most MOST kernel families by what the step would gain if they ran at AIM of their ceiling.
+def leads(signals: Signals, findings: Iterable[Finding]) -> list[Lead]:
+    """At most MOST kernel families, ordered by the gain if they ran at AIM of their ceiling.
 
-    What `found` claim of a family is left out. Nothing where no ceilings, no step or no launches are known.
+    Time claimed by `findings` is left out. Empty if ceilings, step or launches are unknown.
     """
     step_ms = signals.get("step.headline_ms").value or signals.get("step.ms").value
     if not step_ms:
         return []
-    claimed = _claimed(found)
+    claimed = _claimed(findings)
     beyond = {row: _beyond(row, claimed.get(row.detail, 0.0)) for row in _rows(signals)}
     worth = [row for row in beyond if beyond[row] >= LEAST * step_ms]
     largest = sorted(worth, key=lambda row: (-beyond[row], row.detail))[:MOST]
     known = [_lead(signals, row, beyond[row], step_ms) for row in largest]
-    told = [one for one in known if one is not None and one.gain_share >= LEAST]
-    return sorted(told, key=lambda one: -one.gain_ms)
+    leads = [lead for lead in known if lead is not None and lead.gain_share >= LEAST]
+    return sorted(leads, key=lambda lead: -lead.gain_ms)
 
 
 def _rows(signals: Signals) -> list[Row]:
@@ -42,16 +42,16 @@ def _rows(signals: Signals) -> list[Row]:
     return [row for row in rows if row.entry == Entry.COMPUTE and row.at_ceiling_ms and row.detail]
 
 
-def _claimed(found: Iterable[Finding]) -> dict[str, float]:
-    """Milliseconds a step by family."""
+def _claimed(findings: Iterable[Finding]) -> dict[str, float]:
+    """Milliseconds per step that findings claim, by family."""
     taken: dict[str, float] = {}
-    for claim in (claim for one in found for claim in one.claims if claim.entry == Entry.COMPUTE):
+    for claim in (claim for finding in findings for claim in finding.claims if claim.entry == Entry.COMPUTE):
         taken[claim.detail] = taken.get(claim.detail, 0.0) + claim.ms
     return taken
 
 
 def _beyond(row: Row, claimed: float) -> float:
-    """What it takes beyond AIM of its ceiling, and beyond launches that are too short for any."""
+    """The time beyond AIM of the ceiling, without launches that are too short to gain."""
     left = max(row.ms - claimed, 0.0)
     wanted = max((row.at_ceiling_ms or 0.0) / AIM, (row.count or 0.0) * EMPTY_MS)
     return max(left - wanted * left / row.ms, 0.0) if row.ms > 0 else 0.0
@@ -64,7 +64,7 @@ def _lead(signals: Signals, row: Row, beyond: float, step_ms: float) -> Lead | N
         return None
     mine = [w for w in signals.get("kernels.work").value or [] if w.family == row.detail]
     most = min(beyond / gain.ms, 1.0) if gain.ms > 0 else 1.0
-    op = _mostly([(_op(one), one.ms) for one in mine]) or ""
+    op = _mostly([(_op(work), work.ms) for work in mine]) or ""
     hint = _hint(op, row.detail)
     return Lead(
         where=_where(signals, row, mine),
@@ -92,28 +92,28 @@ def hints() -> list[dict[str, Any]]:
 
 
 def _hint(op: str, family: str) -> dict[str, Any]:
-    told = {"op": op, "family": family}
-    fits = (row for row in hints() if all(re.search(row[what], told[what]) for what in told if what in row))
+    names = {"op": op, "family": family}
+    fits = (row for row in hints() if all(re.search(row[what], names[what]) for what in names if what in row))
     return next(fits, {})
 
 
 def _where(signals: Signals, row: Row, mine: list[Work]) -> Where:
     marks = ("module", "region", "source")
-    told = {what: _mostly([(getattr(one, what), one.ms) for one in mine]) for what in marks}
+    marks_of = {what: _mostly([(getattr(work, what), work.ms) for work in mine]) for what in marks}
     rank, device = signals.get("step.rank").value, signals.get("step.device").value
-    return Where(rank=rank, device=device, family=row.detail, **told)
+    return Where(rank=rank, device=device, family=row.detail, **marks_of)
 
 
-def _mostly(told: list[tuple[str | None, float]]) -> str | None:
-    """What more than half of the time is spent for; None where that is several places, or not known."""
-    half = 0.5 * sum(ms for _, ms in told)
+def _mostly(weights: list[tuple[str | None, float]]) -> str | None:
+    """The name behind more than half of the time; None if there is no such name."""
+    half = 0.5 * sum(ms for _, ms in weights)
     weight: dict[str | None, float] = {}
-    for name, ms in told:
+    for name, ms in weights:
         weight[name] = weight.get(name, 0.0) + ms
     return next((name for name, ms in weight.items() if ms > half), None)
 
 
-def _op(one: Work) -> str | None:
-    """The outermost op that is not the engine's own, and the one that launches."""
-    names = [name for name in one.ops if not name.startswith("autograd::engine")]
+def _op(work: Work) -> str | None:
+    """The outermost op outside the autograd engine, and the op that launches."""
+    names = [name for name in work.ops if not name.startswith("autograd::engine")]
     return " > ".join(dict.fromkeys([names[0], names[-1]])) if names else None

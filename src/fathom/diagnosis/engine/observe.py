@@ -1,4 +1,4 @@
-"""Gains that were seen in the running program take the place of predicted ones."""
+"""Gains measured in the running program replace predicted ones."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fathom.diagnosis.engine.claims import Sized
 from fathom.diagnosis.kinds import kinds
 
 
-def observed(found: Iterable[Sized], tried: Mapping[str, Trial]) -> list[Sized]:
-    """`found`, with what was observed by kind of trial.
+def observed(candidates: Iterable[Sized], tried: Mapping[str, Trial]) -> list[Sized]:
+    """The candidates, with the gains that trials measured.
 
-    A trial leaves a cause out as a whole: of several findings that it answers the largest gets its gain, and
-    the others keep what is predicted of them.
+    A trial leaves out a cause completely. If several candidates share a trial, the largest gets its gain and
+    the others keep their prediction.
     """
     left = dict(tried)
-    return [_seen(one, left) for one in sorted(found, key=lambda one: -one.weight)]
+    return [_seen(sized, left) for sized in sorted(candidates, key=lambda sized: -sized.weight)]
 
 
-def _seen(one: Sized, left: dict[str, Trial]) -> Sized:
-    seen = left.pop(kinds()[one.candidate.kind].trial or "", None)
+def _seen(sized: Sized, left: dict[str, Trial]) -> Sized:
+    seen = left.pop(kinds()[sized.candidate.kind].trial or "", None)
     if seen is None:
-        return one
+        return sized
     ms, low, high = (max(value, 0.0) for value in (seen.gain_ms, seen.low_ms, seen.high_ms))
     seen_in = seen.baseline_mean_ms
-    return replace(one, ms=ms, low=low, high=high, observed=True, predicted=one.ms, step_ms=seen_in)
+    return replace(sized, ms=ms, low=low, high=high, observed=True, predicted=sized.ms, step_ms=seen_in)

@@ -1,4 +1,4 @@
-"""What mending a cause saves: a replay of the recorded timeline with its changes."""
+"""Predicted gains: a replay of the recorded timeline with the changes of a remedy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fathom.diagnosis.rules import Candidate
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 from fathom.errors import FathomError
 
-MOST = 12  # replays of one sounding: each takes a tenth of a second and more
+MOST = 12  # replays per sounding: each takes a tenth of a second or more
 Replayed = Callable[[tuple[str, ...]], Gain | Abstained | None]
 Known = dict[tuple[str, ...], Gain | Abstained | None]
-UNREPLAYED = 0.5  # of the gain: the doubt in what no replay has told
+UNREPLAYED = 0.5  # of the gain: uncertainty without a replay
 
 
 def gain_of(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None:
-    """None where the recording holds no launches, without which nothing moves in a replay."""
+    """The replayed gain of the changes; None without recorded launches, since nothing can be replayed."""
     if signals.get("host.launches").value == 0:
         return None
     try:
@@ -30,55 +30,59 @@ def gain_of(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | No
 
 
 def predict(
-    found: Iterable[Candidate], replayed: Replayed, step_ms: float, idle_ms: float | None = None
+    candidates: Iterable[Candidate], replayed: Replayed, step_ms: float, idle_ms: float | None = None
 ) -> tuple[list[Sized], list[Abstained]]:
-    """Each candidate with its gain; those that claim most first, and no more than MOST replays.
+    """Predict the gain of each candidate, largest claims first, with at most MOST replays.
 
-    No gain exceeds the step, and none of a quicker host `idle_ms`, for which the device is idle.
+    No gain exceeds the step. If only the host gets faster, no gain exceeds the device's idle time `idle_ms`.
     """
     known: Known = {}
     sized: list[Sized] = []
     left_out: list[Candidate] = []
-    for one in sorted(found, key=lambda c: -sum(claim.ms for claim in c.claims)):
-        wanted = [w for w in ((*one.given, *one.changes), one.given) if w and one.changes and w not in known]
+    for candidate in sorted(candidates, key=lambda c: -sum(claim.ms for claim in c.claims)):
+        wanted = [
+            w
+            for w in ((*candidate.given, *candidate.changes), candidate.given)
+            if w and candidate.changes and w not in known
+        ]
         if wanted and len(known) + len(wanted) > MOST:
-            left_out.append(one)
+            left_out.append(candidate)
             continue
         known |= {changes: replayed(changes) for changes in wanted}
-        most = step_ms if idle_ms is None or not _of_the_host(one) else min(step_ms, idle_ms)
-        sized.append(_sized(one, known, most))
+        most = step_ms if idle_ms is None or not _of_the_host(candidate) else min(step_ms, idle_ms)
+        sized.append(_sized(candidate, known, most))
     return sized, [*_refusals(known.values()), *_unpredicted(left_out)]
 
 
-def _of_the_host(one: Candidate) -> bool:
-    """Whether what it changes is the host's time alone."""
-    return bool(one.changes) and all(parse(change).of_the_host for change in one.changes)
+def _of_the_host(candidate: Candidate) -> bool:
+    """Whether its changes affect only the host's time."""
+    return bool(candidate.changes) and all(parse(change).of_the_host for change in candidate.changes)
 
 
-def _sized_by_claims(one: Candidate, most: float) -> Sized:
-    """Where no launches were recorded nothing can be replayed: the device's own rows are what is saved."""
-    ms = min(sum(claim.ms for claim in one.claims), most)
-    return Sized(one, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, most))
+def _sized_by_claims(candidate: Candidate, most: float) -> Sized:
+    """The gain without a replay, which needs launches: the claimed rows of the device."""
+    ms = min(sum(claim.ms for claim in candidate.claims), most)
+    return Sized(candidate, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, most))
 
 
-def _sized(one: Candidate, known: Known, most: float) -> Sized:
-    if one.changes and known[(*one.given, *one.changes)] is None:
-        return _sized_by_claims(one, most)
-    if not one.changes:
-        gain: Gain | Abstained | None = None if one.gain_ms is None else Gain(*[one.gain_ms] * 3)
+def _sized(candidate: Candidate, known: Known, most: float) -> Sized:
+    if candidate.changes and known[(*candidate.given, *candidate.changes)] is None:
+        return _sized_by_claims(candidate, most)
+    if not candidate.changes:
+        gain: Gain | Abstained | None = None if candidate.gain_ms is None else Gain(*[candidate.gain_ms] * 3)
     else:
-        gain = _beyond(known[(*one.given, *one.changes)], known.get(one.given))
+        gain = _beyond(known[(*candidate.given, *candidate.changes)], known.get(candidate.given))
     if gain is None or isinstance(gain, Abstained):
-        return Sized(one, None)
-    part = one.part if one.changes else 1.0
-    wrong = one.doubt * abs(part * gain.ms)
+        return Sized(candidate, None)
+    part = candidate.part if candidate.changes else 1.0
+    wrong = candidate.doubt * abs(part * gain.ms)
     ms, low, high = part * gain.ms, part * gain.low - wrong, part * gain.high + wrong
     within = min(most / ms, 1.0) if ms > 0 else 1.0
-    return Sized(one, ms * within, max(low, 0.0) * within, min(high, most))
+    return Sized(candidate, ms * within, max(low, 0.0) * within, min(high, most))
 
 
 def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Gain | Abstained | None:
-    """What is gained beyond `given`; as wide as the wider of the two."""
+    """The gain beyond `given`, with the wider of both intervals."""
     if not isinstance(both, Gain) or not isinstance(given, Gain):
         return both
     ms = both.ms - given.ms
@@ -93,4 +97,6 @@ def _refusals(gains: Iterable[Gain | Abstained | None]) -> list[Abstained]:
 
 def _unpredicted(left_out: list[Candidate]) -> list[Abstained]:
     why = f"{MOST} larger ones were predicted"
-    return [Abstained(f"finding {kind}", why) for kind in dict.fromkeys(one.kind for one in left_out)]
+    return [
+        Abstained(f"finding {kind}", why) for kind in dict.fromkeys(candidate.kind for candidate in left_out)
+    ]

@@ -14,11 +14,11 @@ GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One kind of finding, in words. `techniques` of the lab fix it, the most specific first; else
-    `no_technique` says why none does.
+    """One kind of finding. `techniques` of the lab fix it, the most specific first; otherwise `no_technique`
+    is the reason why none does.
 
-    `bound` are the verdict's words for a step that this cause holds back, the usual one first. `action` is
-    the first thing to do. `trial` is what `fathom run --what-if` leaves out to observe its gain.
+    `bound` lists the verdicts that this cause can lead to, the usual one first. `action` is the first thing
+    to do. `trial` is what `fathom run --what-if` leaves out to measure its gain.
     """
 
     id: str
@@ -37,7 +37,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """Every kind by its id, group by group."""
+    """All kinds by id, group by group."""
     rows = [row for group in GROUPS for row in load("fathom.diagnosis.kinds", group)]
     return {row["id"]: _kind(row) for row in rows}
 
@@ -48,6 +48,6 @@ def _kind(row: dict[str, Any]) -> Kind:
 
 
 def resembling(name: str) -> list[str]:
-    """Ids that are spelled like `name` or hold it, best first."""
+    """Ids that contain `name` or are spelled like it, best match first."""
     holding = [kind for kind in kinds() if name.lower() in kind]
     return list(dict.fromkeys([*holding, *get_close_matches(name.lower(), kinds(), n=5, cutoff=0.4)]))

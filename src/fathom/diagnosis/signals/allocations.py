@@ -1,4 +1,4 @@
-"""Why the driver is asked for memory in a step: told by what the allocator was doing when it called."""
+"""Why a step asks the driver for memory, by what the allocator was doing when it called."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asked(recorded: Recorded) -> list[Asked]:
     op that tries kernels does both. `new`: all else.
     """
     rows = _runs(recorded, _calls(recorded))
-    found = (
+    reasons = (
         rows.filter("inside")
         .group_by("why")
         .agg(
@@ -40,7 +40,7 @@ def asked(recorded: Recorded) -> list[Asked]:
     count = recorded.steps
     return [
         Asked(why, frees / count, asks / count, ns / count / NS_PER_MS, steps / count, source, region)
-        for why, frees, asks, ns, steps, source, region in found.sort("ns", descending=True).iter_rows()
+        for why, frees, asks, ns, steps, source, region in reasons.sort("ns", descending=True).iter_rows()
     ]
 
 
@@ -65,7 +65,7 @@ def _calls(recorded: Recorded) -> pl.DataFrame:
 
 
 def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
-    """With `why`: of a run of like calls by one op, what follows it tells."""
+    """Add the column `why`: for a run of similar calls by one op, the next run decides."""
     rows = rows.with_columns(run=pl.struct(*_OP, "free").rle_id())
     runs = rows.group_by("run", maintain_order=True).agg(
         *(pl.col(name).first() for name in (*_OP, "free", "by_op", "search", "inside")), length=pl.len()

@@ -1,4 +1,4 @@
-"""What Dynamo gave up, by its own counters, and how much of the step runs there."""
+"""Frames that Dynamo left uncompiled, by its own counters, and their share of the step."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ FRAME = re.compile(r"(.+)\((\d+)\): (.+)")  # as the profiler names it, by the l
 @signal("host.breaks")
 def breaks(recorded: Recorded) -> list[Broken]:
     """Where graphs ended early, in whatever part of the program."""
-    return [_broken(one, "") for one in _counted(recorded).breaks]
+    return [_broken(place, "") for place in _counted(recorded).breaks]
 
 
 @signal("host.given_up", "of the step's ops")
 def given_up(recorded: Recorded) -> list[Broken]:
     """Frames that run uncompiled in the step, those with most of its ops first.
 
-    An op is told by the program's innermost frame: a library's functions count for what calls them.
+    An op belongs to the program's innermost frame: library functions count for their caller.
     """
     counted = _counted(recorded)
     usual = counted.reasons[0][0] if counted.reasons else ""
     if not counted.given_up:
         return []
     shares = _shares(recorded)
-    found = [_in_step(one, usual, shares) for one in counted.given_up]
-    return sorted((one for one in found if one.share > 0), key=lambda one: -one.share)
+    frames = [_in_step(place, usual, shares) for place in counted.given_up]
+    return sorted((frame for frame in frames if frame.share > 0), key=lambda frame: -frame.share)
 
 
 def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:
     """With its file as the ops name it."""
     mine = [source for source in shares if _is(frame, source)]
     broken = _broken(frame, usual, sum(shares[source] for source in mine))
-    short = [told[1] for source in mine[:1] if (told := FRAME.fullmatch(source))]
+    short = [match[1] for source in mine[:1] if (match := FRAME.fullmatch(source))]
     return replace(broken, place=broken.place.replace(frame.file or "?", short[0])) if short else broken
 
 
 def _counted(recorded: Recorded) -> Counted:
-    about = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
-    told = next((one.facts[COMPILER] for one in about if COMPILER in one.facts), None)
-    if told is None:
+    about = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
+    counted = next((rank.facts[COMPILER] for rank in about if COMPILER in rank.facts), None)
+    if counted is None:
         raise UnknownSignalError(NOTHING)
-    return msgspec.convert(told, Counted)
+    return msgspec.convert(counted, Counted)
 
 
 def _shares(recorded: Recorded) -> dict[str, float]:
     """Of the ops that were recorded with a source, by it."""
-    told = recorded.ops.filter(pl.col("kind") == "op", pl.col("source").is_not_null())
-    if told.is_empty():
+    ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("source").is_not_null())
+    if ops.is_empty():
         raise UnknownSignalError(NO_STACKS)
-    return {source: count / told.height for source, count in told["source"].value_counts().iter_rows()}
+    return {source: count / ops.height for source, count in ops["source"].value_counts().iter_rows()}
 
 
 def _is(frame: Place, source: str) -> bool:
     """Profilers leave out the beginning of a path that is one of sys.path."""
-    told = FRAME.fullmatch(source)
-    if told is None:
+    match = FRAME.fullmatch(source)
+    if match is None:
         return False
-    path = "/" + told[1].lstrip("./")
-    return (int(told[2]), told[3]) == (frame.line, frame.function) and f"/{frame.file}".endswith(path)
+    path = "/" + match[1].lstrip("./")
+    return (int(match[2]), match[3]) == (frame.line, frame.function) and f"/{frame.file}".endswith(path)
 
 
 def _broken(place: Place, usual: str, share: float = 0.0) -> Broken:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.work import DTYPES, SIZE
-from fathom.diagnosis.signals.kernels import row_dicts, together
+from fathom.diagnosis.signals.kernels import combined, row_dicts
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Work
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
@@ -24,21 +24,21 @@ Row = dict[str, Any]
 @signal("kernels.round_trips", "ms a step")
 def round_trips(recorded: Recorded) -> list[Work]:
     """Casts that come in pairs, there and back at once, or around one op that is as exact without them."""
-    found: dict[tuple, list[Row]] = {}
+    groups: dict[tuple, list[Row]] = {}
     for row in undone(recorded)[1]:
-        found.setdefault((row["label"], *row["path"], row["source"]), []).append(row)
-    return [together(mine, recorded.steps) for mine in found.values()]
+        groups.setdefault((row["label"], *row["path"], row["source"]), []).append(row)
+    return [combined(mine, recorded.steps) for mine in groups.values()]
 
 
 @signal("kernels.undone")
 def undone(recorded: Recorded) -> tuple[list[Row], list[Row]]:
-    """The main stream's kernels in their order, and those of them that are such casts."""
+    """The main stream's kernels in their order, and those of them that are undone casts."""
     rows = row_dicts(recorded)
     return rows, needless(rows)
 
 
 def needless(rows: list[Row]) -> list[Row]:
-    """Those of one stream's rows, in their order, that are such casts."""
+    """Those of one stream's rows, in their order, that are undone casts."""
     kept: list[Row] = []
     casts = [cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) for row in rows]
     place = 0

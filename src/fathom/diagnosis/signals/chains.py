@@ -22,18 +22,18 @@ REDUCED = re.compile(
 )  # over the last dimension
 SHORTEST = 3
 LEAST = 1 << 16  # numbers: smaller tensors stay in the cache, and cost their launch
-APART = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
+SEPARATE = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
 
 
 @signal("kernels.chains", "ms a step")
 def chains(recorded: Recorded) -> list[Chain]:
     """Chains by what they are made of and where, those that cost most first. Shapes have to be known."""
-    found: dict[tuple, list[list[dict[str, Any]]]] = {}
+    groups: dict[tuple, list[list[dict[str, Any]]]] = {}
     for run in _runs(*undone(recorded)):
         key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])
-        found.setdefault(key, []).append(run)
-    made = [_made(key, runs, recorded.steps) for key, runs in found.items()]
-    return sorted(made, key=lambda one: -one.saved_ms)
+        groups.setdefault(key, []).append(run)
+    made = [_made(key, runs, recorded.steps) for key, runs in groups.items()]
+    return sorted(made, key=lambda chain: -chain.saved_ms)
 
 
 def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -71,7 +71,7 @@ def _fusible(row: dict[str, Any]) -> bool:
         row["numel"] >= LEAST
         and bool(row["path"])
         and (FUSIBLE.search(row["label"]) or REDUCED.search(row["path"][-1]) or _joined(row)) is not None
-        and (row["cast"] or APART.search(path) is None)
+        and (row["cast"] or SEPARATE.search(path) is None)
     )
 
 
@@ -95,7 +95,7 @@ def _size(text: str | None) -> tuple[int, int]:
 
 
 def _made(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
-    """What a fused kernel saves: all but the longest of its parts, which reads and writes as much as it."""
+    """The time that a fused kernel saves: all but the longest part, which reads and writes as much."""
     saved: dict[str, float] = {}
     for run in runs:
         longest = max(row["ns"] for row in run)

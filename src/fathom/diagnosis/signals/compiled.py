@@ -44,9 +44,11 @@ def _resumed(regions: pl.DataFrame, recorded: Recorded) -> pl.DataFrame:
     within = regions.with_columns(before=pl.col("start_ns").shift(1).over("thread"), until=open_until)
     done = [t.filter(phase="timeline").select("thread", "end_ns") for t in (_ops(recorded), recorded.calls)]
     ended = pl.concat(done).drop_nulls().sort("end_ns").with_columns(ended="end_ns")
-    found = within.filter(pl.col("start_ns") < pl.col("until")).drop("end_ns").sort("start_ns")
-    found = found.join_asof(ended, left_on="start_ns", right_on="end_ns", by="thread", check_sortedness=False)
-    return found.with_columns(ns=pl.col("start_ns") - pl.max_horizontal("before", "ended"))
+    nested = within.filter(pl.col("start_ns") < pl.col("until")).drop("end_ns").sort("start_ns")
+    nested = nested.join_asof(
+        ended, left_on="start_ns", right_on="end_ns", by="thread", check_sortedness=False
+    )
+    return nested.with_columns(ns=pl.col("start_ns") - pl.max_horizontal("before", "ended"))
 
 
 def _ops(recorded: Recorded) -> pl.DataFrame:
@@ -55,10 +57,10 @@ def _ops(recorded: Recorded) -> pl.DataFrame:
 
 def _versions(texts: Iterable[str]) -> dict[int, int]:
     """Versions by function: they are numbered from 0."""
-    found: dict[int, int] = {}
+    versions: dict[int, int] = {}
     for text in texts:
-        told = re.search(REGION, text) or re.search(COMPILATION, text)
-        if told:
-            number, version = (int(part) for part in told.groups())
-            found[number] = max(found.get(number, 0), version + 1)
-    return found
+        match = re.search(REGION, text) or re.search(COMPILATION, text)
+        if match:
+            number, version = (int(part) for part in match.groups())
+            versions[number] = max(versions.get(number, 0), version + 1)
+    return versions

@@ -22,7 +22,7 @@ LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
 
 @signal("host.computing", "ms a step")
 def computing(recorded: Recorded) -> Computing:
-    """What lies in no op of a library and in no recorded wait, at a place that half of the steps pass."""
+    """Long Python time outside ops of libraries and recorded waits, at places that half of the steps pass."""
     rows = silent.stretches(recorded, LONG_NS).filter(~pl.col("calling"))
     rows = rows.filter(pl.Series(_own(recorded, rows["inside"].to_list()), dtype=pl.Boolean))
     rows = rows.with_columns(window=recorded.window(rows.rename({"at": "start_ns"})))
@@ -44,26 +44,26 @@ def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
         named = LIBRARY.search(names[row]) or causes.region_cause(names[row])
         return kinds[row] == "annotation" and not named
 
-    found = []
+    own = []
     for row in inside:
         while row != NONE and passes(row):
             row = int(recorded.parents[row])
-        found.append(row == NONE or (kinds[row] == "op" and "::" not in names[row]))
-    return found
+        own.append(row == NONE or (kinds[row] == "op" and "::" not in names[row]))
+    return own
 
 
 def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
     """When nothing is waited for and no other thread is in an op: a forward pass is silent while the backward
     pass runs."""
     waits = of_rows(recorded.store.table("waits", recorded.account.rank).collect())
-    found = []
+    spans = []
     for (thread,), mine in rows.group_by("thread"):
         others = recorded.ops.filter(pl.col("thread") != thread, pl.col("kind") == "op")
         alone = subtract(union(mine["at"].to_numpy(), mine["until"].to_numpy()), of_rows(others))
         alone = subtract(alone, waits)
         long = alone.ends - alone.starts >= LONG_NS
-        found.append(Spans(alone.starts[long], alone.ends[long]))
-    return merge(NOTHING, *found)
+        spans.append(Spans(alone.starts[long], alone.ends[long]))
+    return merge(NOTHING, *spans)
 
 
 def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:
@@ -74,8 +74,8 @@ def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:
     after = took["after"][-1]
     deep = recorded.ops.with_row_index("row").filter(phase="attribution")["row"]
     asked = (recorded.paths.mark("ran", row) for row in deep if _place(recorded, row) == after)
-    found = [source for source in asked if source]
-    return max(sorted(set(found)), key=found.count, default=None)
+    sources = [source for source in asked if source]
+    return max(sorted(set(sources)), key=sources.count, default=None)
 
 
 def _place(recorded: Recorded, row: int) -> str:

@@ -48,12 +48,12 @@ def memory_bytes(recorded: Recorded) -> int | None:
 
 @signal("device.used_bytes", "B")
 def used_bytes(recorded: Recorded) -> int:
-    """What the allocator held at most; else what the device did."""
+    """Peak of the allocator's reserved memory; without it, peak use of the device."""
     memory = recorded.memory or Memory()
-    found = memory.peak_reserved_bytes or memory.peak_device_bytes
-    if not found:
+    peak = memory.peak_reserved_bytes or memory.peak_device_bytes
+    if not peak:
         raise UnknownSignalError("how much memory was in use at most was not recorded")
-    return int(found)
+    return int(peak)
 
 
 @signal("device.reserved", "B")
@@ -69,11 +69,11 @@ def reserved(recorded: Recorded) -> Reserved:
 
 @signal("device.allocated_bytes", "B")
 def allocated_bytes(recorded: Recorded) -> int:
-    """What tensors took at most, by torch's allocator."""
-    found = (recorded.memory or Memory()).peak_allocated_bytes
-    if not found:
+    """Peak memory of tensors, by torch's allocator."""
+    peak = (recorded.memory or Memory()).peak_allocated_bytes
+    if not peak:
         raise UnknownSignalError("how much memory was allocated at most was not recorded")
-    return int(found)
+    return int(peak)
 
 
 @signal("device.link_share")

@@ -23,13 +23,13 @@ def doubles(recorded: Recorded) -> list[Double]:
     if ops["dtypes"].null_count() == ops.height:
         raise UnknownSignalError("dtypes were not recorded")
     shares = _shares(with_own_time(ops))
-    found = [
+    doubled = [
         Double(row.detail, row.ms * share, source, module)
         for row in recorded.device.ledger
         if row.entry == Entry.OPS and row.detail in shares
         for share, source, module in [shares[row.detail]]
     ]
-    return sorted(found, key=lambda one: -one.ms)
+    return sorted(doubled, key=lambda op: -op.ms)
 
 
 def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What torch.compile would make of a step in eager mode: fused kernels, and fewer launches."""
+"""The effect of torch.compile on a step in eager mode: fused kernels and fewer launches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
 
 class Fused(msgspec.Struct):
-    """What fusing saves by family, in nanoseconds; kernels that fuse and those that come of them."""
+    """The time that fusing saves by family, in nanoseconds; the number of kernels before and after."""
 
     saved: dict[str, float] = msgspec.field(default_factory=dict)
     now_ns: float = 0.0
@@ -69,8 +69,10 @@ def eager(recorded: Recorded) -> Eager:
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
-    told = rows.select("part", "window", "ns", "label", "path", "owner", "needs", "numel", "source", "module")
-    fused = fuse(told.with_columns(pl.col("path").list.tail(1)).to_dicts(), rate)
+    columns = rows.select(
+        "part", "window", "ns", "label", "path", "owner", "needs", "numel", "source", "module"
+    )
+    fused = fuse(columns.with_columns(pl.col("path").list.tail(1)).to_dicts(), rate)
     if not fused.before:
         raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
     steps = recorded.steps
@@ -93,8 +95,8 @@ def _check_eager(recorded: Recorded) -> None:
     """Compiled regions or generated kernels anywhere, or replayed graphs, and nothing is to be said."""
     ops, kernels = recorded.ops, recorded.kernels
     names = ops["name"].unique().drop_nulls()
-    about = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
-    if any(COMPILER in one.facts for one in about):
+    about = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
+    if any(COMPILER in rank.facts for rank in about):
         raise UnknownSignalError("the compiler ran in this program")
     if names.str.contains(REGION).any() or names.str.contains("CompiledFunction|TorchDynamo").any():
         raise UnknownSignalError("parts of the program are compiled")
@@ -130,8 +132,8 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     keys = rows.select(path, "label")
     parts = keys.unique(maintain_order=True)
     parts = parts.with_columns(part=pl.Series([part_of(*key) for key in parts.rows()], dtype=pl.String))
-    told = keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
-    rows = rows.with_columns(told, window=recorded.window(rows))
+    part = keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
+    rows = rows.with_columns(part, window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
 
 
@@ -143,9 +145,9 @@ def _numel(shapes: str | None) -> int | None:
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
     """Which kernels follow the last of the backward pass in their step: an optimizer of the program's own."""
     backward = rows["path"].list.first().fill_null("").str.starts_with("autograd::")
-    told = rows.select("start_ns", "window", backward=backward)
+    starts = rows.select("start_ns", "window", backward=backward)
     last = pl.col("start_ns").filter("backward").max().over("window")
-    return told.select((pl.col("start_ns") > last).fill_null(False)).to_series()
+    return starts.select((pl.col("start_ns") > last).fill_null(False)).to_series()
 
 
 def part_of(path: str, family: str) -> str:
@@ -178,11 +180,11 @@ def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
     Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
     fuse with those around them.
     """
-    found = Fused()
+    fused = Fused()
     for run in _runs(rows):
         for alike in _of_one_size(run):
-            _fuse(found, alike, rate)
-    return found
+            _fuse(fused, alike, rate)
+    return fused
 
 
 def _of_one_size(run: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -192,20 +194,20 @@ def _of_one_size(run: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     yield from sizes.values()
 
 
-def _fuse(found: Fused, alike: list[dict[str, Any]], rate: float) -> None:
+def _fuse(fused: Fused, alike: list[dict[str, Any]], rate: float) -> None:
     now = sum(row["ns"] for row in alike)
-    found.now_ns += now
-    found.before += len(alike)
+    fused.now_ns += now
+    fused.before += len(alike)
     after = 1 + _more(alike)
-    found.after += after
+    fused.after += after
     if len(alike) == 1 and not NORMS.search(alike[0]["path"][-1]):
         return
     then = min(now, max(_moved(alike) / rate, after * SHORTEST_MS * NS_PER_MS))
-    found.chains += len(alike) > 1
+    fused.chains += len(alike) > 1
     for row in alike:
-        found.saved[row["label"]] = found.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
-    if now - then > found.longest[0]:
-        found.longest = (now - then, alike)
+        fused.saved[row["label"]] = fused.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
+    if now - then > fused.longest[0]:
+        fused.longest = (now - then, alike)
 
 
 def _more(alike: list[dict[str, Any]]) -> int:
@@ -272,10 +274,10 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
 def _optimizer_share(recorded: Recorded) -> float:
     """Of the host's time in steps that were recorded with ops, which make the host the slower side."""
     steps = recorded.store.table("steps", recorded.account.rank).filter(phase="attribution").collect()
-    whole = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
+    complete = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER), phase="attribution")
     took = covered(
-        of_rows(regions.drop_nulls("end_ns")), whole["mark_ns"].to_numpy(), whole["end_ns"].to_numpy()
+        of_rows(regions.drop_nulls("end_ns")), complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy()
     )
-    total = int((whole["end_ns"] - whole["mark_ns"]).sum())
+    total = int((complete["end_ns"] - complete["mark_ns"]).sum())
     return min(float(took.sum()) / total, 1.0) if total else 0.0

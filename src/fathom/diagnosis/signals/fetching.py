@@ -19,7 +19,7 @@ FEW = 5  # samples say nothing of shares
 
 @signal("input.code")
 def code(recorded: Recorded) -> FetchingCode:
-    """The line of the program that most of the loader's time is spent in, and the share of such lines.
+    """The line of the program that most of the loader's time is spent in, and the share of these lines.
 
     Stacks of the thread that runs the steps show it where that thread loads.
     """

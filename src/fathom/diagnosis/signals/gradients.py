@@ -55,7 +55,7 @@ def unused_gradients(recorded: Recorded) -> Unused:
     surplus = Counter() if _unlike(passes) else passes[0].shapes - trained
     if not surplus or trained - passes[0].shapes or _all_again(passes[0].shapes, trained):
         return Unused(0, sum(trained.values()), [])
-    lasts = [(last_used(one, trained), one.end_ns) for one in passes]
+    lasts = [(last_used(backward, trained), backward.end_ns) for backward in passes]
     return Unused(sum(surplus.values()), sum(trained.values()), _after(recorded, lasts))
 
 
@@ -70,12 +70,12 @@ def gradients(recorded: Recorded) -> Shapes:
 
 def _unlike(passes: list[Pass]) -> bool:
     """None, or of different gradients: several losses, each for its own parameters."""
-    return not passes or any(one.shapes != passes[0].shapes for one in passes)
+    return not passes or any(backward.shapes != passes[0].shapes for backward in passes)
 
 
 def _all_again(shapes: Shapes, trained: Shapes) -> bool:
     """Whether each comes as many times more: passes that follow each other at once, not other parameters."""
-    return shapes.keys() == trained.keys() and len({shapes[one] / trained[one] for one in shapes}) == 1
+    return shapes.keys() == trained.keys() and len({shapes[shape] / trained[shape] for shape in shapes}) == 1
 
 
 def _trained(ops: pl.DataFrame) -> Shapes:
@@ -83,7 +83,7 @@ def _trained(ops: pl.DataFrame) -> Shapes:
     taken: Shapes = Counter()
     steps = ops.filter(pl.col("name").str.starts_with("Optimizer.step#")).height
     for (text,) in ops.filter(pl.col("name").str.contains(TAKES.pattern)).select("shapes").iter_rows():
-        taken.update(tuple(one) for one in lists_of(text))
+        taken.update(tuple(shape) for shape in lists_of(text))
     names = ops.filter(pl.col("name").str.starts_with("Optimizer.step#"))["name"].n_unique()
     repeats = max(steps // max(names, 1), 1)
     return Counter({shape: count // repeats for shape, count in taken.items()})
@@ -94,12 +94,12 @@ def passes_of(ops: pl.DataFrame) -> list[Pass]:
     outer = ops.filter(pl.col("kind") == "op", pl.col("parent").is_null()).sort("start_ns")
     of_engine = pl.col("name").str.starts_with(BACKWARD)
     outer = outer.with_columns(stretch=(~of_engine).cum_sum(), engine=of_engine).filter("engine")
-    found = []
+    passes = []
     for _, mine in outer.group_by("stretch", maintain_order=True):
         start, end = int(mine["start_ns"].min()), int(mine["end_ns"].max())  # type: ignore[arg-type]
         grads = _gradients(ops, start, end)
-        found += [Pass(start, end, grads)] if grads else []
-    return found
+        passes += [Pass(start, end, grads)] if grads else []
+    return passes
 
 
 def _gradients(ops: pl.DataFrame, start: int, end: int) -> list[tuple[int, tuple[int, ...]]]:
@@ -110,10 +110,10 @@ def _gradients(ops: pl.DataFrame, start: int, end: int) -> list[tuple[int, tuple
     return [(at, tuple(shape)) for at, text in rows for shape in shapes_of(text)[:1]]
 
 
-def last_used(one: Pass, trained: Shapes) -> int:
+def last_used(backward: Pass, trained: Shapes) -> int:
     """When the pass has the last gradient that the optimizer takes."""
-    left, last = Counter(trained), one.start_ns
-    for at, shape in one.gradients:
+    left, last = Counter(trained), backward.start_ns
+    for at, shape in backward.gradients:
         if left[shape] > 0:
             left[shape] -= 1
             last = at
@@ -128,8 +128,8 @@ def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
     within = pl.any_horizontal([pl.col("at").is_between(start, end) for start, end in stretches])
     behind = pl.col("path").list.first().str.starts_with(BACKWARD)
     rows = rows.filter(pl.col("of") == "attribution", within, behind)
-    found = rows.group_by("entry", "label", "path", maintain_order=True).agg(pl.col("ns").sum(), pl.len())
+    groups = rows.group_by("entry", "label", "path", maintain_order=True).agg(pl.col("ns").sum(), pl.len())
     return [
         Work(entry, label, ns / recorded.steps / NS_PER_MS, count / recorded.steps, tuple(path))
-        for entry, label, path, ns, count in found.iter_rows()
+        for entry, label, path, ns, count in groups.iter_rows()
     ]

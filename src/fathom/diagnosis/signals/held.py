@@ -29,15 +29,15 @@ def held(recorded: Recorded) -> list[Held]:
     )
     mine = mine.filter(pl.col("name").str.contains(OPS), ~pl.col("name").str.contains(ENGINE))
     groups = stretches.join(mine, on="inside").group_by("name", maintain_order=True)
-    found = [_held(recorded, str(name), rows) for (name,), rows in groups]
-    return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
+    ops_ = [_held(recorded, str(name), rows) for (name,), rows in groups]
+    return sorted((op for op in ops_ if op.count), key=lambda op: -op.idle_ms)
 
 
 def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
     starts, ends = rows["at"].to_numpy(), rows["until"].to_numpy()
     stretches = intersect(union(starts, ends), recorded.used)
     every = recorded.ops.select("name", "start_ns", "end_ns", "ran").filter(name=name)
-    whole = intersect(of_rows(every), recorded.used)
+    every_call = intersect(of_rows(every), recorded.used)
     lines = every["ran"].drop_nulls().mode().sort()
     return Held(
         name,
@@ -45,6 +45,6 @@ def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
         subtract(stretches, recorded.busy).length / recorded.steps / NS_PER_MS,
         rows.filter(pl.Series(covered(recorded.used, starts, ends) > 0))["inside"].n_unique()
         / recorded.steps,
-        stretches.length / whole.length if whole.length else 0.0,
+        stretches.length / every_call.length if every_call.length else 0.0,
         lines[0] if len(lines) else None,
     )

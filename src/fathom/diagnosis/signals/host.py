@@ -29,10 +29,12 @@ def calls(recorded: Recorded) -> list[Call]:
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
     rows = rows.filter(pl.col("api").is_in(list(known)))
-    found = _described(recorded, rows.with_columns(inside=recorded.inside(rows) | recorded.ahead(rows)))
-    found = found.filter(~pl.col("api").str.contains(COPYING) | pl.col("copies").str.contains(BLOCKING))
-    sources = _sources(found)
-    inside = found.filter("inside").group_by("api", "path", "copies", maintain_order=True)
+    described = _described(recorded, rows.with_columns(inside=recorded.inside(rows) | recorded.ahead(rows)))
+    described = described.filter(
+        ~pl.col("api").str.contains(COPYING) | pl.col("copies").str.contains(BLOCKING)
+    )
+    sources = _sources(described)
+    inside = described.filter("inside").group_by("api", "path", "copies", maintain_order=True)
     totals = inside.agg(
         ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
         count=pl.len(),
@@ -101,7 +103,7 @@ def waits(recorded: Recorded) -> dict[str, float]:
 
 
 def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
-    """What lies in a wait of a cause that comes before counts there: compiling collects garbage."""
+    """Waits by cause, without the parts inside waits of earlier causes: compiling collects garbage."""
     rows = rows.with_columns(pl.col("cause").replace(ALIASES))
     known = [cause for cause in PRECEDENCE if cause in set(rows["cause"])]
     others = sorted(set(rows["cause"].drop_nulls()) - set(known))
@@ -111,8 +113,8 @@ def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
         mine = rows.filter(cause=cause)
         starts = np.concatenate((starts, mine["start_ns"].to_numpy()))
         ends = np.concatenate((ends, mine["end_ns"].to_numpy()))
-        held = union(starts, ends)
-        total = float(covered(within, held.starts, held.ends).sum())
+        spans = union(starts, ends)
+        total = float(covered(within, spans.starts, spans.ends).sum())
         yield cause, total - before
         before = total
 

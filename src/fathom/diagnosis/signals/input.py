@@ -37,13 +37,13 @@ def _fed(recorded: Recorded) -> Input:
 
 @signal("input.wait_ms", "ms a step")
 def wait_ms(recorded: Recorded) -> float | None:
-    """What the steps that stand for the program waited for a batch."""
+    """Mean wait for a batch in the steps that represent the program."""
     return _fed(recorded).wait_ms
 
 
 @signal("input.lost_ms", "ms a step")
 def lost_ms(recorded: Recorded) -> float:
-    """What undisturbed steps lose to waiting for batches: their mean beyond a replayed step that never waits.
+    """Time that clean steps lose to waiting for batches: their mean minus a replayed step that never waits.
 
     The timeline alone does not tell: while a profiler starts, the loader catches up. A processor has nothing
     queued that it could do meanwhile, so it loses all that it waits.
@@ -71,12 +71,12 @@ def _fed_ms(recorded: Recorded) -> float:
 @signal("input.stages_ms", "ms a batch")
 def stages(recorded: Recorded) -> dict[str, float]:
     """Medians by stage: `fetch` holds `decode` and `read`, but not `collate`."""
-    found = {
+    medians = {
         stage: float(ms) for stage in STAGES if (ms := getattr(_fed(recorded), f"{stage}_ms")) is not None
     }
-    if "fetch" not in found:
+    if "fetch" not in medians:
         raise UnknownSignalError(NO_STAGES)
-    return found
+    return medians
 
 
 @signal("input.read_bytes", "B a batch")
@@ -92,9 +92,9 @@ def told_tokens(recorded: Recorded) -> float:
     What a loader's batches hold, padding included, is no report.
     """
     rows = recorded.store.table("steps", recorded.account.rank).select("source", "tokens", "phase").collect()
-    told = rows.filter(pl.col("source") == "mark", pl.col("tokens") > 0)
-    shaped = told.filter(pl.col("phase") == "attribution")
-    mean = (told if shaped.is_empty() else shaped)["tokens"].mean()
+    reported = rows.filter(pl.col("source") == "mark", pl.col("tokens") > 0)
+    shaped = reported.filter(pl.col("phase") == "attribution")
+    mean = (reported if shaped.is_empty() else shaped)["tokens"].mean()
     if mean is None:
         raise UnknownSignalError(NO_TOKENS if rows["tokens"].drop_nulls().is_empty() else PADDED)
     return float(mean)  # type: ignore[arg-type]
@@ -123,11 +123,13 @@ def about(recorded: Recorded) -> LoaderFacts:
     """The loader that most batches come from, as the probe saw it."""
     rows = recorded.store.table("input", recorded.account.rank).select("loader").collect()
     most = rows["loader"].drop_nulls().mode().sort().first()
-    ranks = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
-    told = [one for rank in ranks for one in rank.facts.get(LOADERS, []) if one.get("loader") == most]
-    if not told:
-        raise UnknownSignalError("what its data loader is was not recorded")
-    return msgspec.convert(told[-1], LoaderFacts)
+    ranks = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
+    loaders = [
+        loader for rank in ranks for loader in rank.facts.get(LOADERS, []) if loader.get("loader") == most
+    ]
+    if not loaders:
+        raise UnknownSignalError("its data loader was not described in the recording")
+    return msgspec.convert(loaders[-1], LoaderFacts)
 
 
 @signal("input.samples", "a batch")
@@ -149,17 +151,17 @@ def samples(recorded: Recorded) -> float:
 @signal("input.transport", "B/ms")
 def transport(recorded: Recorded) -> float:
     """The measured rate at which workers hand tensors to the program."""
-    found = find_ceiling(from_machine(recorded.machine), "host.loader")
-    if found is None or not found.value:
+    ceiling = find_ceiling(from_machine(recorded.machine), "host.loader")
+    if ceiling is None or not ceiling.value:
         raise UnknownSignalError("the rate of the loader's transport was not measured on this machine")
-    return found.value / 1e3
+    return ceiling.value / 1e3
 
 
 @signal("input.threads", "a worker")
 def threads(recorded: Recorded) -> int:
     """With how many torch computes in each process that loads; libraries that have their own do not count."""
-    told = recorded.store.table("input", recorded.account.rank).select("threads").collect()
-    median = told["threads"].median()
+    rows = recorded.store.table("input", recorded.account.rank).select("threads").collect()
+    median = rows["threads"].median()
     if median is None:
         raise UnknownSignalError("with how many threads workers compute was not recorded")
     return int(median)  # type: ignore[arg-type]
@@ -173,7 +175,7 @@ def cpu_wait_share(recorded: Recorded) -> float | None:
 
 @signal("input.regions")
 def regions(recorded: Recorded) -> LoaderRegions:
-    """What annotations of the timeline say of the loader. Raises UnknownSignalError where there is none."""
+    """The loader, by annotations of the timeline. Raises UnknownSignalError where there is none."""
     named = recorded.ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern))
     if named.is_empty():
         raise UnknownSignalError(NO_LOADER)
@@ -216,7 +218,7 @@ def _seeds(ops: pl.DataFrame) -> pl.DataFrame:
 
 @signal("input.restarts_ms", "ms a restart")
 def restarts(recorded: Recorded) -> list[float]:
-    """What undisturbed steps took beyond others in which a loader began anew, with new workers."""
+    """Extra time of clean steps in which a loader restarted with new workers."""
     rank = recorded.account.rank
     rows = (
         recorded.store.table("input", rank).select("loader", "batch", "start_ns").sort("start_ns").collect()
@@ -237,7 +239,7 @@ def restarts(recorded: Recorded) -> list[float]:
 
 @signal("input.steps")
 def steps(recorded: Recorded) -> int:
-    """How many undisturbed steps were looked at for restarts."""
+    """Number of clean steps that were searched for restarts."""
     table = recorded.store.table("steps", recorded.account.rank)
     return int(table.filter(pl.col("phase") == "clean").select(pl.len()).collect().item())
 

@@ -34,15 +34,15 @@ def work(recorded: Recorded) -> list[Work]:
         pl.len().alias("count"),
         *shape,
     ]
-    found = rows.group_by(keys, maintain_order=True).agg(rest)
-    found = found.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("entry", "label"))
+    groups = rows.group_by(keys, maintain_order=True).agg(rest)
+    groups = groups.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("entry", "label"))
     ledger = {(e.entry, e.detail): e.ms for e in recorded.ledger}
     works = [
         _work(row, ledger[row["entry"], row["label"]], recorded.steps)
-        for row in found.iter_rows(named=True)
+        for row in groups.iter_rows(named=True)
         if (row["entry"], row["label"]) in ledger
     ]
-    return sorted(works, key=lambda one: -one.ms)
+    return sorted(works, key=lambda item: -item.ms)
 
 
 def _work(row: dict, ms: float, steps: int) -> Work:
@@ -62,7 +62,7 @@ def _work(row: dict, ms: float, steps: int) -> Work:
 
 
 def in_order(recorded: Recorded) -> pl.DataFrame:
-    """What computes on the main stream, one after the other. Raises UnknownSignalError without shapes."""
+    """Compute kernels of the main stream in order. Raises UnknownSignalError without shapes."""
     rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
         raise UnknownSignalError("shapes were not recorded")
@@ -77,11 +77,11 @@ def row_dicts(recorded: Recorded) -> list[dict]:
     return recorded.read["in order"]
 
 
-def together(mine: list[dict], steps: int) -> Work:
+def combined(mine: list[dict], steps: int) -> Work:
     """Rows of `in_order` of one family and op as one piece of work."""
-    told = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
+    described = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
     ms, count = sum(row["ns"] for row in mine) / steps / NS_PER_MS, len(mine) / steps
-    return Work(Entry.COMPUTE, mine[0]["label"], ms, count, tuple(mine[0]["path"]), **told)
+    return Work(Entry.COMPUTE, mine[0]["label"], ms, count, tuple(mine[0]["path"]), **described)
 
 
 def timed(recorded: Recorded) -> pl.DataFrame:
@@ -166,10 +166,18 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 def counted(recorded: Recorded) -> list[Family]:
     """Families with what their launches say of themselves, and with their hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)
-    found = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
-    return [_family(one) for one in found if one.entry == Entry.COMPUTE]
+    portraits = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
+    return [_family(portrait) for portrait in portraits if portrait.entry == Entry.COMPUTE]
 
 
-def _family(one: Portrait) -> Family:
-    measures = {measure.name: measure.value for measure in one.measures}
-    return Family(one.family, one.ms, one.bound, one.used, measures, one.launch, one.occupancy)
+def _family(portrait: Portrait) -> Family:
+    measures = {measure.name: measure.value for measure in portrait.measures}
+    return Family(
+        portrait.family,
+        portrait.ms,
+        portrait.bound,
+        portrait.used,
+        measures,
+        portrait.launch,
+        portrait.occupancy,
+    )

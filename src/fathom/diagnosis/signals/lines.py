@@ -14,7 +14,7 @@ from fathom.diagnosis.signals.value import signal
 NO_STACKS = "no stacks of the host were sampled"
 ENOUGH_LOOKS, LEAST_LOOKS = 6, 3  # at a line, else at its function
 ALONE = 0.7  # of its time on a processor: on a busier host a thread that stays where it is may have none
-MOST = 0.99  # of looks that saw it elsewhere: how long the quickest code stays is not told
+MOST = 0.99  # of looks that saw it elsewhere: the dwell time of the quickest code is unknown
 NS_PER_US = 1e3
 
 # A function that writes a model's state, in a stack.
@@ -67,18 +67,18 @@ def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[st
     """Mean microseconds at one instruction, by function and place; without those of few looks."""
     alone = pl.col("on_processor").fill_null(1.0) >= ALONE
     rows = stacks.filter(pl.col("moved").is_not_null(), alone).group_by("function", place)
-    sums = rows.agg(pl.col("moved").sum(), looked=pl.len(), apart=pl.col("apart_ns").mean())
+    sums = rows.agg(pl.col("moved").sum(), looked=pl.len(), between=pl.col("apart_ns").mean())
     return {
-        (function, source): dwell_us(moved, looked, apart / NS_PER_US)
-        for function, source, moved, looked, apart in sums.iter_rows()
+        (function, source): dwell_us(moved, looked, between / NS_PER_US)
+        for function, source, moved, looked, between in sums.iter_rows()
         if looked >= least
     }
 
 
-def dwell_us(moved: int, looked: int, apart_us: float) -> float:
+def dwell_us(moved: int, looked: int, between_us: float) -> float:
     """How long the interpreter stays at one instruction, from how often it was elsewhere at the second look.
 
     What leaves at a constant rate is seen to with a probability of 1 - exp(-apart / dwell).
     """
     share = min((moved + 0.5) / (looked + 1), MOST)
-    return -apart_us / log1p(-share)
+    return -between_us / log1p(-share)

@@ -65,20 +65,20 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 }
 
 
-def product_of(one: Work) -> Product | None:
+def product_of(work: Work) -> Product | None:
     """The product that this work did, where its shapes tell; None for what only prepares or ends one."""
-    if one.entry != Entry.COMPUTE or AIDE.search(one.family):
+    if work.entry != Entry.COMPUTE or AIDE.search(work.family):
         return None
-    form = next((FORMS[name] for name in reversed(one.ops) if name in FORMS), None)
-    sizes = form(one.sizes) if form else None
-    dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
-    return Product(*sizes, dtype, one) if sizes and dtype else None
+    form = next((FORMS[name] for name in reversed(work.ops) if name in FORMS), None)
+    sizes = form(work.sizes) if form else None
+    dtype = next((DTYPES[name] for name in work.types if name in DTYPES), None)
+    return Product(*sizes, dtype, work) if sizes and dtype else None
 
 
 @signal("numbers.products", "ms a step")
 def products(recorded: Recorded) -> list[Product]:
     """Products whose sizes were recorded, longest first. Raises UnknownSignalError without shapes."""
     works = work(recorded)
-    if not any(one.shapes for one in works):
+    if not any(work.shapes for work in works):
         raise UnknownSignalError("shapes were not recorded")
-    return [found for one in works if (found := product_of(one))]
+    return [product for work in works if (product := product_of(work))]

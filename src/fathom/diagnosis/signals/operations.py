@@ -15,12 +15,12 @@ from fathom.diagnosis.signals.value import signal
 def work(recorded: Recorded) -> list[Work]:
     """Rows of a processor's ledger by path of ops, longest first: each row's time as its ops share it."""
     rows = _with_path(recorded).group_by("name", "path", maintain_order=True)
-    found = rows.agg(
+    groups = rows.agg(
         ns=pl.col("took").filter("inside").sum(),
         count=pl.col("inside").sum(),
         source=pl.col("ran").drop_nulls().mode().sort().first(),
     ).filter(pl.col("ns") > 0)
-    found = found.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("name"))
+    groups = groups.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("name"))
     ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
     works = [
         Work(
@@ -31,10 +31,10 @@ def work(recorded: Recorded) -> list[Work]:
             tuple(row["path"]),
             source=row["source"],
         )
-        for row in found.iter_rows(named=True)
+        for row in groups.iter_rows(named=True)
         if row["name"] in ledger
     ]
-    return sorted(works, key=lambda one: -one.ms)
+    return sorted(works, key=lambda work: -work.ms)
 
 
 def _with_path(recorded: Recorded) -> pl.DataFrame:

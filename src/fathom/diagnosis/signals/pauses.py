@@ -19,7 +19,7 @@ EARLY, LATE = 0.1, 0.25  # of a turn: how far its end is from a multiple, with w
 
 @signal("device.short_pauses_ms", "ms a step")
 def short_pauses(recorded: Recorded) -> float:
-    """What the device is idle in pauses too short to hold anything but launching."""
+    """Idle time of the device in pauses too short for anything but launching."""
     busy = recorded.busy
     total = 0
     for start, end in zip(*recorded.used, strict=True):
@@ -37,14 +37,16 @@ def holds(recorded: Recorded) -> Holds:
     launching = recorded.launching.to_list()
     shown = pl.col("kind").ne_missing("python") & pl.col("thread").is_in(launching)
     ops, steps = recorded.ops.select("kind", "thread", *_COLUMNS).filter(shown), recorded.steps
-    found = [_of_thread(recorded, ops, calls, thread) for thread in launching]
-    starts, ends = (np.concatenate([one[side] for one in found] or [np.zeros(0, int)]) for side in (0, 1))
-    places = {place for one in found for place in one[2]}
+    by_thread = [_of_thread(recorded, ops, calls, thread) for thread in launching]
+    starts, ends = (
+        np.concatenate([pauses[side] for pauses in by_thread] or [np.zeros(0, int)]) for side in (0, 1)
+    )
+    places = {place for pauses in by_thread for place in pauses[2]}
     turns = (ends - starts) / TURN_NS
     beside = turns - np.round(turns)
-    held = union(starts, ends)
+    spans = union(starts, ends)
     return Holds(
-        float((held.ends - held.starts).sum()) / steps / NS_PER_MS,
+        float((spans.ends - spans.starts).sum()) / steps / NS_PER_MS,
         len(starts) / steps,
         len(places),
         float(((beside >= -EARLY) & (beside <= LATE)).mean()) if len(starts) else 0.0,
@@ -57,7 +59,9 @@ def _of_thread(
     """Begin and end of its pauses, and the records that they follow."""
     named = calls.filter(thread=thread).rename({"api": "name"}).select(_COLUMNS)
     tables = [ops.filter(thread=thread).select(_COLUMNS), named]
-    edges = [one.select("phase", "burst", "name", at=at) for one in tables for at in ("start_ns", "end_ns")]
+    edges = [
+        table.select("phase", "burst", "name", at=at) for table in tables for at in ("start_ns", "end_ns")
+    ]
     rows = pl.concat(edges).sort("phase", "burst", "at")
     rows = rows.with_columns(until=pl.col("at").shift(-1).over("phase", "burst"))
     rows = rows.filter(pl.col("until") - pl.col("at") >= (1 - EARLY) * TURN_NS)

@@ -13,7 +13,7 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 WORKS_NS = 50_000  # an op that calls nothing for so long works on numbers; dispatching takes less
-MOSTLY = 0.8  # of an op's time lies in such calls
+MOSTLY = 0.8  # of an op's time is in these calls
 PINNING = r"^aten::_?pin_memory$"
 PINNED = r"^aten::pin_memory$"
 _COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
@@ -42,8 +42,8 @@ def _is_op(ops: pl.DataFrame) -> Array:
 def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
     rows = _long(rows.filter(pl.col("thread").is_in(recorded.launching.implode())))
     groups = rows.group_by("name", maintain_order=True)
-    found = [_work(recorded, str(name), mine) for (name,), mine in groups]
-    return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
+    ops = [_work(recorded, str(name), mine) for (name,), mine in groups]
+    return sorted((op for op in ops if op.count), key=lambda op: -op.idle_ms)
 
 
 def _long(rows: pl.DataFrame) -> pl.DataFrame:
@@ -56,13 +56,13 @@ def _long(rows: pl.DataFrame) -> pl.DataFrame:
 def _work(recorded: Recorded, name: str, rows: pl.DataFrame) -> HostWork:
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     count = int((covered(recorded.used, starts, ends) > 0).sum())
-    held = intersect(union(starts, ends), recorded.used)
-    idle = subtract(held, recorded.busy)
+    spans = intersect(union(starts, ends), recorded.used)
+    idle = subtract(spans, recorded.busy)
     sizes = [shape for text in rows["shapes"].drop_nulls().unique() for shape in shapes_of(text)]
     lines = rows["ran"].drop_nulls().mode().sort()
     return HostWork(
         name,
-        held.length / recorded.steps / NS_PER_MS,
+        spans.length / recorded.steps / NS_PER_MS,
         idle.length / recorded.steps / NS_PER_MS,
         count / recorded.steps,
         max((int(np.prod(shape)) for shape in sizes if shape), default=0),

@@ -20,7 +20,7 @@ SHORTER = "the longest step recorded in detail took {seen:.1f} ms, the rare long
 
 @signal("step.rare", "ms")
 def rare(recorded: Recorded) -> Rare:
-    """The longest such step that was recorded in detail, because it was slow or by chance."""
+    """The longest of these steps that was recorded in detail, because it was slow or by chance."""
     typical = typical_ms(recorded)
     if typical is None:
         raise UnknownSignalError("no clean steps were recorded")
@@ -38,7 +38,7 @@ def rare(recorded: Recorded) -> Rare:
     copies = _rows(recorded, "kernels").filter(
         pl.col("direction").str.starts_with("DtoH"), pl.col("device").eq_missing(recorded.index)
     )
-    copied = [_copied(copies, one) for one in others.iter_rows(named=True)]
+    copied = [_copied(copies, work) for work in others.iter_rows(named=True)]
     count, size = _copied(copies, step)
     return Rare(
         step["ms"],

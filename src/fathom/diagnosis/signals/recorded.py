@@ -1,4 +1,4 @@
-"""What signals are read from: one rank's account and the tables behind it, each read once."""
+"""The source of signals: one rank's account and its tables, each read once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_DEVICE = "the program used no device"
 
 
 class UnknownSignalError(Exception):
-    """The recording does not tell this; the message is the reason."""
+    """The recording does not contain this; the message is the reason."""
 
 
 class Recorded(msgspec.Struct, dict=True):
@@ -64,19 +64,19 @@ class Recorded(msgspec.Struct, dict=True):
     @property
     def index(self) -> int:
         """The device's number. Raises UnknownSignalError on a processor."""
-        found = self.account.subjects[0].index if self.device else None
-        if found is None:
+        index = self.account.subjects[0].index if self.device else None
+        if index is None:
             raise UnknownSignalError(NO_DEVICE)
-        return found
+        return index
 
     @property
     def gpu(self) -> dict[str, Any]:
         """The device in the inventory. Raises UnknownSignalError where it is not there."""
         index = self.index
-        found = next((g for g in self.machine.get("gpus") or [] if g.get("index") == index), None)
-        if found is None:
+        gpu = next((g for g in self.machine.get("gpus") or [] if g.get("index") == index), None)
+        if gpu is None:
             raise UnknownSignalError("the device is not in the recorded inventory of its machine")
-        return found
+        return gpu
 
     @cached_property
     def steps(self) -> int:
@@ -153,12 +153,12 @@ class Recorded(msgspec.Struct, dict=True):
     @cached_property
     def meets(self) -> np.ndarray:
         """By op: whether it, or one beneath it, called the runtime."""
-        found = np.zeros(self.ops.height + 1, bool)  # NONE is the last
+        meeting = np.zeros(self.ops.height + 1, bool)  # NONE is the last
         rows = instants(self.callers)
-        while len(rows := rows[(rows != NONE) & ~found[rows]]):
-            found[rows] = True
+        while len(rows := rows[(rows != NONE) & ~meeting[rows]]):
+            meeting[rows] = True
             rows = instants(self.parents[rows])
-        return found[:-1]
+        return meeting[:-1]
 
     @cached_property
     def parents(self) -> np.ndarray:
@@ -188,12 +188,12 @@ class Recorded(msgspec.Struct, dict=True):
         """
         windows = self.account.windows
         times = rows["start_ns"].fill_null(-1).to_numpy()
-        found = np.zeros(len(times), bool)
+        early = np.zeros(len(times), bool)
         if windows is not None:
             alone = windows.used & (np.bincount(windows.bursts)[windows.bursts] == 1)
             for start, lead in zip(windows.starts[alone], windows.start_leads[alone], strict=True):
-                found |= (times >= start - lead) & (times < start)
-        return pl.Series(found & (rows["phase"] == "timeline").to_numpy())
+                early |= (times >= start - lead) & (times < start)
+        return pl.Series(early & (rows["phase"] == "timeline").to_numpy())
 
     @cached_property
     def paths(self) -> OpPaths:
@@ -219,9 +219,9 @@ class OpPaths:
             climb.append(row)
             row = self._parents[row]
         names = self._found.get(row, ())
-        for one in reversed(climb):
-            names = (*names, self._names[one] or "") if self._shown[one] else names
-            self._found[one] = names
+        for climbed in reversed(climb):
+            names = (*names, self._names[climbed] or "") if self._shown[climbed] else names
+            self._found[climbed] = names
         return names
 
     def mark(self, what: str, row: int) -> str | None:

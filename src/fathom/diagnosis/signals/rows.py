@@ -1,4 +1,4 @@
-"""What signals that are lists hold. Times are milliseconds a step, counts are a step."""
+"""Elements of signals that are lists. Times are milliseconds per step, counts are per step."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class HostWork(msgspec.Struct, frozen=True):
-    """What ops of one name work on the processor; for `idle_ms` of it the device has nothing to do."""
+    """Work on the processor by ops of one name; the device is idle for `idle_ms` of it."""
 
     op: str
     ms: float
@@ -98,7 +98,7 @@ class HostWork(msgspec.Struct, frozen=True):
 
 
 class Double(msgspec.Struct, frozen=True):
-    """What ops of one name compute in float64 on a processor, and where most of it is asked for."""
+    """Computation in float64 on a processor by ops of one name, and the source of most of it."""
 
     op: str
     ms: float
@@ -117,7 +117,7 @@ class FetchingCode(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What ops of one name that launch take without calling anything; the device idles for `idle_ms`.
+    """Time that launching ops of one name take without calling the runtime; the device idles for `idle_ms`.
 
     `share`: of all that ops of this name take.
     """
@@ -291,7 +291,7 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Eager(msgspec.Struct, frozen=True):
-    """What a step in eager mode holds that torch.compile would remove.
+    """The part of a step in eager mode that torch.compile would remove.
 
     `saved` by family is what fusing takes off it, `before` and `after` count the kernels that fuse and those
     that come of them, `chains` runs of two and more. `host` is a factor on the host's time.

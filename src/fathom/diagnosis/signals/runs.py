@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.signals.kernels import row_dicts, together
+from fathom.diagnosis.signals.kernels import combined, row_dicts
 from fathom.diagnosis.signals.numbers import AIDE, product_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Product, Work
@@ -21,14 +21,14 @@ Row = dict[str, Any]
 
 @signal("kernels.product_runs", "ms a step")
 def product_runs(recorded: Recorded) -> list[Product]:
-    """Products of such runs, by shape and op; `count` and `ms` of their work are what runs take of it."""
-    found: dict[tuple, list[Row]] = {}
+    """Products of these runs, by shape and op; `count` and `ms` of their work are those of the runs."""
+    groups: dict[tuple, list[Row]] = {}
     for run in _runs(row_dicts(recorded)):
         for row in run:
             key = (row["label"], *row["path"], row["shapes"], row["source"])
-            found.setdefault(key, []).append(row)
-    works = [together(mine, recorded.steps) for mine in found.values()]
-    return [product for one in works if (product := product_of(one))]
+            groups.setdefault(key, []).append(row)
+    works = [combined(mine, recorded.steps) for mine in groups.values()]
+    return [product for work in works if (product := product_of(work))]
 
 
 def _runs(rows: list[Row]) -> Iterator[list[Row]]:
@@ -57,7 +57,7 @@ def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
 
 
 def _shape(row: Row) -> tuple | None:
-    """What two products have in common that could be one batch; None for what is no single product."""
+    """The key of products that could form one batch; None for anything but a single product."""
     alone = _is_single(tuple(row["path"]), row["shapes"], row["dtypes"])
     return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None
 

@@ -15,7 +15,7 @@ LEAST = 3  # events that one op waits for: none does without timing something
 
 
 def searching(recorded: Recorded) -> set[int]:
-    """Rows of ops that wait for several events of their own."""
+    """Rows of ops that wait for several of their events."""
     if "searching" not in recorded.read:
         calls = recorded.calls.filter(pl.col("api").str.contains(TIMED)).drop_nulls("op")
         above = pl.Series("row", rows_of(recorded.ops, calls, "op"), dtype=pl.Int64)

@@ -33,7 +33,7 @@ def step_ms(recorded: Recorded) -> float | None:
 @signal("step.clean_ledger", "ms a step")
 def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
     """The rows of the step that gains and shares are of, by (entry, detail); they sum to it."""
-    return {(one.entry, one.detail): one.ms for one in recorded.clean_ledger}
+    return {(row.entry, row.detail): row.ms for row in recorded.clean_ledger}
 
 
 @signal("step.headline_ms", "ms")
@@ -47,13 +47,13 @@ def headline_ms(recorded: Recorded) -> float | None:
 
 @signal("step.mean_ms", "ms")
 def mean_ms(recorded: Recorded) -> float | None:
-    """What a step costs in the long run, rare long ones included; of the timeline without clean steps.
+    """The mean step in the long run, rare long ones included; that of the timeline without clean steps.
 
     No step is shorter than what the device computes in it: such a mean was timed while it had nothing to do.
     """
     mean = recorded.step.clean_mean_ms
     computing = sum(
-        e.ms for one in recorded.account.devices[:1] for e in one.ledger if e.entry == Entry.COMPUTE
+        e.ms for device in recorded.account.devices[:1] for e in device.ledger if e.entry == Entry.COMPUTE
     )
     return mean if mean is not None and mean >= LEAST * computing else step_ms(recorded)
 
@@ -73,7 +73,7 @@ def typical_ms(recorded: Recorded) -> float | None:
 
 @signal("step.stalled_ms", "ms a step")
 def stalled_ms(recorded: Recorded) -> float:
-    """What rare long steps add to the mean; how much steps scatter is in it."""
+    """The time that rare long steps add to the mean; it includes the scatter of steps."""
     mean, typical = mean_ms(recorded), typical_ms(recorded)
     if mean is None or typical is None:
         raise UnknownSignalError("no clean steps were recorded")
@@ -82,13 +82,13 @@ def stalled_ms(recorded: Recorded) -> float:
 
 @signal("step.trials", "ms a step")
 def trials(recorded: Recorded) -> dict[str, Trial]:
-    """What was observed in the running program, by kind of trial."""
+    """Gains measured in the running program, by kind of trial."""
     return recorded.tried
 
 
 @signal("step.idle_ms", "ms a step")
 def idle_ms(recorded: Recorded) -> float:
-    """What of the mean step the device neither computes in nor needs to go from one kernel to the next.
+    """The part of the mean step in which the device neither computes nor switches between kernels.
 
     That is all that a quicker host could save. Of recorded steps that are longer than the clean ones, as
     sequences grow, the share of their time holds.
@@ -164,8 +164,8 @@ def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
     account = recorded.account
     read = {account.rank: account.timeline}
-    found = Replay(recorded.store, account.rank, recorded.asked, read, seen_of(account))
-    found.clean = recorded.account.clean
-    if found.seen is None:
+    replay = Replay(recorded.store, account.rank, recorded.asked, read, seen_of(account))
+    replay.clean = recorded.account.clean
+    if replay.seen is None:
         raise UnknownSignalError(NO_TIMELINE)
-    return found
+    return replay

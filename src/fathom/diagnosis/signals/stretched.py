@@ -20,7 +20,7 @@ ENOUGH = 3  # launches, to know what is usual
 def stretched(recorded: Recorded) -> Stretched:
     """Longer than the like in the same step and than the same one in other steps, alone on the device.
 
-    In one step a family may do work of several sizes, and from step to step sizes may change: either is
+    A family may do work of several sizes within one step, and sizes may change between steps: either is
     no turn of another process. All recorded steps count, those too that the ledger leaves out.
     """
     rows = timed(recorded).filter(pl.col("entry") == Entry.COMPUTE).sort("start_ns")

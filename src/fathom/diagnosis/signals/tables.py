@@ -48,14 +48,14 @@ def tables(recorded: Recorded) -> list[Tables]:
     gradients, multiplied = passes[0].shapes, _multiplied(ops, len(passes))
     steps = _steps(ops) or len(passes)
     works = _works_of_processor(recorded, ops) if recorded.device.device == CPU else work(recorded)
-    found = []
+    by_shape = []
     for shape, count in lookups.items():
         parameters = gradients[shape] - multiplied[shape]
         if parameters > 0:
             passing = list(_passing(works, shape, parameters, gradients))
             rows, width = shape
-            found.append(Tables(rows, width, parameters, count / steps, passing, *_where(ops, shape)))
-    return sorted(found, key=lambda one: -one.ms)
+            by_shape.append(Tables(rows, width, parameters, count / steps, passing, *_where(ops, shape)))
+    return sorted(by_shape, key=lambda table: -table.ms)
 
 
 def _lookups(ops: pl.DataFrame) -> Counter[Shape]:
@@ -65,14 +65,14 @@ def _lookups(ops: pl.DataFrame) -> Counter[Shape]:
         rows.height or ops["shapes"].null_count() == ops.height
     ):
         raise UnknownSignalError("shapes were not recorded")
-    found: Counter[Shape] = Counter()
+    counts: Counter[Shape] = Counter()
     for name, shapes, dtypes, values in rows.select("name", "shapes", "dtypes", "values").iter_rows():
         try:
             call = parse_call(name, shapes, dtypes, values)
-            found[_table_of(call)] += call.tensor(1).numel
+            counts[_table_of(call)] += call.tensor(1).numel
         except (UnknownWorkError, ValueError, TypeError) as why:
             raise UnknownSignalError(f"the size of a table is not known: {why}") from why
-    return found
+    return counts
 
 
 def _table_of(call: Call) -> Shape:
@@ -87,39 +87,39 @@ def _steps(ops: pl.DataFrame) -> int:
 
 def _multiplied(ops: pl.DataFrame, passes: int) -> Counter[Shape]:
     """How many products of a forward pass have an operand of each shape, either way round."""
-    found: Counter[Shape] = Counter()
+    counts: Counter[Shape] = Counter()
     behind = pl.col("parent").is_in(ops.filter(pl.col("name").str.contains("Backward"))["id"].implode())
     for (text,) in (
         ops.filter(pl.col("name").str.contains(PRODUCT.pattern), ~behind).select("shapes").iter_rows()
     ):
         for shape in {tuple(shape) for shape in shapes_of(text)}:
-            found.update({shape, shape[::-1]})
-    return Counter({shape: -(-count // passes) for shape, count in found.items()})
+            counts.update({shape, shape[::-1]})
+    return Counter({shape: -(-count // passes) for shape, count in counts.items()})
 
 
 def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counter[Shape]) -> Iterator[Work]:
     """Zeroing its gradient, and the optimizer's passes, by the share of numbers that are the tables'."""
     numbers = parameters * prod(shape)
     of_shape = parameters / gradients[shape]
-    every = sum(count * prod(one) for one, count in gradients.items())
-    for one in works:
-        if ZEROS.search(one.path):
-            share = float(shape in map(tuple, one.sizes))
-        elif OPTIMIZER in one.path:
-            share = _share(one, shape, numbers, of_shape, every)
+    every = sum(count * prod(sizes) for sizes, count in gradients.items())
+    for sizes in works:
+        if ZEROS.search(sizes.path):
+            share = float(shape in map(tuple, sizes.sizes))
+        elif OPTIMIZER in sizes.path:
+            share = _share(sizes, shape, numbers, of_shape, every)
         else:
             continue
         if share > 0:
-            yield replace(one, ms=share * one.ms, count=share * one.count)
+            yield replace(sizes, ms=share * sizes.ms, count=share * sizes.count)
 
 
-def _share(one: Work, shape: Shape, numbers: int, of_shape: float, every: int) -> float:
+def _share(work: Work, shape: Shape, numbers: int, of_shape: float, every: int) -> float:
     """Of an op of the optimizer: over one tensor, over a list of them, or over a list of unknown shapes."""
-    if listed := [tuple(sizes) for sizes in lists_of(one.shapes)]:
+    if listed := [tuple(sizes) for sizes in lists_of(work.shapes)]:
         return of_shape * listed.count(shape) * prod(shape) / max(sum(map(prod, listed)), 1)
-    if sizes := next((tuple(sizes) for sizes in one.sizes if sizes), None):
+    if sizes := next((tuple(sizes) for sizes in work.sizes if sizes), None):
         return of_shape * (sizes == shape)
-    return numbers / every if "_foreach_" in one.path or "_fused_" in one.path else 0.0
+    return numbers / every if "_foreach_" in work.path or "_fused_" in work.path else 0.0
 
 
 def _works_of_processor(recorded: Recorded, ops: pl.DataFrame) -> list[Work]:

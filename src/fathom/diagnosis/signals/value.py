@@ -1,4 +1,4 @@
-"""A signal: what a recording tells, as a value with its unit, or the reason why it does not tell it."""
+"""A signal: a value from a recording with its unit, or the reason why it is unknown."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ class Signals:
 
     def __getitem__(self, name: str) -> Any:
         """The value. Raises UnknownSignalError where it is not known."""
-        found = self.get(name)
-        if found.value is None:
-            raise UnknownSignalError(found.why)
-        return found.value
+        signal = self.get(name)
+        if signal.value is None:
+            raise UnknownSignalError(signal.why)
+        return signal.value
 
     def number(self, name: str, default: float | None = None) -> float:
         """The value as a number; where it is not known `default`, or UnknownSignalError without one."""
-        found = self.get(name)
-        return default if found.value is None and default is not None else float(self[name])
+        signal = self.get(name)
+        return default if signal.value is None and default is not None else float(self[name])
 
     def _read(self, name: str) -> Signal:
         if self._recorded is None or name not in READERS:

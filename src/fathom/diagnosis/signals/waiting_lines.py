@@ -14,7 +14,7 @@ LEAST = 2  # samples: a single one may be of what came before the wait
 
 @signal("host.waiting_lines")
 def waiting_lines(recorded: Recorded) -> dict[str, str]:
-    """file:line by cause (`gc`, `checkpoint`, `input` …): where most samples within such waits were taken.
+    """file:line by cause (`gc`, `checkpoint`, `input` …): where most samples during these waits were taken.
 
     A loader without workers makes batches within the wait, so its line is in the data set's code.
     """
@@ -22,8 +22,8 @@ def waiting_lines(recorded: Recorded) -> dict[str, str]:
     if stacks.is_empty():
         raise UnknownSignalError(NO_STACKS)
     waits = recorded.store.table("waits", recorded.account.rank).filter(phase=PHASE).collect()
-    found = ((str(cause), _line(stacks, rows)) for (cause,), rows in waits.group_by("cause"))
-    return {cause: source for cause, source in found if source}
+    lines = ((str(cause), _line(stacks, rows)) for (cause,), rows in waits.group_by("cause"))
+    return {cause: source for cause, source in lines if source}
 
 
 def _line(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:

@@ -1,4 +1,4 @@
-"""What bounds the step, and the account from the machine's measured peak down to the step as it is."""
+"""The verdict on what bounds the step, and the account from the machine's peak down to the step."""
 
 from fathom.diagnosis.verdict.conclude import conclude
 from fathom.diagnosis.verdict.limited import limited_of

@@ -8,11 +8,11 @@ from fathom.analysis.results import Part
 from fathom.diagnosis.verdict.pieces import Piece
 
 
-def account_of(found: Iterable[Piece]) -> list[Part]:
+def account_of(pieces: Iterable[Piece]) -> list[Part]:
     """The parts in the waterfall's order, the largest of each stage first; they sum to the pieces' time."""
     total: dict[tuple[int, str, str], float] = {}
     stages: dict[str, int] = {}
-    for piece in found:
+    for piece in pieces:
         stage = stages.setdefault(piece.part, piece.stage)  # a finding's rows stay together
         key = (stage, piece.part, piece.owner)
         total[key] = total.get(key, 0.0) + piece.ms

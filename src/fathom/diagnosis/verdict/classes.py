@@ -1,4 +1,4 @@
-"""What a kernel family or an operation does, by its name."""
+"""The class of work of a kernel family or an operation, by its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.data import load
 
 
 class Class(msgspec.Struct, frozen=True):
-    """`bound` is memory or compute; "" where the name says nothing."""
+    """`bound` is memory or compute; "" if the name does not say."""
 
     name: str
     bound: str
@@ -22,8 +22,8 @@ UNKNOWN = Class("", "")
 
 @cache
 def class_of(family: str) -> Class:
-    """The first class whose pattern fits the family's name, in any case of letters; UNKNOWN without one."""
-    return next((found for pattern, found in _classes() if pattern.search(family)), UNKNOWN)
+    """The first class whose pattern matches the family's name, ignoring case; UNKNOWN without a match."""
+    return next((kind for pattern, kind in _classes() if pattern.search(family)), UNKNOWN)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Verdict and account of one device's step, from what was examined of it."""
+"""Verdict and account of one device's step."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ def conclude(
     limits: Limits | None,
     limited: Mapping[str, str] | None = None,
 ) -> tuple[Verdict | None, list[Part]]:
-    """None and no parts without a ledger. `limits` are the measured rates that bound the device's work.
+    """(verdict, parts of the account); (None, []) without a ledger.
 
-    `limited` says by kernel family what its counters show to be its limit.
+    `limits` are the measured rates that bound the device's work, `limited` is the limit of each kernel family
+    by its counters.
     """
     if device is None or not device.ledger:
         return None, []
     known = limits is not None and device.utilisation is not None and device.utilisation.mfu is not None
-    found = pieces(
+    parts = pieces(
         device, findings, leads, limits.arithmetic if limits is not None and known else {}, limited
     )
     stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
-    return verdict_of(device, found, findings, stalled_ms), account_of(found)
+    return verdict_of(device, parts, findings, stalled_ms), account_of(parts)

@@ -75,9 +75,9 @@ _IDLE_WORDS: dict[str, str] = {
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Milliseconds a step of one row of the ledger, under one part of the account.
+    """Milliseconds per step of one row of the ledger, assigned to one part of the account.
 
-    `bound` is a verdict's word, "" for time in which nobody asked for work.
+    `bound` is one of the verdict's bounds, "" for time without requested work.
     """
 
     part: str
@@ -88,7 +88,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What decides a row's pieces: `claims` by row, families with a lead, rates of matrix units in FLOP/s."""
+    """Inputs for the pieces of a row: `claims` by row, families with a lead, matrix rates in FLOP/s."""
 
     step_ms: float
     claims: Mapping[tuple[str, str], list[tuple[Finding, float]]]
@@ -105,19 +105,18 @@ def pieces(
     peaks: Mapping[str, float],
     limited: Mapping[str, str] | None = None,
 ) -> list[Piece]:
-    """Pieces that sum to the device's ledger. Claims of the mean step count by their share.
+    """Pieces that sum to the device's ledger. Claims on the mean step are scaled to the clean one.
 
-    `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty where MFU is
-    not known, so that no part of the work counts as done at the peak. `limited` says by family what its
-    counters show to be its limit.
+    `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty if MFU is
+    unknown, so that no work counts as done at the peak. `limited` is the limit of each kernel family.
     """
     claims: dict[tuple[str, str], list[tuple[Finding, float]]] = {}
     scale = _to_clean(device)
-    for one in findings:
-        for claim in one.claims:
+    for finding in findings:
+        for claim in finding.claims:
             row = claim.entry, claim.detail
-            claims.setdefault(row, []).append((one, claim.ms * scale.get(row, 1.0)))
-    named = frozenset(one.where.family or "" for one in leads)
+            claims.setdefault(row, []).append((finding, claim.ms * scale.get(row, 1.0)))
+    named = frozenset(lead.where.family or "" for lead in leads)
     step_ms = sum(row.ms for row in device.ledger)
     known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger), limited or {})
     taking = [row for row in device.ledger if row.ms]
@@ -125,14 +124,14 @@ def pieces(
 
 
 def _to_clean(device: Device) -> dict[tuple[str, str], float]:
-    """What a millisecond of each row of the mean step is in the clean one; {} where steps are even."""
+    """Factors from rows of the mean step to rows of the clean one; {} if steps are even."""
     clean = {(row.entry, row.detail): row.ms for row in device.ledger}
     rows = {(row.entry, row.detail): row.ms for row in device.mean_ledger}
     return {row: clean.get(row, 0.0) / ms for row, ms in rows.items() if ms > 0}
 
 
 def _bound_of_python(ledger: list[LedgerRow]) -> str:
-    """Python that takes no longer than the launches that it prepares is a part of launching."""
+    """The bound of Python time: it belongs to launching if it takes no longer than the launches."""
     took: dict[str, float] = {}
     for row in ledger:
         took[row.entry] = took.get(row.entry, 0.0) + row.ms
@@ -154,17 +153,19 @@ def _row(row: LedgerRow, known: Known) -> Iterator[Piece]:
 
 
 def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], float]:
-    """The findings' pieces of at most `most` milliseconds of a row, and what they leave of those."""
+    """The findings' pieces of at most `most` milliseconds of a row, and the unclaimed rest."""
     wanted = known.claims.get((row.entry, row.detail), [])
     total = sum(ms for _, ms in wanted)
     share = min(1.0, most / total) if total > 0 else 0.0
-    found = [_of_finding(row, one, ms * share) for one, ms in wanted]
-    return found, max(most - total * share, 0.0)
+    pieces = [_of_finding(row, finding, ms * share) for finding, ms in wanted]
+    return pieces, max(most - total * share, 0.0)
 
 
-def _of_finding(row: LedgerRow, one: Finding, ms: float) -> Piece:
-    stage = PRECISION if one.id in PRECISIONS else NEEDLESS if one.id in NEEDLESS_WORK else _stage(row)
-    return Piece(one.title, f"finding {one.id}", _bound_of_claim(row, one), stage, ms)
+def _of_finding(row: LedgerRow, finding: Finding, ms: float) -> Piece:
+    stage = (
+        PRECISION if finding.id in PRECISIONS else NEEDLESS if finding.id in NEEDLESS_WORK else _stage(row)
+    )
+    return Piece(finding.title, f"finding {finding.id}", _bound_of_claim(row, finding), stage, ms)
 
 
 def _stage(row: LedgerRow) -> int:
@@ -173,9 +174,9 @@ def _stage(row: LedgerRow) -> int:
     return COMMUNICATION if row.entry in COLLECTIVES else COPY if row.entry == Entry.COPY else IDLE
 
 
-def _bound_of_claim(row: LedgerRow, one: Finding) -> str:
-    """The bound of the finding's kind that suits the row: work is bound on the device, waits are not."""
-    kind, own = kinds().get(one.id), _bound(row)
+def _bound_of_claim(row: LedgerRow, finding: Finding) -> str:
+    """The bound of the finding's kind that fits the row: work is bound on the device, waits are not."""
+    kind, own = kinds().get(finding.id), _bound(row)
     on_device = row.entry in WORK
     suiting = [bound for bound in (kind.bound if kind else ()) if (bound in ON_DEVICE) == on_device]
     keeps = own in suiting and not cause_of(row.entry)
@@ -183,7 +184,7 @@ def _bound_of_claim(row: LedgerRow, one: Finding) -> str:
 
 
 def _bound(row: LedgerRow) -> str:
-    """What a row's time is bound by where no finding explains it."""
+    """The bound of a row's time that no finding explains."""
     if row.entry in WORK:
         return _bound_of_work(row)
     if row.entry in COLLECTIVES:
@@ -202,7 +203,7 @@ def _bound_of_work(row: LedgerRow) -> str:
 
 
 def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
-    """What matrix units need at their peak, findings' claims of the rest, the ceiling's share, the loss."""
+    """The time at the matrix units' peak, the findings' claims, the time at the ceiling, and the loss."""
     bound = _bound(row)
     peak = known.peaks.get(row.unit or "", 0.0)
     at_peak, again = (_at(peak, flops) for flops in _algorithmic_and_recomputed(row))
@@ -227,7 +228,7 @@ def _algorithmic_and_recomputed(row: LedgerRow) -> tuple[float, float]:
 
 
 def _at(peak: float, flops: float) -> float:
-    """Milliseconds of so many FLOPs at `peak`; none where it is not known."""
+    """Milliseconds that the FLOPs take at `peak`; 0 if it is unknown."""
     return flops / peak * MS_PER_S if peak else 0.0
 
 
@@ -242,15 +243,15 @@ def _nature(row: LedgerRow) -> str:
 
 
 def _slow(row: LedgerRow, ms: float, bound: str, known: Known) -> Piece:
-    """The loss below the ceiling, by family where it is large, else by class."""
+    """The loss below the ceiling: by family if it is large, otherwise by class."""
     if row.detail in known.leads or ms >= NAMED * known.step_ms:
         why = known.limited.get(row.detail)
         words = f"{row.detail} below its ceiling" + (f": limited by {why}" if why else "")
         return Piece(words, f"lead {row.detail}", bound, SLOW, ms)
-    found = class_of(row.detail).name
-    if not found:
+    name = class_of(row.detail).name
+    if not name:
         return Piece("small kernels below their ceilings", UNEXPLAINED, bound, SLOW, ms)
-    return Piece(f"small {found} kernels below their ceilings", f"kernels {found}", bound, SLOW, ms)
+    return Piece(f"small {name} kernels below their ceilings", f"kernels {name}", bound, SLOW, ms)
 
 
 def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
@@ -272,7 +273,7 @@ def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
 
 
 def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:
-    """A cause that no finding explains is its own owner, but for Python that has no place."""
+    """Idle time that no finding explains: the cause is its owner, except for Python without a place."""
     cause, needs_place = cause_of(row.entry), row.entry == _NEEDS_PLACE
     bound = known.python if needs_place else _bound(row)
     if row.entry == Entry.UNEXPLAINED or not cause:

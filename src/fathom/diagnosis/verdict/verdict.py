@@ -1,4 +1,4 @@
-"""What bounds the step, in one sentence, with the first thing to do about it."""
+"""The verdict: one sentence on what bounds the step, and the first thing to do about it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _OF_CPU = "Host-bound: work outside the framework's operations takes {share} of 
 
 
 def bounds_ms(
-    found: Iterable[Piece], findings: Iterable[Finding] = (), stalled_ms: float = 0.0
+    pieces: Iterable[Piece], findings: Iterable[Finding] = (), stalled_ms: float = 0.0
 ) -> dict[str, float]:
     """Milliseconds by bound, without time in which nothing was requested.
 
-    `stalled_ms` is what rare long steps add to the mean one. The ledger has usual steps only, so a finding
-    whose gain exceeds its claims has its cause there.
+    `stalled_ms` is the time that rare long steps add to the mean. The ledger has usual steps only, so if the
+    gain of a finding exceeds its claims, the cause is in the long steps.
     """
     total: dict[str, float] = {}
     claimed: dict[str, float] = {}
-    for piece in found:
+    for piece in pieces:
         claimed[piece.owner] = claimed.get(piece.owner, 0.0) + piece.ms
         if piece.bound:
             total[piece.bound] = total.get(piece.bound, 0.0) + piece.ms
-    for one in findings:
-        rare = min((one.gain_ms or 0.0) - claimed.get(f"finding {one.id}", 0.0), stalled_ms)
-        kind = kinds().get(one.id)
+    for finding in findings:
+        rare = min((finding.gain_ms or 0.0) - claimed.get(f"finding {finding.id}", 0.0), stalled_ms)
+        kind = kinds().get(finding.id)
         if rare > 0 and kind and kind.bound:
             stalled_ms -= rare
             total[kind.bound[0]] = total.get(kind.bound[0], 0.0) + rare
@@ -49,10 +49,10 @@ def bounds_ms(
 
 
 def bound_of(total: dict[str, float]) -> str:
-    """The word for what bounds a step.
+    """The bound of a step.
 
-    Work on the device is one side, each kind of wait another: a kernel behind a late host or loader is
-    hidden, so a wait of HIDING of that work already sets the pace. Of the work itself the larger half counts.
+    Work on the device is compared with each kind of wait. A late host or loader hides kernels behind it, so a
+    wait as long as HIDING of the work already sets the pace. Among the work, the larger part counts.
     """
     working = sum(total.get(bound, 0.0) for bound in ON_DEVICE)
     waits = {bound: ms for bound, ms in total.items() if bound not in ON_DEVICE}
@@ -63,14 +63,14 @@ def bound_of(total: dict[str, float]) -> str:
 
 
 def verdict_of(
-    device: Device, found: Sequence[Piece], findings: Sequence[Finding], stalled_ms: float
+    device: Device, pieces: Sequence[Piece], findings: Sequence[Finding], stalled_ms: float
 ) -> Verdict:
-    """What bounds the step of the device's ledger, of which `found` are the pieces."""
-    total = bounds_ms(found, findings, stalled_ms)
+    """The verdict on the step of the device's ledger, which consists of `pieces`."""
+    total = bounds_ms(pieces, findings, stalled_ms)
     bound = bound_of(total)
-    top = _first(bound, found, findings)
+    top = _first(bound, pieces, findings)
     share = total.get(bound, 0.0) / max(sum(total.values()), 1e-9)
-    usual = bound_of(bounds_ms(found)) == bound
+    usual = bound_of(bounds_ms(pieces)) == bound
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms),
@@ -80,19 +80,21 @@ def verdict_of(
     )
 
 
-def _first(bound: str, found: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:
+def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on: the largest, or the largest of the verdict's bound if it saves half as much."""
-    costly = [one for one in findings if one.gain_ms or (one.gain_ms is None and one.claims)]
-    owners = {piece.owner for piece in found if piece.bound == bound}
-    own = next((one for one in costly if f"finding {one.id}" in owners), None)
-    most = max((one.gain_ms or 0.0 for one in costly), default=0.0)
+    costly = [
+        finding for finding in findings if finding.gain_ms or (finding.gain_ms is None and finding.claims)
+    ]
+    owners = {piece.owner for piece in pieces if piece.bound == bound}
+    own = next((finding for finding in costly if f"finding {finding.id}" in owners), None)
+    most = max((finding.gain_ms or 0.0 for finding in costly), default=0.0)
     if own is not None and (own.gain_ms or 0.0) >= HALF * most:
         return own
     return costly[0] if costly else None
 
 
-def _action(one: Finding) -> str:
-    kind = kinds().get(one.id)
+def _action(finding: Finding) -> str:
+    kind = kinds().get(finding.id)
     return f"{kind.action}." if kind and kind.action else ""
 
 
