@@ -92,7 +92,7 @@ def test_options_of_prove_are_named_and_typed():
 def test_a_notebook_escapes_names(tmp_path):
     store = make(tmp_path / "small.fathom")
     store.manifest.name = "<script>alert(1)</script>"
-    shown = fathom.api.Sounding(store)._repr_html_()
+    shown = fathom.Sounding(store)._repr_html_()
     assert "<script" not in shown and "compute" in shown
 
 
