@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from faults.labels import programs
 
 if TYPE_CHECKING:
-    from fathom.diagnosis import Told
+    from fathom.diagnosis import PairFinding
     from fathom.referee import Pair
     from fathom.sounding import Store
 
@@ -39,13 +39,13 @@ def pairs(severity: int = 2, *more: str, metrics: Path | None = None) -> dict[st
     }
 
 
-def check(name: str, pair: Pair, plain: Store, tuned: Store) -> list[Told]:
+def check(name: str, pair: Pair, plain: Store, tuned: Store) -> list[PairFinding]:
     """Whether each expected finding is on the plain form and not on the tuned one."""
-    from fathom.diagnosis import seen, told
+    from fathom.diagnosis import form_findings, pair_findings
 
     crafted = name.startswith("crafted/")
     flawed, mended = (f"{pair.name}_{form}" if crafted else "" for form in FORMS_OF_KERNELS)
-    return told(pair.findings, seen(plain, flawed), seen(tuned, mended))
+    return pair_findings(pair.findings, form_findings(plain, flawed), form_findings(tuned, mended))
 
 
 def opened(path: Path, scratch: Path) -> Store:

@@ -60,7 +60,7 @@ class Spent:
         )
 
 
-def question(_: worker.Worker, do: str, **more: Any) -> str:
+def question(_: worker.SideProcess, do: str, **more: Any) -> str:
     """The fields that identify one."""
     return " ".join([do, *(name for name in OPTIONS if more.get(name))])
 
@@ -68,14 +68,14 @@ def question(_: worker.Worker, do: str, **more: Any) -> str:
 def watch(spent: Spent) -> None:
     """Note everything that a proof waits for."""
     for owner, name, words in (
-        (worker.Worker, "__enter__", "a process starts"),
-        (worker.Worker, "_end", "a process ends"),
+        (worker.SideProcess, "__enter__", "a process starts"),
+        (worker.SideProcess, "_end", "a process ends"),
         (blocks.ProcessSampler, "block", "a block in all"),
         (judge.Judge, "judge", "results are compared"),
         (sides, "read", "results are read"),
     ):
         setattr(owner, name, spent.timed(lambda *_, words=words, **__: words)(getattr(owner, name)))
-    worker.Worker.ask = spent.timed(question)(worker.Worker.ask)  # type: ignore[method-assign]
+    worker.SideProcess.ask = spent.timed(question)(worker.SideProcess.ask)  # type: ignore[method-assign]
 
 
 def kernel(launcher: Any, name: str, gate: Any) -> str:

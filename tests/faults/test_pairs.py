@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fathom.analysis import Abstained, Examination, Step
 from fathom.analysis.results import Finding, Integrity, Where
 from fathom.cli.main import app
-from fathom.diagnosis import Seen, Told, seen, seen_in, told
+from fathom.diagnosis import FormFindings, PairFinding, findings_in, form_findings, pair_findings
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.naming import NO_COUNTERS, NO_RULE, table
 from fathom.lab import Outcome, looping
@@ -93,30 +93,34 @@ def test_real_counters_of_ncu_distinguish_crafted_kernels(tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FormFindings]:
     """A device that its power limit holds back, and one that is well."""
     folder = tmp_path_factory.mktemp("devices")
     made = {
         form: power_limit.build(form, 3).write(folder / f"{form}.fathom") for form in ("faulty", "mended")
     }
-    return {form: seen(store) for form, store in made.items()}
+    return {form: form_findings(store) for form, store in made.items()}
 
 
-def test_findings_of_soundings_distinguish_forms(devices: dict[str, Seen]) -> None:
+def test_findings_of_soundings_distinguish_forms(devices: dict[str, FormFindings]) -> None:
     well, unwell = devices["mended"], devices["faulty"]
-    (result,) = told(["device-power-limit"], unwell, well)
-    assert result.names and result == Told("device-power-limit", True, False)
-    assert told(["device-power-limit"], well, unwell) == [Told("device-power-limit", False, True)]
-    assert not told(["device-power-limit"], unwell, unwell)[0].names
-    assert told(["device-thermal"], unwell, well) == [Told("device-thermal", False, False)]
+    (result,) = pair_findings(["device-power-limit"], unwell, well)
+    assert result.names and result == PairFinding("device-power-limit", True, False)
+    assert pair_findings(["device-power-limit"], well, unwell) == [
+        PairFinding("device-power-limit", False, True)
+    ]
+    assert not pair_findings(["device-power-limit"], unwell, unwell)[0].names
+    assert pair_findings(["device-thermal"], unwell, well) == [PairFinding("device-thermal", False, False)]
 
 
-def test_what_was_not_looked_at_is_said_and_names_nothing(devices: dict[str, Seen]) -> None:
+def test_what_was_not_looked_at_is_said_and_names_nothing(devices: dict[str, FormFindings]) -> None:
     well, unwell = devices["mended"], devices["faulty"]
-    counted, unruled = told(["kernels-bank-conflicts", "no-such-kind"], unwell, well)
+    counted, unruled = pair_findings(["kernels-bank-conflicts", "no-such-kind"], unwell, well)
     assert (counted.plain, counted.tuned, counted.why) == (None, None, NO_COUNTERS)
     assert (unruled.plain, unruled.why) == (None, NO_RULE)
-    (blind,) = told(["device-power-limit"], unwell, Seen(why={"device-power-limit": "no telemetry"}))
+    (blind,) = pair_findings(
+        ["device-power-limit"], unwell, FormFindings(why={"device-power-limit": "no telemetry"})
+    )
     assert (blind.plain, blind.tuned, blind.why, blind.names) == (True, None, "no telemetry", False)
 
 
@@ -131,10 +135,12 @@ def test_an_examination_shows_what_it_found_and_what_it_could_not_look_at() -> N
         findings=[Finding("host-python", "A title", Where(), [], [], *[None] * 4, 0.8, "", "", "")],
         abstained=[Abstained("finding host-launch-bound", "why"), Abstained("energy", "none")],
     )
-    result = seen_in(bare)
+    result = findings_in(bare)
     assert set(result.shown) == {"host-python"} and result.why["host-launch-bound"] == "why"
     assert "energy" not in result.why and "host-checkpoint" in result.clear
-    assert "kernels-divergence" in result.why and "kernels-divergence" not in seen_in(bare, counted=True).why
+    assert (
+        "kernels-divergence" in result.why and "kernels-divergence" not in findings_in(bare, counted=True).why
+    )
 
 
 def test_the_table_names_kinds_and_rules_that_there_are() -> None:
@@ -184,7 +190,9 @@ def test_both_forms_are_recorded(tmp_path: Path) -> None:
         manifest = open_store(store.path).manifest
         assert manifest.ended in ("stopped", "finished") and manifest.command[-3].endswith(FUNCTIONS[form])
         assert store.table("steps").collect().height >= 5
-        assert told(["host-launch-bound"], seen(store), seen(store))[0].plain is None
+        assert (
+            pair_findings(["host-launch-bound"], form_findings(store), form_findings(store))[0].plain is None
+        )
 
 
 def test_a_form_that_fails_is_told(tmp_path: Path) -> None:

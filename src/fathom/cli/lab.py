@@ -88,7 +88,7 @@ class _Results:
     def record(self, outcome: Outcome, folder: Path, tell: Callable[[str], None]) -> None:
         """Record both forms, and compare the findings on them; nothing for what does not run here."""
         from fathom import lab
-        from fathom.diagnosis import seen, told
+        from fathom.diagnosis import form_findings, pair_findings
         from fathom.report import print_pair_findings
 
         if outcome.kept is None:
@@ -100,7 +100,7 @@ class _Results:
             say(str(error))
             self.recorded[outcome.technique] = {"not_recorded": str(error)}
             return
-        findings = told(technique.header.findings, seen(plain), seen(tuned))
+        findings = pair_findings(technique.header.findings, form_findings(plain), form_findings(tuned))
         paths = [str(plain.path), str(tuned.path)]
         self.recorded[outcome.technique] = {"soundings": paths, "findings": findings}
         if not self.json:

@@ -1,4 +1,4 @@
-"""From a sounding to what Fathom has to say about it."""
+"""Examine a sounding: findings, verdict and account from its analyses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 from fathom.diagnosis.examine import examine
 
 if TYPE_CHECKING:
-    from fathom.diagnosis.naming import Seen, Told, seen, seen_in, told
+    from fathom.diagnosis.naming import (
+        FormFindings,
+        PairFinding,
+        findings_in,
+        form_findings,
+        pair_findings,
+    )
 
-__all__ = ["Seen", "Told", "examine", "seen", "seen_in", "told"]
+__all__ = ["FormFindings", "PairFinding", "examine", "findings_in", "form_findings", "pair_findings"]
 
 
 def __getattr__(name: str) -> Any:

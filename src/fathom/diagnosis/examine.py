@@ -94,7 +94,7 @@ def _abstained(ranks: Ranks) -> Iterator[Abstained]:
 
 
 def _of_rank(account: Account, first: Account) -> list[Abstained]:
-    """What is missing in the account of one rank, which is named unless it is the first."""
+    """The analyses missing for one rank, which is named unless it is the first."""
     if account is first:
         return account.abstained
     whose = f" of rank {account.rank}"

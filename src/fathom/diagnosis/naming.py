@@ -1,4 +1,4 @@
-"""Whether the findings that name a pair appear on its plain form, and not on its tuned one."""
+"""Check that the findings of a pair appear on its plain form, and not on its tuned one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from fathom.recorder.dive import explanation_of, families_of
 from fathom.sounding import Store
 
 FINDING = frozenset({"finding"})
-_ABOUT = "finding "  # prefix of abstentions about a kind
+_ABOUT = "finding "  # the beginning of abstentions that concern a kind
 NO_COUNTERS = "its kernels' counters were not recorded; `fathom dive` does that"
-NO_RULE = "no rule looks for it"
+NO_RULE = "no rule checks for it"
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """The analyses of a form, by kind: `shown`, those that show it; `clear`, those that do not; `why`,
-    the reason if an analysis that might show it did not run."""
+class FormFindings(msgspec.Struct, frozen=True):
+    """The findings of one form by kind.
+
+    `shown` holds the sources that show a kind, `clear` those that were checked and do not, `why` the reason
+    if a source that might have shown it was not checked.
+    """
 
     shown: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     clear: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     why: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Told(msgspec.Struct, frozen=True):
-    """Whether a finding appears on each form; None if it was not analysed, for the reason `why`."""
+class PairFinding(msgspec.Struct, frozen=True):
+    """Whether a finding appears on each form; None if it was not checked, for the reason `why`."""
 
     kind: str
     plain: bool | None
@@ -39,70 +42,67 @@ class Told(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> bool:
-        """Whether it names the pair: it is on the plain form, and not on the tuned one."""
+        """Whether it names the pair: it appears on the plain form, and not on the tuned one."""
         return self.plain is True and self.tuned is False
 
 
-def told(kinds: Iterable[str], plain: Seen, tuned: Seen) -> list[Told]:
-    """One result per kind. The analysis that shows it on the plain form must also run on the tuned one."""
-    return [_told(kind, plain, tuned) for kind in kinds]
+def pair_findings(kinds: Iterable[str], plain: FormFindings, tuned: FormFindings) -> list[PairFinding]:
+    """Compare the forms by kind. A source that shows a kind on one form must be checked on the other."""
+    return [_compared(kind, plain, tuned) for kind in kinds]
 
 
-def _told(kind: str, plain: Seen, tuned: Seen) -> Told:
+def _compared(kind: str, plain: FormFindings, tuned: FormFindings) -> PairFinding:
     here, there = _on(kind, plain), _on(kind, tuned)
     shown = plain.shown.get(kind)
     if shown and there is None and shown <= tuned.clear.get(kind, frozenset()):
         there = False
     why = {form.why.get(kind, NO_RULE): None for form, on in ((plain, here), (tuned, there)) if on is None}
-    return Told(kind, here, there, "; ".join(why))
+    return PairFinding(kind, here, there, "; ".join(why))
 
 
-def _on(kind: str, form: Seen) -> bool | None:
+def _on(kind: str, form: FormFindings) -> bool | None:
     if form.shown.get(kind):
         return True
     return False if kind in form.clear and kind not in form.why else None
 
 
-def seen(store: Store, named: str = "") -> Seen:
-    """The kinds that a recording shows by its findings, or a result of ncu by the counters of the kernels
-    whose names begin with `named`."""
+def form_findings(store: Store, named: str = "") -> FormFindings:
+    """The findings of a recording.
+
+    A result of ncu shows them by its counters of the kernels whose names begin with `named`.
+    """
     families = families_of(store)
     if not families:
         counted = bool((counters_table(store)["source"] != "static").any())
-        return seen_in(examine(store), counted)
+        return findings_in(examine(store), counted)
     return _profiled(store, [family for family in families if family.startswith(named)], named)
 
 
-def seen_in(examination: Examination, counted: bool = False) -> Seen:
-    """The kinds that an examination shows. `counted`: whether kernel counters were recorded with it."""
+def findings_in(examination: Examination, counted: bool = False) -> FormFindings:
+    """The findings of an examination; `counted` says whether counters of kernels were recorded."""
     shown = {finding.id: FINDING for finding in examination.findings}
     why = {
-        abstained.what.removeprefix(_ABOUT): abstained.why
-        for abstained in examination.abstained
-        if _about_kind(abstained.what)
+        absence.what.removeprefix(_ABOUT): absence.why
+        for absence in examination.abstained
+        if absence.what.startswith(_ABOUT)
     }
     if not counted:
         why |= {kind: NO_COUNTERS for kind, row in table().items() if row.get("counters") and kind not in why}
-    looked = {kind for rule in rules() for kind in rule.kinds} - shown.keys() - why.keys()
-    return Seen(shown, dict.fromkeys(looked, FINDING), why)
+    checked = {kind for rule in rules() for kind in rule.kinds} - shown.keys() - why.keys()
+    return FormFindings(shown, dict.fromkeys(checked, FINDING), why)
 
 
-def _about_kind(what: str) -> bool:
-    return what.startswith(_ABOUT)
-
-
-def _profiled(store: Store, families: list[str], named: str) -> Seen:
+def _profiled(store: Store, families: list[str], named: str) -> FormFindings:
     explanations = [explanation_of(store, family) for family in families]
-    holding = {fact.rule for explanation in explanations for fact in explanation.limits}
-    looked = {fact.rule for explanation in explanations for fact in explanation.facts} - holding
+    limiting = {fact.rule for explanation in explanations for fact in explanation.limits}
+    checked = {fact.rule for explanation in explanations for fact in explanation.facts} - limiting
     shown, clear, why = {}, {}, {}
     for kind, row in table().items():
         asked = frozenset(row["dive"])
-        shown[kind], clear[kind] = asked & holding, asked & looked
-        if missing := asked - holding - looked:
+        shown[kind], clear[kind] = asked & limiting, asked & checked
+        if missing := asked - limiting - checked:
             names = ", ".join(sorted(missing))
-            why[kind] = (
-                f"{named or 'its kernels'}: no counters for {names}" if explanations else f"no kernel {named}"
-            )
+            lacking = f"{named or 'its kernels'}: no counters for {names}"
+            why[kind] = lacking if explanations else f"no kernel {named}"
     others = {kind for rule in rules() for kind in rule.kinds} - table().keys()
-    return Seen(shown, clear, why | dict.fromkeys(others, NOT_OF_KERNELS))
+    return FormFindings(shown, clear, why | dict.fromkeys(others, NOT_OF_KERNELS))

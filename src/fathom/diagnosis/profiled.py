@@ -41,7 +41,7 @@ def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abs
     findings = [
         finding
         for explanation in explanations
-        for finding in _found(explanation, share.get(explanation.family))
+        for finding in _findings_of(explanation, share.get(explanation.family))
     ]
     findings.sort(key=lambda finding: (-share.get(finding.where.family or "", 0.0), finding.id))
     others = (Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds() if kind not in table())
@@ -56,7 +56,7 @@ def _shares(store: Store) -> dict[str, float]:
     return {family: 100 * ns / total for family, ns in times.iter_rows()} if total else {}
 
 
-def _found(explanation: Explanation, share: float | None) -> Iterator[Finding]:
+def _findings_of(explanation: Explanation, share: float | None) -> Iterator[Finding]:
     """One finding per kind that the family shows."""
     for kind, row in table().items():
         facts = [fact for fact in explanation.limits if fact.rule in row["dive"]]

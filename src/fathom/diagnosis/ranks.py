@@ -1,4 +1,4 @@
-"""The steps of one kind on all ranks of a sounding: what is read and computed once for an examination."""
+"""The steps of one kind on all ranks of a sounding, each part read and computed once per examination."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fathom.units import MS_PER_S, NS_PER_MS
 class Diagnosis(msgspec.Struct):
     """Findings and leads of the first rank with a ledger; ranks run alike.
 
-    `limited` says by kernel family what its counters show to limit it.
+    `limited` names the limit of each kernel family, from its counters.
     """
 
     findings: list[Finding]
@@ -92,7 +92,7 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def trials(self) -> tuple[list[Trial], list[Abstained]]:
-        """What the first rank that tried anything observed."""
+        """The results of the first rank that ran trials, and why others are missing."""
         for account in self.accounts if self.kind is None else ():
             steps = self.store.table("steps", account.rank).collect()
             trials, abstained = analysis.trial_results(steps, account.kind)

@@ -14,7 +14,7 @@ from fathom.report import units
 from fathom.report.screen import INDENT, part, show, wrapped
 
 if TYPE_CHECKING:
-    from fathom.diagnosis import Told
+    from fathom.diagnosis import PairFinding
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "refused": "bold red"}
 _RESULT = 30
@@ -119,13 +119,13 @@ def _header(name: str) -> Header | None:
     return known.header if known else None
 
 
-def print_pair_findings(kinds: Sequence[Told], console: Console | None = None) -> None:
+def print_pair_findings(kinds: Sequence[PairFinding], console: Console | None = None) -> None:
     """Print which findings appear on the plain form of a pair and not on the tuned form."""
     lines = [_named(kind) for kind in kinds] or [Text(f"{' ' * INDENT}no finding names it", "dim")]
     show(lambda _: lines, console)
 
 
-def _named(kind: Told) -> Text:
+def _named(kind: PairFinding) -> Text:
     line = Text(f"{' ' * INDENT}{kind.kind:<30}")
     if kind.names:
         return line.append("on the plain form, not on the tuned one", "green")
