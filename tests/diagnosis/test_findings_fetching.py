@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from fathom.diagnosis.signals import UnknownSignalError
-from fathom.diagnosis.signals.fetching import fetching
+from fathom.diagnosis.signals.lines import fetching
 
 OUTER = "main (/home/me/train.py:9);next (/lib/torch/utils/data/dataloader.py:5)"
 FETCH = f"{OUTER};fetch (/lib/torch/utils/data/_utils/fetch.py:52)"

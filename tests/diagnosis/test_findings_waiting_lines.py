@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.diagnosis.signals.waiting_lines import _line
+from fathom.diagnosis.signals.lines import line_in
 
 
 def stacks(*rows: tuple[int, str, str | None], thread: int = 1) -> pl.DataFrame:
@@ -31,13 +31,13 @@ SAMPLES = stacks(
 
 
 def test_the_line_is_of_the_function_with_most_samples_within_waits():
-    assert _line(SAMPLES, waits((10, 20))) == "data.py:4"
+    assert line_in(SAMPLES, waits((10, 20))) == "data.py:4"
 
 
 def test_samples_outside_waits_and_of_other_threads_do_not_count():
-    assert _line(SAMPLES, waits((30, 40))) == "train.py:8"
-    assert _line(SAMPLES, waits((10, 40), thread=2)) is None
+    assert line_in(SAMPLES, waits((30, 40))) == "train.py:8"
+    assert line_in(SAMPLES, waits((10, 40), thread=2)) is None
 
 
-def test_a_single_sample_names_no_line():
-    assert _line(SAMPLES, waits((4, 6))) is None
+def test_a_single_sample_names_noline_in():
+    assert line_in(SAMPLES, waits((4, 6))) is None

@@ -10,7 +10,7 @@ from fathom.analysis import trial_results
 from fathom.analysis.results import Trial
 from fathom.cli.run import fill_alone
 from fathom.diagnosis.engine.claims import Sized
-from fathom.diagnosis.engine.observe import observed
+from fathom.diagnosis.engine.predict import observed
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate
 from fathom.errors import BadInputError

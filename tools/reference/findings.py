@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.kinds import Kind, kinds
+from fathom.diagnosis import Kind, kinds
 from fathom.diagnosis.kinds.catalogue import GROUPS
 from fathom.lab import techniques
 from reference.markdown import block, code, fields, table, text

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis import kinds
 from fathom.lab import GROUPS, Technique, techniques
 from fathom.units import NS_PER_S
 from reference.markdown import ROOT, fields, table, text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis import kinds
 from fathom.lab import techniques
 from fathom.tips import AREAS, Tip, tips
 from reference import commands

@@ -21,7 +21,7 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Explain a kind of finding: its mechanism, signs and remedy."""
-    from fathom.diagnosis.kinds import kinds, resembling
+    from fathom.diagnosis import kinds, resembling
     from fathom.errors import BadInputError
     from fathom.report import print_kind, print_kinds
 

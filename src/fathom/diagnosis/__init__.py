@@ -1,11 +1,12 @@
-"""Examine a sounding: findings, verdict and account from its analyses."""
+"""Examine a sounding: findings, verdict and account from its analyses; the kinds of findings."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fathom.diagnosis.examine import examine
+from fathom.diagnosis.kinds import Kind, kinds, resembling
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.diagnosis.naming import (
@@ -16,11 +17,18 @@ if TYPE_CHECKING:
         pair_findings,
     )
 
-__all__ = ["FormFindings", "PairFinding", "examine", "findings_in", "form_findings", "pair_findings"]
-
-
-def __getattr__(name: str) -> Any:
-    """Names of pairs of recordings, which a report does not compare, are loaded on first use."""
-    if name in __all__:
-        return getattr(import_module("fathom.diagnosis.naming"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# A report does not compare recordings of pairs.
+_LAZY, __getattr__ = exports(
+    __name__, {".naming": ("FormFindings", "PairFinding", "findings_in", "form_findings", "pair_findings")}
+)
+__all__ = [
+    "FormFindings",
+    "Kind",
+    "PairFinding",
+    "examine",
+    "findings_in",
+    "form_findings",
+    "kinds",
+    "pair_findings",
+    "resembling",
+]

@@ -1,4 +1,4 @@
-"""Kinds of steps over all ranks, and the one that somebody asked for."""
+"""Kinds of steps over all ranks, and the requested one."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ from msgspec.structs import replace
 from fathom import analysis
 from fathom.analysis import Abstained, Account
 from fathom.analysis.results import StepKind
+from fathom.diagnosis.ranks import total
 from fathom.errors import BadInputError
 
 
 def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
-    """The first rank's kinds of steps that has any, with what all ranks together put through."""
+    """Kinds of steps of the first rank that has any, with the throughput of all ranks."""
     each = [analysis.step_kinds(a) for a in accounts]
     first = next((kinds for kinds in each if kinds), [])
     for kind in first:
         alike = [next((k for k in kinds if k.name == kind.name), None) for kinds in each]
-        kind.samples_per_s = _total([k.samples_per_s if k else None for k in alike])
-        kind.tokens_per_s = _total([k.tokens_per_s if k else None for k in alike])
+        kind.samples_per_s = total([k.samples_per_s if k else None for k in alike])
+        kind.tokens_per_s = total([k.tokens_per_s if k else None for k in alike])
     return first
 
 
-def _total(amounts: list[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
-
-
 def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
-    """The kind of that name or number; None where none is wanted, or the ledger's. Raises BadInputError."""
+    """The kind of that name or number; None for no request or the ledger's kind. Raises BadInputError."""
     if wanted is None:
         return None
     kind = next((kind for kind in kinds if kind.name == wanted), None)
@@ -40,12 +36,12 @@ def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
 
 
 def of_ledger(kinds: list[StepKind], other: StepKind) -> list[StepKind]:
-    """The kinds where the ledger is of `other`; their order, and so their numbers, stay."""
+    """The kinds, with `other` as that of the ledger; their order, and so their numbers, stay."""
     return [replace(kind, used=kind is other) for kind in kinds]
 
 
 def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
-    """Why a kind has no clean step or no ledger, where there are several kinds."""
+    """Why a kind has no clean step or no ledger, if there are several kinds."""
     if len(kinds) < 2:
         return []
     recorded = any(account.devices for account in accounts)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Claim, Evidence, Finding, Lead
-from fathom.diagnosis.kinds import Kind, kinds
+from fathom.diagnosis import Kind, kinds
 from fathom.report import leads, units
 from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
 from fathom.report.sections import FINDING

@@ -13,7 +13,7 @@ from rich.text import Text
 from fathom.analysis import where
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, LongSteps, Memory
-from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.ledger import by_entry, groups, step_ms
 from fathom.report.screen import by_reason, joined, paragraph

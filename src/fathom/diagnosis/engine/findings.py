@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from fathom.analysis import Abstained
 from fathom.analysis.results import Finding, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
-from fathom.diagnosis.engine.observe import observed
-from fathom.diagnosis.engine.predict import gain_of, predict
+from fathom.diagnosis.engine.predict import gain_of, observed, predict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate, Rule, Unlooked, needs, rules
 from fathom.diagnosis.signals import Signals, UnknownSignalError

@@ -1,4 +1,4 @@
-"""Lines of the program that the ledger's host time belongs to, by sampled stacks."""
+"""Lines of the program by sampled stacks: of the host time in the ledger, of waits, and of making batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 from fathom.analysis import LINES, OTHER_LINES, where
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import HostLine
+from fathom.diagnosis.signals.rows import FetchingCode, HostLine
 from fathom.diagnosis.signals.value import signal
 
 NO_STACKS = "no stacks of the host were sampled"
@@ -16,6 +16,11 @@ ENOUGH_LOOKS, LEAST_LOOKS = 6, 3  # at a line, else at its function
 ALONE = 0.7  # of its time on a processor: on a busier host a thread that stays where it is may have none
 MOST = 0.99  # of looks that saw it elsewhere: the dwell time of the quickest code is unknown
 NS_PER_US = 1e3
+
+LEAST_IN_WAIT = 2  # samples: a single one may be of what came before the wait
+LOADER = "/torch/utils/data/"
+LEAST_OF_LOADER = 5  # samples: fewer show no share
+_NUMBER = r":\d+$"  # of a line, at the end of a source
 
 # A function that writes a model's state, in a stack.
 SAVING = r"(^|[;.])_?(atomic_)?save(_(checkpoint|state|state_dict|model|pretrained|file))? \("
@@ -26,10 +31,7 @@ Place = tuple[str, str, float, float | None, float | None, float]  # the last fi
 @signal("host.lines", "ms a step")
 def lines(recorded: Recorded) -> list[HostLine]:
     """Rows of the ledger that name a line, longest first."""
-    stacks = recorded.store.table("stacks", recorded.account.rank).filter(phase="timeline").collect()
-    if stacks.is_empty():
-        raise UnknownSignalError(NO_STACKS)
-    places = _places(stacks)
+    places = _places(_stacks(recorded))
     named = [
         HostLine(row.entry, row.detail, row.ms, *places[place])
         for row in recorded.device.ledger
@@ -49,7 +51,7 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
         count=pl.len(),
     )
     by_line = _dwells(stacks, pl.col("source"), ENOUGH_LOOKS)
-    by_function = _dwells(stacks, pl.col("source").str.replace(r":\d+$", ""), LEAST_LOOKS)
+    by_function = _dwells(stacks, pl.col("source").str.replace(_NUMBER, ""), LEAST_LOOKS)
     return {
         where(function, source): (
             function,
@@ -82,3 +84,64 @@ def dwell_us(moved: int, looked: int, between_us: float) -> float:
     """
     share = min((moved + 0.5) / (looked + 1), MOST)
     return -between_us / log1p(-share)
+
+
+def _stacks(recorded: Recorded) -> pl.DataFrame:
+    stacks = recorded.store.table("stacks", recorded.account.rank).filter(phase="timeline").collect()
+    if stacks.is_empty():
+        raise UnknownSignalError(NO_STACKS)
+    return stacks
+
+
+@signal("host.waiting_lines")
+def waiting_lines(recorded: Recorded) -> dict[str, str]:
+    """file:line by cause (`gc`, `checkpoint`, `input` …): where most samples during these waits were taken.
+
+    A loader without workers makes batches within the wait, so its line is in the data set's code.
+    """
+    stacks = _stacks(recorded)
+    waits = recorded.store.table("waits", recorded.account.rank).filter(phase="timeline").collect()
+    by_cause = ((str(cause), line_in(stacks, rows)) for (cause,), rows in waits.group_by("cause"))
+    return {cause: source for cause, source in by_cause if source}
+
+
+def line_in(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:
+    """The usual line of the samples that were taken during the waits."""
+    spans = waits.select("thread", "start_ns", "end_ns").sort("start_ns")
+    samples = stacks.filter(pl.col("source").is_not_null()).sort("time_ns")
+    inside = samples.join_asof(
+        spans, left_on="time_ns", right_on="start_ns", by="thread", check_sortedness=False
+    ).filter(pl.col("time_ns") < pl.col("end_ns"))
+    return None if inside.height < LEAST_IN_WAIT else _usual_line(inside)
+
+
+@signal("input.code")
+def code(recorded: Recorded) -> FetchingCode:
+    """The program's line that takes most of the loader's time, and the share of the program's lines in it.
+
+    Stacks of the thread that runs the steps show it if that thread loads.
+    """
+    return fetching(_stacks(recorded))
+
+
+def fetching(stacks: pl.DataFrame) -> FetchingCode:
+    """The code that makes batches, from the columns `function`, `source` and `stack`.
+
+    Few samples show a line, but no share. Raises UnknownSignalError without any.
+    """
+    loading = stacks.filter(pl.col("stack").str.contains(LOADER, literal=True))
+    if loading.is_empty():
+        raise UnknownSignalError("no stack was sampled while batches were made")
+    beneath = pl.col("stack").str.split(LOADER).list.last()
+    own = loading.filter(beneath.str.contains(pl.format("{} ({})", "function", "source"), literal=True))
+    share = own.height / loading.height if loading.height >= LEAST_OF_LOADER else None
+    return FetchingCode(share, None if own.is_empty() else _usual_line(own))
+
+
+def _usual_line(samples: pl.DataFrame) -> str:
+    """The line with most samples, of the function with most samples."""
+    file = pl.col("source").str.replace(_NUMBER, "")
+    counts = samples.with_columns(
+        of_function=pl.len().over("function", file), of_line=pl.len().over("source")
+    )
+    return str(counts.sort("of_function", "of_line", "source", descending=True)["source"][0])

@@ -1,6 +1,5 @@
 """The verdict on what bounds the step, and the account from the machine's peak down to the step."""
 
-from fathom.diagnosis.verdict.conclude import conclude
-from fathom.diagnosis.verdict.limited import limited_of
+from fathom.diagnosis.verdict.conclude import conclude, limited_of
 
 __all__ = ["conclude", "limited_of"]

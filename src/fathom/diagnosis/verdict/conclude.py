@@ -1,14 +1,17 @@
-"""Verdict and account of one device's step."""
+"""Verdict and account of one device's step: the account is a waterfall from the peak down to the step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fathom.analysis.results import Device, Finding, Lead, Part, Step, Verdict
-from fathom.diagnosis.verdict.account import account_of
-from fathom.diagnosis.verdict.pieces import pieces
+from fathom.diagnosis.signals import Family, Signals
+from fathom.diagnosis.verdict.pieces import Piece, pieces
 from fathom.diagnosis.verdict.verdict import verdict_of
 from fathom.machine import Limits
+
+NOT_KNOWN = "not known"
+WELL = 0.6  # of a resource: below it, the share adds little to the name
 
 
 def conclude(
@@ -32,3 +35,33 @@ def conclude(
     )
     stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
     return verdict_of(device, parts, findings, stalled_ms), account_of(parts)
+
+
+def account_of(pieces: Iterable[Piece]) -> list[Part]:
+    """The parts in the waterfall's order, the largest of each stage first; they sum to the pieces' time."""
+    total: dict[tuple[int, str, str], float] = {}
+    stages: dict[str, int] = {}
+    for piece in pieces:
+        stage = stages.setdefault(piece.part, piece.stage)  # a finding's rows stay together
+        key = (stage, piece.part, piece.owner)
+        total[key] = total.get(key, 0.0) + piece.ms
+    ordered = sorted(total.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+    return [Part(part, ms, owner) for (_, part, owner), ms in ordered]
+
+
+def limited_of(signals: Signals) -> dict[str, str]:
+    """`issue slots used, 70 %` or `latency`, by family; {} without counters."""
+    known: list[Family] = signals.get("kernels.counted").value or []
+    return {
+        family.name: _words(family)
+        for family in known
+        if family.measures and family.bound not in ("", NOT_KNOWN)
+    }
+
+
+def _words(family: Family) -> str:
+    return (
+        f"{family.bound}, {100 * family.used:.0f} %"
+        if family.used is not None and family.used >= WELL
+        else family.bound
+    )
