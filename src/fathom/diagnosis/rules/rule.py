@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
+from typing import Any
 
 import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Claim, Evidence
 from fathom.data import load
-from fathom.diagnosis.signals import Signals, Work
+from fathom.diagnosis.signals import Call, Signals, Work
 
 LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # rows that fewer launches shrink
 MOST_FAMILIES = 32  # of one change: each is looked for among all names, and small ones hardly count
@@ -87,7 +88,7 @@ def rules() -> tuple[Rule, ...]:
 
     for module in walk_packages(package.__path__, package.__name__ + "."):
         import_module(module.name)
-    return tuple(sorted(_RULES, key=lambda one: one.kinds))
+    return tuple(sorted(_RULES, key=lambda registered: registered.kinds))
 
 
 @cache
@@ -99,8 +100,8 @@ def needs() -> dict[str, list[str]]:
 def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:
     """The rows that some device work takes, those of one row together; `share` of each."""
     taken: dict[tuple[str, str], float] = {}
-    for one in works:
-        taken[one.entry, one.family] = taken.get((one.entry, one.family), 0.0) + share * one.ms
+    for work in works:
+        taken[work.entry, work.family] = taken.get((work.entry, work.family), 0.0) + share * work.ms
     return [Claim(entry, detail, ms) for (entry, detail), ms in taken.items()]
 
 
@@ -124,8 +125,8 @@ def _smaller(claim: Claim, share: float, factor: float) -> str:
 def family_totals(works: Iterable[Work]) -> dict[str, float]:
     """Milliseconds a step by family."""
     total: dict[str, float] = {}
-    for one in works:
-        total[one.family] = total.get(one.family, 0.0) + one.ms
+    for work in works:
+        total[work.family] = total.get(work.family, 0.0) + work.ms
     return total
 
 
@@ -153,3 +154,9 @@ def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
         if name is not None:
             weight[name] = weight.get(name, 0.0) + ms
     return max(weight, key=lambda name: weight[name]) if weight else None
+
+
+def site(works: Collection[Work | Call], *fields: str) -> dict[str, Any]:
+    """Where most of the work is, for a Candidate: its `source`, `module` and `family`, or these `fields`."""
+    chosen = fields or ("source", "module", "family")
+    return {field: usual((getattr(work, field), work.ms) for work in works) for field in chosen}

@@ -20,7 +20,7 @@ from fathom.diagnosis.rules.rule import (
     rows,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 
@@ -41,8 +41,8 @@ def anomalies(signals: Signals) -> Found:
         return
     on_processor = signals.get("step.device").value == CPU
     works = signals["host.work" if on_processor else "kernels.work"]
-    mine = [one for one in works if CHECK.search(one.path)]
-    if any(NAN_CHECK in one.ops for one in mine):
+    mine = [work for work in works if CHECK.search(work.path)]
+    if any(NAN_CHECK in work.ops for work in mine):
         yield _on_processor(signals, mine, count) if on_processor else _on_device(signals, mine, count)
 
 
@@ -88,7 +88,7 @@ def _waits(signals: Signals, count: float) -> tuple[float, float]:
 
 
 def _candidate(works: list[Work], count: float) -> Candidate:
-    ms = sum(one.ms for one in works)
+    ms = sum(work.ms for work in works)
     return Candidate(
         kind=KIND,
         claims=claims_of(works),
@@ -97,6 +97,5 @@ def _candidate(works: list[Work], count: float) -> Candidate:
             Evidence("computing these checks", ms, "ms a step"),
         ],
         check=TRY,
-        source=usual((one.source, one.ms) for one in works),
-        region=usual((one.region, one.ms) for one in works),
+        **site(works, "source", "region"),
     )

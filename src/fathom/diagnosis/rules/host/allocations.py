@@ -38,27 +38,27 @@ def allocations(signals: Signals) -> Found:
     """What the allocator was doing when it called tells the kinds apart."""
     asked: list[Asked] = signals["host.asked"]
     pins = [c for c in signals["host.calls"] if c.cause == Entry.ALLOCATOR.cause and PINS.search(c.api)]
-    total = sum(one.ms for one in asked) + sum(call.ms for call in pins)
-    for one in asked:
-        reason = REASONS.get(one.why)
-        if reason and one.frees + one.asks >= OFTEN and (reason.once or one.steps >= AGAIN):
-            yield _allocating(signals, reason, one, one.ms / (total or 1.0))
+    total = sum(group.ms for group in asked) + sum(call.ms for call in pins)
+    for group in asked:
+        reason = REASONS.get(group.why)
+        if reason and group.frees + group.asks >= OFTEN and (reason.once or group.steps >= AGAIN):
+            yield _allocating(signals, reason, group, group.ms / (total or 1.0))
 
 
-def _allocating(signals: Signals, reason: Reason, one: Asked, share: float) -> Candidate:
-    rare = stalled(signals) if one.steps < 1 else 0.0
+def _allocating(signals: Signals, reason: Reason, group: Asked, share: float) -> Candidate:
+    rare = stalled(signals) if group.steps < 1 else 0.0
     return Candidate(
         kind=reason.kind,
         claims=_claims(signals, share),
-        evidence=_evidence(reason.says, one.frees + one.asks, one.ms),
+        evidence=_evidence(reason.says, group.frees + group.asks, group.ms),
         changes=() if rare else (CHANGE,),
         gain_ms=share * rare if rare else None,
         spill=LATE,
         part=share,
         doubt=0.3 if rare else 0.15,
         check=CHECK,
-        source=one.source,
-        region=one.region,
+        source=group.source,
+        region=group.region,
     )
 
 

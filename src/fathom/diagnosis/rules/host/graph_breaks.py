@@ -25,7 +25,9 @@ def graph_breaks(signals: Signals) -> Found:
     if compiled.resumed >= RARE:
         yield _in_pieces(signals, compiled)
     elif frames := uncompiled(signals):
-        yield from (_left(one, frames) for one in late_launches(signals) if one.kind == LAUNCHES)
+        yield from (
+            _left(candidate, frames) for candidate in late_launches(signals) if candidate.kind == LAUNCHES
+        )
 
 
 def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
@@ -49,8 +51,8 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
 def _reasons(breaks: Iterable[Broken]) -> list[Evidence]:
     """Each with its first place; Dynamo tells all of the process, not of the step alone."""
     places: dict[str, list[str]] = {}
-    for one in breaks:
-        places.setdefault(one.why, []).append(one.place)
+    for broken in breaks:
+        places.setdefault(broken.why, []).append(broken.place)
     largest = sorted(places, key=lambda why: -len(places[why]))[:SHOWN]
     return [Evidence(f"break at {places[why][0]}: {why}", len(places[why]), "places") for why in largest]
 
@@ -58,8 +60,10 @@ def _reasons(breaks: Iterable[Broken]) -> list[Evidence]:
 def _left(launching: Candidate, frames: list[Broken]) -> Candidate:
     """The gain is that of one launch a step; without CUDA graphs (`reduce-overhead`) less is gained."""
     told = [
-        Evidence(f"ops in {one.function}, left uncompiled: {one.why}, at {one.place}", 100 * one.share, "%")
-        for one in frames[:SHOWN]
+        Evidence(
+            f"ops in {frame.function}, left uncompiled: {frame.why}, at {frame.place}", 100 * frame.share, "%"
+        )
+        for frame in frames[:SHOWN]
     ]
     return replace(
         launching,

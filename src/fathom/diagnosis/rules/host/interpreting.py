@@ -24,10 +24,10 @@ def interpreting(signals: Signals) -> Looked:
     """On a device, where the host's pauses are Python's; on a processor by its share of the step."""
     if signals.get("step.device").value == CPU:
         return _on_processor(signals)
-    late = {one.kind: one for one in late_launches(signals)}
+    late = {candidate.kind: candidate for candidate in late_launches(signals)}
     if late.keys() & {"host-python", "host-thread-contention"}:
         lines = sampled(signals)
-        return [_at_line(one, lines) for kind, one in late.items() if kind == "host-python"]
+        return [_at_line(candidate, lines) for kind, candidate in late.items() if kind == "host-python"]
     return _beside_launches(signals)
 
 

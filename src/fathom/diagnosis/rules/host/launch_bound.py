@@ -35,7 +35,7 @@ def launch_bound(signals: Signals) -> Found:
     Where the compiler gave up what launches, that is the cause (`host-graph-breaks`).
     """
     others = ("host-python", LAUNCHES) if uncompiled(signals) else ("host-python",)
-    return (one for one in late_launches(signals) if one.kind not in others)
+    return (candidate for candidate in late_launches(signals) if candidate.kind not in others)
 
 
 def uncompiled(signals: Signals) -> list[Broken]:
@@ -44,12 +44,12 @@ def uncompiled(signals: Signals) -> list[Broken]:
     frames: list[Broken] = signals.get("host.given_up").value or []
     if compiled is None or compiled.regions >= RARE:
         return []
-    return frames if sum(one.share for one in frames) >= UNCOMPILED else []
+    return frames if sum(frame.share for frame in frames) >= UNCOMPILED else []
 
 
 def late_launches(signals: Signals) -> Found:
     """Launching makes short pauses, computing in Python long ones, other threads long ones anywhere."""
-    working, holding = (sum(one.idle_ms for one in some) for some in (_working(signals), held(signals)))
+    working, holding = (sum(op.idle_ms for op in some) for some in (_working(signals), held(signals)))
     launching = max(spent(signals, *LAUNCHING) - working - holding, 0.0)
     python = spent(signals, PYTHON)
     step = signals["step.timeline_ms"]
@@ -74,7 +74,9 @@ def _working(signals: Signals) -> list[HostWork]:
 def held(signals: Signals) -> list[Held]:
     """Ops that prepare for long before they launch, which fewer launches would not spare."""
     least = FELT * signals["step.timeline_ms"]
-    return [one for one in signals.get("host.held").value or [] if one.idle_ms >= least]
+    return [
+        preparation for preparation in signals.get("host.held").value or [] if preparation.idle_ms >= least
+    ]
 
 
 def _starved(signals: Signals) -> tuple[str, ...]:
@@ -109,8 +111,8 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
 def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> Candidate:
     """`part`: the rest of what the replay saves lies in pauses that are too long for launching."""
     in_python = kind == "host-python"
-    prepared = tuple(one.without for one in held(signals))
-    worked = dict.fromkeys(f"op:{one.op}=0" for one in _working(signals))
+    prepared = tuple(preparation.without for preparation in held(signals))
+    worked = dict.fromkeys(f"op:{work.op}=0" for work in _working(signals))
     return Candidate(
         kind=kind,
         claims=[],

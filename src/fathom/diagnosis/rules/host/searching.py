@@ -20,7 +20,11 @@ LEAST_MS = 1.0  # for each: a plan takes tens, what a library only looks up take
 def searching(signals: Signals) -> Found:
     """A library at work on what to launch: by its events, or by how long it calls nothing."""
     yield from _searched(signals, signals["host.searches"])
-    yield from (_built(one) for one in held(signals) if _builds(one) and _fits(signals, one))
+    yield from (
+        _built(preparation)
+        for preparation in held(signals)
+        if _builds(preparation) and _fits(signals, preparation)
+    )
 
 
 def _searched(signals: Signals, found: Searches) -> Found:
@@ -42,29 +46,34 @@ def _searched(signals: Signals, found: Searches) -> Found:
     )
 
 
-def _builds(one: Held) -> bool:
+def _builds(preparation: Held) -> bool:
     """What is built while the device works is no loss, and what is built once is no matter of the step."""
-    return bool(PLANS.search(one.op)) and one.count >= OFTEN and one.ms >= LEAST_MS * one.count
+    return (
+        bool(PLANS.search(preparation.op))
+        and preparation.count >= OFTEN
+        and preparation.ms >= LEAST_MS * preparation.count
+    )
 
 
-def _fits(signals: Signals, one: Held) -> bool:
+def _fits(signals: Signals, preparation: Held) -> bool:
     """Whether clean steps have room for it, as it is no shorter there: else recorded ones met new shapes."""
     recorded = signals["step.timeline_ms"]
-    rest = FLOOR * (recorded - one.idle_ms)
-    return one.idle_ms + rest <= signals.number("step.mean_ms", recorded)
+    rest = FLOOR * (recorded - preparation.idle_ms)
+    return preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)
 
 
-def _built(one: Held) -> Candidate:
+def _built(preparation: Held) -> Candidate:
+    without_cudnn = ATTENTION if "attention" in preparation.op else ""
     return Candidate(
         kind="host-autotuning",
         claims=[],
         evidence=[
-            Evidence(f"{one.op} prepares before it launches", one.ms, "ms a step"),
-            Evidence("calls that do", one.count, "a step"),
+            Evidence(f"{preparation.op} prepares before it launches", preparation.ms, "ms a step"),
+            Evidence("calls that do", preparation.count, "a step"),
         ],
-        changes=(one.without,),
+        changes=(preparation.without,),
         spill=LAUNCHING,
         doubt=0.15,
-        check=f"fathom what-if SOUNDING '{one.without}'{ATTENTION if 'attention' in one.op else ''}",
-        source=one.source,
+        check=f"fathom what-if SOUNDING '{preparation.without}'{without_cudnn}",
+        source=preparation.source,
     )

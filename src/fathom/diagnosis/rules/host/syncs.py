@@ -9,7 +9,7 @@ from typing import Any
 from fathom.analysis.entries import Entry
 from fathom.data import load
 from fathom.diagnosis.rules.host.rarely import LATE
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, usual
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, site
 from fathom.diagnosis.signals import Call, Signals
 
 CAUSE, ENTRY = Entry.SYNCHRONISATION.cause, Entry.SYNCHRONISATION
@@ -73,6 +73,5 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         part=share,
         doubt=0.25,
         check=CHECK,
-        source=usual((call.source, call.ms) for call in calls),
-        region=usual((call.region, call.ms) for call in calls),
+        **site(calls, "source", "region"),
     )

@@ -93,7 +93,7 @@ def _doubt(signals: Signals, gain: float | None) -> float:
 
 def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | None:
     """Its part of what rare long steps add; None where there are none."""
-    long, every = stalled(signals), sum(recorded.get(one.cause, 0.0) for one in WAITS)
+    long, every = stalled(signals), sum(recorded.get(wait.cause, 0.0) for wait in WAITS)
     if not long or not every:
         return None
     ms = recorded.get(wait.cause, 0.0)

@@ -15,10 +15,12 @@ CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
 def copies(signals: Signals) -> Found:
     """Exposed time only: what computation hides is not in these rows of the ledger."""
     works = [
-        one for one in signals["kernels.work"] if one.entry == Entry.COPY and one.family.startswith("HtoD")
+        work
+        for work in signals["kernels.work"]
+        if work.entry == Entry.COPY and work.family.startswith("HtoD")
     ]
-    pageable = [one for one in works if "ageable" in one.family]
-    pinned = [one for one in works if one not in pageable and one.alone]
+    pageable = [work for work in works if "ageable" in work.family]
+    pinned = [work for work in works if work not in pageable and work.alone]
     if pageable:
         factor = _factor(signals, pageable)
         yield _candidate("input-pageable-copy", pageable, f"copy:HtoD pageable={factor:.3f}", 1 - factor)
@@ -30,14 +32,14 @@ def copies(signals: Signals) -> Found:
 def _factor(signals: Signals, works: list[Work]) -> float:
     """Of their time, what pinned copies of as many bytes would take."""
     rates = signals.get("kernels.ceilings").value or {}
-    pinned, ms = rates.get("HtoD pinned"), sum(one.ms for one in works)
-    if not pinned or not all(one.bytes for one in works):
+    pinned, ms = rates.get("HtoD pinned"), sum(work.ms for work in works)
+    if not pinned or not all(work.bytes for work in works):
         return TWICE
-    return min(sum(one.bytes or 0.0 for one in works) / pinned * MS_PER_S / ms, 1.0)
+    return min(sum(work.bytes or 0.0 for work in works) / pinned * MS_PER_S / ms, 1.0)
 
 
 def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candidate:
-    ms, size = sum(one.ms for one in works), sum(one.bytes or 0.0 for one in works)
+    ms, size = sum(work.ms for work in works), sum(work.bytes or 0.0 for work in works)
     where = "pageable" if "pageable" in kind else "pinned"
     return Candidate(
         kind=kind,
@@ -49,5 +51,5 @@ def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candi
         changes=(change,),
         doubt=0.2,
         check=CHECK,
-        source=usual((one.source, one.ms) for one in works),
+        source=usual((work.source, work.ms) for work in works),
     )

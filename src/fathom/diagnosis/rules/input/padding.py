@@ -41,8 +41,10 @@ def padding(signals: Signals) -> Found:
 def _rows(products: list[Product]) -> float:
     """The rows that most FLOPs of the forward pass belong to, 0 where none stand out."""
     flops: dict[int, float] = {}
-    for one in products:
-        if one.batch == 1 and "Backward" not in one.work.path:
-            flops[one.m] = flops.get(one.m, 0.0) + one.m * one.n * one.k * one.work.count
+    for product in products:
+        if product.batch == 1 and "Backward" not in product.work.path:
+            flops[product.m] = (
+                flops.get(product.m, 0.0) + product.m * product.n * product.k * product.work.count
+            )
     rows = max(flops, key=lambda m: flops[m], default=0)
     return float(rows) if rows and flops[rows] >= MAIN * sum(flops.values()) else 0.0

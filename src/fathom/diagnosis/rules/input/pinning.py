@@ -6,7 +6,7 @@ import re
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.input.loader import loader_of
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent, usual
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, site, spent, usual
 from fathom.diagnosis.signals import Call, Signals
 
 PINS = re.compile(r"Host(Alloc|Malloc|Register)")
@@ -20,9 +20,9 @@ def pinning(signals: Signals) -> Found:
     """In the thread that launches, or one thread that does it for all workers and is the slowest of them."""
     ops = signals.get("host.pinning").value or []
     calls = [call for call in signals.get("host.calls").value or [] if PINS.search(call.api)]
-    idle = sum(one.idle_ms for one in ops)
+    idle = sum(work.idle_ms for work in ops)
     if idle > 0:
-        count, ms = sum(one.count for one in ops), sum(one.ms for one in ops)
+        count, ms = sum(work.count for work in ops), sum(work.ms for work in ops)
         yield Candidate(
             kind="input-pinning",
             claims=_claims(signals, idle),
@@ -36,7 +36,7 @@ def pinning(signals: Signals) -> Found:
             changes=(OP,),
             doubt=0.2,
             check=f"fathom what-if SOUNDING '{OP}'",
-            source=usual((one.source, one.ms) for one in ops),
+            source=usual((work.source, work.ms) for work in ops),
         )
     elif sum(call.count for call in calls) >= OFTEN:
         yield _allocating(signals, calls)
@@ -71,8 +71,7 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
         part=share,
         doubt=0.25,
         check="fathom what-if SOUNDING 'allocator=0'",
-        source=usual((call.source, call.ms) for call in calls),
-        region=usual((call.region, call.ms) for call in calls),
+        **site(calls, "source", "region"),
     )
 
 

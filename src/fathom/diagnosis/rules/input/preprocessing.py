@@ -15,14 +15,16 @@ SENT = 0.25  # of a byte for each number that was worked on: what is prepared he
 @rule("input-cpu-preprocessing")
 def preprocessing(signals: Signals) -> Found:
     """Ops on processor tensors for which the device waits, and whose results are then copied to it."""
-    ops = [one for one in signals["host.processor_ops"] if one.numel >= LARGE and one.idle_ms > 0]
+    ops = [work for work in signals["host.processor_ops"] if work.numel >= LARGE and work.idle_ms > 0]
     copies = [
-        one for one in signals["kernels.work"] if one.entry == Entry.COPY and one.family.startswith("HtoD")
+        work
+        for work in signals["kernels.work"]
+        if work.entry == Entry.COPY and work.family.startswith("HtoD")
     ]
-    sent = sum(one.bytes or 0.0 for one in copies)
-    if not ops or sent < SENT * max(one.numel for one in ops):
+    sent = sum(work.bytes or 0.0 for work in copies)
+    if not ops or sent < SENT * max(work.numel for work in ops):
         return
-    idle = sum(one.idle_ms for one in ops)
+    idle = sum(work.idle_ms for work in ops)
     yield Candidate(
         kind="input-cpu-preprocessing",
         claims=[Claim(row.entry, row.detail, min(idle, row.ms)) for row in rows(signals, ENTRY)],
@@ -38,7 +40,10 @@ def preprocessing(signals: Signals) -> Found:
 def _evidence(ops: list[HostWork], copies: list[Work], idle: float, sent: float) -> list[Evidence]:
     return [
         Evidence("the processor works on tensors while the device has nothing to do", idle, "ms a step"),
-        *(Evidence(f"in {one.op} over {one.numel:,} numbers", one.idle_ms, "ms a step") for one in ops[:3]),
+        *(
+            Evidence(f"in {work.op} over {work.numel:,} numbers", work.idle_ms, "ms a step")
+            for work in ops[:3]
+        ),
         Evidence("what is then copied to the device", sent / MB, "MB a step"),
-        Evidence("takes", sum(one.ms for one in copies), "ms a step"),
+        Evidence("takes", sum(work.ms for work in copies), "ms a step"),
     ]

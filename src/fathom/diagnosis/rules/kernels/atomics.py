@@ -17,7 +17,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MS_PER_S
@@ -33,19 +33,19 @@ REACHED = 0.5  # of the ceiling of memory, by what does without atomics
 def atomics(signals: Signals) -> Looked:
     """Ops that take much longer than reading what they add; then kernels of which counters tell."""
     works = signals["kernels.work"]
-    adding = [one for one in works if _adds(one)]
+    adding = [work for work in works if _adds(work)]
     if adding:
         yield from _ops(signals, works, adding)
-    yield from contended(signals, but={one.family for one in adding})
+    yield from contended(signals, but={work.family for work in adding})
 
 
 def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Found:
     memory = signals["kernels.ceilings"].get("memory")
-    needs = {id(one): need for one in adding if (need := _need_ms(one, memory)) is not None}
-    mine = [one for one in adding if one.ms > SLOW * needs.get(id(one), one.ms)]
+    needs = {id(work): need for work in adding if (need := _need_ms(work, memory)) is not None}
+    mine = [work for work in adding if work.ms > SLOW * needs.get(id(work), work.ms)]
     if not mine:
         return
-    now, needed = sum(one.ms for one in mine), sum(needs[id(one)] for one in mine)
+    now, needed = sum(work.ms for work in mine), sum(needs[id(work)] for work in mine)
     factor = min(needed / REACHED / now, 1.0)
     yield Candidate(
         kind="kernels-atomics",
@@ -59,32 +59,29 @@ def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Fou
         doubt=0.2,
         confidence=0.85,
         check="a product with one-hot labels, or sums of a block first, and time the step",
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        region=usual((one.region, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "module", "region", "family"),
     )
 
 
-def _adds(one: Work) -> bool:
+def _adds(work: Work) -> bool:
     """Whether it adds to fewer places than it reads."""
-    adds = any(ADDS.search(name) for name in one.ops) and not SORTED.search(one.family)
-    return adds and _meeting(one) >= MEET
+    adds = any(ADDS.search(name) for name in work.ops) and not SORTED.search(work.family)
+    return adds and _meeting(work) >= MEET
 
 
-def _need_ms(one: Work, memory: float | None) -> float | None:
+def _need_ms(work: Work, memory: float | None) -> float | None:
     """What its largest input's bytes need; None where the ceiling is not known."""
     if not memory:
         return None
-    types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in one.types]
-    largest = max(count * size for count, size in zip(map(_numbers, one.sizes), types, strict=False))
-    return MS_PER_S * one.count * largest / memory
+    types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in work.types]
+    largest = max(count * size for count, size in zip(map(_numbers, work.sizes), types, strict=False))
+    return MS_PER_S * work.count * largest / memory
 
 
-def _meeting(one: Work) -> float:
+def _meeting(work: Work) -> float:
     """Numbers that are added for each place: the first input holds the places."""
-    places = _numbers(one.sizes[0]) if one.sizes else 0
-    return max(map(_numbers, one.sizes)) / places if places else 0.0
+    places = _numbers(work.sizes[0]) if work.sizes else 0
+    return max(map(_numbers, work.sizes)) / places if places else 0.0
 
 
 def _numbers(sizes: list[int]) -> int:

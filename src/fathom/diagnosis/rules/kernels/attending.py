@@ -20,32 +20,32 @@ def fused_ms(
     return MS_PER_S * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 
 
-def layout_of(one: Work) -> AttentionLayout | None:
+def layout_of(work: Work) -> AttentionLayout | Nwork:
     """Where the attention op whose shapes these are keeps its arguments; None for an op that is not known.
 
     It is the innermost: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head), and
     hands (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.
     """
-    return next((ATTENTION_LAYOUTS[name] for name in reversed(one.ops) if name in ATTENTION_LAYOUTS), None)
+    return next((ATTENTION_LAYOUTS[name] for name in reversed(work.ops) if name in ATTENTION_LAYOUTS), None)
 
 
-def needed_ms(one: Work, rates: dict[str, float], *, causal: bool) -> float | None:
+def needed_ms(work: Work, rates: dict[str, float], *, causal: bool) -> float | None:
     """Of the passes that this work did; None where the op, its sizes or the ceiling are not known."""
-    layout = layout_of(one)
+    layout = layout_of(work)
     if layout is None:
         return None
-    sizes = [size for size in one.sizes[layout.query : layout.query + 2] if len(size) == 4]
-    dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
+    sizes = [size for size in work.sizes[layout.query : layout.query + 2] if len(size) == 4]
+    dtype = next((DTYPES[name] for name in work.types if name in DTYPES), None)
     rate = rates.get(f"matmul.{dtype}")
     if len(sizes) < 2 or not rate:
         return None
     heads, tokens = (1, 2) if layout.heads_first else (2, 1)
     query, key = sizes
     every, backward = query[0] * query[heads], layout.backward
-    return one.count * fused_ms(every, query[tokens], key[tokens], query[3], rate, causal, backward)
+    return work.count * fused_ms(every, query[tokens], key[tokens], query[3], rate, causal, backward)
 
 
-def head_of(one: Work) -> int:
+def head_of(work: Work) -> int:
     """The size of a head of the first input; 0 where that is not known."""
-    query = one.sizes[0] if one.sizes else []
+    query = work.sizes[0] if work.sizes else []
     return query[-1] if len(query) == 4 else 0

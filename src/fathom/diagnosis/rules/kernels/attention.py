@@ -14,7 +14,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 
@@ -35,8 +35,8 @@ def attention(signals: Signals) -> Found:
     """Masks among the inputs of fused attention, and concatenations that add a little to much."""
     works = signals["kernels.work"]
     total, rates = family_totals(works), signals.get("kernels.ceilings").value or {}
-    masked = [one for one in works if _masked(one)]
-    grown = [one for one in works if one.op == "aten::cat" and grows(one.shapes)]
+    masked = [work for work in works if _masked(work)]
+    grown = [work for work in works if work.op == "aten::cat" and grows(work.shapes)]
     if masked:
         factor = _without_mask(masked, rates)
         yield _candidate("kernels-materialised-mask", masked, factor, "attention that reads a mask", total)
@@ -45,20 +45,20 @@ def attention(signals: Signals) -> Found:
         yield _candidate("kernels-kv-cache-concat", grown, 0.05, says, total)
 
 
-def _masked(one: Work) -> bool:
+def _masked(work: Work) -> bool:
     """Whether the mask has an entry for each of many pairs: one that only hides padding is a row of keys."""
-    places = next((PLACES[name] for name in PLACES if name in one.path), None)
+    places = next((PLACES[name] for name in PLACES if name in work.path), None)
     if places is None:
         return False
-    place = places["backward" in one.path.lower()]
-    mask = one.sizes[place] if len(one.sizes) > place else []
+    place = places["backward" in work.path.lower()]
+    mask = work.sizes[place] if len(work.sizes) > place else []
     return len(mask) >= 2 and min(mask[-2:]) > 1 and mask[-2] * mask[-1] >= PAIRS
 
 
 def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
     """Of its time: half of the products, at the usual share of their ceiling; else half of it."""
-    now = sum(one.ms for one in masked)
-    needs = [needed_ms(one, rates, causal=True) for one in masked if PRODUCTS.search(one.family)]
+    now = sum(work.ms for work in masked)
+    needs = [needed_ms(work, rates, causal=True) for work in masked if PRODUCTS.search(work.family)]
     known = [need for need in needs if need is not None]
     return min(sum(known) / now, HALF) if now > 0 and known and len(known) == len(needs) else HALF
 
@@ -79,14 +79,11 @@ def _candidate(kind: str, mine: list[Work], factor: float, says: str, total: dic
         kind=kind,
         claims=claims_of(mine, 1 - factor),
         evidence=[
-            Evidence(says, sum(one.ms for one in mine), "ms a step"),
-            Evidence("kernels of it", sum(one.count for one in mine), "a step"),
+            Evidence(says, sum(work.ms for work in mine), "ms a step"),
+            Evidence("kernels of it", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, total, factor),
         doubt=0.2,
         check=CHECK[kind],
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        region=usual((one.region, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "module", "region", "family"),
     )

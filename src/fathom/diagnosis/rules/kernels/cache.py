@@ -15,7 +15,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     l2_bytes,
     rule,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Chain, Family, Signals
 from fathom.units import MB
@@ -37,8 +37,8 @@ def cache(signals: Signals) -> Looked:
     """
     yield from _in_place(signals)
     step = signals["step.timeline_ms"]
-    large = [one for one in signals["kernels.counted"] if one.name and one.ms >= SHARE * step]
-    if large and not any("dram_bytes" in one.measures for one in large):
+    large = [family for family in signals["kernels.counted"] if family.name and family.ms >= SHARE * step]
+    if large and not any("dram_bytes" in family.measures for family in large):
         yield Unlooked("kernels-l2-thrash", "its kernels have no value for dram_bytes")
     for family in large:
         read = family.measures.get("dram_bytes")
@@ -53,11 +53,11 @@ def _in_place(signals: Signals) -> Found:
     """Each piece of such a tensor could go through all of them while the cache holds it."""
     held = l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []
-    mine = [one for one in chains if held and NARROW * one.numel > held and _passes(one)]
+    mine = [chain for chain in chains if held and NARROW * chain.numel > held and _passes(chain)]
     if not mine:
         return
     saved, total = _saved(mine, _cached(signals)), family_totals(signals["kernels.work"])
-    longest = max(mine, key=lambda one: one.ms)
+    longest = max(mine, key=lambda work: work.ms)
     yield Candidate(
         kind="kernels-l2-thrash",
         claims=[Claim(Entry.COMPUTE, family, ms) for family, ms in saved.items()],
@@ -74,21 +74,20 @@ def _in_place(signals: Signals) -> Found:
         doubt=0.4,
         confidence=0.6,
         check="all passes over a piece that fits into the cache, then the next piece; or fuse them",
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
+        **site(mine, "source", "module"),
     )
 
 
-def _passes(one: Chain) -> bool:
-    return len(one.ops) >= PASSES and all(IN_PLACE.search(name) for name in one.ops)
+def _passes(chain: Chain) -> bool:
+    return len(chain.ops) >= PASSES and all(IN_PLACE.search(name) for name in chain.ops)
 
 
 def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
     """By family: reads after the first pass; what is written goes to memory all the same."""
     saved: dict[str, float] = {}
-    for one in mine:
-        part = READS * (1 - 1 / len(one.ops)) * (1 - cached) * one.ms / (one.saved_ms or 1.0)
-        for family, ms in one.saved.items():
+    for chain in mine:
+        part = READS * (1 - 1 / len(chain.ops)) * (1 - cached) * chain.ms / (chain.saved_ms or 1.0)
+        for family, ms in chain.saved.items():
             saved[family] = saved.get(family, 0.0) + part * ms
     return saved
 

@@ -10,7 +10,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals
 
@@ -25,13 +25,11 @@ def casts(signals: Signals) -> Found:
         kind="kernels-needless-casts",
         claims=claims_of(mine),
         evidence=[
-            Evidence("converting to a wider type and back", sum(one.ms for one in mine), "ms a step"),
-            Evidence("conversions", sum(one.count for one in mine), "a step"),
+            Evidence("converting to a wider type and back", sum(work.ms for work in mine), "ms a step"),
+            Evidence("conversions", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, family_totals(signals["kernels.work"]), 0.0),
         doubt=0.15,
         check="leave out the conversions, and compare the loss and the step",
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine),
     )

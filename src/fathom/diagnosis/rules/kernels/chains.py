@@ -36,8 +36,8 @@ def _judged(products: list[Product], works: list[Work]) -> Iterator[tuple[int, i
     """Sizes of logits that a loss follows, and of what norms in pieces go over."""
     for layer, _ in losses(products, works):
         yield layer.m * layer.n, layer.n
-    for one in norms(works):
-        yield size_of(one.works[0])
+    for norm in norms(works):
+        yield size_of(norm.works[0])
 
 
 def _candidate(mine: list[Chain], total: dict[str, float]) -> Candidate:

@@ -28,10 +28,12 @@ def contended(signals: Signals, but: Collection[str] = ()) -> Looked:
         yield Unlooked(KIND, counted.why)
         return
     large = [
-        one for one in counted.value if one.name not in but and one.ms >= SHARE * signals["step.timeline_ms"]
+        family
+        for family in counted.value
+        if family.name not in but and family.ms >= SHARE * signals["step.timeline_ms"]
     ]
-    yield from (_candidate(one) for one in large if _queues(one))
-    if large and not any(_measured(one) for one in large):
+    yield from (_candidate(family) for family in large if _queues(family))
+    if large and not any(_measured(family) for family in large):
         yield Unlooked(KIND, f"its kernels have no value for {', '.join(NEEDED)}")
 
 

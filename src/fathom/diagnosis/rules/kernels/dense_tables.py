@@ -27,26 +27,28 @@ LEAST = 0.02  # of the step: SparseAdam launches a dozen small kernels of its ow
 @rule(KIND)
 def dense_tables(signals: Signals) -> Looked:
     """Sparse gradients are not reduced between ranks by NCCL, so several ranks are left as they are."""
-    tables: list[Tables] = [one for one in signals["kernels.tables"] if one.touched <= FEW and one.works]
+    tables: list[Tables] = [
+        table for table in signals["kernels.tables"] if table.touched <= FEW and table.works
+    ]
     if not tables:
         return
     if any(row.entry == Entry.COMMUNICATION for row in signals["step.ledger"]):
         yield Unlooked(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
         return
-    ms = sum(one.ms for one in tables)
+    ms = sum(work.ms for work in tables)
     if ms >= LEAST * signals["step.timeline_ms"]:
         yield _candidate(signals, tables, ms)
 
 
 def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
-    left = sum(one.ms * min(SPARSE * one.touched, 1.0) for one in tables) / ms
-    works = [work for one in tables for work in one.works]
+    left = sum(table.ms * min(SPARSE * table.touched, 1.0) for table in tables) / ms
+    works = [work for table in tables for work in table.works]
     on_processor = signals.get("step.device").value == CPU
     claims = claims_of(works, 1 - left)
     return Candidate(
         kind=KIND,
         claims=claims,
-        evidence=[_evidence(one) for one in tables]
+        evidence=[_evidence(table) for table in tables]
         + [Evidence("time spent zeroing and updating all rows", ms, "ms a step")],
         changes=() if on_processor else shrink(works, family_totals(signals["kernels.work"]), left),
         gain_ms=_clean(signals, claims) if on_processor else None,
@@ -55,7 +57,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
         check="nn.Embedding(rows, width, sparse=True) with SparseAdam for it, and time the step",
         source=tables[0].source,
         module=tables[0].module,
-        family=None if on_processor else usual((one.family, one.ms) for one in works),
+        family=None if on_processor else usual((work.family, work.ms) for work in works),
     )
 
 
@@ -66,10 +68,10 @@ def _clean(signals: Signals, claims: list[Claim]) -> float:
     return signals.number("step.mean_ms", recorded) * saved / recorded
 
 
-def _evidence(one: Tables) -> Evidence:
-    tables = "a table" if one.parameters == 1 else f"{one.parameters} tables"
+def _evidence(table: Tables) -> Evidence:
+    tables = "a table" if table.parameters == 1 else f"{table.parameters} tables"
     return Evidence(
-        f"rows looked up, at most, in {tables} of {one.rows:,} x {one.width}",
-        100 * one.touched,
+        f"rows looked up, at most, in {tables} of {table.rows:,} x {table.width}",
+        100 * table.touched,
         "%",
     )

@@ -15,6 +15,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
+    site,
     usual,
 )
 from fathom.diagnosis.signals import Double, Signals
@@ -43,9 +44,9 @@ def double(signals: Signals) -> Found:
         yield from _on_processor(signals)
         return
     works = signals["kernels.work"]
-    mine = [one for one in works if one.entry == Entry.COMPUTE and DOUBLE.search(one.family)]
-    products = [one for one in mine if PRODUCT.search(one.family)]
-    others = [one for one in mine if one not in products]
+    mine = [work for work in works if work.entry == Entry.COMPUTE and DOUBLE.search(work.family)]
+    products = [work for work in mine if PRODUCT.search(work.family)]
+    others = [work for work in mine if work not in products]
     if not mine:
         return
     factor, total = _factor(signals.get("kernels.ceilings").value or {}), family_totals(works)
@@ -53,27 +54,24 @@ def double(signals: Signals) -> Found:
         kind="kernels-double-precision",
         claims=[*claims_of(products, 1 - factor), *claims_of(others, 1 - BYTES)],
         evidence=[
-            Evidence("computing in float64", sum(one.ms for one in mine), "ms a step"),
+            Evidence("computing in float64", sum(work.ms for work in mine), "ms a step"),
             Evidence("of their time products need in a narrower type", 100 * factor, "%"),
         ],
         changes=(*shrink(products, total, factor), *shrink(others, total, BYTES)),
         doubt=0.15,
         check=CHECK,
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        region=usual((one.region, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "module", "region", "family"),
     )
 
 
 def _on_processor(signals: Signals) -> Found:
     """Each op gains what is known of its kind. Profiled ops take longer, so their share is what counts."""
     mine: list[Double] = signals["host.doubles"]
-    total, recorded = sum(one.ms for one in mine), signals["step.timeline_ms"]
+    total, recorded = sum(row.ms for row in mine), signals["step.timeline_ms"]
     if not mine or total < LEAST * recorded:
         return
     clean = signals.number("step.mean_ms", recorded) / recorded
-    gained = {one.op: (1 - _in_single(one.op)) * one.ms for one in mine}
+    gained = {row.op: (1 - _in_single(row.op)) * row.ms for row in mine}
     yield Candidate(
         kind="kernels-double-precision",
         claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
@@ -81,8 +79,8 @@ def _on_processor(signals: Signals) -> Found:
         gain_ms=clean * sum(gained.values()),
         doubt=0.25,
         check=CHECK,
-        source=usual((one.source, gained[one.op]) for one in mine if one.module),
-        module=usual((one.module, gained[one.op]) for one in mine),
+        source=usual((row.source, gained[row.op]) for row in mine if row.module),
+        module=usual((row.module, gained[row.op]) for row in mine),
     )
 
 

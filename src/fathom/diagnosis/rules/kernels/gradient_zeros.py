@@ -13,7 +13,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 
@@ -37,15 +37,15 @@ class Adding(msgspec.Struct, frozen=True):
 def gradient_zeros(signals: Signals) -> Found:
     """A gradient that is dropped becomes what the backward pass computes: nothing is added either."""
     works = signals["kernels.work"]
-    zeroing = [one for one in works if ZEROING in one.path]
+    zeroing = [work for work in works if ZEROING in work.path]
     if zeroing:
-        adding = _adding(works, sum(one.ms for one in zeroing))
+        adding = _adding(works, sum(work.ms for work in zeroing))
         yield _candidate(zeroing, adding, family_totals(works))
 
 
 def _adding(works: list[Work], zeroing_ms: float) -> Adding:
-    mine = [one for one in works if one.path.endswith(ADDING)]
-    ms = sum(one.ms for one in mine)
+    mine = [work for work in works if work.path.endswith(ADDING)]
+    ms = sum(work.ms for work in mine)
     return Adding(mine, min(PASSES * zeroing_ms / ms, 1.0) if ms > 0 else 0.0)
 
 
@@ -55,15 +55,12 @@ def _candidate(zeroing: list[Work], adding: Adding, total: dict[str, float]) -> 
         kind="kernels-gradient-memset",
         claims=[*claims_of(zeroing), *adding.claims],
         evidence=[
-            Evidence("overwriting gradients with zeros", sum(one.ms for one in zeroing), "ms a step"),
-            Evidence("kernels of it", sum(one.count for one in zeroing), "a step"),
+            Evidence("overwriting gradients with zeros", sum(work.ms for work in zeroing), "ms a step"),
+            Evidence("kernels of it", sum(work.count for work in zeroing), "a step"),
             Evidence("adding to those zeros", added, "ms a step"),
         ],
         changes=(*shrink(zeroing, total, 0.0), *shrink(adding.works, total, 1 - adding.share)),
         doubt=0.2,
         check="optimizer.zero_grad(set_to_none=True), and time the step",
-        source=usual((one.source, one.ms) for one in zeroing),
-        module=usual((one.module, one.ms) for one in zeroing),
-        region=usual((one.region, one.ms) for one in zeroing),
-        family=usual((one.family, one.ms) for one in zeroing),
+        **site(zeroing, "source", "module", "region", "family"),
     )

@@ -16,7 +16,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
 
@@ -41,34 +41,34 @@ def idle_tensor_cores(signals: Signals) -> Found:
         yield _candidate(sums, FLOOR, says, "a @ b.T instead, and time the step", works)
     places = signals.get("device.multiprocessors").value
     alike = places and _alike(works)
-    slow = [one for one in signals["numbers.products"] if alike and _slow(one, rates, places)]
+    slow = [product for product in signals["numbers.products"] if alike and _slow(product, rates, places)]
     if slow:
-        now = sum(one.work.ms for one in slow)
-        factor = min(sum(_need_ms(one, rates) or 0.0 for one in slow) / REACHED / now, 1.0)
+        now = sum(product.work.ms for product in slow)
+        factor = min(sum(_need_ms(product, rates) or 0.0 for product in slow) / REACHED / now, 1.0)
         says = "products of sizes that suit, far below the ceiling of tensor cores"
         check = "let operands begin at multiples of 16 bytes (contiguous()), and time the step"
-        yield _candidate([one.work for one in slow], factor, says, check, works)
+        yield _candidate([product.work for product in slow], factor, says, check, works)
 
 
 def _alike(works: list[Work]) -> bool:
     """Whether steps have one shape: otherwise kernels of the timeline find no shapes, or another step's."""
-    told = [one for one in works if one.entry == Entry.COMPUTE and one.op]
-    return sum(one.ms for one in told if one.shapes) >= KNOWN * sum(one.ms for one in told)
+    told = [work for work in works if work.entry == Entry.COMPUTE and work.op]
+    return sum(work.ms for work in told if work.shapes) >= KNOWN * sum(work.ms for work in told)
 
 
 def as_sums(works: list[Work]) -> list[Work]:
     """Broadcast multiplications to something much larger than either factor, and sums over that."""
-    made = {size for one in works if one.op == "aten::mul" and (size := _outer(one))}
-    if not any(SUMMED.search(name) and _numbers(one) in made for one in works for name in one.ops):
+    made = {size for work in works if work.op == "aten::mul" and (size := _outer(work))}
+    if not any(SUMMED.search(name) and _numbers(work) in made for work in works for name in work.ops):
         return []
-    return [one for one in works if one.entry == Entry.COMPUTE and ({_outer(one), _numbers(one)} & made)]
+    return [work for work in works if work.entry == Entry.COMPUTE and ({_outer(work), _numbers(work)} & made)]
 
 
-def _outer(one: Work) -> int:
+def _outer(work: Work) -> int:
     """How many numbers two factors that are broadcast against each other make; 0 for other ops."""
-    if len(one.sizes) < 2 or len(one.sizes[0]) != len(one.sizes[1]):
+    if len(work.sizes) < 2 or len(work.sizes[0]) != len(work.sizes[1]):
         return 0
-    first, second = one.sizes[:2]
+    first, second = work.sizes[:2]
     pairs = list(zip(first, second, strict=True))
     if any(a != b and 1 not in (a, b) for a, b in pairs):
         return 0
@@ -76,33 +76,37 @@ def _outer(one: Work) -> int:
     return made if made >= GROWS * max(prod(first), prod(second)) else 0
 
 
-def _numbers(one: Work) -> int:
-    return max((prod(sizes) for sizes in one.sizes if sizes), default=0)
+def _numbers(work: Work) -> int:
+    return max((prod(sizes) for sizes in work.sizes if sizes), default=0)
 
 
-def _slow(one: Product, rates: dict[str, float], places: int) -> bool:
+def _slow(product: Product, rates: dict[str, float], places: int) -> bool:
     """Large, aligned, of a narrow type, and still slow."""
-    word = WORD.get(one.dtype, 0)
-    if one.dtype == "fp32" or not word or any(size % word for size in (one.m, one.n, one.k)):
+    word = WORD.get(product.dtype, 0)
+    if product.dtype == "fp32" or not word or any(size % word for size in (product.m, product.n, product.k)):
         return False
-    full = one.batch * ceil(one.m / TILE) * ceil(one.n / TILE) >= places and one.k >= DEEP
-    need = _need_ms(one, rates)
-    return full and need is not None and need < FAR * one.work.ms
+    full = product.batch * ceil(product.m / TILE) * ceil(product.n / TILE) >= places and product.k >= DEEP
+    need = _need_ms(product, rates)
+    return full and need is not None and need < FAR * product.work.ms
 
 
-def _need_ms(one: Product, rates: dict[str, float]) -> float | None:
-    rate = rates.get(f"matmul.{one.dtype}")
-    return 2e3 * one.batch * one.m * one.n * one.k * one.work.count / rate if rate else None
+def _need_ms(product: Product, rates: dict[str, float]) -> float | None:
+    rate = rates.get(f"matmul.{product.dtype}")
+    return (
+        2e3 * product.batch * product.m * product.n * product.k * product.work.count / rate if rate else None
+    )
 
 
 def _candidate(mine: list[Work], factor: float, says: str, check: str, works: list[Work]) -> Candidate:
-    types = sorted({DTYPES.get(name, name) for one in mine for name in one.types[:1]} - {""})
+    types = sorted({DTYPES.get(name, name) for work in mine for name in work.types[:1]} - {""})
     return Candidate(
         kind=KIND,
         claims=claims_of(mine, 1 - factor),
         evidence=[
             Evidence(
-                f"{says}, in {', '.join(types) or 'unknown types'}", sum(one.ms for one in mine), "ms a step"
+                f"{says}, in {', '.join(types) or 'unknown types'}",
+                sum(work.ms for work in mine),
+                "ms a step",
             ),
             Evidence("of that time tensor cores would need", 100 * factor, "%"),
         ],
@@ -110,8 +114,5 @@ def _candidate(mine: list[Work], factor: float, says: str, check: str, works: li
         doubt=0.2,
         confidence=0.8,
         check=check,
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        region=usual((one.region, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "module", "region", "family"),
     )

@@ -16,7 +16,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
@@ -36,8 +36,8 @@ def loss(signals: Signals) -> Found:
     found = losses(signals["numbers.products"], signals["kernels.work"])
     if not found:
         return
-    layer, mine = max(found, key=lambda one: sum(work.ms for work in one[1]))
-    now, rate = sum(one.ms for one in mine), memory_rate(signals, REACHED, mine)
+    layer, mine = max(found, key=lambda pair: sum(work.ms for work in pair[1]))
+    now, rate = sum(work.ms for work in mine), memory_rate(signals, REACHED, mine)
     needed = _library_ms(layer, mine, rate)
     if needed < WORTH * now:
         yield _candidate(mine, now, needed, family_totals(signals["kernels.work"]))
@@ -45,49 +45,51 @@ def loss(signals: Signals) -> Found:
 
 def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, list[Work]]]:
     """Layers of the forward pass that end in a loss, with all that passes over their outputs."""
-    layers = [one for one in products if one.batch == 1 and one.n >= VOCABULARY and not _behind(one.work)]
-    found = [(layer, _on(layer, [one for one in works if one.entry == Entry.COMPUTE])) for layer in layers]
+    layers = [
+        product
+        for product in products
+        if product.batch == 1 and product.n >= VOCABULARY and not _behind(product.work)
+    ]
+    found = [(layer, _on(layer, [work for work in works if work.entry == Entry.COMPUTE])) for layer in layers]
     return [(layer, mine) for layer, mine in found if mine]
 
 
-def of_logits(one: Work, layer: Product) -> bool:
+def of_logits(work: Work, layer: Product) -> bool:
     """Whether its largest tensor is as large as what the layer has put out."""
-    largest = max(one.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
+    largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return bool(largest) and largest[-1] == layer.n and prod(largest) == layer.m * layer.n
 
 
 def _on(layer: Product, works: list[Work]) -> list[Work]:
     """All that passes over the logits, if a loss is among it."""
-    mine = [one for one in works if of_logits(one, layer) and not PRODUCT.search(one.path)]
-    return mine if any(LOSS.search(one.path) for one in mine) else []
+    mine = [work for work in works if of_logits(work, layer) and not PRODUCT.search(work.path)]
+    return mine if any(LOSS.search(work.path) for work in mine) else []
 
 
-def _behind(one: Work) -> bool:
-    return one.path.startswith("autograd::")
+def _behind(work: Work) -> bool:
+    return work.path.startswith("autograd::")
 
 
 def _library_ms(layer: Product, mine: list[Work], rate: float) -> float:
     size = SIZE[layer.dtype]
-    passes = FORWARD + BACKWARD * any(_behind(one) for one in mine)
+    passes = FORWARD + BACKWARD * any(_behind(work) for work in mine)
     calls = max(layer.work.count, 1.0)
     return MS_PER_S * calls * passes * layer.m * layer.n * size / rate
 
 
 def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, float]) -> Candidate:
-    types = sorted({DTYPES.get(name, name) for one in mine for name in one.types[:1]} - {""})
+    types = sorted({DTYPES.get(name, name) for work in mine for name in work.types[:1]} - {""})
     return Candidate(
         kind="kernels-unfused-loss",
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
             Evidence(f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms a step"),
             Evidence("the library's loss needs, at the rate it reaches", needed, "ms a step"),
-            Evidence("kernels over the logits", sum(one.count for one in mine), "a step"),
+            Evidence("kernels over the logits", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, total, needed / now),
         doubt=0.15,
         confidence=0.85,
         check="F.cross_entropy(logits, classes) instead, and time the step",
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine),
     )

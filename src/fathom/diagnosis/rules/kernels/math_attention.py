@@ -14,7 +14,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
@@ -36,58 +36,62 @@ CHECK = "with torch.nn.attention.sdpa_kernel(...) name a fused kernel, which say
 def math_attention(signals: Signals) -> Found:
     """All work on scores: tensors of the size that a softmax over keys has."""
     works = signals["kernels.work"]
-    scores = {size for one in works if SOFTMAX.search(one.op) and (size := _scores(one))}
-    mine = [one for one in works if FALLBACK in one.path or (scores and _on(one, scores))]
-    if not mine or not any(FALLBACK in one.path or "bmm" in one.path for one in mine):
+    scores = {size for work in works if SOFTMAX.search(work.op) and (size := _scores(work))}
+    mine = [work for work in works if FALLBACK in work.path or (scores and _on(work, scores))]
+    if not mine or not any(FALLBACK in work.path or "bmm" in work.path for work in mine):
         return
     factor = _fused(mine, scores, signals.get("kernels.ceilings").value or {})
     yield Candidate(
         kind="kernels-math-attention",
         claims=claims_of(mine, 1 - factor),
         evidence=[
-            Evidence("attention whose scores go through memory", sum(one.ms for one in mine), "ms a step"),
-            Evidence("kernels of it", sum(one.count for one in mine), "a step"),
+            Evidence("attention whose scores go through memory", sum(work.ms for work in mine), "ms a step"),
+            Evidence("kernels of it", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, family_totals(works), factor),
         doubt=0.15,
         confidence=0.85,
         check=CHECK,
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        region=usual((one.region, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "module", "region", "family"),
     )
 
 
 def _fused(mine: list[Work], scores: set[Scores], rates: dict[str, float]) -> float:
     """Of its time: as the forward pass's first product and its ceiling tell."""
-    now, masked = sum(one.ms for one in mine), any(_masks(one, scores) for one in mine)
-    behind = any(one.path.startswith(BACKWARD) for one in mine)
-    firsts = [one for one in map(product_of, mine) if one and _makes_scores(one, scores)]
+    now, masked = sum(work.ms for work in mine), any(_masks(work, scores) for work in mine)
+    behind = any(work.path.startswith(BACKWARD) for work in mine)
+    firsts = [product for product in map(product_of, mine) if product and _makes_scores(product, scores)]
     needed = 0.0
-    for one in firsts:
-        rate = rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}")
+    for product in firsts:
+        rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
         if not rate:
             return FUSED
         for back in (False, True)[: 1 + behind]:
-            needed += one.work.count * fused_ms(one.batch, one.m, one.n, one.k, rate, masked, back)
+            needed += product.work.count * fused_ms(
+                product.batch, product.m, product.n, product.k, rate, masked, back
+            )
     return min(needed / now, 1.0) if needed and now > 0 else FUSED
 
 
-def _makes_scores(one: Product, scores: set[Scores]) -> bool:
-    forward = not one.work.path.startswith(BACKWARD)
-    return forward and one.batch > 1 and (one.batch, one.m, one.n) in scores and one.k < one.n
-
-
-def _masks(one: Work, scores: set[Scores]) -> bool:
-    return any(_as_scores(size) in scores for size in one.sizes) and any(
-        MASKED.search(name) for name in one.ops
+def _makes_scores(product: Product, scores: set[Scores]) -> bool:
+    forward = not product.work.path.startswith(BACKWARD)
+    return (
+        forward
+        and product.batch > 1
+        and (product.batch, product.m, product.n) in scores
+        and product.k < product.n
     )
 
 
-def _scores(one: Work) -> Scores | None:
+def _masks(work: Work, scores: set[Scores]) -> bool:
+    return any(_as_scores(size) in scores for size in work.sizes) and any(
+        MASKED.search(name) for name in work.ops
+    )
+
+
+def _scores(work: Work) -> Scores | None:
     """What the softmax reads."""
-    found = _as_scores(one.sizes[0] if one.sizes else [])
+    found = _as_scores(work.sizes[0] if work.sizes else [])
     return found if found and min(found[1:]) >= LONG else None
 
 
@@ -97,10 +101,10 @@ def _as_scores(sizes: list[int]) -> Scores | None:
     return (prod(sizes[:-2]), sizes[-2], sizes[-1]) if len(sizes) >= LEADING else None
 
 
-def _on(one: Work, scores: set[Scores]) -> bool:
+def _on(work: Work, scores: set[Scores]) -> bool:
     """Whether it reads scores, or is the product that makes them."""
-    large = [sizes for sizes in one.sizes if len(sizes) >= LEADING]
+    large = [sizes for sizes in work.sizes if len(sizes) >= LEADING]
     if any(_as_scores(sizes) in scores for sizes in large):
         return True
-    makes = "bmm" in one.op and len(large) > 1
+    makes = "bmm" in work.op and len(large) > 1
     return makes and (prod(large[0][:-2]), large[0][-2], large[1][-1]) in scores

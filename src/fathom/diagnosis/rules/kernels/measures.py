@@ -33,7 +33,7 @@ def table() -> list[dict[str, Any]]:
 @rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Looked:
     """Each family is named once, by the first row that fits; kinds without their measures are abstained."""
-    families = [one for one in signals["kernels.counted"] if one.name]
+    families = [family for family in signals["kernels.counted"] if family.name]
     for family in families:
         found = next(filter(None, _candidates(signals, family)), None)
         if found is not None:
@@ -46,9 +46,9 @@ def measures(signals: Signals) -> Looked:
 
 def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:
     """The measures that rows of one kind need, where most of the time of its families has none of them."""
-    large = [one for one in families if any(_about(row, one, step) for row in rows)]
-    seen = sum(one.ms for one in large if _measured(rows, one))
-    if not large or seen >= MOST * sum(one.ms for one in large):
+    large = [family for family in families if any(_about(row, family, step) for row in rows)]
+    seen = sum(family.ms for family in large if _measured(rows, family))
+    if not large or seen >= MOST * sum(family.ms for family in large):
         return []
     sampled = [", ".join(names) for kind, names in SAMPLED_NEEDS.items() if kind == rows[0]["kind"]]
     return [*(row["measure"].rstrip("_") for row in rows), *sampled]

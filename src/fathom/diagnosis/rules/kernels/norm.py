@@ -19,7 +19,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MS_PER_S
@@ -48,55 +48,55 @@ class Norm(msgspec.Struct, frozen=True):
 def norm(signals: Signals) -> Found:
     """Functions that take a mean, a root, and pieces that pass over the same tensor."""
     works = signals["kernels.work"]
-    found = [(one, _library_ms(one, memory_rate(signals, REACHED, one.works))) for one in norms(works)]
-    kept = [(one, need) for one, need in found if need < WORTH * sum(work.ms for work in one.works)]
+    found = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]
+    kept = [(norm, need) for norm, need in found if need < WORTH * sum(work.ms for work in norm.works)]
     if kept:
-        mine = [work for one, _ in kept for work in one.works]
-        calls, needed = sum(one.calls for one, _ in kept), sum(need for _, need in kept)
+        mine = [work for norm, _ in kept for work in norm.works]
+        calls, needed = sum(norm.calls for norm, _ in kept), sum(need for _, need in kept)
         yield _candidate(mine, calls, needed, family_totals(works))
 
 
 def norms(works: list[Work]) -> list[Norm]:
     """By the function of the program that they are written in."""
     by_source: dict[str, list[Work]] = {}
-    for one in works:
-        if one.source and not one.path.startswith("autograd::"):
-            by_source.setdefault(one.source, []).append(one)
+    for work in works:
+        if work.source and not work.path.startswith("autograd::"):
+            by_source.setdefault(work.source, []).append(work)
     found = [(mine, _normalised(mine)) for mine in by_source.values()]
     return [_norm(mine, size, works) for mine, size in found if size]
 
 
 def _normalised(mine: list[Work]) -> Size | None:
     """The size that its means and most of its pieces go over, where roots are taken too."""
-    means = {size_of(one) for one in mine if MEAN.search(one.op)}
-    pieces = Counter(size for one in mine if PIECE.search(one.op) and (size := size_of(one)) in means)
-    rooted = any(ROOT.search(one.op) for one in mine)
+    means = {size_of(work) for work in mine if MEAN.search(work.op)}
+    pieces = Counter(size for work in mine if PIECE.search(work.op) and (size := size_of(work)) in means)
+    rooted = any(ROOT.search(work.op) for work in mine)
     large = [size for size, count in pieces.items() if size[0] >= LARGE and _ops(mine, size) >= PIECES]
     return max(large, key=lambda size: pieces[size]) if rooted and large else None
 
 
 def _ops(mine: list[Work], size: Size) -> int:
-    return len({one.op for one in mine if PIECE.search(one.op) and size_of(one) == size})
+    return len({work.op for work in mine if PIECE.search(work.op) and size_of(work) == size})
 
 
 def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
     """Backward work is told by the names of the forward pass's ops, and shared with others that use them."""
-    forward = [one for one in mine if size_of(one) == size]
-    own, every = _named(forward), _named([one for one in works if size_of(one) == size])
+    forward = [work for work in mine if size_of(work) == size]
+    own, every = _named(forward), _named([work for work in works if size_of(work) == size])
     behind = [
-        replace(one, ms=one.ms * share, count=one.count * share)
-        for one in works
-        if size_of(one) == size and (share := _share(one, own, every))
+        replace(work, ms=work.ms * share, count=work.count * share)
+        for work in works
+        if size_of(work) == size and (share := _share(work, own, every))
     ]
-    return Norm([*forward, *behind], sum(one.count for one in mine if ROOT.search(one.op)))
+    return Norm([*forward, *behind], sum(work.count for work in mine if ROOT.search(work.op)))
 
 
 def _named(works: list[Work]) -> Counter[str]:
     """How often each op runs in the forward pass, by the name that its backward function begins with."""
     counts: Counter[str] = Counter()
-    for one in works:
-        if not one.path.startswith("autograd::"):
-            counts[_plain(one.op)] += one.count  # type: ignore[assignment]
+    for work in works:
+        if not work.path.startswith("autograd::"):
+            counts[_plain(work.op)] += work.count  # type: ignore[assignment]
     return counts
 
 
@@ -104,27 +104,27 @@ def _plain(name: str) -> str:
     return name.removeprefix("aten::").replace("_", "").lower()
 
 
-def _share(one: Work, own: Counter[str], every: Counter[str]) -> float:
-    told = BEHIND.search(one.ops[0]) if one.ops else None
+def _share(work: Work, own: Counter[str], every: Counter[str]) -> float:
+    told = BEHIND.search(work.ops[0]) if work.ops else None
     name = _plain(told[1]) if told else ""
     return min(own[name] / every[name], 1.0) if every.get(name) else 0.0
 
 
-def size_of(one: Work) -> Size:
+def size_of(work: Work) -> Size:
     """Of its largest input."""
-    largest = max(one.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
+    largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return (prod(largest), largest[-1]) if largest else (0, 0)
 
 
-def _library_ms(one: Norm, rate: float) -> float:
-    behind = any(work.path.startswith("autograd::") for work in one.works)
-    sizes = [SIZE[DTYPES[name]] for work in one.works for name in work.types[:1] if name in DTYPES]
+def _library_ms(norm: Norm, rate: float) -> float:
+    behind = any(work.path.startswith("autograd::") for work in norm.works)
+    sizes = [SIZE[DTYPES[name]] for work in norm.works for name in work.types[:1] if name in DTYPES]
     passes = FORWARD + BACKWARD * behind
-    return MS_PER_S * one.calls * passes * size_of(one.works[0])[0] * min(sizes, default=4.0) / rate
+    return MS_PER_S * norm.calls * passes * size_of(norm.works[0])[0] * min(sizes, default=4.0) / rate
 
 
 def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, float]) -> Candidate:
-    now = sum(one.ms for one in mine)
+    now = sum(work.ms for work in mine)
     return Candidate(
         kind="kernels-unfused-norm",
         claims=claims_of(mine, 1 - needed / now),
@@ -137,7 +137,5 @@ def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, f
         doubt=0.15,
         confidence=0.85,
         check="F.layer_norm or F.rms_norm instead, and time the step",
-        source=usual((one.source, one.ms) for one in mine),
-        module=usual((one.module, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine),
     )

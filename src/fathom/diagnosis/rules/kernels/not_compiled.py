@@ -58,7 +58,7 @@ def not_compiled(signals: Signals) -> Found:
 
 def _launching(signals: Signals, found: Eager) -> tuple[str, ...]:
     """Where the host's time is other threads' or the program's own, fewer launches save none of it."""
-    if any(one.kind != LAUNCHES for one in late_launches(signals)):
+    if any(candidate.kind != LAUNCHES for candidate in late_launches(signals)):
         return ()
     return (f"dispatching={found.host:.4f}", f"python={found.host:.4f}")
 

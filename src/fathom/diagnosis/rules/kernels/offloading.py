@@ -15,10 +15,10 @@ FREE = 0.6  # of the device's memory in use
 @rule("kernels-memory-headroom")
 def offloading(signals: Signals) -> Found:
     """As many bytes out as in, in every step."""
-    copies = [one for one in signals["kernels.work"] if one.entry == Entry.COPY]
-    out = [one for one in copies if one.family.startswith("DtoH")]
-    back = [one for one in copies if one.family.startswith("HtoD")]
-    left, came = (sum(one.bytes or 0.0 for one in way) for way in (out, back))
+    copies = [work for work in signals["kernels.work"] if work.entry == Entry.COPY]
+    out = [work for work in copies if work.family.startswith("DtoH")]
+    back = [work for work in copies if work.family.startswith("HtoD")]
+    left, came = (sum(work.bytes or 0.0 for work in way) for way in (out, back))
     if left < LARGE or came < BACK * left:
         return
     used, whole = signals["device.used_bytes"], signals["device.memory_bytes"]
@@ -35,5 +35,5 @@ def offloading(signals: Signals) -> Found:
         doubt=0.3,
         confidence=0.8,
         check="leave offloading out, and compare peak memory and the step",
-        source=usual((one.source, one.ms) for one in out),
+        source=usual((work.source, work.ms) for work in out),
     )

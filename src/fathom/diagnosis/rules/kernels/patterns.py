@@ -15,7 +15,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 
@@ -32,23 +32,27 @@ def patterns(signals: Signals) -> Found:
     works = signals["kernels.work"]
     total, left = family_totals(works), list(works)
     for row in table():
-        mine = [one for one in left if _fits(row, one)]
-        left = [one for one in left if one not in mine]
+        mine = [work for work in left if _fits(row, work)]
+        left = [work for work in left if work not in mine]
         if mine:
             yield _candidate(row, mine, total)
 
 
-def _fits(row: dict[str, Any], one: Work) -> bool:
-    if row.get("not") and re.search(row["not"], one.path):
+def _fits(row: dict[str, Any], work: Work) -> bool:
+    if row.get("not") and re.search(row["not"], work.path):
         return False
-    if row.get("same_dtype") and len(set(one.types[:2])) != 1:
+    if row.get("same_dtype") and len(set(work.types[:2])) != 1:
         return False
-    told = {"path": one.path, "family": one.family}
+    told = {"path": work.path, "family": work.family}
     return all(re.search(row[name], value) for name, value in told.items() if name in row)
 
 
 def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) -> Candidate:
-    ms, count, factor = sum(one.ms for one in works), sum(one.count for one in works), float(row["factor"])
+    ms, count, factor = (
+        sum(work.ms for work in works),
+        sum(work.count for work in works),
+        float(row["factor"]),
+    )
     return Candidate(
         kind=row["kind"],
         claims=claims_of(works, 1.0 - factor),
@@ -56,8 +60,5 @@ def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) 
         changes=shrink(works, total, factor),
         doubt=row.get("doubt", 0.2),
         check=row["check"],
-        source=usual((one.source, one.ms) for one in works),
-        module=usual((one.module, one.ms) for one in works),
-        region=usual((one.region, one.ms) for one in works),
-        family=usual((one.family, one.ms) for one in works),
+        **site(works, "source", "module", "region", "family"),
     )

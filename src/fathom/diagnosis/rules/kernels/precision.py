@@ -16,7 +16,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
@@ -49,9 +49,9 @@ def precision(signals: Signals) -> Found:
         signals["numbers.products"]  # neither names nor shapes: abstains
     products = signals.get("numbers.products").value or []
     rates = signals.get("kernels.ceilings").value or {}
-    singles = [one for one in products if one.dtype == "fp32" and _large(one)]
-    plain = [one for one in singles if _without_tensor_cores(one, rates)]
-    ordinary = [*(one.work for one in plain), *named]
+    singles = [product for product in products if product.dtype == "fp32" and _large(product)]
+    plain = [product for product in singles if _without_tensor_cores(product, rates)]
+    ordinary = [*(product.work for product in plain), *named]
     if signals.get("device.tf32").value is False:
         yield from _without_tf32(ordinary, works)
         return
@@ -59,10 +59,10 @@ def precision(signals: Signals) -> Found:
         factor = _on_tensor_cores(plain, named, rates)
         changes = shrink(ordinary, family_totals(works), factor)
         yield _candidate("kernels-tf32-off", ordinary, changes, factor)
-    sized = [one.work for one in products]
-    others = [one for one in _multiplying(works) if one not in sized]
-    tensor, convolved = [one for one in singles if one not in plain], _convolved(others)
-    wide = [*(one.work for one in tensor), *convolved]
+    sized = [product.work for product in products]
+    others = [work for work in _multiplying(works) if work not in sized]
+    tensor, convolved = [product for product in singles if product not in plain], _convolved(others)
+    wide = [*(product.work for product in tensor), *convolved]
     if _ms(wide) > MOSTLY * _ms([*sized, *others]):
         yield _mixed(wide, works, _in_bfloat16(tensor, convolved, rates))
 
@@ -70,24 +70,24 @@ def precision(signals: Signals) -> Found:
 def _named(works: list[Work]) -> list[Work]:
     """Products and convolutions of no known shape that run without tensor cores, as most of them do."""
     every = _multiplying(works)
-    mine = [one for one in every if NAMED.search(one.family) and not TENSOR.search(one.family)]
+    mine = [work for work in every if NAMED.search(work.family) and not TENSOR.search(work.family)]
     enough = _ms(mine) > MOSTLY * _ms(every)
-    return [one for one in mine if enough and product_of(one) is None]
+    return [work for work in mine if enough and product_of(work) is None]
 
 
 def _convolved(works: list[Work]) -> list[Work]:
     """Convolutions of float32 on tensor cores: cuDNN takes TF32 unless it is told not to."""
-    mine = [one for one in works if "convolution" in one.op and TENSOR.search(one.family)]
-    return [one for one in mine if one.types[:1] == ["float"]]
+    mine = [work for work in works if "convolution" in work.op and TENSOR.search(work.family)]
+    return [work for work in mine if work.types[:1] == ["float"]]
 
 
 def _multiplying(works: list[Work]) -> list[Work]:
     """Products and convolutions, by their names."""
-    return [one for one in works if one.entry == Entry.COMPUTE and MULTIPLIES.search(one.family)]
+    return [work for work in works if work.entry == Entry.COMPUTE and MULTIPLIES.search(work.family)]
 
 
 def _ms(works: Iterable[Work]) -> float:
-    return sum(one.ms for one in works)
+    return sum(work.ms for work in works)
 
 
 def _without_tf32(ordinary: list[Work], works: list[Work]) -> Found:
@@ -99,15 +99,15 @@ def _without_tf32(ordinary: list[Work], works: list[Work]) -> Found:
 
 def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, float]) -> float:
     """Of the time of both."""
-    known, unknown = sum(one.work.ms for one in plain), sum(one.ms for one in named)
+    known, unknown = sum(product.work.ms for product in plain), sum(work.ms for work in named)
     ratio = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
     return (ratio * known + UNSHAPED * unknown) / ((known + unknown) or 1.0)
 
 
 def _mixed(products: list[Work], works: list[Work], factor: float) -> Candidate:
     total = family_totals(works)
-    around = [one for one in works if one.entry == Entry.COMPUTE and FLOAT.search(one.family)]
-    around = [one for one in around if "Optimizer" not in one.path and one not in products]
+    around = [work for work in works if work.entry == Entry.COMPUTE and FLOAT.search(work.family)]
+    around = [work for work in around if "Optimizer" not in work.path and work not in products]
     changes = (*shrink(products, total, factor), *shrink(around, total, MEMORY))
     return _with(_candidate("kernels-no-mixed-precision", products, changes, factor), around)
 
@@ -116,20 +116,22 @@ def _with(found: Candidate, around: list[Work]) -> Candidate:
     return replace(found, claims=[*found.claims, *claims_of(around, 1 - MEMORY)], doubt=0.2)
 
 
-def _large(one: Product) -> bool:
-    return min(one.m, one.n, one.k) >= LARGE
+def _large(product: Product) -> bool:
+    return min(product.m, product.n, product.k) >= LARGE
 
 
-def _without_tensor_cores(one: Product, rates: dict[str, float]) -> bool:
-    flops = 2.0 * one.batch * one.m * one.n * one.k * one.work.count
+def _without_tensor_cores(product: Product, rates: dict[str, float]) -> bool:
+    flops = 2.0 * product.batch * product.m * product.n * product.k * product.work.count
     ceiling = rates.get("matmul.fp32")
-    if ceiling and one.work.ms > 0 and flops / (one.work.ms / MS_PER_S) > ABOVE * ceiling:
+    if ceiling and product.work.ms > 0 and flops / (product.work.ms / MS_PER_S) > ABOVE * ceiling:
         return False
-    return bool(SIMT.search(one.work.family)) and not TENSOR.search(one.work.family)
+    return bool(SIMT.search(product.work.family)) and not TENSOR.search(product.work.family)
 
 
-def _on_cores(one: Work) -> bool:
-    return bool(TENSOR.search(one.family)) or (not SIMT.search(one.family) and not NAMED.search(one.family))
+def _on_cores(work: Work) -> bool:
+    return bool(TENSOR.search(work.family)) or (
+        not SIMT.search(work.family) and not NAMED.search(work.family)
+    )
 
 
 def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str, float]) -> float:
@@ -138,8 +140,10 @@ def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str,
     Of convolutions it is the first: what they compute for their sizes depends on the algorithm.
     """
     ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
-    rate, now = rates.get("matmul.bf16"), _ms(one.work for one in singles)
-    flops = sum(2.0 * one.batch * one.m * one.n * one.k * one.work.count for one in singles)
+    rate, now = rates.get("matmul.bf16"), _ms(product.work for product in singles)
+    flops = sum(
+        2.0 * product.batch * product.m * product.n * product.k * product.work.count for product in singles
+    )
     least = min(ratio, MS_PER_S * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
     others = _ms(convolved)
     return (least * now + ratio * others) / ((now + others) or 1.0)
@@ -150,7 +154,7 @@ def _ratio(rates: dict[str, float], slow: str, fast: str, otherwise: float) -> f
 
 
 def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: float) -> Candidate:
-    ms = sum(one.ms for one in works)
+    ms = sum(work.ms for work in works)
     how = "tensor cores, as TF32" if any(map(_on_cores, works)) else "ordinary arithmetic"
     return Candidate(
         kind=kind,
@@ -162,7 +166,5 @@ def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: f
         changes=changes,
         doubt=0.2,
         check="fathom prove the program against itself with the setting",
-        source=usual((one.source, one.ms) for one in works),
-        module=usual((one.module, one.ms) for one in works),
-        family=usual((one.family, one.ms) for one in works),
+        **site(works),
     )

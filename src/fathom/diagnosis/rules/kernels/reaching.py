@@ -18,7 +18,7 @@ def memory_rate(signals: Signals, reached: float, mine: Iterable[Work]) -> float
     measured = (ceilings.value or {}).get("memory")
     if measured:
         return reached * measured
-    families = {one.family for one in mine}
+    families = {work.family for work in mine}
     known = [row for row in signals["step.ledger"] if row.detail in families and row.bytes and row.ms > 0]
     if not known:
         raise UnknownSignalError(ceilings.why or "the ceiling of memory is not known")

@@ -21,8 +21,8 @@ def recomputation(signals: Signals) -> Found:
         return
     shares = {row.detail: min(row.again / row.products, 1.0) for row in again}
     works = signals.get("kernels.work").value or []
-    others = [one for one in works if one.family not in shares and _forward_in_backward(one)]
-    ms = sum(shares[row.detail] * row.ms for row in again) + sum(one.ms for one in others)
+    others = [work for work in works if work.family not in shares and _forward_in_backward(work)]
+    ms = sum(shares[row.detail] * row.ms for row in again) + sum(work.ms for work in others)
     yield Candidate(
         kind="kernels-needless-recomputation",
         claims=[
@@ -40,10 +40,10 @@ def recomputation(signals: Signals) -> Found:
     )
 
 
-def _forward_in_backward(one: Work) -> bool:
+def _forward_in_backward(work: Work) -> bool:
     """Whether an op that no backward function calls was launched beneath one."""
     return (
-        one.entry == Entry.COMPUTE
-        and one.path.startswith("autograd::")
-        and re.search(ONLY_FORWARD, one.path) is not None
+        work.entry == Entry.COMPUTE
+        and work.path.startswith("autograd::")
+        and re.search(ONLY_FORWARD, work.path) is not None
     )

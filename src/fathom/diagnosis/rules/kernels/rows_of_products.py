@@ -13,7 +13,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
@@ -34,15 +34,19 @@ ACCUMULATES = "torch::autograd::AccumulateGrad"
 def few_rows(signals: Signals) -> Found:
     """Decoding, training, or scoring: told by the rows and by whether there is a backward pass. That every
     layer runs several times in a step says that there is more to do at a time."""
-    products = [one for one in signals["numbers.products"] if one.batch == 1]
-    step, every = signals["step.timeline_ms"], sum(one.work.ms for one in products)
+    products = [product for product in signals["numbers.products"] if product.batch == 1]
+    step, every = signals["step.timeline_ms"], sum(product.work.ms for product in products)
     rows, again = _rows(products), times(products)
-    trains = any(one.work.path.startswith(BACKWARD) for one in products)
+    trains = any(product.work.path.startswith(BACKWARD) for product in products)
     kind = _kind(rows, again, trains)
     if kind is None or rows is None:
         return
-    few = [one for one in products if rows in (one.m, one.n, one.k) and _weight(one, rows) >= DEEP]
-    ms = sum(one.work.ms for one in few)
+    few = [
+        product
+        for product in products
+        if rows in (product.m, product.n, product.k) and _weight(product, rows) >= DEEP
+    ]
+    ms = sum(product.work.ms for product in few)
     if ms < max(MOSTLY * every, LEAST * step if again == 1 else 0.0):
         return
     rates = signals.get("kernels.ceilings").value or {}
@@ -63,11 +67,11 @@ def _kind(rows: int | None, again: int, trains: bool) -> str | None:
 def times(products: list[Product]) -> int:
     """How often a layer runs forward in a step, by most of the products' time; 1 where none has a name."""
     counts: dict[tuple, list[float]] = {}
-    for one in products:
-        if one.work.module and not one.work.path.startswith(BACKWARD):
-            known = counts.setdefault((one.work.module, one.n, one.k), [0.0, 0.0])
-            known[0] += one.work.count
-            known[1] += one.work.ms
+    for product in products:
+        if product.work.module and not product.work.path.startswith(BACKWARD):
+            known = counts.setdefault((product.work.module, product.n, product.k), [0.0, 0.0])
+            known[0] += product.work.count
+            known[1] += product.work.ms
     weight: dict[int, float] = {}
     for count, ms in counts.values():
         weight[round(count)] = weight.get(round(count), 0.0) + ms
@@ -77,15 +81,15 @@ def times(products: list[Product]) -> int:
 def _rows(products: list[Product]) -> int | None:
     """Rows of most of the forward pass: a backward product may have them in any of its sizes."""
     weight: dict[int, float] = {}
-    for one in products:
-        if not one.work.path.startswith(BACKWARD):
-            weight[one.m] = weight.get(one.m, 0.0) + one.work.ms
+    for product in products:
+        if not product.work.path.startswith(BACKWARD):
+            weight[product.m] = weight.get(product.m, 0.0) + product.work.ms
     return max(weight, key=lambda rows: weight[rows]) if weight else None
 
 
-def _weight(one: Product, rows: int) -> int:
+def _weight(product: Product, rows: int) -> int:
     """The smaller side of the weight."""
-    sides = [one.m, one.n, one.k]
+    sides = [product.m, product.n, product.k]
     sides.remove(rows)
     return min(sides)
 
@@ -94,29 +98,31 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
     """Of the time, for all rows of a step at once: arithmetic, or reading each weight once. Half of it where
     no ceiling is known."""
     memory, needed = rates.get("memory"), 0.0
-    for one in few:
-        rate = rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}")
+    for product in few:
+        rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
         if not rate or ms <= 0:
             return 1 / again if again > 1 else HALF
-        size = SIZE[one.dtype] * one.m * one.n * one.k / min(one.m, one.n, one.k)
+        size = SIZE[product.dtype] * product.m * product.n * product.k / min(product.m, product.n, product.k)
         read = size / again / memory if memory and again > 1 else 0.0
-        needed += MS_PER_S * one.work.count * max(2.0 * one.m * one.n * one.k / rate, read)
+        needed += MS_PER_S * product.work.count * max(2.0 * product.m * product.n * product.k / rate, read)
     return min(needed / REACHED / ms, 1.0)
 
 
 def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
     """What is repeated with the products and would not grow: short kernels, and adding up gradients."""
-    mine = {id(one.work) for one in few}
+    mine = {id(product.work) for product in few}
     others = [
-        one for one in works if one.entry == Entry.COMPUTE and id(one) not in mine and one.count >= again / 2
+        work
+        for work in works
+        if work.entry == Entry.COMPUTE and id(work) not in mine and work.count >= again / 2
     ]
-    return [one for one in others if one.ms < SHORT * one.count or ACCUMULATES in one.path]
+    return [work for work in others if work.ms < SHORT * work.count or ACCUMULATES in work.path]
 
 
 def _candidate(
     signals: Signals, kind: str, few: list[Product], rows: int, again: int, factor: float
 ) -> Candidate:
-    products, works = [one.work for one in few], signals["kernels.work"]
+    products, works = [product.work for product in few], signals["kernels.work"]
     total, repeated = family_totals(works), again > 1
     around = _around(works, few, again) if repeated else []
     host = [f"{what}={1 / again:.6f}" for what in ("dispatching", "python", "launch-latency") if repeated]
@@ -133,7 +139,5 @@ def _candidate(
         doubt=0.15 if repeated else 0.5,
         confidence=0.8 if repeated else 0.7,
         check="double the batch, and compare the step",
-        source=usual((work.source, work.ms) for work in products),
-        module=usual((work.module, work.ms) for work in products),
-        family=usual((work.family, work.ms) for work in products),
+        **site(products),
     )

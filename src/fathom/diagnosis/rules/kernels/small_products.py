@@ -13,7 +13,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals
 from fathom.units import MS_PER_S
@@ -27,10 +27,10 @@ HALF = 0.5  # of the device's time, where no ceilings are known
 def small_products(signals: Signals) -> Found:
     """Runs of products with fewer tiles than there are multiprocessors."""
     places = signals["device.multiprocessors"]
-    mine = [one for one in signals["kernels.product_runs"] if _tiles(one) < places]
+    mine = [product for product in signals["kernels.product_runs"] if _tiles(product) < places]
     if not mine:
         return
-    works = [one.work for one in mine]
+    works = [product.work for product in mine]
     factor = _batched(mine, signals.get("kernels.ceilings").value or {})
     calls = signals.get("host.ops").value or {}
     yield Candidate(
@@ -39,11 +39,11 @@ def small_products(signals: Signals) -> Found:
         evidence=[
             Evidence(
                 f"products of {mine[0].m} × {mine[0].n} × {mine[0].k} and the like, one after the other",
-                sum(one.count for one in works),
+                sum(work.count for work in works),
                 "a step",
             ),
             Evidence("tiles in each, at most", float(max(map(_tiles, mine))), f"of {places} places"),
-            Evidence("they take", sum(one.ms for one in works), "ms a step"),
+            Evidence("they take", sum(work.ms for work in works), "ms a step"),
         ],
         changes=(
             *shrink(works, family_totals(signals["kernels.work"]), factor),
@@ -53,36 +53,39 @@ def small_products(signals: Signals) -> Found:
         doubt=0.2,
         confidence=0.8,
         check="torch.bmm over the stacked operands instead of the loop, and time the step",
-        source=usual((one.source, one.ms) for one in works),
-        module=usual((one.module, one.ms) for one in works),
-        family=usual((one.family, one.ms) for one in works),
+        **site(works),
     )
 
 
-def _tiles(one: Product) -> int:
-    return ceil(one.m / TILE) * ceil(one.n / TILE)
+def _tiles(product: Product) -> int:
+    return ceil(product.m / TILE) * ceil(product.n / TILE)
 
 
 def _batched(mine: list[Product], rates: dict[str, float]) -> float:
     """Of the device's time, in one product: bounded by its operands or its arithmetic."""
-    now = sum(one.work.ms for one in mine)
+    now = sum(product.work.ms for product in mine)
     memory = rates.get("memory")
     needed = 0.0
-    for one in mine:
-        rate = rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}")
+    for product in mine:
+        rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
         if not rate or not memory:
             return HALF
-        size = 2 * (one.m * one.k + one.k * one.n + one.m * one.n)
-        needed += MS_PER_S * one.work.count * max(2 * one.m * one.n * one.k / rate, size / memory) / REACHED
+        size = 2 * (product.m * product.k + product.k * product.n + product.m * product.n)
+        needed += (
+            MS_PER_S
+            * product.work.count
+            * max(2 * product.m * product.n * product.k / rate, size / memory)
+            / REACHED
+        )
     return min(needed / now, 1.0) if now > 0 else HALF
 
 
 def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...]:
     """The host's part: one call of the outermost op of each run instead of as many as it has."""
     counts: dict[str, float] = {}
-    for one in mine:
-        name = _outermost(one)
-        counts[name] = max(counts.get(name, 0.0), one.work.count)
+    for product in mine:
+        name = _outermost(product)
+        counts[name] = max(counts.get(name, 0.0), product.work.count)
     return tuple(
         f"op:{name}={1 - (count - 1) / max(calls[name], count):.6f}"
         for name, count in counts.items()
@@ -90,6 +93,8 @@ def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...
     )
 
 
-def _outermost(one: Product) -> str:
+def _outermost(product: Product) -> str:
     """Of the library's ops, regions of the program left out."""
-    return next((name for name in one.work.ops if name.startswith(("aten::", "autograd::"))), one.work.op)
+    return next(
+        (name for name in product.work.ops if name.startswith(("aten::", "autograd::"))), product.work.op
+    )

@@ -29,7 +29,7 @@ def unused_gradients(signals: Signals) -> Found:
             Evidence("parameters that it takes", float(found.used), "a step"),
             Evidence(
                 "backward work after the last gradient that is used",
-                sum(one.ms for one in found.works),
+                sum(work.ms for work in found.works),
                 "ms a step",
             ),
         ],
@@ -37,5 +37,5 @@ def unused_gradients(signals: Signals) -> Found:
         doubt=0.25,
         confidence=0.75,
         check="requires_grad_(False) on what is not trained, and compare the loss and the step",
-        family=usual((one.family, one.ms) for one in found.works),
+        family=usual((work.family, work.ms) for work in found.works),
     )

@@ -14,7 +14,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Signals, Work
 
@@ -35,15 +35,15 @@ def head_size(signals: Signals) -> Found:
 def _padded(signals: Signals) -> Found:
     """Padding and what it makes slower lie beneath the attention's op."""
     works = signals["kernels.work"]
-    mine = [one for one in works if ATTENTION in one.path]
-    sizes = {size: ms for one in mine if (size := head_of(one)) for ms in [one.ms] if size % WORD}
+    mine = [work for work in works if ATTENTION in work.path]
+    sizes = {size: ms for work in mine if (size := head_of(work)) for ms in [work.ms] if size % WORD}
     if not sizes:
         return
     size = max(sizes, key=lambda s: sizes[s])
     padded = -(-size // WORD) * WORD
-    moving = [one for one in works if _moves(one, size, padded)]
-    attending = [one for one in mine if one not in moving]
-    ms, total = sum(one.ms for one in (*moving, *attending)), family_totals(works)
+    moving = [work for work in works if _moves(work, size, padded)]
+    attending = [work for work in mine if work not in moving]
+    ms, total = sum(work.ms for work in (*moving, *attending)), family_totals(works)
     yield Candidate(
         kind="numbers-head-size",
         claims=[*claims_of(attending, 1 - FACTOR), *claims_of(moving)],
@@ -59,13 +59,12 @@ def _padded(signals: Signals) -> Found:
         doubt=0.2,
         confidence=0.85,
         check="change the number of heads so that a head has 64 or 128 numbers, and time the step",
-        source=usual((one.source, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "family"),
     )
 
 
-def _moves(one: Work, size: int, padded: int) -> bool:
+def _moves(work: Work, size: int, padded: int) -> bool:
     """Whether it only pads heads, cuts the padding off, or brings padded ones into order."""
-    around = PADS.search(one.path) or ATTENTION in one.path
-    heads = any(len(sizes) == 4 and sizes[-1] in (size, padded) for sizes in one.sizes)
-    return bool(around and heads and MOVES.search(one.op))
+    around = PADS.search(work.path) or ATTENTION in work.path
+    heads = any(len(sizes) == 4 and sizes[-1] in (size, padded) for sizes in work.sizes)
+    return bool(around and heads and MOVES.search(work.op))

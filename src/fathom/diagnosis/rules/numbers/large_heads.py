@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fathom.diagnosis.rules.kernels.attending import head_of, needed_ms
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, family_totals, shrink, usual
+from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, family_totals, shrink, site
 from fathom.diagnosis.signals import Signals, Work
 
 LARGEST = 256  # numbers a head, of flash attention and of cuDNN's
@@ -15,8 +15,8 @@ ATTENDS = re.compile(r"aten::_(efficient|flash)_attention_(forward|backward)$")
 def large_heads(signals: Signals) -> Found:
     """As many smaller heads need the same products, which a fused kernel then does."""
     works = signals["kernels.work"]
-    mine = [one for one in works if ATTENDS.search(one.op) and head_of(one) > LARGEST]
-    now, needed = sum(one.ms for one in mine), _needed_ms(mine, signals.get("kernels.ceilings").value or {})
+    mine = [work for work in works if ATTENDS.search(work.op) and head_of(work) > LARGEST]
+    now, needed = sum(work.ms for work in mine), _needed_ms(mine, signals.get("kernels.ceilings").value or {})
     if not mine or needed is None or needed >= now:
         return
     yield Candidate(
@@ -30,13 +30,12 @@ def large_heads(signals: Signals) -> Found:
         doubt=0.2,
         confidence=0.8,
         check="divide the width into more heads, of 64 or 128 numbers, and time the step",
-        source=usual((one.source, one.ms) for one in mine),
-        family=usual((one.family, one.ms) for one in mine),
+        **site(mine, "source", "family"),
     )
 
 
 def _needed_ms(mine: list[Work], rates: dict[str, float]) -> float | None:
     """By a fused kernel, had the heads a size that it takes; None where that is not known of all."""
-    needs = [needed_ms(one, rates, causal=False) for one in mine]
+    needs = [needed_ms(work, rates, causal=False) for work in mine]
     known = [need for need in needs if need is not None]
     return sum(known) if len(known) == len(needs) else None

@@ -10,7 +10,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals
 
@@ -26,30 +26,35 @@ BACKWARD = "autograd::"
 @rule("numbers-odd-vocabulary", "numbers-odd-size")
 def odd_sizes(signals: Signals) -> Found:
     """Sizes that belong to a layer: of its weight, not the number of rows that go through it."""
-    products = [one for one in signals["numbers.products"] if one.dtype in WORD]
+    products = [product for product in signals["numbers.products"] if product.dtype in WORD]
     rates = signals.get("kernels.ceilings").value or {}
-    odd = {size for one in products if not one.work.path.startswith(BACKWARD) for size in _layer(one)}
+    odd = {
+        size for product in products if not product.work.path.startswith(BACKWARD) for size in _layer(product)
+    }
     total = family_totals(signals["kernels.work"])
     for large in (True, False):
         sizes = {size for size in odd if (size >= VOCABULARY) == large}
-        mine = [one for one in products if sizes & {one.m, one.n, one.k}]
-        products = [one for one in products if one not in mine]
+        mine = [product for product in products if sizes & {product.m, product.n, product.k}]
+        products = [product for product in products if product not in mine]
         if mine:
             yield _candidate(sizes, large, mine, total, rates)
 
 
-def _layer(one: Product) -> list[int]:
-    if one.batch > 1:
+def _layer(product: Product) -> list[int]:
+    if product.batch > 1:
         return []
-    return [size for size in (one.n, one.k) if size > SMALL and size % WORD[one.dtype]]
+    return [size for size in (product.n, product.k) if size > SMALL and size % WORD[product.dtype]]
 
 
 def _candidate(
     sizes: set[int], large: bool, mine: list[Product], total: dict[str, float], rates: dict[str, float]
 ) -> Candidate:
-    works = [one.work for one in mine]
+    works = [product.work for product in mine]
     ms = sum(work.ms for work in works)
-    size = max(sizes, key=lambda s: sum(one.work.ms for one in mine if s in (one.m, one.n, one.k)))
+    size = max(
+        sizes,
+        key=lambda s: sum(product.work.ms for product in mine if s in (product.m, product.n, product.k)),
+    )
     step = SUITS[large]
     factor = _factor(mine, size, ms, rates)
     suits = -(-size // step) * step
@@ -64,21 +69,23 @@ def _candidate(
         doubt=0.2,
         confidence=0.85,
         check=f"pad {size} to {suits}, and time the step",
-        source=usual((work.source, work.ms) for work in works),
-        module=usual((work.module, work.ms) for work in works),
-        family=usual((work.family, work.ms) for work in works),
+        **site(works),
     )
 
 
 def _factor(mine: list[Product], size: int, ms: float, rates: dict[str, float]) -> float:
     """Of their time once aligned: at the usual share of the ceiling, else as alignment lets expect."""
-    needs = [_need_ms(one, rates) for one in mine]
+    needs = [_need_ms(product, rates) for product in mine]
     known = [need for need in needs if need is not None]
     if ms > 0 and len(known) == len(needs):
         return min(sum(known) / REACHED / ms, 1.0)
     return LIKELY.get(size & -size, 1.0)
 
 
-def _need_ms(one: Product, rates: dict[str, float]) -> float | None:
-    rate = rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}")
-    return None if not rate else 2e3 * one.batch * one.m * one.n * one.k * one.work.count / rate
+def _need_ms(product: Product, rates: dict[str, float]) -> float | None:
+    rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
+    return (
+        None
+        if not rate
+        else 2e3 * product.batch * product.m * product.n * product.k * product.work.count / rate
+    )

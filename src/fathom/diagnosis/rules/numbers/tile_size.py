@@ -13,7 +13,7 @@ from fathom.diagnosis.rules.rule import (
     family_totals,
     rule,
     shrink,
-    usual,
+    site,
 )
 from fathom.diagnosis.signals import Product, Signals
 
@@ -30,23 +30,27 @@ def tile_size(signals: Signals) -> Found:
     """Sizes of which a little less takes a whole wave less."""
     places = signals["device.multiprocessors"]
     products = signals["numbers.products"]
-    mine = [(one, waves) for one in products if (waves := waves_of(one, places)) and _wasteful(waves)]
-    ms = sum(one.work.ms for one, _ in mine)
-    if not mine or ms < MOSTLY * sum(one.work.ms for one in products):
+    mine = [
+        (product, waves) for product in products if (waves := waves_of(product, places)) and _wasteful(waves)
+    ]
+    ms = sum(product.work.ms for product, _ in mine)
+    if not mine or ms < MOSTLY * sum(product.work.ms for product in products):
         return
     yield _candidate(mine, ms, family_totals(signals["kernels.work"]))
 
 
-def waves_of(one: Product, places: int) -> float | None:
+def waves_of(product: Product, places: int) -> float | None:
     """How many times its tiles fill the multiprocessors, lying as they need the fewest; None where its name
     does not tell the tile."""
-    told = TILE.search(one.work.family)
-    if told is None or SPLIT.search(one.work.family):
+    told = TILE.search(product.work.family)
+    if told is None or SPLIT.search(product.work.family):
         return None
     a, b = int(told[1]), int(told[2])
-    tiles = min(ceil(one.m / x) * ceil(one.n / y) for x, y in ((a, b), (b, a)))
-    persistent = min(one.work.blocks or places, places)  # of as many blocks as it has places, or a few less
-    return one.batch * tiles / persistent
+    tiles = min(ceil(product.m / x) * ceil(product.n / y) for x, y in ((a, b), (b, a)))
+    persistent = min(
+        product.work.blocks or places, places
+    )  # of as many blocks as it has places, or a few less
+    return product.batch * tiles / persistent
 
 
 def _wasteful(waves: float) -> bool:
@@ -54,9 +58,9 @@ def _wasteful(waves: float) -> bool:
 
 
 def _candidate(mine: list[tuple[Product, float]], ms: float, total: dict[str, float]) -> Candidate:
-    works = [one.work for one, _ in mine]
-    left = sum(one.work.ms * floor(waves) / ceil(waves) for one, waves in mine)
-    largest, waves = max(mine, key=lambda one: one[0].work.ms)
+    works = [product.work for product, _ in mine]
+    left = sum(product.work.ms * floor(waves) / ceil(waves) for product, waves in mine)
+    largest, waves = max(mine, key=lambda pair: pair[0].work.ms)
     return Candidate(
         kind="numbers-tile-size",
         claims=claims_of(works, 1 - left / ms),
@@ -69,14 +73,12 @@ def _candidate(mine: list[tuple[Product, float]], ms: float, total: dict[str, fl
         doubt=0.2,
         confidence=0.7,
         check="a batch of as many rows as fill whole waves, and compare time a row",
-        source=usual((work.source, work.ms) for work in works),
-        module=usual((work.module, work.ms) for work in works),
-        family=usual((work.family, work.ms) for work in works),
+        **site(works),
     )
 
 
-def rows_that_fit(one: Product, waves: float) -> int:
+def rows_that_fit(product: Product, waves: float) -> int:
     """The next smaller number of rows of the same product, in whole tiles."""
-    told = TILE.search(one.work.family)
+    told = TILE.search(product.work.family)
     tile = min(int(told[1]), int(told[2])) if told else 1
-    return max(floor(one.m * floor(waves) / waves) // tile * tile, tile)
+    return max(floor(product.m * floor(waves) / waves) // tile * tile, tile)
