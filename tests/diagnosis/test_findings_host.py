@@ -14,11 +14,11 @@ import fathom
 from fathom.analysis.replay import Replay, parse
 from fathom.diagnosis.rules import Candidate
 from fathom.diagnosis.signals import (
-    Asked,
     Compiled,
     Computing,
-    Held,
+    DriverCalls,
     Holds,
+    Preparation,
     Rare,
     Reserved,
     Row,
@@ -47,7 +47,7 @@ NO_SEARCH = Searches(0.0, 0.0, 0.0, "")
     [("room", "host-allocator-retries"), ("emptied", "host-empty-cache"), ("new", "host-cuda-malloc")],
 )
 def test_calls_are_classified_by_the_activity_of_the_allocator(why, kind):
-    findings = raised(signals(ALLOCATING, host_asked=[Asked(why, 3.0, 3.0, 2.0, 1.0)]), kind)
+    findings = raised(signals(ALLOCATING, host_asked=[DriverCalls(why, 3.0, 3.0, 2.0, 1.0)]), kind)
     assert set(findings) == {kind}
     assert findings[kind].part == 1.0 and sum(claim.ms for claim in findings[kind].claims) == 2.0
 
@@ -55,10 +55,10 @@ def test_calls_are_classified_by_the_activity_of_the_allocator(why, kind):
 @pytest.mark.parametrize(
     "asked",
     [
-        Asked("new", 0.0, 8.0, 2.0, 0.25),  # sizes that were met in one step
-        Asked("new", 0.0, 0.2, 2.0, 1.0),
-        Asked("room", 200.0, 0.25, 40.0, 0.25),  # memory ran out once
-        Asked("search", 4.0, 4.0, 2.0, 1.0),  # another rule reports that
+        DriverCalls("new", 0.0, 8.0, 2.0, 0.25),  # sizes that were met in one step
+        DriverCalls("new", 0.0, 0.2, 2.0, 1.0),
+        DriverCalls("room", 200.0, 0.25, 40.0, 0.25),  # memory ran out once
+        DriverCalls("search", 4.0, 4.0, 2.0, 1.0),  # another rule reports that
     ],
 )
 def test_sizes_that_are_new_once_are_no_finding(asked):
@@ -66,7 +66,7 @@ def test_sizes_that_are_new_once_are_no_finding(asked):
 
 
 def test_a_cache_emptied_now_and_then_costs_what_long_steps_add():
-    asked = [Asked("emptied", 2.0, 2.0, 2.0, 0.25)]
+    asked = [DriverCalls("emptied", 2.0, 2.0, 2.0, 0.25)]
     findings = raised(signals(ALLOCATING, host_asked=asked, **LONG), "host-empty-cache")
     assert findings["host-empty-cache"].gain_ms == 10.0 and not findings["host-empty-cache"].changes
 
@@ -144,7 +144,7 @@ def test_long_steps_that_copy_to_the_host_are_logging_unless_they_are_known_for_
 # ops that prepare what they launch
 
 ATTENTION = "aten::_cudnn_attention_forward"
-PREPARED = Held(ATTENTION, 38.0, 38.0, 1.0, 0.975)  # as an H200 took for each new length
+PREPARED = Preparation(ATTENTION, 38.0, 38.0, 1.0, 0.975)  # as an H200 took for each new length
 
 
 def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
@@ -188,7 +188,7 @@ def test_of_pauses_some_of_which_are_too_long_the_finding_says_its_share():
     assert len(raised(given, "host-launch-bound")["host-launch-bound"].evidence) == 3
 
 
-def preparing(path: Path, inside: str, *, calls: bool) -> list[Held]:
+def preparing(path: Path, inside: str, *, calls: bool) -> list[Preparation]:
     """Ten steps of 20 ms: the op `inside` another prepares for 10 ms and launches, or not; then two add."""
     made, ms = Timeline(), 10**6
     made.steps(*range(0, 220 * ms, 20 * ms))

@@ -9,7 +9,7 @@ from fathom.analysis.results import Finding, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
 from fathom.diagnosis.engine.predict import gain_of, observed, predict
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.rules import Candidate, Rule, Unlooked, needs, rules
+from fathom.diagnosis.rules import Candidate, NotAnalysed, Rule, needs, rules
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 
 LEAST = 0.01  # of the step: smaller gains are not reported
@@ -54,7 +54,7 @@ def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], 
         why: dict[str, str] = {}
         try:
             for candidate in rule.look(signals):
-                if isinstance(candidate, Unlooked):
+                if isinstance(candidate, NotAnalysed):
                     why[candidate.kind] = candidate.why
                 else:
                     mine.append(candidate)

@@ -1,4 +1,4 @@
-"""What a rule is, and what it returns."""
+"""Rules, and the candidates that they return."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from fathom.analysis.results import Claim, Evidence
 from fathom.data import load
 from fathom.diagnosis.signals import Call, Signals, Work
 
-LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # rows that fewer launches shrink
-MOST_FAMILIES = 32  # of one change: each is looked for among all names, and small ones hardly count
+LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # entries that shrink with fewer launches
+MOST_FAMILIES = 32  # in one change: each is matched against all names, and small ones hardly count
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """A finding before its gain is known.
 
-    `changes` are what a replay changes (`fathom what-if`), `part` the share of their gain that is this
-    cause's. Without changes `gain_ms` is the gain itself. `doubt` is how wrong the model of the mended
-    program may be, as a share of the gain. `confidence` is the rule's own, 0 to 1, that the cause is there.
-    What the gain exceeds `claims` by is claimed of rows with the entries `spill`. With `given` changes the
-    gain is what `changes` add to them: a cause that only shows because of another one gains nothing.
+    `changes` are applied in a replay (`fathom what-if`); `part` is the share of their gain due to this cause.
+    Without changes, `gain_ms` is the gain. `doubt` is the possible error of the model of the fixed program,
+    as a share of the gain. `confidence`, from 0 to 1, is the rule's belief that the cause is present.
+    If the gain exceeds `claims`, the rest is claimed from rows with the entries `spill`. With `given`
+    changes, the gain is what `changes` add to them: a cause that only shows because of another one gains
+    nothing.
     """
 
     kind: str
@@ -40,41 +41,41 @@ class Candidate(msgspec.Struct, frozen=True):
     doubt: float = 0.2
     confidence: float = 0.9
     check: str = ""
-    remedy: str = ""  # in place of the kind's, where the recording says more
+    remedy: str = ""  # replaces the kind's remedy if the recording allows a more specific one
     source: str | None = None
     module: str | None = None
     family: str | None = None
     region: str | None = None
-    costless: bool = False  # it is told though it costs no time
-    general: bool = False  # it claims what causes with rows of their own leave, before those without
-    least: float = 0.0  # of the step: it is no finding where the lower end of its gain is below
+    costless: bool = False  # reported although it costs no time
+    general: bool = False  # claims what is left by causes with rows, before causes without rows
+    least: float = 0.0  # share of the step: no finding if the lower bound of its gain is below
 
 
-class Unlooked(msgspec.Struct, frozen=True):
-    """A kind that a rule could not look for in this recording; `why` names what is missing."""
+class NotAnalysed(msgspec.Struct, frozen=True):
+    """A kind that a rule could not analyse in this recording; `why` names what is missing."""
 
     kind: str
     why: str
 
 
-Found = Iterable[Candidate]
-Looked = Iterable[Candidate | Unlooked]
+Candidates = Iterable[Candidate]
+Outcomes = Iterable[Candidate | NotAnalysed]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`look` yields candidates of the `kinds`; a signal that it needs and is not known makes it abstain."""
+    """`look` yields candidates of the `kinds`; it abstains if a signal that it needs is unknown."""
 
     kinds: tuple[str, ...]
-    look: Callable[[Signals], Looked]
+    look: Callable[[Signals], Outcomes]
 
 
 _RULES: list[Rule] = []
 
 
-def rule(*kinds: str) -> Callable[[Callable[[Signals], Looked]], Callable[[Signals], Looked]]:
+def rule(*kinds: str) -> Callable[[Callable[[Signals], Outcomes]], Callable[[Signals], Outcomes]]:
     """Register a rule that finds these kinds."""
 
-    def register(look: Callable[[Signals], Looked]) -> Callable[[Signals], Looked]:
+    def register(look: Callable[[Signals], Outcomes]) -> Callable[[Signals], Outcomes]:
         _RULES.append(Rule(kinds, look))
         return look
 
@@ -83,7 +84,7 @@ def rule(*kinds: str) -> Callable[[Callable[[Signals], Looked]], Callable[[Signa
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Every rule: each module below this package registers its own."""
+    """All rules: each module of this package registers its rules."""
     import fathom.diagnosis.rules as package
 
     for module in walk_packages(package.__path__, package.__name__ + "."):
@@ -93,12 +94,12 @@ def rules() -> tuple[Rule, ...]:
 
 @cache
 def needs() -> dict[str, list[str]]:
-    """Rows of needs.yaml: by kind, signals without which its rule does not fail but may miss it."""
+    """Rows of needs.yaml: for each kind, signals without which its rule runs but may miss it."""
     return load(__package__, "needs")
 
 
 def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:
-    """The rows that some device work takes, those of one row together; `share` of each."""
+    """Claims of `share` of the work, summed by row of the ledger."""
     taken: dict[tuple[str, str], float] = {}
     for work in works:
         taken[work.entry, work.family] = taken.get((work.entry, work.family), 0.0) + share * work.ms
@@ -106,7 +107,7 @@ def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:
 
 
 def shrink(works: Iterable[Work], total: dict[str, float], factor: float) -> tuple[str, ...]:
-    """Changes that make this work take `factor` of its time; `total` is what its whole families take."""
+    """Changes that make the work take `factor` of its time; `total` holds the time of each family."""
     largest = sorted(claims_of(works), key=lambda claim: -claim.ms)[:MOST_FAMILIES]
     return tuple(
         _smaller(claim, claim.ms / total[claim.detail], factor)
@@ -123,7 +124,7 @@ def _smaller(claim: Claim, share: float, factor: float) -> str:
 
 
 def family_totals(works: Iterable[Work]) -> dict[str, float]:
-    """Milliseconds a step by family."""
+    """Milliseconds per step of each family."""
     total: dict[str, float] = {}
     for work in works:
         total[work.family] = total.get(work.family, 0.0) + work.ms
@@ -131,24 +132,24 @@ def family_totals(works: Iterable[Work]) -> dict[str, float]:
 
 
 def rows(signals: Signals, *entries: str) -> Iterator[Claim]:
-    """Whole rows of the ledger with these entries."""
+    """Claims of all of the ledger's rows with these entries."""
     for row in signals["step.ledger"]:
         if row.entry in entries:
             yield Claim(row.entry, row.detail, row.ms)
 
 
 def spent(signals: Signals, *entries: str) -> float:
-    """Milliseconds a step under these entries."""
+    """Milliseconds per step of these entries."""
     return sum(claim.ms for claim in rows(signals, *entries))
 
 
 def l2_bytes(signals: Signals) -> int:
-    """What the device's cache holds; 0 where it is not known."""
+    """Size of the device's L2 cache in bytes; 0 if unknown."""
     return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
 
 
 def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
-    """The name with most weight."""
+    """The name with the largest total weight; None without names."""
     weight: dict[str, float] = {}
     for name, ms in values:
         if name is not None:

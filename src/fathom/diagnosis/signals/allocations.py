@@ -8,7 +8,7 @@ from fathom.analysis import causes
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import Asked
+from fathom.diagnosis.signals.rows import DriverCalls
 from fathom.diagnosis.signals.searches import searching
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
@@ -21,7 +21,7 @@ _OP = ["phase", "burst", "op"]
 
 
 @signal("host.asked", "a step")
-def asked(recorded: Recorded) -> list[Asked]:
+def asked(recorded: Recorded) -> list[DriverCalls]:
     """By reason. `room`: an op frees and then asks. `emptied`: many are freed at once, by no op. `search`: an
     op that tries kernels does both. `new`: all else.
     """
@@ -39,7 +39,7 @@ def asked(recorded: Recorded) -> list[Asked]:
     )
     count = recorded.steps
     return [
-        Asked(why, frees / count, asks / count, ns / count / NS_PER_MS, steps / count, source, region)
+        DriverCalls(why, frees / count, asks / count, ns / count / NS_PER_MS, steps / count, source, region)
         for why, frees, asks, ns, steps, source, region in reasons.sort("ns", descending=True).iter_rows()
     ]
 

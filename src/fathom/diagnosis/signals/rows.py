@@ -116,7 +116,7 @@ class FetchingCode(msgspec.Struct, frozen=True):
     source: str | None
 
 
-class Held(msgspec.Struct, frozen=True):
+class Preparation(msgspec.Struct, frozen=True):
     """Time that launching ops of one name take without calling the runtime; the device idles for `idle_ms`.
 
     `share`: of all that ops of this name take.
@@ -176,7 +176,7 @@ class LoaderRegions(msgspec.Struct, frozen=True):
     first: float = 0.0
 
 
-class Asked(msgspec.Struct, frozen=True):
+class DriverCalls(msgspec.Struct, frozen=True):
     """Calls that ask the driver for memory or give it back, by what moved the allocator to make them.
 
     `steps` is the share of steps in which there are any, `ms` what the host spends in them a step.

@@ -1,1 +1,1 @@
-"""Rules of the group `device`."""
+"""Rules of the `device` group."""

@@ -12,9 +12,9 @@ from fathom.diagnosis.rules.host.rarely import LATE
 from fathom.diagnosis.rules.host.syncs import NAN_CHECK, calls_of, checks_gradients
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Claim,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rows,
@@ -25,17 +25,17 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Signals, Work
 
 KIND = "framework-anomaly-detection"
-# What the autograd engine itself calls behind each node. A hook that looks for NaN calls aten::any.
+# Ops that the autograd engine itself calls after each node. A hook that looks for NaN calls aten::any.
 CHECK = re.compile(rf"evaluate_function: [^>]+ > (aten::isnan|{NAN_CHECK}|aten::item)( >|$)")
 WITHOUT_OPS = ('op:"aten::isnan"=0', f'op:"{NAN_CHECK}"=0')
-PROFILED = 0.25  # doubt in times of ops under a profiler
-UNSEEN = 0.35  # no recording of a GPU has shown yet how far the replay is right
+PROFILED = 0.25  # doubt in op times measured under a profiler
+UNSEEN = 0.35  # doubt: the replay has not been checked against a recording of a GPU
 TRY = "torch.autograd.set_detect_anomaly(False), and time the step"
 
 
 @rule(KIND)
-def anomalies(signals: Signals) -> Found:
-    """The checks of gradients are left out. Stacks that are stored in the forward pass are not counted."""
+def anomalies(signals: Signals) -> Candidates:
+    """Predict the step without gradient checks; stacks stored in the forward pass are not counted."""
     count = signals["host.ops"].get(NAN_CHECK)
     if not count:
         return
@@ -47,26 +47,26 @@ def anomalies(signals: Signals) -> Found:
 
 
 def _on_processor(signals: Signals, works: list[Work], count: float) -> Candidate:
-    """A profiler makes ops longer: what the clean step holds of them is gained."""
-    found = _candidate(works, count)
+    """The gain is the ops' time in the clean step, since a profiler makes ops longer."""
+    candidate = _candidate(works, count)
     profiled = {(row.entry, row.detail): row.ms for row in signals["step.ledger"]}
     clean = signals.get("step.clean_ledger").value or profiled
-    parts = [(claim.ms, (claim.entry, claim.detail)) for claim in found.claims]
+    parts = [(claim.ms, (claim.entry, claim.detail)) for claim in candidate.claims]
     gain = sum(ms / profiled[row] * clean.get(row, 0.0) for ms, row in parts if profiled.get(row))
-    return replace(found, gain_ms=gain, doubt=PROFILED)
+    return replace(candidate, gain_ms=gain, doubt=PROFILED)
 
 
 def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
     """Each check is two kernels and a copy that the host waits for."""
     share, waiting = _waits(signals, count)
-    found, without_waits = _candidate(works, count), ("sync=0",) if share else ()
+    candidate, without_waits = _candidate(works, count), ("sync=0",) if share else ()
     return replace(
-        found,
+        candidate,
         claims=[
-            *found.claims,
+            *candidate.claims,
             *(Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, Entry.SYNCHRONISATION)),
         ],
-        evidence=[*found.evidence, Evidence("the host waits for their results", waiting, "ms a step")],
+        evidence=[*candidate.evidence, Evidence("host waiting for their results", waiting, "ms a step")],
         changes=(*without_waits, *WITHOUT_OPS, *shrink(works, family_totals(signals["kernels.work"]), 0.0)),
         spill=LATE,
         part=share or 1.0,
@@ -75,9 +75,9 @@ def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
 
 
 def _waits(signals: Signals, count: float) -> tuple[float, float]:
-    """The share of the waits that are for checks, and their milliseconds.
+    """The share of the waits that is due to checks, and their milliseconds.
 
-    A hook of the program may read values in the same place, so no more waits count than there are checks.
+    A hook of the program may read values in the same place, so the waits counted never exceed the checks.
     """
     calls = [call for call in signals["host.calls"] if call.cause == Entry.SYNCHRONISATION.cause]
     mine = [call for call in calls if checks_gradients(call, signals["host.ops"])]
@@ -93,8 +93,8 @@ def _candidate(works: list[Work], count: float) -> Candidate:
         kind=KIND,
         claims=claims_of(works),
         evidence=[
-            Evidence("gradients that the autograd engine checks for NaN", count, "a step"),
-            Evidence("computing these checks", ms, "ms a step"),
+            Evidence("gradients checked for NaN by the autograd engine", count, "a step"),
+            Evidence("time computing these checks", ms, "ms a step"),
         ],
         check=TRY,
         **site(works, "source", "region"),

@@ -1,4 +1,4 @@
-"""Memory that is asked of the driver, or given back to it, in settled steps."""
+"""Memory allocated from the driver, or returned to it, in the steady state."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.host.rarely import LATE, stalled
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
-from fathom.diagnosis.signals import Asked, Signals
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule
+from fathom.diagnosis.signals import DriverCalls, Signals
 
 PINS = re.compile(r"Host")
-OFTEN = 0.5  # a step
-AGAIN = 0.5  # of the steps: in fewer, and it is a size that was met for the first time
+OFTEN = 0.5  # calls per step
+AGAIN = 0.5  # of the steps: in fewer, a size occurred for the first time
 ENTRY, CHANGE = Entry.ALLOCATOR, "allocator=0"
 CHECK = "fathom what-if SOUNDING 'allocator=0'"
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why the allocator calls the driver (`host.asked`), and the kind that it is."""
+    """A reason for the allocator to call the driver (`host.asked`), and its kind of finding."""
 
     kind: str
     says: str
-    once: bool = False  # it is a fault though it happens in few steps
+    once: bool = False  # a problem even if it happens in few steps
 
 
 REASONS = {
-    "room": Reason("host-allocator-retries", "cached blocks are freed to make room for another"),
-    "emptied": Reason("host-empty-cache", "cached blocks are given back all at once", once=True),
-    "new": Reason("host-cuda-malloc", "the driver is asked for memory, or given it back"),
+    "room": Reason("host-allocator-retries", "driver calls that free cached blocks to make room"),
+    "emptied": Reason("host-empty-cache", "driver calls that return cached blocks all at once", once=True),
+    "new": Reason("host-cuda-malloc", "driver calls that allocate or free memory"),
 }
 
 
 @rule(*(reason.kind for reason in REASONS.values()))
-def allocations(signals: Signals) -> Found:
-    """What the allocator was doing when it called tells the kinds apart."""
-    asked: list[Asked] = signals["host.asked"]
+def allocations(signals: Signals) -> Candidates:
+    """Distinguish the kinds by what the allocator was doing when it called the driver."""
+    asked: list[DriverCalls] = signals["host.asked"]
     pins = [c for c in signals["host.calls"] if c.cause == Entry.ALLOCATOR.cause and PINS.search(c.api)]
     total = sum(group.ms for group in asked) + sum(call.ms for call in pins)
     for group in asked:
@@ -45,7 +45,7 @@ def allocations(signals: Signals) -> Found:
             yield _allocating(signals, reason, group, group.ms / (total or 1.0))
 
 
-def _allocating(signals: Signals, reason: Reason, group: Asked, share: float) -> Candidate:
+def _allocating(signals: Signals, reason: Reason, group: DriverCalls, share: float) -> Candidate:
     rare = stalled(signals) if group.steps < 1 else 0.0
     return Candidate(
         kind=reason.kind,

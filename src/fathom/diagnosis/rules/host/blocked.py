@@ -1,20 +1,20 @@
-"""The thread that runs the steps sits in a system call: sleeping, reading, writing, waiting for a lock."""
+"""The training thread blocked in a system call: sleeping, reading, writing, waiting for a lock."""
 
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.host.waits import beneath_saving
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import HostLine, Signals
 
 ENTRY = Entry.BLOCKED
-LEAST = 0.03  # of the step: less is the noise of a busy host
-LEFT = 0.1  # of it: what else the line does
+LEAST = 0.03  # of the step: less is noise on a busy host
+LEFT = 0.1  # of the time: other work of the same line
 
 
 @rule("host-blocked")
-def blocked(signals: Signals) -> Found:
-    """Each line that costs the step enough."""
+def blocked(signals: Signals) -> Candidates:
+    """Report each line that blocks for at least `LEAST` of the step."""
     least, saving = LEAST * signals["step.timeline_ms"], beneath_saving(signals)
     for line in signals["host.lines"]:
         if line.entry == ENTRY and line.ms >= least and line not in saving:

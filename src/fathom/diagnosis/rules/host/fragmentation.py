@@ -1,27 +1,28 @@
-"""Memory that is reserved, and of no use to what is asked for."""
+"""Reserved memory that cannot serve allocations."""
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Reserved, Signals
 from fathom.units import GB
 
-MUCH = 0.5  # of what was allocated at most
-GROWS = 2.0  # times as much as at a third of the recording: a cache that has filled stays as it is
+MUCH = 0.5  # of the peak of allocated memory
+GROWS = 2.0  # ratio to the value at a third of the recording: a filled cache stops growing
 
 
 @rule("host-fragmentation")
-def fragmentation(signals: Signals) -> Found:
-    """What goes beyond the peak of allocation could serve nothing, or it would have."""
-    held: Reserved = signals["device.reserved"]
-    if held.unused < MUCH * held.allocated or held.unused < GROWS * max(held.unused_before, 1.0):
+def fragmentation(signals: Signals) -> Candidates:
+    """Memory reserved beyond the peak of allocation is fragmented, or the allocator would have used it."""
+    reserved: Reserved = signals["device.reserved"]
+    grows = reserved.unused >= GROWS * max(reserved.unused_before, 1.0)
+    if not grows or reserved.unused < MUCH * reserved.allocated:
         return
     yield Candidate(
         kind="host-fragmentation",
         claims=[],
         evidence=[
-            Evidence("memory is reserved beyond the most that was allocated", held.unused / GB, "GB"),
-            Evidence("at a third of the recording it was", held.unused_before / GB, "GB"),
+            Evidence("memory reserved beyond the peak of allocated memory", reserved.unused / GB, "GB"),
+            Evidence("the same, at a third of the recording", reserved.unused_before / GB, "GB"),
         ],
         costless=True,
         check="torch.cuda.memory_stats(): reserved_bytes against allocated_bytes, at their peaks",

@@ -1,4 +1,4 @@
-"""A compiled model in many pieces, with Python between them, or one that Dynamo left uncompiled."""
+"""A compiled model split into many graphs with Python between them, or one that Dynamo left uncompiled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, RARE, late_launches, uncompiled
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Broken, Compiled, Signals
 
 SHOWN = 3  # places
@@ -15,18 +15,20 @@ CHECK = "TORCH_LOGS=graph_breaks python train.py"
 
 
 @rule("host-graph-breaks")
-def graph_breaks(signals: Signals) -> Found:
-    """What is behind a break is a function of its own, which the one before it calls.
+def graph_breaks(signals: Signals) -> Candidates:
+    """Find graphs that resume after a break, and frames that Dynamo gave up.
 
-    A break in a loop makes Dynamo give the whole frame up: its ops are launched one by one, which is
-    launch-bound, with this as the cause.
+    Dynamo compiles the code after a break as a separate function, which the code before it calls. A break in
+    a loop makes Dynamo give up the frame: its ops are launched one by one, and the step is launch-bound.
     """
     compiled: Compiled = signals["host.compiled"]
     if compiled.resumed >= RARE:
         yield _in_pieces(signals, compiled)
     elif frames := uncompiled(signals):
         yield from (
-            _left(candidate, frames) for candidate in late_launches(signals) if candidate.kind == LAUNCHES
+            _uncompiled(candidate, frames)
+            for candidate in late_launches(signals)
+            if candidate.kind == LAUNCHES
         )
 
 
@@ -36,8 +38,8 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
         kind="host-graph-breaks",
         claims=[],
         evidence=[
-            Evidence("compiled graphs that go on behind a break", compiled.resumed, "a step"),
-            Evidence("Python and guards on the host before these", compiled.between_ms, "ms a step"),
+            Evidence("compiled graphs that resume after a break", compiled.resumed, "a step"),
+            Evidence("Python and guards on the host before these graphs", compiled.between_ms, "ms a step"),
             *_reasons(signals.get("host.breaks").value or []),
         ],
         gain_ms=min(compiled.between_ms / step * signals["step.mean_ms"], idle),
@@ -49,17 +51,20 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
 
 
 def _reasons(breaks: Iterable[Broken]) -> list[Evidence]:
-    """Each with its first place; Dynamo tells all of the process, not of the step alone."""
+    """The reasons with most places, each with its first place, of the process rather than the step."""
     places: dict[str, list[str]] = {}
-    for broken in breaks:
-        places.setdefault(broken.why, []).append(broken.place)
+    for graph_break in breaks:
+        places.setdefault(graph_break.why, []).append(graph_break.place)
     largest = sorted(places, key=lambda why: -len(places[why]))[:SHOWN]
     return [Evidence(f"break at {places[why][0]}: {why}", len(places[why]), "places") for why in largest]
 
 
-def _left(launching: Candidate, frames: list[Broken]) -> Candidate:
-    """The gain is that of one launch a step; without CUDA graphs (`reduce-overhead`) less is gained."""
-    told = [
+def _uncompiled(launching: Candidate, frames: list[Broken]) -> Candidate:
+    """The launch-bound candidate with this cause: its gain assumes one launch per step.
+
+    Without CUDA graphs (`reduce-overhead`) the gain is smaller.
+    """
+    uncompiled_frames = [
         Evidence(
             f"ops in {frame.function}, left uncompiled: {frame.why}, at {frame.place}", 100 * frame.share, "%"
         )
@@ -68,7 +73,7 @@ def _left(launching: Candidate, frames: list[Broken]) -> Candidate:
     return replace(
         launching,
         kind="host-graph-breaks",
-        evidence=[*told, *launching.evidence],
+        evidence=[*uncompiled_frames, *launching.evidence],
         doubt=0.25,
         check=CHECK,
         source=frames[0].place,

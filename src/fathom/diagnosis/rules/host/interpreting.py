@@ -1,4 +1,4 @@
-"""The program's own Python takes too long: a device waits for it, and on a processor nothing computes."""
+"""The program's own Python takes too long: a GPU waits for it, and on a CPU nothing computes meanwhile."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from msgspec.structs import replace
 from fathom.analysis import CPU, where
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.host.waits import beneath_saving
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, Looked, Unlooked, rows, rule, spent
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Candidates,
+    Claim,
+    Evidence,
+    NotAnalysed,
+    Outcomes,
+    rows,
+    rule,
+    spent,
+)
 from fathom.diagnosis.signals import Computing, HostLine, Signals
 
-LEAST = 0.25  # of the step: small models pay some of it for every op
-LONG = 0.05  # of it, on a device that idles meanwhile
-OWN = 0.5  # of a line's samples: more of them in libraries, and it only calls them
-BRIEF_US = 50.0  # at one instruction: calling NumPy takes up to 10; what takes longer works on the numbers
+LEAST = 0.25  # of the step: small models spend some Python time on every op
+LONG = 0.05  # of the step, with an idle device
+OWN = 0.5  # of a line's samples: below it, the line mostly calls libraries
+BRIEF_US = 50.0  # at one instruction: a call of NumPy takes up to 10, longer ones compute on arrays
 SHOWN = 3  # lines
-LEFT = 0.1  # of it: something has to ask for the ops
+LEFT = 0.1  # of the time: the ops still have to be called
 CALLED = 0.5  # of the time of lines that call libraries
 
 
 @rule("host-python")
-def interpreting(signals: Signals) -> Looked:
-    """On a device, where the host's pauses are Python's; on a processor by its share of the step."""
+def interpreting(signals: Signals) -> Outcomes:
+    """On a GPU, find pauses of the host that are Python's; on a CPU, use Python's share of the step."""
     if signals.get("step.device").value == CPU:
         return _on_processor(signals)
     late = {candidate.kind: candidate for candidate in late_launches(signals)}
@@ -31,8 +41,8 @@ def interpreting(signals: Signals) -> Looked:
     return _beside_launches(signals)
 
 
-def _beside_launches(signals: Signals) -> Found:
-    """Long computations of the program's own, where other pauses are launching's or Python's for each op."""
+def _beside_launches(signals: Signals) -> Candidates:
+    """Long computations of the program itself, where the other pauses are launches or Python of each op."""
     own: Computing | None = signals.get("host.computing").value
     python, step = spent(signals, PYTHON), signals["step.timeline_ms"]
     if own is None or own.idle_ms < LONG * step or not python:
@@ -57,16 +67,16 @@ def _beside_launches(signals: Signals) -> Found:
 
 
 def sampled(signals: Signals) -> list[HostLine]:
-    """Lines in which Python ran, longest first; none without sampled stacks.
+    """Lines that ran Python, longest first; none without sampled stacks.
 
-    Lines of the program's own code, or where there are none, those that call libraries.
+    Lines of the program's own code, or lines that call libraries if there are none.
     """
     lines = [line for line in _python_lines(signals) if not native(line)]
     return [line for line in lines if line.own >= OWN] or lines
 
 
 def native(line: HostLine) -> bool:
-    """Whether the line waits for native code, as for NumPy on whole arrays."""
+    """Whether the line waits for native code, such as NumPy on large arrays."""
     return line.dwell_us is not None and line.dwell_us > BRIEF_US
 
 
@@ -77,9 +87,9 @@ def _python_lines(signals: Signals) -> list[HostLine]:
 
 
 def _interpreted(signals: Signals) -> list[Claim]:
-    """What Python ran for, by row of the ledger, without lines that wait for native code.
+    """Python time by row of the ledger, without lines that wait for native code.
 
-    Of lines that only call libraries the library's own work may have to stay: half of their time counts.
+    Half the time counts for lines that only call libraries, whose own work may have to stay.
     """
     lines = {line.detail: line for line in _python_lines(signals)}
     saving = {line.detail for line in beneath_saving(signals)}
@@ -106,8 +116,8 @@ def _at_line(candidate: Candidate, lines: list[HostLine]) -> Candidate:
     return replace(candidate, source=lines[0].source) if lines else candidate
 
 
-def _on_processor(signals: Signals) -> Looked:
-    """A profiler makes the pauses between ops longer, so it is their share that counts."""
+def _on_processor(signals: Signals) -> Outcomes:
+    """Scale Python's share to the clean step, since a profiler lengthens the pauses between ops."""
     claims = _interpreted(signals)
     share = sum(claim.ms for claim in claims) / signals["step.timeline_ms"]
     if not any("::" in name for name in signals["host.ops"]):
@@ -137,17 +147,17 @@ def _share(signals: Signals) -> float:
     return spent(signals, PYTHON) / float(signals["step.timeline_ms"])
 
 
-def _without_ops(signals: Signals) -> Looked:
-    """Python is all of the work: short instructions show a loop that whole arrays would replace."""
+def _without_ops(signals: Signals) -> Outcomes:
+    """Programs without ops: short instructions show a loop that array operations could replace."""
     lines = [(line, line.dwell_us or line.around_us) for line in _python_lines(signals)]
     if lines and all(dwell is None for _, dwell in lines):
-        why = "how long Python stays at one instruction is not known: few samples, or a busy host"
-        yield Unlooked("host-python", why)
+        why = "the time at one Python instruction is unknown: too few samples, or a busy host"
+        yield NotAnalysed("host-python", why)
     yield from _in_functions(signals, [line for line, dwell in lines if dwell and dwell <= BRIEF_US])
 
 
-def _in_functions(signals: Signals, among: list[HostLine]) -> Found:
-    """Functions of the program that compute for long, where other Python only asks for ops."""
+def _in_functions(signals: Signals, among: list[HostLine]) -> Candidates:
+    """Functions of the program that compute for long, while other Python only calls ops."""
     functions: dict[tuple[str, str], list[HostLine]] = {}
     for line in among:
         functions.setdefault((line.function, line.source.rpartition(":")[0]), []).append(line)

@@ -1,45 +1,45 @@
-"""Between most kernels the device waits for the next launch, or for the Python before it."""
+"""A device that waits for the next launch, or for the Python before it, between most kernels."""
 
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule, spent
-from fathom.diagnosis.signals import Broken, Compiled, Held, Holds, HostWork, Signals
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule, spent
+from fathom.diagnosis.signals import Broken, Compiled, Holds, HostWork, Preparation, Signals
 
 LAUNCHES = "host-launch-bound"
 LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY)
 PYTHON = Entry.PYTHON
 LEAST = 0.08  # of the timeline's step
-PYTHONIC = 0.6  # of the host's idle time: more, and Python rather than the number of launches is at fault
-CAPTURED = ("dispatching=0.02", "python=0.05", "launch-latency=0.2")  # of a replayed graph, one launch a step
+PYTHONIC = 0.6  # of idle time caused by the host: above it, Python is the cause, not the number of launches
+CAPTURED = ("dispatching=0.02", "python=0.05", "launch-latency=0.2")  # CUDA graph: one launch per step
 
-# Where the host loses its lead to one of these, it is not the launches that cost the time after it.
+# If the host loses its lead to one of these, the launches did not cause the idle time after it.
 OTHERS = ("sync=0", "gc=0", "checkpoint=0", "allocator=0", "compilation=0")
-FED = 0.02  # of the step: a loader that undisturbed steps wait less for keeps up, whatever the timeline holds
+FED = 0.02  # of the step: a loader that clean steps wait less for keeps up, whatever the timeline shows
 
-HELD = 2.0  # pauses a step that are as long as a turn of the interpreter
-PLACES = 3  # that they lie behind: a computation of the program's own comes at the same place in each step
-ON_TURNS = 0.6  # of them end with a turn
-FELT = 0.01  # of the step, that an op holds the launching thread
-MINE = 0.5  # of the timeline's step: less, and threads are not what it waits for
-MOSTLY = 0.5  # of the pauses' time
+MANY = 2.0  # pauses per step as long as the interpreter's switch interval
+PLACES = 3  # places of the pauses: the program's own computation is at the same place in each step
+ON_TURNS = 0.6  # of the pauses end with a switch of threads
+FELT = 0.01  # of the step, for which an op keeps the launching thread
+MINE = 0.5  # of the timeline's step: below it, threads are not the cause
+MOSTLY = 0.5  # of the time in pauses
 
-RARE = 0.5  # compiled regions, or breaks, a step: fewer are of a rare branch
-UNCOMPILED = 0.5  # of the step's ops: fewer, and launching costs as much where nothing was to be compiled
+RARE = 0.5  # compiled regions or breaks per step: fewer belong to a rare branch
+UNCOMPILED = 0.5  # of the step's ops: below it, most launches come from code that was never to be compiled
 
 
 @rule("host-launch-bound", "host-thread-contention")
-def launch_bound(signals: Signals) -> Found:
-    """A device that waits for the host, but not for the program's own Python.
+def launch_bound(signals: Signals) -> Candidates:
+    """Find a device that waits for the host, but not for the program's own Python.
 
-    Where the compiler gave up what launches, that is the cause (`host-graph-breaks`).
+    If the compiler gave up the frames that launch, they are the cause (`host-graph-breaks`).
     """
     others = ("host-python", LAUNCHES) if uncompiled(signals) else ("host-python",)
     return (candidate for candidate in late_launches(signals) if candidate.kind not in others)
 
 
 def uncompiled(signals: Signals) -> list[Broken]:
-    """Frames that Dynamo gave up and that launch most of the step, in which nothing compiled runs."""
+    """Frames that Dynamo gave up, if they launch most of a step in which nothing compiled runs."""
     compiled: Compiled | None = signals.get("host.compiled").value
     frames: list[Broken] = signals.get("host.given_up").value or []
     if compiled is None or compiled.regions >= RARE:
@@ -47,9 +47,9 @@ def uncompiled(signals: Signals) -> list[Broken]:
     return frames if sum(frame.share for frame in frames) >= UNCOMPILED else []
 
 
-def late_launches(signals: Signals) -> Found:
-    """Launching makes short pauses, computing in Python long ones, other threads long ones anywhere."""
-    working, holding = (sum(op.idle_ms for op in some) for some in (_working(signals), held(signals)))
+def late_launches(signals: Signals) -> Candidates:
+    """Classify pauses: short ones are launches, long ones Python; long ones in many places, other threads."""
+    working, holding = (sum(op.idle_ms for op in some) for some in (_working(signals), preparations(signals)))
     launching = max(spent(signals, *LAUNCHING) - working - holding, 0.0)
     python = spent(signals, PYTHON)
     step = signals["step.timeline_ms"]
@@ -67,12 +67,12 @@ def late_launches(signals: Signals) -> Found:
 
 
 def _working(signals: Signals) -> list[HostWork]:
-    """What the host computes or pins in the step itself: time that no launch costs."""
+    """Ops that compute or pin on the host within the step: time that fewer launches would not save."""
     return [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
 
 
-def held(signals: Signals) -> list[Held]:
-    """Ops that prepare for long before they launch, which fewer launches would not spare."""
+def preparations(signals: Signals) -> list[Preparation]:
+    """Ops that prepare for long before they launch: time that fewer launches would not save."""
     least = FELT * signals["step.timeline_ms"]
     return [
         preparation for preparation in signals.get("host.held").value or [] if preparation.idle_ms >= least
@@ -85,12 +85,12 @@ def _starved(signals: Signals) -> tuple[str, ...]:
 
 
 def _contended(holds: Holds, step: float) -> bool:
-    many = holds.count >= HELD and holds.places >= PLACES
+    many = holds.count >= MANY and holds.places >= PLACES
     return many and holds.on_turns >= ON_TURNS and holds.ms >= MINE * step
 
 
 def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
-    """Without the others the thread goes on at once: what it was held for is saved."""
+    """Without the other threads the launching thread continues at once, so the pauses are saved."""
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
     most = signals.number("step.idle_ms", mean)
     return Candidate(
@@ -109,16 +109,16 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
 
 
 def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> Candidate:
-    """`part`: the rest of what the replay saves lies in pauses that are too long for launching."""
+    """`part`: the share of the replay's gain in pauses short enough for launching."""
     in_python = kind == "host-python"
-    prepared = tuple(preparation.without for preparation in held(signals))
+    prepared = tuple(preparation.without for preparation in preparations(signals))
     worked = dict.fromkeys(f"op:{work.op}=0" for work in _working(signals))
     return Candidate(
         kind=kind,
         claims=[],
         evidence=[
             Evidence("share of the recorded step in which the device waits for launches", 100 * share, "%"),
-            Evidence("pieces of device work", signals["kernels.count"], "a step"),
+            Evidence("kernels and copies launched", signals["kernels.count"], "a step"),
             Evidence("median kernel duration", signals["kernels.median_us"], "µs"),
             *_too_long(part),
         ],
@@ -138,6 +138,6 @@ def _too_long(part: float) -> list[Evidence]:
 
 
 def _check(changes: tuple[str, ...], prepared: tuple[str, ...]) -> str:
-    """What is prepared in between is no launch's time: its own gain goes off."""
+    """The command to check the gain; the gain of preparations alone is subtracted."""
     both, alone = (" ".join(f"'{change}'" for change in some) for some in ((*prepared, *changes), prepared))
     return f"fathom what-if SOUNDING {both}" + (f", less what {alone} alone saves" if prepared else "")

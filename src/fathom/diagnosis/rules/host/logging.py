@@ -1,19 +1,19 @@
-"""Rare long steps in which results are taken to the host, and worked on there."""
+"""Rare long steps that copy results to the host and process them there."""
 
 from __future__ import annotations
 
 from fathom.diagnosis.rules.host.rarely import stalled
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Rare, Signals
 from fathom.units import MB
 
-OTHERWISE = 0.5  # of the long step: a recorded cause that holds so much is why it is long
-MORE = 2.0  # times as many copies as in other steps
+OTHERWISE = 0.5  # of the long step: a recorded cause this large explains the step
+MORE = 2.0  # ratio of copies to those of other steps
 
 
 @rule("host-logging")
-def logging(signals: Signals) -> Found:
-    """Told from what is recorded as what it is: saving, compiling, collecting, waiting, searching."""
+def logging(signals: Signals) -> Candidates:
+    """Report long steps without a recorded cause (saving, compiling, collection, waits, autotuning)."""
     gain = stalled(signals)
     if not gain:
         return
@@ -25,9 +25,13 @@ def logging(signals: Signals) -> Found:
         kind="host-logging",
         claims=[],
         evidence=[
-            Evidence("a long step takes", step.ms, "ms"),
-            Evidence("a typical one takes", signals["step.typical_ms"], "ms"),
-            Evidence(f"long ones copy to the host, {step.copied:,.0f} times", step.copied_bytes / MB, "MB"),
+            Evidence("duration of a long step", step.ms, "ms"),
+            Evidence("duration of a typical step", signals["step.typical_ms"], "ms"),
+            Evidence(
+                f"bytes a long step copies to the host, in {step.copied:,.0f} copies",
+                step.copied_bytes / MB,
+                "MB",
+            ),
         ],
         gain_ms=gain,
         doubt=0.15,

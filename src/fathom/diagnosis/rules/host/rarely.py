@@ -1,15 +1,15 @@
-"""What the rules of rare long steps share."""
+"""Rare long steps: definitions that several rules share."""
 
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.signals import Signals
 
-LEAST = 0.05  # of the mean step: what long steps add beyond that is no scatter
-LATE = (Entry.LAUNCH_LATENCY, Entry.DISPATCHING, Entry.PYTHON)  # without its lead the host is late
+LEAST = 0.05  # of the mean step: long steps that add less are scatter
+LATE = (Entry.LAUNCH_LATENCY, Entry.DISPATCHING, Entry.PYTHON)  # idle time of a host without its lead
 
 
 def stalled(signals: Signals) -> float:
-    """Milliseconds a step that rare long steps add to the mean; 0 where there are none, or nobody knows."""
+    """Milliseconds that rare long steps add to the mean step; 0 if there are none or it is unknown."""
     ms, mean = signals.get("step.stalled_ms").value, signals.get("step.mean_ms").value
     return float(ms) if ms and mean and ms >= LEAST * mean else 0.0

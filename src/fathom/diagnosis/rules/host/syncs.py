@@ -1,4 +1,4 @@
-"""Synchronisations in the step, told apart by the ops that ask for them."""
+"""Synchronisations in the step, by the op that causes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fathom.analysis.entries import Entry
 from fathom.data import load
 from fathom.diagnosis.rules.host.rarely import LATE
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, site
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule, site
 from fathom.diagnosis.signals import Call, Signals
 
 CAUSE, ENTRY = Entry.SYNCHRONISATION.cause, Entry.SYNCHRONISATION
@@ -26,8 +26,8 @@ def table() -> list[dict[str, Any]]:
 
 
 @rule(*(row["kind"] for row in table()))
-def syncs(signals: Signals) -> Found:
-    """Each kind has the share of the idle time that its calls have of all calls that wait."""
+def syncs(signals: Signals) -> Candidates:
+    """Divide the idle time among the kinds in proportion to the time of their waiting calls."""
     calls = [call for call in signals["host.calls"] if call.cause == CAUSE]
     total = sum(call.ms for call in calls)
     ops = signals.get("host.ops").value or {}
@@ -40,19 +40,19 @@ def syncs(signals: Signals) -> Found:
 
 
 def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
-    """Whether the autograd engine reads the result of a check for NaN: framework-anomaly-detection has it."""
+    """Whether the autograd engine reads the result of a NaN check (framework-anomaly-detection claims it)."""
     return NAN_CHECK in ops and READ.search(call.path) is not None
 
 
 def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
     if any(row.get(need) and row[need] not in ops for need in ("needs_op", "and_op")):
         return False
-    told = {"path": call.path, "api": call.api, "copies": call.copies}
-    return all(re.search(row[name], value) for name, value in told.items() if name in row)
+    fields = {"path": call.path, "api": call.api, "copies": call.copies}
+    return all(re.search(row[name], value) for name, value in fields.items() if name in row)
 
 
 def calls_of(calls: list[Call]) -> float:
-    """Of the commonest call: a copy that blocks is often followed by one that waits for it."""
+    """Count of the most frequent call: a blocking copy is often followed by a call that waits for it."""
     by_api: dict[str, float] = {}
     for call in calls:
         by_api[call.api] = by_api.get(call.api, 0.0) + call.count
@@ -66,7 +66,7 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
         evidence=[
             Evidence(row["says"], count, "a step"),
-            Evidence("the host waits in these calls", ms, "ms a step"),
+            Evidence("host waiting in these calls", ms, "ms a step"),
         ],
         changes=(CHANGE, *row.get("without", ())),
         spill=LATE,

@@ -1,4 +1,4 @@
-"""Waits of the host that are recorded as what they are: collections, saving, compiling."""
+"""Recorded waits of the host: garbage collection, checkpoints, compilation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import msgspec
 from fathom.analysis import CPU
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.diagnosis.rules.host.rarely import stalled
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule, spent
 from fathom.diagnosis.signals import Compiled, HostLine, Signals
 
-AGAIN = 3  # versions of one function: for the first shapes, for any, and then it was the guards
+AGAIN = 3  # versions of one function: for the first shapes, for dynamic shapes; a third is due to guards
 MOSTLY = 0.5  # of a line's samples
-SAMPLED = 0.25  # doubt in what samples say
-EXPLAINED = 0.5  # of what rare steps add: waits that hold so much of it are why those are long
+SAMPLED = 0.25  # doubt in sampled times
+EXPLAINED = 0.5  # of the time that rare steps add: waits with this share explain them
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A cause of idle time, the kind that it is, and what shows it."""
+    """A cause of idle time, its kind of finding, and the text of its evidence."""
 
     cause: str
     kind: str
@@ -28,19 +28,19 @@ WAITS = (
     Wait(
         Entry.GC.cause,
         "host-garbage-collection",
-        "Python's garbage collector holds up the thread that launches",
+        "Python's garbage collector blocking the launching thread",
     ),
-    Wait(Entry.CHECKPOINT.cause, "host-checkpoint", "saving or loading holds up the thread that launches"),
-    Wait(Entry.COMPILATION.cause, "host-compiling-in-steps", "something is compiled or loaded"),
+    Wait(Entry.CHECKPOINT.cause, "host-checkpoint", "saving or loading blocking the launching thread"),
+    Wait(Entry.COMPILATION.cause, "host-compiling-in-steps", "compilation or module loading"),
 )
 
 
 @rule("host-recompilation", *(wait.kind for wait in WAITS))
-def waits(signals: Signals) -> Found:
-    """Rare ones cost what long steps add to the mean; what is in every step of the timeline is replayed.
+def waits(signals: Signals) -> Candidates:
+    """Rare waits cost the time that long steps add to the mean; waits in every step are replayed.
 
-    What the timeline holds more of than clean steps spend in it was met by chance, or is the profiler's own:
-    no more can be gained than clean steps spend.
+    If the timeline has more of them than the clean steps, the excess is chance or overhead: the gain
+    is at most the time in clean steps.
     """
     recorded = signals.get("host.waits_ms").value or {}
     for wait in WAITS:
@@ -50,9 +50,9 @@ def waits(signals: Signals) -> Found:
 
 
 def beneath_saving(signals: Signals) -> list[HostLine]:
-    """Lines of a processor's step that belong to a checkpoint which the step was seen to write.
+    """Lines of a CPU step that belong to a checkpoint it writes.
 
-    Hooks time `torch.save`; gathering the state, moving the file and removing the old one lie around it.
+    Hooks time `torch.save`; gathering the state, moving the file and removing the old one happen around it.
     """
     waits = signals.get("host.waits_ms").value or {}
     if signals.get("step.device").value != CPU or not waits.get("checkpoint"):
@@ -66,7 +66,7 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
     around = beneath_saving(signals) if wait.cause == Entry.CHECKPOINT.cause else []
     if recorded and signals.get("step.device").value == CPU:
         ms += sum(line.ms for line in around)
-        gain = ms  # nothing was queued that a processor could do meanwhile
+        gain = ms  # a CPU has no queued work to do meanwhile
     if gain is None and (idle <= 0 or (recorded and ms < idle)):
         gain = ms
     return Candidate(
@@ -86,13 +86,13 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
 
 
 def _doubt(signals: Signals, gain: float | None) -> float:
-    """What clean steps of a processor spent is known as well as what is replayed, or what long steps add."""
+    """Low if the gain is replayed, added by long steps, or measured on a CPU; high otherwise."""
     known = gain is None or stalled(signals) or signals.get("step.device").value == CPU
     return 0.15 if known else 0.4
 
 
 def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | None:
-    """Its part of what rare long steps add; None where there are none."""
+    """The wait's share of the time that rare long steps add; None if there are none."""
     long, every = stalled(signals), sum(recorded.get(wait.cause, 0.0) for wait in WAITS)
     if not long or not every:
         return None
@@ -101,9 +101,9 @@ def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | N
 
 
 def _kind(signals: Signals, wait: Wait) -> tuple[str, list[Evidence]]:
-    """Compiling is told apart by whether it is the same function again."""
+    """Distinguish recompilation, of the same function again, from compilation."""
     compiled: Compiled | None = signals.get("host.compiled").value
     most = max(compiled.versions.values(), default=0) if compiled else 0
     if wait.cause != Entry.COMPILATION.cause or most < AGAIN:
         return wait.kind, []
-    return "host-recompilation", [Evidence("a single function was compiled", float(most), "times")]
+    return "host-recompilation", [Evidence("compilations of a single function", float(most), "times")]

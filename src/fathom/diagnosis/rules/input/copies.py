@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MB, MS_PER_S
 
@@ -12,7 +12,7 @@ CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
 
 
 @rule("input-pageable-copy", "input-copy-not-overlapped")
-def copies(signals: Signals) -> Found:
+def copies(signals: Signals) -> Candidates:
     """Exposed time only: what computation hides is not in these rows of the ledger."""
     works = [
         work

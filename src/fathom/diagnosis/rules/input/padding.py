@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, family_totals, rule, shrink
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Candidates,
+    Evidence,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+)
 from fathom.diagnosis.signals import Product, Signals
 
 LEAST = 0.1  # of the rows: a next token less in each sequence, or a few special ones, are no padding
@@ -12,7 +20,7 @@ NOT_OF_TOKENS = ("Optimizer.step#", "Optimizer.zero_grad#")
 
 
 @rule("input-padding")
-def padding(signals: Signals) -> Found:
+def padding(signals: Signals) -> Candidates:
     """Tokens that are reported, against the rows that most of the forward pass multiplies."""
     tokens, products = signals["input.told_tokens"], signals["numbers.products"]
     rows = _rows(products) * signals.number("input.micro_steps", 1.0)

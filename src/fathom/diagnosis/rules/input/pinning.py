@@ -6,7 +6,7 @@ import re
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.input.loader import loader_of
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, site, spent, usual
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule, site, spent, usual
 from fathom.diagnosis.signals import Call, Signals
 
 PINS = re.compile(r"Host(Alloc|Malloc|Register)")
@@ -16,7 +16,7 @@ OP = "op:pin_memory=0"
 
 
 @rule("input-pinning")
-def pinning(signals: Signals) -> Found:
+def pinning(signals: Signals) -> Candidates:
     """In the thread that launches, or one thread that does it for all workers and is the slowest of them."""
     ops = signals.get("host.pinning").value or []
     calls = [call for call in signals.get("host.calls").value or [] if PINS.search(call.api)]
@@ -75,7 +75,7 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
     )
 
 
-def _thread(signals: Signals) -> Found:
+def _thread(signals: Signals) -> Candidates:
     """The loader's thread pins one batch after the other, however many workers there are."""
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, Entry.INPUT) if seen is None else seen

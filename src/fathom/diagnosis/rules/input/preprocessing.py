@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule
 from fathom.diagnosis.signals import HostWork, Signals, Work
 from fathom.units import MB
 
@@ -13,7 +13,7 @@ SENT = 0.25  # of a byte for each number that was worked on: what is prepared he
 
 
 @rule("input-cpu-preprocessing")
-def preprocessing(signals: Signals) -> Found:
+def preprocessing(signals: Signals) -> Candidates:
     """Ops on processor tensors for which the device waits, and whose results are then copied to it."""
     ops = [work for work in signals["host.processor_ops"] if work.numel >= LARGE and work.idle_ms > 0]
     copies = [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 
 @rule("input-worker-restart")
-def restarts(signals: Signals) -> Found:
+def restarts(signals: Signals) -> Candidates:
     """Steps in which a loader begins anew; persistent workers still make the first batch while it waits."""
     took, workers = signals["input.restarts_ms"], signals["input.workers"]
     if not took or not workers:

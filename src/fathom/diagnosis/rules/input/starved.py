@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.host.oversubscription import crowded
+from fathom.diagnosis.rules.host.oversubscription import oversubscribed
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rows, rule, spent
 from fathom.diagnosis.signals import LoaderRegions, Signals
 from fathom.units import MB
 
@@ -36,7 +36,7 @@ SAYS = {
     "input-collate",
     "input-storage-bound",
 )
-def starved(signals: Signals) -> Found:
+def starved(signals: Signals) -> Candidates:
     """Only what the device waited for is a loss; how batches are made says whose it is.
 
     The first batch of a loader has no step before it that could hide it, whoever makes it. Workers are
@@ -45,7 +45,11 @@ def starved(signals: Signals) -> Found:
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, ENTRY) if seen is None else seen
     loader = loader_of(signals, lost)
-    if not lost or (loader and (not loader.behind or loader.held_by_pinning)) or crowded(signals, loader):
+    if (
+        not lost
+        or (loader and (not loader.behind or loader.held_by_pinning))
+        or oversubscribed(signals, loader)
+    ):
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process

@@ -10,9 +10,9 @@ from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.contended import contended
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
-    Looked,
+    Outcomes,
     claims_of,
     family_totals,
     rule,
@@ -30,7 +30,7 @@ REACHED = 0.5  # of the ceiling of memory, by what does without atomics
 
 
 @rule("kernels-atomics")
-def atomics(signals: Signals) -> Looked:
+def atomics(signals: Signals) -> Outcomes:
     """Ops that take much longer than reading what they add; then kernels of which counters tell."""
     works = signals["kernels.work"]
     adding = [work for work in works if _adds(work)]
@@ -39,7 +39,7 @@ def atomics(signals: Signals) -> Looked:
     yield from contended(signals, but={work.family for work in adding})
 
 
-def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Found:
+def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Candidates:
     memory = signals["kernels.ceilings"].get("memory")
     needs = {id(work): need for work in adding if (need := _need_ms(work, memory)) is not None}
     mine = [work for work in adding if work.ms > SLOW * needs.get(id(work), work.ms)]

@@ -8,8 +8,8 @@ import re
 from fathom.diagnosis.rules.kernels.attending import needed_ms
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -31,7 +31,7 @@ CHECK = {
 
 
 @rule(*CHECK)
-def attention(signals: Signals) -> Found:
+def attention(signals: Signals) -> Candidates:
     """Masks among the inputs of fused attention, and concatenations that add a little to much."""
     works = signals["kernels.work"]
     total, rates = family_totals(works), signals.get("kernels.ceilings").value or {}

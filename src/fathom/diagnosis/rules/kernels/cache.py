@@ -7,11 +7,11 @@ import re
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Claim,
     Evidence,
-    Found,
-    Looked,
-    Unlooked,
+    NotAnalysed,
+    Outcomes,
     family_totals,
     l2_bytes,
     rule,
@@ -30,7 +30,7 @@ CACHED = 0.6  # of the time of a byte from memory, from the cache, where neither
 
 
 @rule("kernels-l2-thrash")
-def cache(signals: Signals) -> Looked:
+def cache(signals: Signals) -> Outcomes:
     """Ops that pass in place over more than the cache holds; launches that move more than there is.
 
     What the cache holds as a whole does not leave it: what moves then is no tensor.
@@ -39,7 +39,7 @@ def cache(signals: Signals) -> Looked:
     step = signals["step.timeline_ms"]
     large = [family for family in signals["kernels.counted"] if family.name and family.ms >= SHARE * step]
     if large and not any("dram_bytes" in family.measures for family in large):
-        yield Unlooked("kernels-l2-thrash", "its kernels have no value for dram_bytes")
+        yield NotAnalysed("kernels-l2-thrash", "its kernels have no value for dram_bytes")
     for family in large:
         read = family.measures.get("dram_bytes")
         if read is None:
@@ -49,7 +49,7 @@ def cache(signals: Signals) -> Looked:
             yield _candidate(family, read, held, _cached(signals))
 
 
-def _in_place(signals: Signals) -> Found:
+def _in_place(signals: Signals) -> Candidates:
     """Each piece of such a tensor could go through all of them while the cache holds it."""
     held = l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []

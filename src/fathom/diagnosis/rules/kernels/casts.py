@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -16,7 +16,7 @@ from fathom.diagnosis.signals import Signals
 
 
 @rule("kernels-needless-casts")
-def casts(signals: Signals) -> Found:
+def casts(signals: Signals) -> Candidates:
     """To a wider type and back: nothing but the passes over memory is left of it."""
     mine = signals["kernels.round_trips"]
     if not mine:

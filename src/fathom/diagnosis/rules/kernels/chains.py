@@ -10,9 +10,9 @@ from fathom.diagnosis.rules.kernels.norm import norms, size_of
 from fathom.diagnosis.rules.rule import (
     MOST_FAMILIES,
     Candidate,
+    Candidates,
     Claim,
     Evidence,
-    Found,
     family_totals,
     rule,
     usual,
@@ -23,7 +23,7 @@ KIND = "kernels-unfused-elementwise"
 
 
 @rule(KIND)
-def chains(signals: Signals) -> Found:
+def chains(signals: Signals) -> Candidates:
     """What a kernel that fuses each chain saves; losses and norms are judged as a whole."""
     works = signals["kernels.work"]
     others = set(_judged(signals.get("numbers.products").value or [], works))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Looked, Unlooked
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Outcomes
 from fathom.diagnosis.signals import Family, Signals
 
 KIND = "kernels-atomics"
@@ -18,14 +18,14 @@ UNANSWERED = 5.0  # times what comes back; each sector that is loaded takes a re
 REACHED = 0.5  # of the nearest ceiling, by what adds in registers and shared memory first
 
 
-def contended(signals: Signals, but: Collection[str] = ()) -> Looked:
+def contended(signals: Signals, but: Collection[str] = ()) -> Outcomes:
     """Warps fill the multiprocessors, use nothing, and send what brings no data back: L2 takes it in turn.
 
     Families named in `but` are left out; without counters it is not looked for.
     """
     counted = signals.get("kernels.counted")
     if counted.value is None:
-        yield Unlooked(KIND, counted.why)
+        yield NotAnalysed(KIND, counted.why)
         return
     large = [
         family
@@ -34,7 +34,7 @@ def contended(signals: Signals, but: Collection[str] = ()) -> Looked:
     ]
     yield from (_candidate(family) for family in large if _queues(family))
     if large and not any(_measured(family) for family in large):
-        yield Unlooked(KIND, f"its kernels have no value for {', '.join(NEEDED)}")
+        yield NotAnalysed(KIND, f"its kernels have no value for {', '.join(NEEDED)}")
 
 
 def _measured(family: Family) -> bool:

@@ -8,8 +8,8 @@ from fathom.diagnosis.rules.rule import (
     Candidate,
     Claim,
     Evidence,
-    Looked,
-    Unlooked,
+    NotAnalysed,
+    Outcomes,
     claims_of,
     family_totals,
     rule,
@@ -25,7 +25,7 @@ LEAST = 0.02  # of the step: SparseAdam launches a dozen small kernels of its ow
 
 
 @rule(KIND)
-def dense_tables(signals: Signals) -> Looked:
+def dense_tables(signals: Signals) -> Outcomes:
     """Sparse gradients are not reduced between ranks by NCCL, so several ranks are left as they are."""
     tables: list[Tables] = [
         table for table in signals["kernels.tables"] if table.touched <= FEW and table.works
@@ -33,7 +33,7 @@ def dense_tables(signals: Signals) -> Looked:
     if not tables:
         return
     if any(row.entry == Entry.COMMUNICATION for row in signals["step.ledger"]):
-        yield Unlooked(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
+        yield NotAnalysed(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
         return
     ms = sum(work.ms for work in tables)
     if ms >= LEAST * signals["step.timeline_ms"]:

@@ -8,9 +8,9 @@ from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Claim,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -38,7 +38,7 @@ LEAST = 0.02  # of the step: less is a loss or a metric that wants the digits
 
 
 @rule("kernels-double-precision")
-def double(signals: Signals) -> Found:
+def double(signals: Signals) -> Candidates:
     """Products gain what the tensor cores' rates differ by, the rest what bytes do."""
     if signals.get("step.device").value == CPU:
         yield from _on_processor(signals)
@@ -64,7 +64,7 @@ def double(signals: Signals) -> Found:
     )
 
 
-def _on_processor(signals: Signals) -> Found:
+def _on_processor(signals: Signals) -> Candidates:
     """Each op gains what is known of its kind. Profiled ops take longer, so their share is what counts."""
     mine: list[Double] = signals["host.doubles"]
     total, recorded = sum(row.ms for row in mine), signals["step.timeline_ms"]

@@ -6,9 +6,9 @@ import msgspec
 
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Claim,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -34,7 +34,7 @@ class Adding(msgspec.Struct, frozen=True):
 
 
 @rule("kernels-gradient-memset")
-def gradient_zeros(signals: Signals) -> Found:
+def gradient_zeros(signals: Signals) -> Candidates:
     """A gradient that is dropped becomes what the backward pass computes: nothing is added either."""
     works = signals["kernels.work"]
     zeroing = [work for work in works if ZEROING in work.path]

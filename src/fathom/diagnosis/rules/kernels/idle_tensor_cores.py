@@ -10,8 +10,8 @@ from fathom.analysis.work import DTYPES
 from fathom.diagnosis.rules.numbers.odd_sizes import WORD
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -32,7 +32,7 @@ SUMMED = re.compile(r"aten::(sum|mean)$")
 
 
 @rule(KIND)
-def idle_tensor_cores(signals: Signals) -> Found:
+def idle_tensor_cores(signals: Signals) -> Candidates:
     """The two are told apart: one is no product at all to the profiler."""
     works, rates = signals["kernels.work"], signals.get("kernels.ceilings").value or {}
     sums = as_sums(works)

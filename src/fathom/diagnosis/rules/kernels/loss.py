@@ -10,8 +10,8 @@ from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -31,7 +31,7 @@ LOSS = re.compile(r"aten::(_?(log_)?softmax|logsumexp|gather|one_hot|scatter_?|n
 
 
 @rule("kernels-unfused-loss")
-def loss(signals: Signals) -> Found:
+def loss(signals: Signals) -> Candidates:
     """The layer whose output has most to do with a loss."""
     found = losses(signals["numbers.products"], signals["kernels.work"])
     if not found:

@@ -8,8 +8,8 @@ from math import prod
 from fathom.diagnosis.rules.kernels.attending import fused_ms
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -33,7 +33,7 @@ CHECK = "with torch.nn.attention.sdpa_kernel(...) name a fused kernel, which say
 
 
 @rule("kernels-math-attention")
-def math_attention(signals: Signals) -> Found:
+def math_attention(signals: Signals) -> Candidates:
     """All work on scores: tensors of the size that a softmax over keys has."""
     works = signals["kernels.work"]
     scores = {size for work in works if SOFTMAX.search(work.op) and (size := _scores(work))}

@@ -13,7 +13,7 @@ from fathom.diagnosis.rules.kernels.spilling import NEEDED as SPILLING
 from fathom.diagnosis.rules.kernels.spilling import spilling
 from fathom.diagnosis.rules.kernels.strided import NEEDED as STRIDED
 from fathom.diagnosis.rules.kernels.strided import strided
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Looked, Unlooked, rule
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Family, Signals
 
 SAMPLED = (strided, spilling)  # of the same kinds, where only samples tell
@@ -31,7 +31,7 @@ def table() -> list[dict[str, Any]]:
 
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))
-def measures(signals: Signals) -> Looked:
+def measures(signals: Signals) -> Outcomes:
     """Each family is named once, by the first row that fits; kinds without their measures are abstained."""
     families = [family for family in signals["kernels.counted"] if family.name]
     for family in families:
@@ -41,7 +41,7 @@ def measures(signals: Signals) -> Looked:
     for kind in dict.fromkeys(row["kind"] for row in table()):
         rows = [row for row in table() if row["kind"] == kind]
         if missing := _missing(rows, families, signals["step.timeline_ms"]):
-            yield Unlooked(kind, ABSENT.format(" or ".join(missing)))
+            yield NotAnalysed(kind, ABSENT.format(" or ".join(missing)))
 
 
 def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:

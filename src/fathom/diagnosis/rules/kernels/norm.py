@@ -13,8 +13,8 @@ from fathom.analysis.work import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -45,7 +45,7 @@ class Norm(msgspec.Struct, frozen=True):
 
 
 @rule("kernels-unfused-norm")
-def norm(signals: Signals) -> Found:
+def norm(signals: Signals) -> Candidates:
     """Functions that take a mean, a root, and pieces that pass over the same tensor."""
     works = signals["kernels.work"]
     found = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]

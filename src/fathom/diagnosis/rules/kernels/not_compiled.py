@@ -7,9 +7,9 @@ from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON
 from fathom.diagnosis.rules.rule import (
     MOST_FAMILIES,
     Candidate,
+    Candidates,
     Claim,
     Evidence,
-    Found,
     family_totals,
     rule,
 )
@@ -25,7 +25,7 @@ CHECK = "model = torch.compile(model), let it compile for some steps, then time 
 
 
 @rule(KIND)
-def not_compiled(signals: Signals) -> Found:
+def not_compiled(signals: Signals) -> Candidates:
     """Kernels that fuse move what they share once; launches that go away cost nothing.
 
     What has a finding of its own (a norm in pieces, a chain over one tensor) is claimed by that.

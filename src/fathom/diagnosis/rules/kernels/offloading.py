@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals
 from fathom.units import MB
 
@@ -13,7 +13,7 @@ FREE = 0.6  # of the device's memory in use
 
 
 @rule("kernels-memory-headroom")
-def offloading(signals: Signals) -> Found:
+def offloading(signals: Signals) -> Candidates:
     """As many bytes out as in, in every step."""
     copies = [work for work in signals["kernels.work"] if work.entry == Entry.COPY]
     out = [work for work in copies if work.family.startswith("DtoH")]

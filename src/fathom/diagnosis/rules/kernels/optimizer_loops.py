@@ -8,8 +8,8 @@ from collections import Counter
 from fathom.diagnosis.rules.rule import (
     LAUNCHING,
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -31,7 +31,7 @@ FUSED = 0.3  # of the device's time: parameters, gradients and moments pass thro
 
 
 @rule("kernels-for-loop-optimizer")
-def optimizer_loops(signals: Signals) -> Found:
+def optimizer_loops(signals: Signals) -> Candidates:
     """Torch's are told by their region, others by changing tensors of all parameters' shapes in place."""
     works = signals["kernels.work"]
     torchs = [work for work in works if TORCHS.search(work.path) and not LISTS.search(work.path)]

@@ -9,8 +9,8 @@ from typing import Any
 from fathom.data import load
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -27,7 +27,7 @@ def table() -> list[dict[str, Any]]:
 
 
 @rule(*(row["kind"] for row in table()))
-def patterns(signals: Signals) -> Found:
+def patterns(signals: Signals) -> Candidates:
     """Each piece of work belongs to the first row that fits."""
     works = signals["kernels.work"]
     total, left = family_totals(works), list(works)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -41,7 +41,7 @@ MEMORY = 0.55  # of an activation's time when it has half the bytes
 
 
 @rule("kernels-tf32-off", "kernels-no-mixed-precision")
-def precision(signals: Signals) -> Found:
+def precision(signals: Signals) -> Candidates:
     """Which of the two depends on what computes the products now, and on what else the device has."""
     works = signals["kernels.work"]
     named = _named(works)
@@ -90,7 +90,7 @@ def _ms(works: Iterable[Work]) -> float:
     return sum(work.ms for work in works)
 
 
-def _without_tf32(ordinary: list[Work], works: list[Work]) -> Found:
+def _without_tf32(ordinary: list[Work], works: list[Work]) -> Candidates:
     """Tensor cores of before Ampere take float16 alone."""
     if _ms(ordinary) > MOSTLY * _ms(_multiplying(works)):
         found = _mixed(ordinary, works, HALF)

@@ -6,14 +6,14 @@ import re
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import ONLY_FORWARD
-from fathom.diagnosis.rules.rule import LAUNCHING, Candidate, Claim, Evidence, Found, claims_of, rule
+from fathom.diagnosis.rules.rule import LAUNCHING, Candidate, Candidates, Claim, Evidence, claims_of, rule
 from fathom.diagnosis.signals import Signals, Work
 
 FREE = 0.6  # of the device's memory in use: more, and recomputing may be what makes it fit
 
 
 @rule("kernels-needless-recomputation")
-def recomputation(signals: Signals) -> Found:
+def recomputation(signals: Signals) -> Candidates:
     """Products that the ledger counts as done again."""
     again = [row for row in signals["step.ledger"] if row.again > 0 and row.products > 0]
     used, whole = signals["device.used_bytes"], signals["device.memory_bytes"]

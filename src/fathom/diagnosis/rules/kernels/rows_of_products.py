@@ -7,8 +7,8 @@ from fathom.analysis.work import SIZE
 from fathom.diagnosis.rules.rule import (
     LAUNCHING,
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -31,7 +31,7 @@ ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
 @rule("kernels-weight-bound-decode", "kernels-batch-too-small")
-def few_rows(signals: Signals) -> Found:
+def few_rows(signals: Signals) -> Candidates:
     """Decoding, training, or scoring: told by the rows and by whether there is a backward pass. That every
     layer runs several times in a step says that there is more to do at a time."""
     products = [product for product in signals["numbers.products"] if product.batch == 1]

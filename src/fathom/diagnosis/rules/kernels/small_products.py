@@ -7,8 +7,8 @@ from math import ceil
 from fathom.diagnosis.rules.rule import (
     LAUNCHING,
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -24,7 +24,7 @@ HALF = 0.5  # of the device's time, where no ceilings are known
 
 
 @rule("kernels-serial-small-products")
-def small_products(signals: Signals) -> Found:
+def small_products(signals: Signals) -> Candidates:
     """Runs of products with fewer tiles than there are multiprocessors."""
     places = signals["device.multiprocessors"]
     mine = [product for product in signals["kernels.product_runs"] if _tiles(product) < places]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -16,7 +16,7 @@ from fathom.diagnosis.signals import Signals
 
 
 @rule("kernels-needless-backward")
-def unused_gradients(signals: Signals) -> Found:
+def unused_gradients(signals: Signals) -> Candidates:
     """More gradients of parameters than the optimizer has parameters."""
     found = signals["kernels.unused_gradients"]
     if not found.unused or not found.works:

@@ -8,8 +8,8 @@ from fathom.diagnosis.rules.kernels.attending import head_of
 from fathom.diagnosis.rules.numbers.large_heads import large_heads
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -26,13 +26,13 @@ MOVES = re.compile(r"aten::(copy_|fill_|cat)$")
 
 
 @rule("numbers-head-size")
-def head_size(signals: Signals) -> Found:
+def head_size(signals: Signals) -> Candidates:
     """Heads of no multiple of a word, and those that are too large."""
     yield from large_heads(signals)
     yield from _padded(signals)
 
 
-def _padded(signals: Signals) -> Found:
+def _padded(signals: Signals) -> Candidates:
     """Padding and what it makes slower lie beneath the attention's op."""
     works = signals["kernels.work"]
     mine = [work for work in works if ATTENTION in work.path]

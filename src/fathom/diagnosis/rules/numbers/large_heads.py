@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 
 from fathom.diagnosis.rules.kernels.attending import head_of, needed_ms
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, family_totals, shrink, site
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Candidates,
+    Evidence,
+    claims_of,
+    family_totals,
+    shrink,
+    site,
+)
 from fathom.diagnosis.signals import Signals, Work
 
 LARGEST = 256  # numbers a head, of flash attention and of cuDNN's
 ATTENDS = re.compile(r"aten::_(efficient|flash)_attention_(forward|backward)$")
 
 
-def large_heads(signals: Signals) -> Found:
+def large_heads(signals: Signals) -> Candidates:
     """As many smaller heads need the same products, which a fused kernel then does."""
     works = signals["kernels.work"]
     mine = [work for work in works if ATTENDS.search(work.op) and head_of(work) > LARGEST]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -24,7 +24,7 @@ BACKWARD = "autograd::"
 
 
 @rule("numbers-odd-vocabulary", "numbers-odd-size")
-def odd_sizes(signals: Signals) -> Found:
+def odd_sizes(signals: Signals) -> Candidates:
     """Sizes that belong to a layer: of its weight, not the number of rows that go through it."""
     products = [product for product in signals["numbers.products"] if product.dtype in WORD]
     rates = signals.get("kernels.ceilings").value or {}

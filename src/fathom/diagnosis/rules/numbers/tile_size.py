@@ -7,8 +7,8 @@ from math import ceil, floor
 
 from fathom.diagnosis.rules.rule import (
     Candidate,
+    Candidates,
     Evidence,
-    Found,
     claims_of,
     family_totals,
     rule,
@@ -26,7 +26,7 @@ MOSTLY = 0.5  # of the products' time is like that
 
 
 @rule("numbers-tile-size")
-def tile_size(signals: Signals) -> Found:
+def tile_size(signals: Signals) -> Candidates:
     """Sizes of which a little less takes a whole wave less."""
     places = signals["device.multiprocessors"]
     products = signals["numbers.products"]

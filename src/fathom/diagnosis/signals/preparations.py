@@ -8,7 +8,7 @@ from fathom.analysis.intervals import covered, intersect, of_rows, subtract, uni
 from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.pauses import SHORT_NS
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import Held
+from fathom.diagnosis.signals.rows import Preparation
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
@@ -17,7 +17,7 @@ ENGINE = r"^(autograd|torch)::"
 
 
 @signal("host.held", "ms a step")
-def held(recorded: Recorded) -> list[Held]:
+def held(recorded: Recorded) -> list[Preparation]:
     """By name of the innermost op, those that keep the device idle longest first.
 
     Ops that meet the device alone: what others do is `host.processor_ops`.
@@ -33,13 +33,13 @@ def held(recorded: Recorded) -> list[Held]:
     return sorted((op for op in ops_ if op.count), key=lambda op: -op.idle_ms)
 
 
-def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
+def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Preparation:
     starts, ends = rows["at"].to_numpy(), rows["until"].to_numpy()
     stretches = intersect(union(starts, ends), recorded.used)
     every = recorded.ops.select("name", "start_ns", "end_ns", "ran").filter(name=name)
     every_call = intersect(of_rows(every), recorded.used)
     lines = every["ran"].drop_nulls().mode().sort()
-    return Held(
+    return Preparation(
         name,
         stretches.length / recorded.steps / NS_PER_MS,
         subtract(stretches, recorded.busy).length / recorded.steps / NS_PER_MS,
