@@ -33,7 +33,7 @@ def test_a_device_that_waits_for_launches_is_launch_bound():
         "host-launch-bound",
     )
     assert set(result) == {"host-launch-bound"}
-    assert any("pieces" in line.text and line.value == 500 for line in result["host-launch-bound"].evidence)
+    assert any("launched" in line.text and line.value == 500 for line in result["host-launch-bound"].evidence)
 
 
 def test_python_that_dominates_is_named_instead():

@@ -20,7 +20,7 @@ def fused_ms(
     return MS_PER_S * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 
 
-def layout_of(work: Work) -> AttentionLayout | Nwork:
+def layout_of(work: Work) -> AttentionLayout | None:
     """Where the attention op whose shapes these are keeps its arguments; None for an op that is not known.
 
     It is the innermost: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head), and
