@@ -60,7 +60,7 @@ def test_on_a_processor_the_share_of_the_clean_step_is_gained() -> None:
 @pytest.mark.parametrize("form", ["faulty", "mended"])
 def test_a_recorded_program_is_told_from_its_mended_form(form: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    command = [sys.executable, "-m", PROGRAM, "--device", "cpu", "--small", "--form", form, "--steps", "240"]
+    command = [sys.executable, "-m", PROGRAM, "--device", "cpu", "--small", "--form", form, "--steps", "2400"]
     options = ["--no-measure", "--stop-after", "--depth", "timeline", "-o", str(tmp_path / "a.fathom")]
     done = run_fathom("run", *options, "--", *command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
