@@ -219,10 +219,10 @@ class Sounding:
 
         store = self.store.cached()
         result = Replay(store, rank)
-        if result.seen is None:
+        if result.device is None:
             return result
-        mine = account_of(store, result.seen.rank, {}, meetings(store).of.get(result.seen.rank))
-        labels = (device for device in mine.devices if device.device == label_of(result.seen.index))
+        mine = account_of(store, result.device.rank, {}, meetings(store).of.get(result.device.rank))
+        labels = (device for device in mine.devices if device.device == label_of(result.device.index))
         device = next(labels, None)
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)
 

@@ -178,8 +178,8 @@ def clocks_that_disagree() -> Timeline:
 @pytest.mark.parametrize("made", [marks_only, processor, work_without_launches])
 def test_what_was_recorded_is_replayed_whatever_it_is(made, tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", made()))
-    assert replay.seen is not None
-    recorded = replay.seen.windows
+    assert replay.device is not None
+    recorded = replay.device.windows
     assert replay._steps().tolist() == ((recorded.ends - recorded.starts)[recorded.used] / 1e6).tolist()
     for change in ("all-kernels=0", "python=0", "sync=0", "all-kernels=3", "input=0", "dispatching=0"):
         result = replay.predict([parse(change)])
@@ -359,8 +359,8 @@ def test_the_kept_sounding_is_replayed() -> None:
 @pytest.mark.parametrize("name", on_traces(REAL))
 def test_real_traces_are_replayed_as_they_were(name: str) -> None:
     replay = Replay(imported(name))
-    exact = replay.model.times().timeline(replay.seen.rank).kernels
-    recorded = replay.model.timelines[replay.seen.rank].kernels
+    exact = replay.model.times().timeline(replay.device.rank).kernels
+    recorded = replay.model.timelines[replay.device.rank].kernels
     assert exact["start_ns"].to_list() == recorded["start_ns"].to_list()
     assert exact["end_ns"].to_list() == recorded["end_ns"].to_list()
     assert replay.error < 0.02

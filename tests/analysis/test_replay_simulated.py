@@ -29,12 +29,12 @@ def replay_of(made: Timeline) -> Replay:
 
 def truth(made: Timeline, like: Replay) -> float:
     """Milliseconds a step of another run of the program, over the same steps."""
-    seen = like.seen
-    assert seen is not None
+    device = like.device
+    assert device is not None
     with tempfile.TemporaryDirectory() as folder:
         timeline = read_timeline(store_of(Path(folder) / "s.fathom", made), 0)
-        windows = windows_of(timeline, seen.index)
-        return float((windows.ends - windows.starts)[seen.used].mean()) / NS_PER_MS
+        windows = windows_of(timeline, device.index)
+        return float((windows.ends - windows.starts)[device.used].mean()) / NS_PER_MS
 
 
 def agree(program: list[Do], machine: Machine, change: str, changed: Machine, steps: int = 6) -> None:

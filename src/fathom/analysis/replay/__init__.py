@@ -8,7 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.analysis.replay.changes import Change, parse
-    from fathom.analysis.replay.recorded import seen_of
+    from fathom.analysis.replay.recorded import replayed_device
     from fathom.analysis.replay.replay import FLOOR, Replay
     from fathom.analysis.replay.results import Gain, Moved, Prediction
 
@@ -16,7 +16,7 @@ __all__, __getattr__ = exports(
     __name__,
     {
         ".changes": ("Change", "parse"),
-        ".recorded": ("seen_of",),
+        ".recorded": ("replayed_device",),
         ".replay": ("FLOOR", "Replay"),
         ".results": ("Gain", "Moved", "Prediction"),
     },

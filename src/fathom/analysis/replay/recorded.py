@@ -19,7 +19,7 @@ from fathom.analysis.windows import Boundary, Windows, make_windows
 from fathom.units import NS_PER_MS
 
 
-class Seen(msgspec.Struct):
+class ReplayedDevice(msgspec.Struct):
     """One device (None: the processor) of a rank; its recorded `windows` select the used steps."""
 
     rank: int
@@ -64,16 +64,18 @@ class Seen(msgspec.Struct):
         return windows
 
 
-def seen_of(account: Account) -> Seen | None:
+def replayed_device(account: Account) -> ReplayedDevice | None:
     """An account's first device with used windows; None without any."""
     for subject in account.subjects:
         windows = subject.ledger.windows
         if windows.used.any():
-            return Seen(account.rank, subject.index, windows, windows.wanted, subject.usual, subject.ledger)
+            return ReplayedDevice(
+                account.rank, subject.index, windows, windows.wanted, subject.usual, subject.ledger
+            )
     return None
 
 
-def seen(timeline: Timeline, kind: str | None = None) -> Seen | None:
+def first_device(timeline: Timeline, kind: str | None = None) -> ReplayedDevice | None:
     """A rank's first device with used windows, or its processor; None without a timeline.
 
     The steps are of `kind`; for None, of the kind with the most time.
@@ -81,14 +83,14 @@ def seen(timeline: Timeline, kind: str | None = None) -> Seen | None:
     if timeline.steps.is_empty():
         return None
     devices: list[int | None] = [*timeline.devices] or [None]
-    every = [_seen(timeline, index, kind) for index in devices]
+    every = [_device(timeline, index, kind) for index in devices]
     return next((device for device in every if device.used.any()), None)
 
 
-def _seen(timeline: Timeline, index: int | None, kind: str | None) -> Seen:
+def _device(timeline: Timeline, index: int | None, kind: str | None) -> ReplayedDevice:
     own = None if index is None else device_work(timeline.kernels.filter(pl.col("device") == index))
     usual = None if own is None else own.usual_stream
-    return Seen(timeline.about.rank, index, windows_of(timeline, index, kind, usual), kind, usual)
+    return ReplayedDevice(timeline.about.rank, index, windows_of(timeline, index, kind, usual), kind, usual)
 
 
 def windows_of(

@@ -14,7 +14,7 @@ from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
-from fathom.analysis.replay.recorded import Seen, clean_of, seen
+from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
 from fathom.analysis.results import Abstained, LedgerRow
 from fathom.analysis.rows import INFLATED, busy_ms
@@ -42,7 +42,7 @@ class Replay:
         rank: int | None = None,
         kind: str | None = None,
         read: Mapping[int, Timeline] | None = None,
-        known: Seen | None = None,
+        known: ReplayedDevice | None = None,
     ) -> None:
         """Replay steps of `kind` (None: that with the most time) of `rank` (None: the first with steps).
 
@@ -56,7 +56,9 @@ class Replay:
         self._rows: dict[str, float] = {}
         self._made: dict[tuple[object, ...], Array] = {}
         wanted = self.model.timelines if rank is None else [rank]
-        self.seen = known or next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
+        self.device = known or next(
+            filter(None, (first_device(self.model.timelines[r], kind) for r in wanted)), None
+        )
 
     def calibrate(self, clean: Clean | None, ledger: Sequence[LedgerRow]) -> Replay:
         """Use the report's clean step and its ledger, which limits gains."""
@@ -74,14 +76,14 @@ class Replay:
         """Predict the step with the changes, and its ledger. Raises BadInputError for unknown names."""
         naming.check(self.model, changes)
         prediction = self._empty(changes)
-        if self._refusal is not None or self.seen is None:
+        if self._refusal is not None or self.device is None:
             prediction.abstained = [self._refusal] if self._refusal else []
             return prediction
         gain = self._gains(changes, 1.0)
         prediction.gain_ms, prediction.gain_ci_ms = gain.ms, [gain.low, gain.high]
         prediction.predicted_ms, prediction.predicted_ci_ms = _less(self._recorded, gain)
         prediction.moved = self._moved(changes)
-        prediction.notes = naming.notes(self.model, self.seen.rank, changes)
+        prediction.notes = naming.notes(self.model, self.device.rank, changes)
         if len(self._steps()) < 2:
             prediction.notes.append(
                 "only one step was recorded, so the interval does not cover the variation between steps"
@@ -96,11 +98,11 @@ class Replay:
     @cached_property
     def clean(self) -> Clean | None:
         """The clean step, if one was recorded."""
-        if self.seen is None:
+        if self.device is None:
             return None
-        busy = 0.0 if self.seen.index is None else busy_ms(self._ledger)
-        steps = self.model.timelines[self.seen.rank].every
-        return clean_of(steps, self.seen.windows.kind, busy)
+        busy = 0.0 if self.device.index is None else busy_ms(self._ledger)
+        steps = self.model.timelines[self.device.rank].every
+        return clean_of(steps, self.device.windows.kind, busy)
 
     @cached_property
     def error(self) -> float:
@@ -118,14 +120,14 @@ class Replay:
         If the device hides the host, it is QUICKEST. A difference beyond the host's idle time counts as
         profiling overhead, as in the ledger.
         """
-        if self.clean is None or self.seen is None:
+        if self.clean is None or self.device is None:
             return 1.0
         if not self._pace_known:
             return QUICKEST
         if self.clean.median_ms >= self._recorded:
             return 1.0
-        before = self.seen.by_entry(self._ledger)
-        host_ms = sum(before.get(entry, 0.0) for entry in INFLATED) if self.seen.index is not None else 0.0
+        before = self.device.by_entry(self._ledger)
+        host_ms = sum(before.get(entry, 0.0) for entry in INFLATED) if self.device.index is not None else 0.0
         goal = max(self.clean.median_ms, self._recorded - host_ms)
         low, high = FLOOR, 1.0
         for _ in range(12 if host_ms > 0 else 0):
@@ -136,16 +138,16 @@ class Replay:
     @cached_property
     def _ledger(self) -> Ledger:
         """The recorded ledger."""
-        return self._seen.recorded or self._seen.ledger(self.model.timelines[self._seen.rank])
+        return self._device.recorded or self._device.ledger(self.model.timelines[self._device.rank])
 
     @cached_property
     def _recorded(self) -> float:
-        windows = self._seen.windows
+        windows = self._device.windows
         return windows.total_ns / int(windows.used.sum()) / NS_PER_MS
 
     @cached_property
     def _refusal(self) -> Abstained | None:
-        if self.seen is None:
+        if self.device is None:
             return Abstained(WHAT, "no timeline with a complete step was recorded")
         if self.error > WRONG:
             return Abstained(
@@ -155,7 +157,7 @@ class Replay:
 
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
         """The length of each used step in a replay, in ms; cached."""
-        device, long = self._seen, host if host < 1.0 and self._by_chance else 1.0
+        device, long = self._device, host if host < 1.0 and self._by_chance else 1.0
         key = (*changes, host, long, typical)
         if key not in self._made:
             times = self.model.times(changes, host=host, long=long, typical=typical)
@@ -165,16 +167,16 @@ class Replay:
     @cached_property
     def _by_chance(self) -> bool:
         """Whether unrecorded stretches of profiled steps exceed the clean step: they were an exception."""
-        if self.clean is None or self.seen is None or self.seen.index is None:
+        if self.clean is None or self.device is None or self.device.index is None:
             return False
-        quick = self.model.times(host=FLOOR).of(self.seen.rank)
-        lengths = self.seen.steps_ms(self.model.timelines[self.seen.rank], quick)
+        quick = self.model.times(host=FLOOR).of(self.device.rank)
+        lengths = self.device.steps_ms(self.model.timelines[self.device.rank], quick)
         return float(lengths.mean()) > self.clean.median_ms
 
     @property
-    def _seen(self) -> Seen:
-        assert self.seen is not None
-        return self.seen
+    def _device(self) -> ReplayedDevice:
+        assert self.device is not None
+        return self.device
 
     def _gains(self, changes: Sequence[Change], host: float) -> Gain:
         """The interval covers the variation between steps and the error of the model."""
@@ -196,18 +198,21 @@ class Replay:
         On a processor, the step is the host's work, and nothing hides it.
         """
         return (
-            self._seen.index is None or float(self._steps(host=QUICKEST).mean()) < (1 - FELT) * self._recorded
+            self._device.index is None
+            or float(self._steps(host=QUICKEST).mean()) < (1 - FELT) * self._recorded
         )
 
     def _empty(self, changes: Sequence[Change]) -> Prediction:
         names = [str(change) for change in changes]
-        if self.seen is None:
+        if self.device is None:
             return Prediction(names, min(self.store.ranks, default=0), "", 0, None, None)
-        count = int(self.seen.used.sum())
-        return Prediction(names, self.seen.rank, label(self.seen.index), count, self._recorded, self.error)
+        count = int(self.device.used.sum())
+        return Prediction(
+            names, self.device.rank, label(self.device.index), count, self._recorded, self.error
+        )
 
     def _moved(self, changes: Sequence[Change]) -> list[Moved]:
-        device = self._seen
+        device = self._device
         before = device.by_entry(self._ledger)
         after = device.by_entry(device.ledger(self.model.times(changes).timeline(device.rank)))
         names = sorted({*before, *after}, key=lambda name: (-before.get(name, 0.0), name))

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.replay import Replay, seen_of
+from fathom.analysis.replay import Replay, replayed_device
 from fathom.analysis.results import Trial
 from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Row
@@ -164,8 +164,8 @@ def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
     account = recorded.account
     read = {account.rank: account.timeline}
-    replay = Replay(recorded.store, account.rank, recorded.asked, read, seen_of(account))
+    replay = Replay(recorded.store, account.rank, recorded.asked, read, replayed_device(account))
     replay.clean = recorded.account.clean
-    if replay.seen is None:
+    if replay.device is None:
         raise UnknownSignalError(NO_TIMELINE)
     return replay
