@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 from fathom.probe import recorder
-from fathom.probe.counters.activities import BUFFER_BYTES, TEARDOWN, Activities, CuptiError, loaded
+from fathom.probe.counters.activities import (
+    BUFFER_BYTES,
+    TEARDOWN,
+    Activities,
+    CuptiError,
+    activities,
+    loaded,
+)
 from fathom.probe.counters.records import demangled
 from fathom.probe.orders import Job
 from fathom.sounding.kineto import read_trace
@@ -413,6 +420,15 @@ def test_the_library_is_the_one_that_the_process_has_loaded(tmp_path: Path, line
     (tmp_path / "maps").write_text("\n".join(lines) + "\n")
     assert loaded(str(tmp_path / "maps")) == (lines[0].split()[-1] if path == 0 else None)
     assert loaded(str(tmp_path / "missing")) is None
+
+
+def test_the_library_is_not_called_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fathom.probe.counters.activities._of", lambda path: path)
+    (tmp_path / "maps").write_text("7f0-7f1 r-xp 0 08:01 1 /usr/lib/libcupti.so.13\n")
+    assert activities(str(tmp_path / "maps")) is None
+    with (tmp_path / "maps").open("a") as maps:
+        maps.write("7f2-7f3 r-xp 0 08:01 1 /usr/lib/libcuda.so.580.1\n")
+    assert activities(str(tmp_path / "maps")) == "/usr/lib/libcupti.so.13"
 
 
 def test_names_of_c_are_as_they_are() -> None:

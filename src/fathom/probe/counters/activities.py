@@ -21,6 +21,7 @@ from fathom.probe.device import device_in_use
 BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each launching thread has a buffer
 ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: otherwise launches wait while CUPTI zeroes it
 NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
+MAPS = "/proc/self/maps"
 TEARDOWN = "TEARDOWN_CUPTI"  # the variable that makes Kineto release CUPTI after a burst
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by the value of TEARDOWN: newer versions of Kineto do not need it
 POLL_S = 0.02
@@ -246,9 +247,12 @@ def launch(cuda: Any) -> bool:
     return True
 
 
-def activities() -> Activities | None:
-    """Return the Activities of the libcupti that this process has loaded; None if none or unknown."""
-    path = loaded()
+def activities(maps: str = MAPS) -> Activities | None:
+    """Return the Activities of the libcupti that this process has loaded; None if none or unknown.
+
+    None without a driver too: every call of libcupti 13.2 then recurses until the program dies.
+    """
+    path = loaded(maps) if _mapped("/libcuda.so", maps) else None
     return None if path is None else _of(path)
 
 
@@ -259,14 +263,19 @@ def _of(path: str) -> Activities | None:
     return Activities(library) if known else None
 
 
-def loaded(maps: str = "/proc/self/maps") -> str | None:
+def loaded(maps: str = MAPS) -> str | None:
     """Return the path of the libcupti that this process has loaded; None if there is none, or several."""
+    paths = _mapped("/libcupti.so", maps)
+    return paths.pop() if len(paths) == 1 else None
+
+
+def _mapped(name: str, maps: str) -> set[str]:
+    """The paths of the libraries of this name in the process; none where they cannot be read."""
     try:
         with open(maps) as file:
-            paths = {line.split(maxsplit=5)[5].strip() for line in file if "/libcupti.so" in line}
+            return {line.split(maxsplit=5)[5].strip() for line in file if name in line}
     except OSError:
-        return None
-    return paths.pop() if len(paths) == 1 else None
+        return set()
 
 
 def _buffer() -> Any:
