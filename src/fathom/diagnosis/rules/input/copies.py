@@ -1,4 +1,4 @@
-"""Copies of batches: from pageable memory, or in the way of computation."""
+"""Copies of batches from pageable memory, or not overlapped with computation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, claims_
 from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MB, MS_PER_S
 
-TWICE = 0.45  # a pinned copy takes about this of a pageable one's time, where no rate was measured
+TWICE = 0.45  # time of a pinned copy over that of a pageable one, if no rate was measured
 CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
 
 
 @rule("input-pageable-copy", "input-copy-not-overlapped")
 def copies(signals: Signals) -> Candidates:
-    """Exposed time only: what computation hides is not in these rows of the ledger."""
+    """Count exposed time only: these rows of the ledger exclude overlapped copies."""
     works = [
         work
         for work in signals["kernels.work"]
@@ -25,12 +25,12 @@ def copies(signals: Signals) -> Candidates:
         factor = _factor(signals, pageable)
         yield _candidate("input-pageable-copy", pageable, f"copy:HtoD pageable={factor:.3f}", 1 - factor)
     if pinned:
-        healthy = signals.number("device.link_share", 1.0)  # the rest is the link's
+        healthy = signals.number("device.link_share", 1.0)  # device-link-degraded claims the rest
         yield _candidate("input-copy-not-overlapped", pinned, f"copy:HtoD pinned={1 - healthy:.3f}", healthy)
 
 
 def _factor(signals: Signals, works: list[Work]) -> float:
-    """Of their time, what pinned copies of as many bytes would take."""
+    """The time of pinned copies of the same bytes, as a share of the present time."""
     rates = signals.get("kernels.ceilings").value or {}
     pinned, ms = rates.get("HtoD pinned"), sum(work.ms for work in works)
     if not pinned or not all(work.bytes for work in works):
@@ -45,8 +45,8 @@ def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candi
         kind=kind,
         claims=claims_of(works, share),
         evidence=[
-            Evidence(f"copies from {where} memory keep the device from computing", ms, "ms a step"),
-            Evidence("they carry", size / MB, "MB a step"),
+            Evidence(f"exposed copies from {where} memory", ms, "ms a step"),
+            Evidence("size of these copies", size / MB, "MB a step"),
         ],
         changes=(change,),
         doubt=0.2,

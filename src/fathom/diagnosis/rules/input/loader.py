@@ -1,4 +1,4 @@
-"""How the loader makes batches, and whether it keeps up with the step."""
+"""The loader's pace: how it makes batches, and whether it keeps up with the step."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from fathom.analysis import CPU
 from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
 from fathom.sounding import LoaderFacts as About
 
-READY = 0.9  # of the step that never waits: batches that come quicker keep the queue full
-SLOWEST = 1e5  # B/s while it reads: a disk that seeks for every page gives more
-MOST = 0.5  # of a batch's time: a stage that takes more is the one to mend
-SPARE = 2  # cores for the training thread and the one that pins
-QUICK_MS = 0.03  # a sample that takes less lies in memory: what costs is asking for each
-HANDLING_MS = 0.25  # a batch: what a loader without workers takes itself, whatever it loads
-SHORT_MS = 5.0  # a wait that is shorter may be one for a core, on a host that is busy
+READY = 0.9  # of the step without waits: faster batches keep the queue full
+SLOWEST = 1e5  # B/s while reading: a disk that seeks for every page delivers more
+MOST = 0.5  # of a batch's time: a longer stage is the bottleneck
+SPARE = 2  # cores for the training thread and the pinning thread
+QUICK_MS = 0.03  # a faster sample is in memory: the cost is the call for each sample
+HANDLING_MS = 0.25  # per batch: overhead of a loader without workers
+SHORT_MS = 5.0  # a shorter wait may be for a core on a busy host
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """How batches are made: milliseconds a batch, and by how many processes (0: the program's own)."""
+    """How batches are made: milliseconds per batch, and the number of worker processes (0: none)."""
 
     stages: dict[str, float]
     workers: int
-    fed_ms: float  # what the step would take for a batch, if it never waited
+    fed_ms: float  # time of a step per batch, without waits
     cores: int | None
     read_bytes: float | None = None
-    threads: int | None = None  # that torch computes with in each worker
-    samples: float | None = None  # of a batch
-    busy_cores: float | None = None  # that the program's own process computes with in a step
-    tensors: int | None = None  # of a batch
+    threads: int | None = None  # torch's compute threads in each worker
+    samples: float | None = None  # per batch
+    busy_cores: float | None = None  # used by the program's own process in a step
+    tensors: int | None = None  # per batch
     bytes: int | None = None
-    transport: float | None = None  # measured bytes a millisecond from workers to the program
-    on_processor: bool = False  # nothing but the host computes
+    transport: float | None = None  # measured bytes per millisecond from workers to the program
+    on_processor: bool = False  # the program computes on a CPU
     iterable: bool = False
-    spawned: bool = False  # its workers start as new processes of Python
-    library_collates: bool = False  # batches are put together by a function that is not the program's
-    own_code: bool = False  # sampled stacks show the program's own code at work, not the loader's
-    source: str | None = None  # of the program, where most of a batch's time is spent
+    spawned: bool = False  # its workers start as new Python processes
+    library_collates: bool = False  # the collate function is torch's
+    own_code: bool = False  # by sampled stacks, the program's own code takes the time, not the loader's
+    source: str | None = None  # line of the program with most of a batch's time
 
     @property
     def made_ms(self) -> float:
@@ -46,7 +46,7 @@ class Loader(msgspec.Struct, frozen=True):
 
     @property
     def every_ms(self) -> float:
-        """So often a batch is ready; the thread that pins does one after the other."""
+        """Time between two ready batches; the pinning thread takes one batch at a time."""
         return max(self.made_ms / max(self.workers, 1), self.stages.get("pin", 0.0))
 
     @property
@@ -55,35 +55,35 @@ class Loader(msgspec.Struct, frozen=True):
 
     @property
     def held_by_pinning(self) -> bool:
-        """Whether workers are ready sooner than the one thread that pins what they made."""
+        """Whether the single pinning thread is slower than the workers."""
         return self.workers > 0 and self.stages.get("pin", 0.0) > self.made_ms / self.workers
 
     @property
     def needed(self) -> float:
-        """Workers that would keep up."""
+        """The number of workers that would keep up with the step."""
         return self.made_ms / self.fed_ms if self.fed_ms > 0 else float("inf")
 
     @property
     def waits_for_no_file(self) -> bool:
-        """Whether what looks like reading brings in no bytes: a socket, a lock, a sleep."""
+        """Whether the reading time brings in no bytes: a socket, a lock or a sleep."""
         return self.read_bytes is not None and self.read_bytes < SLOWEST * self.stages.get("read", 0.0) / 1e3
 
     @property
     def waiting_ms(self) -> float:
-        """What of a batch's time takes no core: waits for what is no file."""
+        """The part of a batch's time that needs no core: waits for something other than a file."""
         read = self.stages.get("read", 0.0)
         return read if self.waits_for_no_file and read >= SHORT_MS else 0.0
 
     @property
     def free_cores(self) -> float:
-        """Cores that workers could have; as many as they like where that is not known."""
+        """Cores free for workers; infinite if unknown."""
         if self.cores is None:
             return float("inf")
         return self.cores - (SPARE if self.busy_cores is None else self.busy_cores)
 
     @property
     def quick_samples(self) -> bool:
-        """Whether a sample takes so little that asking for each is what costs."""
+        """Whether samples are so fast that the call for each sample dominates."""
         each = None if not self.samples else self.stages["fetch"] / self.samples
         return (
             each is not None
@@ -102,9 +102,9 @@ class Loader(msgspec.Struct, frozen=True):
 
     @property
     def threads_exceed_cores(self) -> bool:
-        """Whether workers compute with more threads than there are cores, in work that may use them.
+        """Whether workers have more compute threads than there are cores, in work that can use them.
 
-        Decoders of libraries, reading, and the thread that pins take one thread each.
+        Library decoders, reading, and the pinning thread use one thread each.
         """
         threads = self.workers * (self.threads or 1)
         if self.threads in (None, 1) or self.cores is None or threads <= self.cores:
@@ -114,12 +114,12 @@ class Loader(msgspec.Struct, frozen=True):
         return not (reads or pins or self.mostly("decode"))
 
     def mostly(self, stage: str) -> bool:
-        """Whether a batch takes most of its time in this stage."""
+        """Whether this stage takes most of a batch's time."""
         return self.stages.get(stage, 0.0) > MOST * self.made_ms
 
 
 def loader_of(signals: Signals, lost: float) -> Loader | None:
-    """None where the recording does not hold the loader's stages."""
+    """The loader of a recording; None if its stages were not recorded."""
     try:
         stages, workers = signals["input.stages_ms"], int(signals["input.workers"])
     except UnknownSignalError:
@@ -150,7 +150,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
 
 
 def _code(signals: Signals, stages: dict[str, float], workers: int, about: About | None) -> dict[str, Any]:
-    """Whose code makes batches, and where: by sampled stacks, or where the data set's code begins."""
+    """Whether the program's own code makes batches, and its line, from stacks or the data set."""
     sampled: FetchingCode | None = signals.get("input.code").value if not workers else None
     if sampled and sampled.share is not None and sampled.share >= MOST:
         return {"own_code": True, "source": sampled.source}

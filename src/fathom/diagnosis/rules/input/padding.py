@@ -1,4 +1,4 @@
-"""Rows of products that are no tokens of the program's: only what it reports tells them apart."""
+"""Padding: rows of products that are not tokens, known from the tokens that the program reports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Product, Signals
 
-LEAST = 0.1  # of the rows: a next token less in each sequence, or a few special ones, are no padding
-MAIN = 0.5  # of the forward products' FLOPs: below it no number of rows stands for the batch
+LEAST = 0.1  # of the rows: one token less per sequence, or a few special tokens, is not padding
+MAIN = 0.5  # of the forward products' FLOPs: below it, no number of rows represents the batch
 NOT_OF_TOKENS = ("Optimizer.step#", "Optimizer.zero_grad#")
 
 
 @rule("input-padding")
 def padding(signals: Signals) -> Candidates:
-    """Tokens that are reported, against the rows that most of the forward pass multiplies."""
+    """Compare the reported tokens with the rows that most of the forward pass multiplies."""
     tokens, products = signals["input.told_tokens"], signals["numbers.products"]
     rows = _rows(products) * signals.number("input.micro_steps", 1.0)
     share = 1.0 - tokens / rows if rows else 0.0
@@ -35,19 +35,19 @@ def padding(signals: Signals) -> Candidates:
         kind="input-padding",
         claims=claims_of(works, share),
         evidence=[
-            Evidence("rows that the model's products work on", rows, "a step"),
-            Evidence("tokens that the program reports", tokens, "a step"),
-            Evidence("so of the rows are padding, if it reports all that are none", 100 * share, "%"),
+            Evidence("rows of the model's products", rows, "a step"),
+            Evidence("tokens reported by the program", tokens, "a step"),
+            Evidence("share of rows that are padding, if all other tokens are reported", 100 * share, "%"),
         ],
         changes=shrink(works, family_totals(every), 1.0 - share),
-        doubt=0.4,  # batches of like length hold some, too; attention's part goes with the square
+        doubt=0.4,  # batches of similar length have padding too; attention is quadratic in the length
         confidence=0.6,
-        check="batches of like length, or packed sequences, and time the tokens a second",
+        check="batches of similar length, or packed sequences, and compare tokens per second",
     )
 
 
 def _rows(products: list[Product]) -> float:
-    """The rows that most FLOPs of the forward pass belong to, 0 where none stand out."""
+    """The number of rows with most FLOPs of the forward pass; 0 if none dominates."""
     flops: dict[int, float] = {}
     for product in products:
         if product.batch == 1 and "Backward" not in product.work.path:

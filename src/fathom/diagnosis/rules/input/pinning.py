@@ -1,4 +1,4 @@
-"""Batches are copied into page-locked memory where the training thread, or the loader, waits for it."""
+"""Batches that are pinned while the training thread, or the loader, waits for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, 
 from fathom.diagnosis.signals import Call, Signals
 
 PINS = re.compile(r"Host(Alloc|Malloc|Register)")
-OFTEN = 0.2  # a step: less is a size that was met for the first time
+OFTEN = 0.2  # per step: fewer are sizes that occur for the first time
 ENTRIES = (Entry.DISPATCHING, Entry.ALLOCATOR)
 OP = "op:pin_memory=0"
 
 
 @rule("input-pinning")
 def pinning(signals: Signals) -> Candidates:
-    """In the thread that launches, or one thread that does it for all workers and is the slowest of them."""
+    """Find pinning in the launching thread, or a pinning thread that is slower than all workers."""
     ops = signals.get("host.pinning").value or []
     calls = [call for call in signals.get("host.calls").value or [] if PINS.search(call.api)]
     idle = sum(work.idle_ms for work in ops)
@@ -27,11 +27,9 @@ def pinning(signals: Signals) -> Candidates:
             kind="input-pinning",
             claims=_claims(signals, idle),
             evidence=[
-                Evidence(
-                    "batches are copied into pinned memory by the thread that launches", count, "a step"
-                ),
-                Evidence("it is in these copies", ms, "ms a step"),
-                Evidence("the device has nothing to do meanwhile", idle, "ms a step"),
+                Evidence("batches pinned by the launching thread", count, "a step"),
+                Evidence("time in these copies", ms, "ms a step"),
+                Evidence("device idle meanwhile", idle, "ms a step"),
             ],
             changes=(OP,),
             doubt=0.2,
@@ -45,14 +43,14 @@ def pinning(signals: Signals) -> Candidates:
 
 
 def _claims(signals: Signals, idle: float) -> list[Claim]:
-    """Of the rows that such time is in, as much as it is, the first one first."""
-    found = []
+    """Claims of the idle time from the rows of `ENTRIES`, in this order."""
+    claims = []
     for entry in ENTRIES:
         for row in rows(signals, entry):
             ms = min(row.ms, idle)
-            found.append(Claim(row.entry, row.detail, ms))
+            claims.append(Claim(row.entry, row.detail, ms))
             idle -= ms
-    return found
+    return claims
 
 
 def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
@@ -64,8 +62,8 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
         kind="input-pinning",
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, Entry.ALLOCATOR)],
         evidence=[
-            Evidence("page-locked memory is asked for in the step", count, "a step"),
-            Evidence("the host is in these calls", ms, "ms a step"),
+            Evidence("allocations of page-locked memory in the step", count, "a step"),
+            Evidence("time in these calls", ms, "ms a step"),
         ],
         changes=("allocator=0",),
         part=share,
@@ -76,7 +74,7 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
 
 
 def _thread(signals: Signals) -> Candidates:
-    """The loader's thread pins one batch after the other, however many workers there are."""
+    """Find a pinning thread that limits the loader: it pins one batch at a time for all workers."""
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, Entry.INPUT) if seen is None else seen
     loader = loader_of(signals, lost)
@@ -86,13 +84,13 @@ def _thread(signals: Signals) -> Candidates:
         kind="input-pinning",
         claims=list(rows(signals, Entry.INPUT)),
         evidence=[
-            Evidence("the step waits for its batches", lost, "ms a step"),
-            Evidence("the loader's one thread pins a batch in", loader.stages["pin"], "ms"),
-            Evidence("its workers have one ready every", loader.made_ms / loader.workers, "ms"),
+            Evidence("the step's wait for batches", lost, "ms a step"),
+            Evidence("time of the loader's single thread to pin a batch", loader.stages["pin"], "ms"),
+            Evidence("time between two batches of its workers", loader.made_ms / loader.workers, "ms"),
         ],
         changes=("input=0",) if seen is None else (),
         gain_ms=seen,
         doubt=0.15,
         confidence=0.85,
-        check="fathom what-if SOUNDING 'input=0'; keep batches in memory that was pinned once",
+        check="fathom what-if SOUNDING 'input=0'; reuse pinned memory for the batches",
     )

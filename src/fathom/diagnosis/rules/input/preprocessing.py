@@ -1,4 +1,4 @@
-"""Whole batches are worked on by the processor before they are sent."""
+"""Batches that the host preprocesses before it copies them to the device."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fathom.diagnosis.signals import HostWork, Signals, Work
 from fathom.units import MB
 
 ENTRY = Entry.DISPATCHING
-LARGE = 1 << 16  # numbers: less is bookkeeping
-SENT = 0.25  # of a byte for each number that was worked on: what is prepared here crosses the link
+LARGE = 1 << 16  # elements: fewer are bookkeeping
+SENT = 0.25  # bytes copied per element processed: the result has to cross the link
 
 
 @rule("input-cpu-preprocessing")
 def preprocessing(signals: Signals) -> Candidates:
-    """Ops on processor tensors for which the device waits, and whose results are then copied to it."""
+    """Find CPU ops that the device waits for and whose results are then copied to it."""
     ops = [work for work in signals["host.processor_ops"] if work.numel >= LARGE and work.idle_ms > 0]
     copies = [
         work
@@ -39,11 +39,11 @@ def preprocessing(signals: Signals) -> Candidates:
 
 def _evidence(ops: list[HostWork], copies: list[Work], idle: float, sent: float) -> list[Evidence]:
     return [
-        Evidence("the processor works on tensors while the device has nothing to do", idle, "ms a step"),
+        Evidence("host computing on tensors while the device is idle", idle, "ms a step"),
         *(
-            Evidence(f"in {work.op} over {work.numel:,} numbers", work.idle_ms, "ms a step")
+            Evidence(f"in {work.op} over {work.numel:,} elements", work.idle_ms, "ms a step")
             for work in ops[:3]
         ),
-        Evidence("what is then copied to the device", sent / MB, "MB a step"),
-        Evidence("takes", sum(work.ms for work in copies), "ms a step"),
+        Evidence("size of the copy to the device", sent / MB, "MB a step"),
+        Evidence("time of this copy", sum(work.ms for work in copies), "ms a step"),
     ]

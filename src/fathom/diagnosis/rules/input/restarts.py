@@ -8,7 +8,7 @@ from fathom.diagnosis.signals import Signals
 
 @rule("input-worker-restart")
 def restarts(signals: Signals) -> Candidates:
-    """Steps in which a loader begins anew; persistent workers still make the first batch while it waits."""
+    """Find steps in which a loader restarts; persistent workers would still have to make the first batch."""
     took, workers = signals["input.restarts_ms"], signals["input.workers"]
     if not took or not workers:
         return
@@ -20,9 +20,9 @@ def restarts(signals: Signals) -> Candidates:
         kind="input-worker-restart",
         claims=[],
         evidence=[
-            Evidence(f"a loader starts its {workers} workers anew, which takes", sum(took) / len(took), "ms"),
-            Evidence("spread over all steps", lasting, "ms a step"),
-            Evidence("of which the first batch takes workers that live on, too", first, "ms"),
+            Evidence(f"time to restart the loader's {workers} workers", sum(took) / len(took), "ms"),
+            Evidence("the same, spread over all steps", lasting, "ms a step"),
+            Evidence("time for the first batch, also with persistent workers", first, "ms"),
         ],
         gain_ms=(saved + lasting) / 2,
         doubt=max((lasting - saved) / (lasting + saved), 0.15) if lasting else 0.15,

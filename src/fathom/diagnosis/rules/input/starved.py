@@ -1,4 +1,4 @@
-"""The device waits for batches: which stage of making them is the slow one."""
+"""A device that waits for batches: which stage of making them is the bottleneck."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fathom.units import MB
 
 ENTRY = Entry.INPUT
 WORKERS = "input-too-few-workers"
-LEAST = 0.01  # of the step: workers that may gain less are not advised
-MOSTLY = 0.5  # of the lost time: where receiving batches may cost the rest, workers may make the step longer
-LONG_MS = 10.0  # a batch: how many samples it has matters little then
+LEAST = 0.01  # of the step: workers that may gain less are not recommended
+MOSTLY = 0.5  # of the lost time: below it, receiving batches from workers may make the step longer
+LONG_MS = 10.0  # per batch: above it, the number of samples matters little
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
-WAITS = "of which waiting for something that is no file: a network, a lock, a sleep"
+WAITS = "of which waiting for something other than a file: a network, a lock, a sleep"
 SAYS = {
     "decode": "of which decoding",
     "read": "of which reading files",
@@ -37,10 +37,10 @@ SAYS = {
     "input-storage-bound",
 )
 def starved(signals: Signals) -> Candidates:
-    """Only what the device waited for is a loss; how batches are made says whose it is.
+    """The time the device waited is the loss; the stages of making a batch give its cause.
 
-    The first batch of a loader has no step before it that could hide it, whoever makes it. Workers are
-    advised only where their own cost cannot eat up what they gain.
+    The first batch of a loader has no step before it to overlap with. Workers are recommended only if their
+    own cost cannot exceed their gain.
     """
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, ENTRY) if seen is None else seen
@@ -73,7 +73,7 @@ def starved(signals: Signals) -> Candidates:
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What is at fault, how sure that is, and which `part` of the lost time mending it saves."""
+    """The cause, how sure it is, and the `part` of the lost time that fixing it saves."""
 
     kind: str
     sure: float
@@ -83,7 +83,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -> Advice | None:
-    """None where nothing that is known would help."""
+    """The advice for this loader; None if no known remedy would help."""
     kind, sure = _kind(loader, alone)
     if kind != WORKERS:
         return Advice(kind, sure)
@@ -104,7 +104,7 @@ def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -
 
 
 def _instead(loader: Loader) -> Advice | None:
-    """What helps where workers would cost as much as they gain, or take the cores that the step needs."""
+    """Advice if workers would cost as much as they gain, or would take cores that the step needs."""
     if not loader.mends:
         return None
     if loader.samples is None and loader.made_ms < LONG_MS and not loader.own_code:
@@ -121,7 +121,7 @@ def _instead(loader: Loader) -> Advice | None:
 
 
 def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
-    """What is at fault, and how sure that is; `alone`: a trace says that there are no workers."""
+    """The kind of finding, and how sure it is; `alone`: a trace shows that there are no workers."""
     if loader is None:
         return WORKERS, 0.8 if alone else 0.5
     if not loader.workers:
@@ -138,34 +138,38 @@ def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
 
 
 def _kind_of_read(loader: Loader) -> tuple[str, float]:
-    """Waits that bring in no bytes take no core: more workers wait side by side."""
+    """The kind for slow reads: waits without bytes need no core, so more workers can wait in parallel."""
     if loader.waits_for_no_file:
         return WORKERS, 0.6
     return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85
 
 
 def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> list[Evidence]:
-    found = [Evidence("the step waits for batches", lost, "ms a step")]
+    evidence = [Evidence("the step waits for batches", lost, "ms a step")]
     if first:
-        text = "of which for a loader's first, which nothing hides"
-        found.append(Evidence(text, first * lost, "ms a step"))
+        text = "of which for a loader's first batch, which nothing overlaps"
+        evidence.append(Evidence(text, first * lost, "ms a step"))
     if loader is None:
-        return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
+        return (
+            [*evidence, Evidence("the program's own process loads data: num_workers", 0, "")]
+            if alone
+            else evidence
+        )
     made = f"{loader.workers} workers take" if loader.workers else "the training process takes"
     says = SAYS | ({"read": WAITS} if loader.waits_for_no_file else {})
-    found += [
+    evidence += [
         Evidence(f"{made} to fetch the samples of a batch", loader.stages["fetch"], "ms"),
         *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
         *_given(loader),
-        Evidence("a batch is ready every", loader.every_ms, "ms"),
-        Evidence("workers that would keep up at this pace", float(np.ceil(loader.needed)), ""),
+        Evidence("time between two ready batches", loader.every_ms, "ms"),
+        Evidence("workers needed to keep up", float(np.ceil(loader.needed)), ""),
     ]
     if loader.cores is not None:
-        found.append(Evidence("cores available", loader.cores, "cores"))
-    return found
+        evidence.append(Evidence("cores available", loader.cores, "cores"))
+    return evidence
 
 
 def _given(loader: Loader) -> list[Evidence]:
     if not loader.read_bytes or loader.waits_for_no_file:
         return []
-    return [Evidence("read from files for a batch", loader.read_bytes / MB, "MB")]
+    return [Evidence("bytes read from files per batch", loader.read_bytes / MB, "MB")]

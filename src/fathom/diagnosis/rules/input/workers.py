@@ -1,4 +1,4 @@
-"""What worker processes gain, and what they cost: the step with as many of them as there are cores for."""
+"""The gain and the cost of worker processes: the step with as many of them as there are free cores."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 
 from fathom.diagnosis.rules.input.loader import Loader
 
-# What a batch costs the thread that trains when a worker hands it over: a queue, a segment of shared memory
-# for each tensor, and mapping its pages. Measured on an EPYC with torch 2.13; a quicker host pays half of it.
+# The training thread's cost to receive a batch from a worker: a queue, a segment of shared memory for each
+# tensor, and mapping its pages. Measured on an EPYC with torch 2.13; a faster host needs half of it.
 RECEIVE_MS, TENSOR_MS, BYTES_PER_MS = 0.1, 0.18, 5e6
-TENSORS = 4  # of a batch, where that was not recorded
-HOST = (1.0, 2.0)  # times that cost: as a rule, and at most
-HIDDEN = (0.2, 2.0)  # where a device works meanwhile, which hides most of it
-MOST = 16  # workers: more are hardly ever asked for
-WAITING = 0.5  # of the time of samples: what mostly waits takes no core
+TENSORS = 4  # per batch, if not recorded
+HOST = (1.0, 2.0)  # times this cost: typical, and at most
+HIDDEN = (0.2, 2.0)  # the same beside a busy device, which overlaps most of it
+MOST = 16  # workers: more are rarely useful
+WAITING = 0.5  # of the time of samples: above it, workers need no core each
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """Milliseconds that a step with `workers` saves: expected and at least; whether they then keep up."""
+    """Milliseconds that a step with `workers` saves, expected and at least, and whether they keep up."""
 
     workers: int
     ms: float
@@ -28,10 +28,10 @@ class Mended(msgspec.Struct, frozen=True):
 
 
 def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) -> Mended | None:
-    """The step with workers, of `batches` that now loses `lost`; None where no core is left for any.
+    """The step of `batches` with workers, where it now loses `lost` ms; None if no core is left for workers.
 
-    Without workers the program makes each batch itself, and nothing else happens meanwhile. With them a step
-    takes what it takes without input and what it costs to receive a batch, or as long as the workers need.
+    Without workers the program makes each batch itself, and nothing else happens meanwhile. With workers, a
+    step takes its time without input plus the cost to receive a batch, or as long as the workers need.
     """
     waits = loader.waiting_ms >= WAITING * loader.made_ms
     cores = min(loader.free_cores, MOST)
@@ -41,7 +41,7 @@ def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) ->
     receive = receive_ms(loader)
     count = ceil((loader.made_ms + receive) / loader.fed_ms) if loader.fed_ms > 0 else MOST
     wanted, count = count, max(min(count, int(free)), 1)
-    paid = 0.0 if loader.workers else receive  # who has workers pays it already
+    paid = 0.0 if loader.workers else receive  # a loader with workers already has this cost
 
     def saved(share: float) -> float:
         made = (loader.made_ms + share * receive) / count
@@ -53,7 +53,7 @@ def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) ->
 
 
 def receive_ms(loader: Loader) -> float:
-    """What a batch of a worker costs the thread that takes it."""
+    """Milliseconds that the training thread needs to receive a batch from a worker."""
     tensors = TENSORS if loader.tensors is None else loader.tensors
     rate = loader.transport or BYTES_PER_MS
     return RECEIVE_MS + TENSOR_MS * tensors + (loader.bytes or 0.0) / rate
@@ -73,6 +73,6 @@ MEASURE = "# measure it: fathom run --what-if input -- COMMAND shows the most th
 
 
 def remedy_of(loader: Loader, workers: int) -> str:
-    """The remedy for this loader: an iterable data set has to share its samples among workers."""
+    """The remedy for this loader; an iterable data set has to divide its samples among the workers."""
     lines = (SHARDED if loader.iterable else "") + LOADER.format(workers=max(workers, loader.workers + 1))
     return lines + (SPAWNED if loader.spawned else "") + MEASURE

@@ -1,1 +1,1 @@
-"""Rules of the group `numbers`."""
+"""Rules of the `numbers` group."""

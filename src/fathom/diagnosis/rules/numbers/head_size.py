@@ -1,4 +1,4 @@
-"""Attention heads of a size that no fused kernel takes as it is."""
+"""Attention heads of a size that no fused kernel supports without padding."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Signals, Work
 
 ATTENTION = "scaled_dot_product"
-WORD = 8  # numbers that heads are padded to a multiple of
-FACTOR = 0.58  # of its time in a kernel that is made for this device: 333 of 575 TFLOP/s on an H200
+WORD = 8  # heads are padded to a multiple of this size
+FACTOR = 0.58  # of the time, in a kernel for this device: 333 of 575 TFLOP/s on an H200
 PADS = re.compile(r"constant_pad_nd|ConstantPadNd|SliceBackward")
 MOVES = re.compile(r"aten::(copy_|fill_|cat)$")
 
 
 @rule("numbers-head-size")
 def head_size(signals: Signals) -> Candidates:
-    """Heads of no multiple of a word, and those that are too large."""
+    """Find heads whose size is no multiple of a word, and heads that are too large."""
     yield from large_heads(signals)
     yield from _padded(signals)
 
 
 def _padded(signals: Signals) -> Candidates:
-    """Padding and what it makes slower lie beneath the attention's op."""
+    """Padding, and attention slowed by it: both are below the attention op."""
     works = signals["kernels.work"]
     mine = [work for work in works if ATTENTION in work.path]
     sizes = {size: ms for work in mine if (size := head_of(work)) for ms in [work.ms] if size % WORD}
@@ -50,7 +50,7 @@ def _padded(signals: Signals) -> Candidates:
         evidence=[
             Evidence(f"attention over heads of {size}, padding included", ms, "ms a step"),
             Evidence(
-                "the next sizes that suit are multiples of 64; this one is padded to",
+                "size after padding (sizes that fit are multiples of 64)",
                 padded,
                 "numbers",
             ),
@@ -58,13 +58,13 @@ def _padded(signals: Signals) -> Candidates:
         changes=(*shrink(attending, total, FACTOR), *shrink(moving, total, 0.0)),
         doubt=0.2,
         confidence=0.85,
-        check="change the number of heads so that a head has 64 or 128 numbers, and time the step",
+        check="change the number of heads so that the head size is 64 or 128, and time the step",
         **site(mine, "source", "family"),
     )
 
 
 def _moves(work: Work, size: int, padded: int) -> bool:
-    """Whether it only pads heads, cuts the padding off, or brings padded ones into order."""
+    """Whether it only pads heads, removes the padding, or reorders padded heads."""
     around = PADS.search(work.path) or ATTENTION in work.path
     heads = any(len(sizes) == 4 and sizes[-1] in (size, padded) for sizes in work.sizes)
     return bool(around and heads and MOVES.search(work.op))

@@ -1,4 +1,4 @@
-"""Attention heads that are larger than any fused kernel takes."""
+"""Attention heads larger than any fused kernel supports."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Signals, Work
 
-LARGEST = 256  # numbers a head, of flash attention and of cuDNN's
+LARGEST = 256  # head size that flash attention and cuDNN support
 ATTENDS = re.compile(r"aten::_(efficient|flash)_attention_(forward|backward)$")
 
 
 def large_heads(signals: Signals) -> Candidates:
-    """As many smaller heads need the same products, which a fused kernel then does."""
+    """Report heads that are too large: more, smaller heads need the same FLOPs in a fused kernel."""
     works = signals["kernels.work"]
     mine = [work for work in works if ATTENDS.search(work.op) and head_of(work) > LARGEST]
     now, needed = sum(work.ms for work in mine), _needed_ms(mine, signals.get("kernels.ceilings").value or {})
@@ -32,18 +32,18 @@ def large_heads(signals: Signals) -> Candidates:
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
             Evidence(f"attention over heads of {max(map(head_of, mine))}", now, "ms a step"),
-            Evidence("the most that fused kernels take", LARGEST, "numbers"),
+            Evidence("largest head size of fused kernels", LARGEST, "numbers"),
         ],
         changes=shrink(mine, family_totals(works), needed / now),
         doubt=0.2,
         confidence=0.8,
-        check="divide the width into more heads, of 64 or 128 numbers, and time the step",
+        check="divide the width into more heads of size 64 or 128, and time the step",
         **site(mine, "source", "family"),
     )
 
 
 def _needed_ms(mine: list[Work], rates: dict[str, float]) -> float | None:
-    """By a fused kernel, had the heads a size that it takes; None where that is not known of all."""
+    """Milliseconds of a fused kernel, if it supported the heads; None if unknown for any of them."""
     needs = [needed_ms(work, rates, causal=False) for work in mine]
     known = [need for need in needs if need is not None]
     return sum(known) if len(known) == len(needs) else None

@@ -1,4 +1,4 @@
-"""Sizes of layers that products can't load in full words."""
+"""Layer sizes that matrix products cannot load in full words."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Product, Signals
 
-WORD = {"bf16": 8, "fp16": 8, "fp32": 4}  # numbers in 16 bytes
+WORD = {"bf16": 8, "fp16": 8, "fp32": 4}  # elements in 16 bytes
 VOCABULARY = 8192
-SUITS = {True: 128, False: 64}  # multiples that a vocabulary, or a layer, is rounded up to
-LIKELY = {1: 0.35, 2: 0.4, 4: 0.6}  # of its time once aligned, by the largest power of two that divides it
-REACHED = 0.75  # of the ceiling by products that suit
+MULTIPLE = {True: 128, False: 64}  # to which a vocabulary (True) or a layer is rounded up
+LIKELY = {1: 0.35, 2: 0.4, 4: 0.6}  # of the time once aligned, by the largest power of two in the size
+REACHED = 0.75  # of the ceiling, by aligned products
 SMALL = 64
 BACKWARD = "autograd::"
 
 
 @rule("numbers-odd-vocabulary", "numbers-odd-size")
 def odd_sizes(signals: Signals) -> Candidates:
-    """Sizes that belong to a layer: of its weight, not the number of rows that go through it."""
+    """Find odd sizes of weights; the number of rows that pass through a layer does not count."""
     products = [product for product in signals["numbers.products"] if product.dtype in WORD]
     rates = signals.get("kernels.ceilings").value or {}
     odd = {
@@ -55,26 +55,26 @@ def _candidate(
         sizes,
         key=lambda s: sum(product.work.ms for product in mine if s in (product.m, product.n, product.k)),
     )
-    step = SUITS[large]
+    step = MULTIPLE[large]
     factor = _factor(mine, size, ms, rates)
-    suits = -(-size // step) * step
+    aligned = -(-size // step) * step
     return Candidate(
         kind="numbers-odd-vocabulary" if large else "numbers-odd-size",
         claims=claims_of(works, 1 - factor),
         evidence=[
             Evidence(f"products with a size of {size:,}", ms, "ms a step"),
-            Evidence("the next size that suits", float(suits), "numbers"),
+            Evidence("next aligned size", float(aligned), "elements"),
         ],
         changes=shrink(works, total, factor),
         doubt=0.2,
         confidence=0.85,
-        check=f"pad {size} to {suits}, and time the step",
+        check=f"pad {size} to {aligned}, and time the step",
         **site(works),
     )
 
 
 def _factor(mine: list[Product], size: int, ms: float, rates: dict[str, float]) -> float:
-    """Of their time once aligned: at the usual share of the ceiling, else as alignment lets expect."""
+    """Share of the time once aligned: from the ceiling if known, else a typical one for this alignment."""
     needs = [_need_ms(product, rates) for product in mine]
     known = [need for need in needs if need is not None]
     if ms > 0 and len(known) == len(needs):

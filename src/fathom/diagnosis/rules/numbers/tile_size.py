@@ -1,4 +1,4 @@
-"""Products whose last wave of tiles is nearly empty."""
+"""Matrix products whose last wave of tiles is nearly empty."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Product, Signals
 
-# As cuBLAS and CUTLASS name it: nvjet_sm90_tst_128x256_64x4_…, gemm_bf16_128x128_ldg8_…, tilesize128x256x64
+# Names of cuBLAS and CUTLASS: nvjet_sm90_tst_128x256_64x4_…, gemm_bf16_128x128_ldg8_…, tilesize128x256x64
 TILE = re.compile(r"(?:nvjet\w*?|gemm\w*?|tilesize)_?(\d+)x(\d+)(?=_|x)")
-SPLIT = re.compile(r"split|stream", re.IGNORECASE)  # along the depth as well, or in parts of tiles
-FILLED = 0.8  # of the places in all waves: less, and a size that fits is worth having
-MOST = 5  # waves: of more, the last is a small part
-MOSTLY = 0.5  # of the products' time is like that
+SPLIT = re.compile(r"split|stream", re.IGNORECASE)  # split-K or stream-K
+FILLED = 0.8  # of all waves: below it, another size is worth choosing
+MOST = 5  # waves: with more, the tail is small
+MOSTLY = 0.5  # of the products' time
 
 
 @rule("numbers-tile-size")
 def tile_size(signals: Signals) -> Candidates:
-    """Sizes of which a little less takes a whole wave less."""
+    """Find products for which a slightly smaller size saves a whole wave."""
     places = signals["device.multiprocessors"]
     products = signals["numbers.products"]
     mine = [
@@ -40,16 +40,13 @@ def tile_size(signals: Signals) -> Candidates:
 
 
 def waves_of(product: Product, places: int) -> float | None:
-    """How many times its tiles fill the multiprocessors, lying as they need the fewest; None where its name
-    does not tell the tile."""
-    told = TILE.search(product.work.family)
-    if told is None or SPLIT.search(product.work.family):
+    """Waves of tiles, in the orientation with fewest tiles; None if the kernel's name has no tile."""
+    tile = TILE.search(product.work.family)
+    if tile is None or SPLIT.search(product.work.family):
         return None
-    a, b = int(told[1]), int(told[2])
+    a, b = int(tile[1]), int(tile[2])
     tiles = min(ceil(product.m / x) * ceil(product.n / y) for x, y in ((a, b), (b, a)))
-    persistent = min(
-        product.work.blocks or places, places
-    )  # of as many blocks as it has places, or a few less
+    persistent = min(product.work.blocks or places, places)  # blocks: one per multiprocessor, or a few fewer
     return product.batch * tiles / persistent
 
 
@@ -67,18 +64,18 @@ def _candidate(mine: list[tuple[Product, float]], ms: float, total: dict[str, fl
         evidence=[
             Evidence(f"products of {largest.m} × {largest.n} and the like", ms, "ms a step"),
             Evidence("waves of tiles in each", waves, ""),
-            Evidence("rows that fill whole waves", float(rows_that_fit(largest, waves)), "rows"),
+            Evidence("number of rows that fills whole waves", float(rows_that_fit(largest, waves)), "rows"),
         ],
         changes=shrink(works, total, left / ms),
         doubt=0.2,
         confidence=0.7,
-        check="a batch of as many rows as fill whole waves, and compare time a row",
+        check="a batch whose rows fill whole waves, and compare the time per row",
         **site(works),
     )
 
 
 def rows_that_fit(product: Product, waves: float) -> int:
-    """The next smaller number of rows of the same product, in whole tiles."""
-    told = TILE.search(product.work.family)
-    tile = min(int(told[1]), int(told[2])) if told else 1
-    return max(floor(product.m * floor(waves) / waves) // tile * tile, tile)
+    """The next smaller number of rows that fills whole waves, in whole tiles."""
+    tile = TILE.search(product.work.family)
+    size = min(int(tile[1]), int(tile[2])) if tile else 1
+    return max(floor(product.m * floor(waves) / waves) // size * size, size)
