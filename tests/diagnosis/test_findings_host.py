@@ -149,7 +149,9 @@ PREPARED = Preparation(ATTENTION, 38.0, 38.0, 1.0, 0.975)  # as an H200 took for
 
 def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
     ledger = [compute("a", 2.0), idle("dispatching", 48.0), idle("launch latency", 6.0)]
-    given = signals(ledger, device_short_pauses_ms=16.0, host_held=[PREPARED], host_searches=NO_SEARCH)
+    given = signals(
+        ledger, device_short_pauses_ms=16.0, host_preparations=[PREPARED], host_searches=NO_SEARCH
+    )
     (built,) = raised(given, "host-autotuning").values()
     assert built.changes == (f'op:"{ATTENTION}"=0.0250',)
     launching = raised(given, "host-launch-bound")["host-launch-bound"]
@@ -169,14 +171,14 @@ def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
 )
 def test_other_ops_that_take_long_are_no_plans(slow_op):
     ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
-    given = signals(ledger, host_held=[slow_op], host_searches=NO_SEARCH)
+    given = signals(ledger, host_preparations=[slow_op], host_searches=NO_SEARCH)
     assert raised(given, "host-autotuning") == {}
 
 
 @pytest.mark.parametrize(("clean_ms", "expected"), [(50.0, 1), (30.0, 0)])
 def test_what_clean_steps_have_no_room_for_was_met_by_chance(clean_ms, expected):
     ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
-    given = signals(ledger, host_held=[PREPARED], host_searches=NO_SEARCH, step_mean_ms=clean_ms)
+    given = signals(ledger, host_preparations=[PREPARED], host_searches=NO_SEARCH, step_mean_ms=clean_ms)
     assert len(raised(given, "host-autotuning")) == expected
 
 
@@ -211,7 +213,7 @@ def preparing(path: Path, inside: str, *, calls: bool) -> list[Preparation]:
             api = "cudaLaunchKernel" if launched else "cudaGetLastError"
             row = {"api": api, "thread": 100, "correlation": number if launched else None}
             made.add("launches", **row, op=op if launched else None, start_ns=at, end_ns=at + 1000)
-    return read(store_of(path, made).path)["host.held"]
+    return read(store_of(path, made).path)["host.preparations"]
 
 
 def test_an_op_is_held_where_it_calls_nothing_for_long_before_it_launches(tmp_path):

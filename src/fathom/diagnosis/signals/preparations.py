@@ -16,8 +16,8 @@ OPS = r"^\w+::"  # of a library: a function of the program's own, which runs Pyt
 ENGINE = r"^(autograd|torch)::"
 
 
-@signal("host.held", "ms a step")
-def held(recorded: Recorded) -> list[Preparation]:
+@signal("host.preparations", "ms a step")
+def preparations(recorded: Recorded) -> list[Preparation]:
     """By name of the innermost op, those that keep the device idle longest first.
 
     Ops that meet the device alone: what others do is `host.processor_ops`.
@@ -29,11 +29,11 @@ def held(recorded: Recorded) -> list[Preparation]:
     )
     mine = mine.filter(pl.col("name").str.contains(OPS), ~pl.col("name").str.contains(ENGINE))
     groups = stretches.join(mine, on="inside").group_by("name", maintain_order=True)
-    ops_ = [_held(recorded, str(name), rows) for (name,), rows in groups]
-    return sorted((op for op in ops_ if op.count), key=lambda op: -op.idle_ms)
+    prepared = [_preparation(recorded, str(name), rows) for (name,), rows in groups]
+    return sorted((op for op in prepared if op.count), key=lambda op: -op.idle_ms)
 
 
-def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Preparation:
+def _preparation(recorded: Recorded, name: str, rows: pl.DataFrame) -> Preparation:
     starts, ends = rows["at"].to_numpy(), rows["until"].to_numpy()
     stretches = intersect(union(starts, ends), recorded.used)
     every = recorded.ops.select("name", "start_ns", "end_ns", "ran").filter(name=name)

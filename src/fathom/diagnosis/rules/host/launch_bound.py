@@ -75,7 +75,9 @@ def preparations(signals: Signals) -> list[Preparation]:
     """Ops that prepare for long before they launch: time that fewer launches would not save."""
     least = FELT * signals["step.timeline_ms"]
     return [
-        preparation for preparation in signals.get("host.held").value or [] if preparation.idle_ms >= least
+        preparation
+        for preparation in signals.get("host.preparations").value or []
+        if preparation.idle_ms >= least
     ]
 
 

@@ -23,7 +23,7 @@ from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MS_PER_S
 
 ADDS = re.compile(r"aten::(index_add_?|scatter_add_?|scatter_reduce_?|index_reduce_?|histc|bincount)$")
-SORTED = re.compile(r"sort|scan|unique", re.IGNORECASE)  # such kernels avoid atomics
+SORTED = re.compile(r"sort|scan|unique", re.IGNORECASE)  # these kernels avoid atomics
 MEET = 32  # additions for each place: fewer, and they seldom meet
 SLOW = 3.0  # times what its bytes need: less, and the additions are hidden behind them
 REACHED = 0.5  # of the ceiling of memory, by what does without atomics
@@ -31,7 +31,7 @@ REACHED = 0.5  # of the ceiling of memory, by what does without atomics
 
 @rule("kernels-atomics")
 def atomics(signals: Signals) -> Outcomes:
-    """Ops that take much longer than reading what they add; then kernels of which counters tell."""
+    """Ops that take much longer than reading their input; then kernels, by their counters."""
     works = signals["kernels.work"]
     adding = [work for work in works if _adds(work)]
     if adding:
@@ -70,7 +70,7 @@ def _adds(work: Work) -> bool:
 
 
 def _need_ms(work: Work, memory: float | None) -> float | None:
-    """What its largest input's bytes need; None where the ceiling is not known."""
+    """The time that its largest input needs at the ceiling of memory; None if that is unknown."""
     if not memory:
         return None
     types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in work.types]

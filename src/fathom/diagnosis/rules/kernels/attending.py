@@ -1,4 +1,4 @@
-"""What fused attention needs, by its sizes and the ceiling of its type."""
+"""The time of fused attention, by its sizes and the ceiling of its dtype."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fused_ms(
 
 
 def layout_of(work: Work) -> AttentionLayout | None:
-    """Where the attention op whose shapes these are keeps its arguments; None for an op that is not known.
+    """Where the attention op whose shapes these are keeps its arguments; None for an unknown op.
 
     It is the innermost: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head), and
     hands (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.

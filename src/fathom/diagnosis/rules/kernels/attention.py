@@ -1,4 +1,4 @@
-"""What surrounds attention: masks that are read, caches that are copied."""
+"""Work around attention: masks that are read, caches that are copied."""
 
 from __future__ import annotations
 

@@ -44,16 +44,18 @@ def cache(signals: Signals) -> Outcomes:
         read = family.measures.get("dram_bytes")
         if read is None:
             continue
-        held = signals["device.allocated_bytes"]
-        if read > AGAIN * held and held > l2_bytes(signals):
-            yield _candidate(family, read, held, _cached(signals))
+        allocated = signals["device.allocated_bytes"]
+        if read > AGAIN * allocated and allocated > l2_bytes(signals):
+            yield _candidate(family, read, allocated, _cached(signals))
 
 
 def _in_place(signals: Signals) -> Candidates:
     """Each piece of such a tensor could go through all of them while the cache holds it."""
-    held = l2_bytes(signals)
+    cache_bytes = l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []
-    mine = [chain for chain in chains if held and NARROW * chain.numel > held and _passes(chain)]
+    mine = [
+        chain for chain in chains if cache_bytes and NARROW * chain.numel > cache_bytes and _passes(chain)
+    ]
     if not mine:
         return
     saved, total = _saved(mine, _cached(signals)), family_totals(signals["kernels.work"])
@@ -64,7 +66,7 @@ def _in_place(signals: Signals) -> Candidates:
         evidence=[
             Evidence(f"{len(longest.ops)} passes in place over one tensor", longest.ms, "ms a step"),
             Evidence("numbers in it", float(longest.numel), ""),
-            Evidence("the cache holds", held / MB, "MB"),
+            Evidence("the cache holds", cache_bytes / MB, "MB"),
         ],
         changes=tuple(
             f"family:{family}={max(1 - ms / total[family], 0):.6f}"
@@ -98,15 +100,15 @@ def _cached(signals: Signals) -> float:
     return min(rates["memory"] / rates["cache"], 1.0) if {"memory", "cache"} <= rates.keys() else CACHED
 
 
-def _candidate(family: Family, read: float, held: float, cached: float) -> Candidate:
+def _candidate(family: Family, read: float, allocated: float, cached: float) -> Candidate:
     """All but the first pass from the cache."""
-    factor = held / read + (1 - held / read) * cached
+    factor = allocated / read + (1 - allocated / read) * cached
     return Candidate(
         kind="kernels-l2-thrash",
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence("a launch moves through memory", read / MB, "MB"),
-            Evidence("all tensors of the program take at most", held / MB, "MB"),
+            Evidence("all tensors of the program take at most", allocated / MB, "MB"),
             Evidence("it takes", family.ms, "ms a step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),

@@ -24,7 +24,7 @@ KIND = "kernels-unfused-elementwise"
 
 @rule(KIND)
 def chains(signals: Signals) -> Candidates:
-    """What a kernel that fuses each chain saves; losses and norms are judged as a whole."""
+    """The savings of fusing each chain; losses and norms have their own rules."""
     works = signals["kernels.work"]
     others = set(_judged(signals.get("numbers.products").value or [], works))
     mine = [chain for chain in signals["kernels.chains"] if (chain.numel, chain.last) not in others]

@@ -1,4 +1,4 @@
-"""Kernels of any make whose warps wait while L2 adds to few places: counters tell, and no op has to."""
+"""Kernels whose warps wait while L2 adds to few addresses: shown by counters, whatever the op."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.diagnosis.signals import Family, Signals
 KIND = "kernels-atomics"
 NEEDED = ("occupancy", "l1_to_l2", "l1_from_l2")
 SHARE = 0.03  # of the step
-HELD = 50.0  # percent of the warps: they are there, so it is not for want of work that nothing is used
+RESIDENT = 50.0  # percent of the warps: they are there, so it is not for want of work that nothing is used
 IDLE = 0.1  # of the nearest ceiling
 SENT = 0.1  # percent: less than this, and it is not L2 that they wait for
 UNANSWERED = 5.0  # times what comes back; each sector that is loaded takes a request, twice as much at most
@@ -19,9 +19,9 @@ REACHED = 0.5  # of the nearest ceiling, by what adds in registers and shared me
 
 
 def contended(signals: Signals, but: Collection[str] = ()) -> Outcomes:
-    """Warps fill the multiprocessors, use nothing, and send what brings no data back: L2 takes it in turn.
+    """Warps fill the multiprocessors, use no unit, and send requests that return no data: L2 serialises them.
 
-    Families named in `but` are left out; without counters it is not looked for.
+    Families named in `but` are left out; without counters the kind is not analysed.
     """
     counted = signals.get("kernels.counted")
     if counted.value is None:
@@ -42,11 +42,16 @@ def _measured(family: Family) -> bool:
 
 
 def _queues(family: Family) -> bool:
-    told = family.measures
+    measures = family.measures
     if family.used is None or not _measured(family):
         return False
-    sent, answered = told["l1_to_l2"], told["l1_from_l2"]
-    return family.used <= IDLE and told["occupancy"] >= HELD and sent >= SENT and sent > UNANSWERED * answered
+    sent, answered = measures["l1_to_l2"], measures["l1_from_l2"]
+    return (
+        family.used <= IDLE
+        and measures["occupancy"] >= RESIDENT
+        and sent >= SENT
+        and sent > UNANSWERED * answered
+    )
 
 
 def _candidate(family: Family) -> Candidate:

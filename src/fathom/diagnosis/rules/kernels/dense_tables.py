@@ -21,7 +21,7 @@ from fathom.diagnosis.signals import Signals, Tables
 KIND = "kernels-dense-embedding-gradient"
 FEW = 0.1  # of the rows: of more, sorting and gathering them costs about what is saved
 SPARSE = 4.0  # times the work on a row that is looked up: sorted, summed, gathered and scattered
-LEAST = 0.02  # of the step: SparseAdam launches a dozen small kernels of its own
+LEAST = 0.02  # of the step: SparseAdam launches a dozen small kernels itself
 
 
 @rule(KIND)

@@ -22,7 +22,7 @@ from fathom.diagnosis.signals import Double, Signals
 
 DOUBLE = re.compile(r"dgemm|<double|double>|f64f64|_d884", re.IGNORECASE)
 PRODUCT = re.compile(r"gemm|f64f64|_d884|conv", re.IGNORECASE)
-NARROWER = ("matmul.tf32", "matmul.bf16")  # what single precision may be: the outcome lies between them
+NARROWER = ("matmul.tf32", "matmul.bf16")  # single precision may be either: the outcome lies between them
 LIKELY = 0.15  # of a product's time then, where no ceilings are known
 BYTES = (1 / 2 + 1 / 4) / 2  # of those of float64, in between as well
 CHECK = "print the dtypes of the batch and of the parameters"
@@ -85,7 +85,7 @@ def _on_processor(signals: Signals) -> Candidates:
 
 
 def _in_single(op: str) -> float:
-    """What an op in float32 takes of its time in float64."""
+    """The time of an op in float32 as a share of that in float64."""
     return next((factor for names, factor in ON_PROCESSOR if names.search(op)), HALF)
 
 

@@ -23,7 +23,7 @@ from fathom.diagnosis.signals import Product, Signals, Work
 KIND = "kernels-tensor-cores-idle"
 TILE = 128  # rows and columns that a multiprocessor takes of a product, by the library's usual choice
 DEEP = 512  # numbers along the depth: less, and reading operands sets the time
-FAR = 0.4  # of the ceiling: what has tensor cores and full tiles does better
+FAR = 0.4  # of the ceiling: products with tensor cores and full tiles do better
 REACHED = 0.75  # of it by those
 FLOOR = 0.02  # of the time of a product written as sums: its operands are still read
 GROWS = 8  # times larger than the factors is what they are multiplied to
@@ -33,7 +33,7 @@ SUMMED = re.compile(r"aten::(sum|mean)$")
 
 @rule(KIND)
 def idle_tensor_cores(signals: Signals) -> Candidates:
-    """The two are told apart: one is no product at all to the profiler."""
+    """Products that are written as sums, which are no products to the profiler; then slow products."""
     works, rates = signals["kernels.work"], signals.get("kernels.ceilings").value or {}
     sums = as_sums(works)
     if sums:
@@ -52,8 +52,8 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
 
 def _alike(works: list[Work]) -> bool:
     """Whether steps have one shape: otherwise kernels of the timeline find no shapes, or another step's."""
-    told = [work for work in works if work.entry == Entry.COMPUTE and work.op]
-    return sum(work.ms for work in told if work.shapes) >= KNOWN * sum(work.ms for work in told)
+    known = [work for work in works if work.entry == Entry.COMPUTE and work.op]
+    return sum(work.ms for work in known if work.shapes) >= KNOWN * sum(work.ms for work in known)
 
 
 def as_sums(works: list[Work]) -> list[Work]:

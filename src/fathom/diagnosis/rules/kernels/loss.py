@@ -33,10 +33,10 @@ LOSS = re.compile(r"aten::(_?(log_)?softmax|logsumexp|gather|one_hot|scatter_?|n
 @rule("kernels-unfused-loss")
 def loss(signals: Signals) -> Candidates:
     """The layer whose output has most to do with a loss."""
-    found = losses(signals["numbers.products"], signals["kernels.work"])
-    if not found:
+    judged = losses(signals["numbers.products"], signals["kernels.work"])
+    if not judged:
         return
-    layer, mine = max(found, key=lambda pair: sum(work.ms for work in pair[1]))
+    layer, mine = max(judged, key=lambda pair: sum(work.ms for work in pair[1]))
     now, rate = sum(work.ms for work in mine), memory_rate(signals, REACHED, mine)
     needed = _library_ms(layer, mine, rate)
     if needed < WORTH * now:
@@ -50,8 +50,10 @@ def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, li
         for product in products
         if product.batch == 1 and product.n >= VOCABULARY and not _behind(product.work)
     ]
-    found = [(layer, _on(layer, [work for work in works if work.entry == Entry.COMPUTE])) for layer in layers]
-    return [(layer, mine) for layer, mine in found if mine]
+    passing = [
+        (layer, _on(layer, [work for work in works if work.entry == Entry.COMPUTE])) for layer in layers
+    ]
+    return [(layer, mine) for layer, mine in passing if mine]
 
 
 def of_logits(work: Work, layer: Product) -> bool:

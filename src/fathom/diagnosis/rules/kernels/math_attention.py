@@ -90,9 +90,9 @@ def _masks(work: Work, scores: set[Scores]) -> bool:
 
 
 def _scores(work: Work) -> Scores | None:
-    """What the softmax reads."""
-    found = _as_scores(work.sizes[0] if work.sizes else [])
-    return found if found and min(found[1:]) >= LONG else None
+    """The size of the scores that the softmax reads."""
+    scores = _as_scores(work.sizes[0] if work.sizes else [])
+    return scores if scores and min(scores[1:]) >= LONG else None
 
 
 def _as_scores(sizes: list[int]) -> Scores | None:

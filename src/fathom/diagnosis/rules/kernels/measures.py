@@ -1,4 +1,4 @@
-"""Families whose measures lie beyond what is healthy: rows of measures.yaml, and what takes several."""
+"""Families with unhealthy measures: rows of measures.yaml, and rules over several measures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from fathom.diagnosis.signals import Family, Signals
 
 SAMPLED = (strided, spilling)  # of the same kinds, where only samples tell
 SAMPLED_NEEDS = {"kernels-uncoalesced": STRIDED, "kernels-register-spills": SPILLING}
-MOST = (
-    0.5  # of the time of families that are large enough: with less of it measured, a kind was not looked for
-)
+MOST = 0.5  # of the time of large families: with less of it measured, a kind counts as not analysed
 ABSENT = "its kernels have no value for {}; `fathom dive` measures more counters of a kernel"
 
 
@@ -32,12 +30,12 @@ def table() -> list[dict[str, Any]]:
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Outcomes:
-    """Each family is named once, by the first row that fits; kinds without their measures are abstained."""
+    """Each family is named once, by the first matching row; kinds without their measures are not analysed."""
     families = [family for family in signals["kernels.counted"] if family.name]
     for family in families:
-        found = next(filter(None, _candidates(signals, family)), None)
-        if found is not None:
-            yield found
+        candidate = next(filter(None, _candidates(signals, family)), None)
+        if candidate is not None:
+            yield candidate
     for kind in dict.fromkeys(row["kind"] for row in table()):
         rows = [row for row in table() if row["kind"] == kind]
         if missing := _missing(rows, families, signals["step.timeline_ms"]):
@@ -45,7 +43,7 @@ def measures(signals: Signals) -> Outcomes:
 
 
 def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:
-    """The measures that rows of one kind need, where most of the time of its families has none of them."""
+    """The measures that rows of one kind need, if most of the time of its families lacks them."""
     large = [family for family in families if any(_about(row, family, step) for row in rows)]
     seen = sum(family.ms for family in large if _measured(rows, family))
     if not large or seen >= MOST * sum(family.ms for family in large):
@@ -55,15 +53,15 @@ def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) ->
 
 
 def _measured(rows: list[dict[str, Any]], family: Family) -> bool:
-    """Whether any of the rows, or what only samples tell, has the measures that it needs of that family."""
-    told = family.measures.keys()
+    """Whether the family has the measures that any of the rows, or the rule over samples, needs."""
+    measured = family.measures.keys()
     sampled = SAMPLED_NEEDS.get(rows[0]["kind"])
     by_rows = any(
-        any(name.startswith(row["measure"]) for name in told)
-        and row.get("when", row["measure"]) in {*told, row["measure"]}
+        any(name.startswith(row["measure"]) for name in measured)
+        and row.get("when", row["measure"]) in {*measured, row["measure"]}
         for row in rows
     )
-    return by_rows or (sampled is not None and told >= set(sampled))
+    return by_rows or (sampled is not None and measured >= set(sampled))
 
 
 def _about(row: dict[str, Any], family: Family, step: float) -> bool:

@@ -1,4 +1,4 @@
-"""Norms written out: all passes over what they normalise, against those of the library's kernel."""
+"""Norms that are written out: their passes over the tensor, against those of the library's kernel."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Norm(msgspec.Struct, frozen=True):
 def norm(signals: Signals) -> Candidates:
     """Functions that take a mean, a root, and pieces that pass over the same tensor."""
     works = signals["kernels.work"]
-    found = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]
-    kept = [(norm, need) for norm, need in found if need < WORTH * sum(work.ms for work in norm.works)]
+    judged = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]
+    kept = [(norm, need) for norm, need in judged if need < WORTH * sum(work.ms for work in norm.works)]
     if kept:
         mine = [work for norm, _ in kept for work in norm.works]
         calls, needed = sum(norm.calls for norm, _ in kept), sum(need for _, need in kept)
@@ -62,8 +62,8 @@ def norms(works: list[Work]) -> list[Norm]:
     for work in works:
         if work.source and not work.path.startswith("autograd::"):
             by_source.setdefault(work.source, []).append(work)
-    found = [(mine, _normalised(mine)) for mine in by_source.values()]
-    return [_norm(mine, size, works) for mine, size in found if size]
+    sized = [(mine, _normalised(mine)) for mine in by_source.values()]
+    return [_norm(mine, size, works) for mine, size in sized if size]
 
 
 def _normalised(mine: list[Work]) -> Size | None:
@@ -80,7 +80,7 @@ def _ops(mine: list[Work], size: Size) -> int:
 
 
 def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
-    """Backward work is told by the names of the forward pass's ops, and shared with others that use them."""
+    """Backward work has the names of the forward ops, and is shared with other users of these ops."""
     forward = [work for work in mine if size_of(work) == size]
     own, every = _named(forward), _named([work for work in works if size_of(work) == size])
     behind = [
@@ -105,8 +105,8 @@ def _plain(name: str) -> str:
 
 
 def _share(work: Work, own: Counter[str], every: Counter[str]) -> float:
-    told = BEHIND.search(work.ops[0]) if work.ops else None
-    name = _plain(told[1]) if told else ""
+    match = BEHIND.search(work.ops[0]) if work.ops else None
+    name = _plain(match[1]) if match else ""
     return min(own[name] / every[name], 1.0) if every.get(name) else 0.0
 
 
@@ -131,7 +131,7 @@ def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, f
         evidence=[
             Evidence("kernels of norms that are written out", now, "ms a step"),
             Evidence("the library's kernels need, at the rate they reach", needed, "ms a step"),
-            Evidence("such norms", calls, "a step"),
+            Evidence("norms that are written out", calls, "a step"),
         ],
         changes=shrink(mine, total, needed / now),
         doubt=0.15,

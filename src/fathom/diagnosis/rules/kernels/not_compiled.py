@@ -28,53 +28,53 @@ CHECK = "model = torch.compile(model), let it compile for some steps, then time 
 def not_compiled(signals: Signals) -> Candidates:
     """Kernels that fuse move what they share once; launches that go away cost nothing.
 
-    What has a finding of its own (a norm in pieces, a chain over one tensor) is claimed by that.
+    Work with a more specific finding (a written-out norm, a chain over one tensor) is claimed by that one.
     """
-    found: Eager = signals["framework.eager"]
-    if found.before < FEW:
+    eager: Eager = signals["framework.eager"]
+    if eager.before < FEW:
         return
     total = family_totals(signals["kernels.work"])
-    largest = sorted(found.saved, key=lambda family: -found.saved[family])[:MOST_FAMILIES]
+    largest = sorted(eager.saved, key=lambda family: -eager.saved[family])[:MOST_FAMILIES]
     shrunk = tuple(
-        f"family:{family}={max(1 - found.saved[family] / total[family], 0):.6f}"
+        f"family:{family}={max(1 - eager.saved[family] / total[family], 0):.6f}"
         for family in largest
         if total.get(family)
     )
     yield Candidate(
         kind=KIND,
-        claims=[Claim(Entry.COMPUTE, family, found.saved[family]) for family in largest],
-        evidence=_evidence(found),
-        changes=(*shrunk, *_launching(signals, found)),
+        claims=[Claim(Entry.COMPUTE, family, eager.saved[family]) for family in largest],
+        evidence=_evidence(eager),
+        changes=(*shrunk, *_launching(signals, eager)),
         spill=(*LAUNCHING, PYTHON),
         doubt=DOUBT,
         confidence=0.75,
         check=CHECK,
-        source=found.source,
-        module=found.module,
+        source=eager.source,
+        module=eager.module,
         general=True,
         least=WORTH,
     )
 
 
-def _launching(signals: Signals, found: Eager) -> tuple[str, ...]:
+def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
     """Where the host's time is other threads' or the program's own, fewer launches save none of it."""
     if any(candidate.kind != LAUNCHES for candidate in late_launches(signals)):
         return ()
-    return (f"dispatching={found.host:.4f}", f"python={found.host:.4f}")
+    return (f"dispatching={eager.host:.4f}", f"python={eager.host:.4f}")
 
 
-def _evidence(found: Eager) -> list[Evidence]:
+def _evidence(eager: Eager) -> list[Evidence]:
     lines = [
         Evidence(
             "time in kernels that run op by op, and that torch.compile would fuse",
-            found.fusible_ms,
+            eager.fusible_ms,
             "ms a step",
         ),
-        Evidence("number of these kernels", found.before, "a step"),
-        Evidence("kernels that compiled code would launch instead", found.after, "a step"),
+        Evidence("number of these kernels", eager.before, "a step"),
+        Evidence("kernels that compiled code would launch instead", eager.after, "a step"),
     ]
-    if found.ops:
+    if eager.ops:
         lines.append(
-            Evidence(f"costliest chain: {', '.join(found.ops)[:120]}", float(len(found.ops)), "kernels")
+            Evidence(f"costliest chain: {', '.join(eager.ops)[:120]}", float(len(eager.ops)), "kernels")
         )
     return lines

@@ -1,4 +1,4 @@
-"""What is moved to the host's memory and back though the device has room for it."""
+"""Data that moves to the host's memory and back although the device has room for it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def offloading(signals: Signals) -> Candidates:
     left, came = (sum(work.bytes or 0.0 for work in way) for way in (out, back))
     if left < LARGE or came < BACK * left:
         return
-    used, whole = signals["device.used_bytes"], signals["device.memory_bytes"]
-    if used > FREE * whole:
+    used, total = signals["device.used_bytes"], signals["device.memory_bytes"]
+    if used > FREE * total:
         return
     yield Candidate(
         kind="kernels-memory-headroom",
         claims=claims_of([*out, *back]),
         evidence=[
             Evidence("go to the host's memory", left / MB, "MB a step"),
-            Evidence("of the device's memory are in use at most", 100 * used / whole, "%"),
+            Evidence("of the device's memory are in use at most", 100 * used / total, "%"),
         ],
         changes=("copy:DtoH=0", "copy:HtoD=0"),
         doubt=0.3,

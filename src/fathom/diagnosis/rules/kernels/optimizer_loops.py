@@ -19,7 +19,7 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Signals, Work
 
 TORCHS, LISTS = re.compile(r"Optimizer\.step#"), re.compile(r"_fused_|_foreach_")
-WHOLE = (
+ONE_CALL = (
     0.1  # of the host's time in the optimizer, which calls a few ops instead of a dozen for each parameter
 )
 UPDATES = re.compile(r"aten::(add|sub|mul|div|lerp|addcmul|addcdiv|copy)_$")
@@ -32,11 +32,11 @@ FUSED = 0.3  # of the device's time: parameters, gradients and moments pass thro
 
 @rule("kernels-for-loop-optimizer")
 def optimizer_loops(signals: Signals) -> Candidates:
-    """Torch's are told by their region, others by changing tensors of all parameters' shapes in place."""
+    """Torch marks its optimizers with regions; others update tensors of all parameter shapes in place."""
     works = signals["kernels.work"]
     torchs = [work for work in works if TORCHS.search(work.path) and not LISTS.search(work.path)]
     if sum(work.count for work in torchs) >= MANY:
-        yield _candidate(torchs, works, [f"op:Optimizer.step={WHOLE}"])
+        yield _candidate(torchs, works, [f"op:Optimizer.step={ONE_CALL}"])
     elementwise = [work for work in works if _elementwise(work)]
     if not elementwise or not any(work.path.startswith("autograd::") for work in works):
         return

@@ -43,8 +43,8 @@ def _fits(row: dict[str, Any], work: Work) -> bool:
         return False
     if row.get("same_dtype") and len(set(work.types[:2])) != 1:
         return False
-    told = {"path": work.path, "family": work.family}
-    return all(re.search(row[name], value) for name, value in told.items() if name in row)
+    texts = {"path": work.path, "family": work.family}
+    return all(re.search(row[name], value) for name, value in texts.items() if name in row)
 
 
 def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) -> Candidate:

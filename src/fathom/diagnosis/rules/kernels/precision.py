@@ -93,8 +93,8 @@ def _ms(works: Iterable[Work]) -> float:
 def _without_tf32(ordinary: list[Work], works: list[Work]) -> Candidates:
     """Tensor cores of before Ampere take float16 alone."""
     if _ms(ordinary) > MOSTLY * _ms(_multiplying(works)):
-        found = _mixed(ordinary, works, HALF)
-        yield replace(found, doubt=0.4, confidence=0.8)
+        candidate = _mixed(ordinary, works, HALF)
+        yield replace(candidate, doubt=0.4, confidence=0.8)
 
 
 def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, float]) -> float:
@@ -112,8 +112,8 @@ def _mixed(products: list[Work], works: list[Work], factor: float) -> Candidate:
     return _with(_candidate("kernels-no-mixed-precision", products, changes, factor), around)
 
 
-def _with(found: Candidate, around: list[Work]) -> Candidate:
-    return replace(found, claims=[*found.claims, *claims_of(around, 1 - MEMORY)], doubt=0.2)
+def _with(candidate: Candidate, around: list[Work]) -> Candidate:
+    return replace(candidate, claims=[*candidate.claims, *claims_of(around, 1 - MEMORY)], doubt=0.2)
 
 
 def _large(product: Product) -> bool:

@@ -16,8 +16,8 @@ FREE = 0.6  # of the device's memory in use: more, and recomputing may be what m
 def recomputation(signals: Signals) -> Candidates:
     """Products that the ledger counts as done again."""
     again = [row for row in signals["step.ledger"] if row.again > 0 and row.products > 0]
-    used, whole = signals["device.used_bytes"], signals["device.memory_bytes"]
-    if not again or used > FREE * whole:
+    used, total = signals["device.used_bytes"], signals["device.memory_bytes"]
+    if not again or used > FREE * total:
         return
     shares = {row.detail: min(row.again / row.products, 1.0) for row in again}
     works = signals.get("kernels.work").value or []
@@ -30,8 +30,8 @@ def recomputation(signals: Signals) -> Candidates:
             *claims_of(others),
         ],
         evidence=[
-            Evidence("what the forward pass has done already", ms, "ms a step"),
-            Evidence("of the device's memory is in use at most", 100 * used / whole, "%"),
+            Evidence("work that the forward pass has already done", ms, "ms a step"),
+            Evidence("of the device's memory is in use at most", 100 * used / total, "%"),
         ],
         changes=("recomputed=0",),
         spill=LAUNCHING,

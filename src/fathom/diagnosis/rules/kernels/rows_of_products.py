@@ -1,4 +1,4 @@
-"""Products of so few rows that weights, not arithmetic, set their time."""
+"""Products of so few rows that reading weights, not arithmetic, sets their time."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 @rule("kernels-weight-bound-decode", "kernels-batch-too-small")
 def few_rows(signals: Signals) -> Candidates:
-    """Decoding, training, or scoring: told by the rows and by whether there is a backward pass. That every
-    layer runs several times in a step says that there is more to do at a time."""
+    """Decoding, training or scoring, by the number of rows and the backward pass. If every layer runs several
+    times in a step, the program could do more at a time."""
     products = [product for product in signals["numbers.products"] if product.batch == 1]
     step, every = signals["step.timeline_ms"], sum(product.work.ms for product in products)
     rows, again = _rows(products), times(products)
@@ -109,7 +109,7 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
 
 
 def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
-    """What is repeated with the products and would not grow: short kernels, and adding up gradients."""
+    """Work repeated with the products that would not grow: short kernels, and accumulating gradients."""
     mine = {id(product.work) for product in few}
     others = [
         work

@@ -1,4 +1,4 @@
-"""Kernels that fetch more from L2 than their loads return to registers, told by samples."""
+"""Kernels that fetch more from L2 than their loads return to registers, by samples of counters."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ NEEDED = ("received_use", "dram", "dram_read", "shared_per_block")
 
 
 def strided(signals: Signals, family: Family) -> Candidate | None:
-    """Without shared memory, what comes from L2 and no load returns is thrown away."""
+    """Without shared memory, data from L2 that no load returns is wasted."""
     large = family.ms >= SHARE * signals["step.timeline_ms"]
     return _candidate(family) if large and _wastes(family) else None
 
 
 def _wastes(family: Family) -> bool:
-    told = family.measures
-    if LIBRARY.search(family.name) or not told.keys() >= set(NEEDED):
+    measures = family.measures
+    if LIBRARY.search(family.name) or not measures.keys() >= set(NEEDED):
         return False
-    return not told["shared_per_block"] and told["dram"] >= BOUND and 0 <= told["received_use"] < USED
+    return (
+        not measures["shared_per_block"]
+        and measures["dram"] >= BOUND
+        and 0 <= measures["received_use"] < USED
+    )
 
 
 def _candidate(family: Family) -> Candidate:
-    """The same rate of memory, without what is thrown away; what is written stays."""
-    told = family.measures
-    wasted = 1 - told["received_use"] / 100
-    factor = 1 - min(told["dram_read"] / told["dram"], 1.0) * wasted
+    """The same rate of memory, without the wasted data; writes stay."""
+    measures = family.measures
+    wasted = 1 - measures["received_use"] / 100
+    factor = 1 - min(measures["dram_read"] / measures["dram"], 1.0) * wasted
     return Candidate(
         kind="kernels-uncoalesced",
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
-            Evidence("of what comes back from L2 loads return to registers", told["received_use"], "%"),
-            Evidence("of memory's bandwidth is used", told["dram"], "%"),
+            Evidence("of what comes back from L2 loads return to registers", measures["received_use"], "%"),
+            Evidence("of memory's bandwidth is used", measures["dram"], "%"),
             Evidence("it takes", family.ms, "ms a step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),

@@ -18,24 +18,24 @@ from fathom.diagnosis.signals import Signals
 @rule("kernels-needless-backward")
 def unused_gradients(signals: Signals) -> Candidates:
     """More gradients of parameters than the optimizer has parameters."""
-    found = signals["kernels.unused_gradients"]
-    if not found.unused or not found.works:
+    gradients = signals["kernels.unused_gradients"]
+    if not gradients.unused or not gradients.works:
         return
     yield Candidate(
         kind="kernels-needless-backward",
-        claims=claims_of(found.works),
+        claims=claims_of(gradients.works),
         evidence=[
-            Evidence("gradients of parameters that no optimizer takes", float(found.unused), "a step"),
-            Evidence("parameters that it takes", float(found.used), "a step"),
+            Evidence("gradients of parameters that no optimizer takes", float(gradients.unused), "a step"),
+            Evidence("parameters that it takes", float(gradients.used), "a step"),
             Evidence(
                 "backward work after the last gradient that is used",
-                sum(work.ms for work in found.works),
+                sum(work.ms for work in gradients.works),
                 "ms a step",
             ),
         ],
-        changes=shrink(found.works, family_totals(signals["kernels.work"]), 0.0),
+        changes=shrink(gradients.works, family_totals(signals["kernels.work"]), 0.0),
         doubt=0.25,
         confidence=0.75,
         check="requires_grad_(False) on what is not trained, and compare the loss and the step",
-        family=usual((work.family, work.ms) for work in found.works),
+        family=usual((work.family, work.ms) for work in gradients.works),
     )
