@@ -75,7 +75,9 @@ def test_the_slow_stage_of_a_starved_device_is_named(kind, stages, workers):
 def test_waiting_that_brings_in_no_bytes_is_not_reading(size, kind, sure):
     (result,) = raised(loading({"fetch": 33.0, "read": 32.0}, 2, input_read_bytes=size), *LOADING).values()
     assert (result.kind, result.confidence) == (kind, sure)
-    assert any("no file" in line.text for line in result.evidence) == (kind == "input-too-few-workers")
+    assert any("other than a file" in line.text for line in result.evidence) == (
+        kind == "input-too-few-workers"
+    )
 
 
 @pytest.mark.parametrize(("batches", "expected"), [(1, set()), (4, {"input-too-few-workers"})])

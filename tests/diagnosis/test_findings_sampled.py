@@ -63,7 +63,7 @@ def test_nothing_is_said_of_strides_where_a_counter_is_lacking(lacking):
 )
 def test_what_a_kernel_writes_beside_all_tensors_is_local_memory(other, in_tensors, expected):
     result = kinds_of("kernels-register-spills", SPILLS | other, device_allocated_bytes=in_tensors)
-    candidates = [item for item in result.values() if item.evidence[0].text == "a launch writes to memory"]
+    candidates = [item for item in result.values() if item.evidence[0].text == "DRAM writes of a launch"]
     assert bool(candidates) == expected
     if expected:
         assert candidates[0].changes == ("family:mine=0.400000",)

@@ -19,7 +19,7 @@ LEAST = 0.01  # of the step: workers that may gain less are not recommended
 MOSTLY = 0.5  # of the lost time: below it, receiving batches from workers may make the step longer
 LONG_MS = 10.0  # per batch: above it, the number of samples matters little
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
-WAITS = "of which waiting for a network, a lock or a sleep (no file)"
+WAITS = "of which waiting for something other than a file: a network, a lock, a sleep"
 SAYS = {
     "decode": "of which decoding",
     "read": "of which reading files",

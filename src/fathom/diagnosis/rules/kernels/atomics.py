@@ -1,4 +1,4 @@
-"""Ops and kernels that add to few places, one addition after the other."""
+"""Contended atomics: ops and kernels that add many elements to few places."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fathom.units import MS_PER_S
 
 ADDS = re.compile(r"aten::(index_add_?|scatter_add_?|scatter_reduce_?|index_reduce_?|histc|bincount)$")
 SORTED = re.compile(r"sort|scan|unique", re.IGNORECASE)  # these kernels avoid atomics
-MEET = 32  # additions for each place: fewer, and they seldom meet
-SLOW = 3.0  # times what its bytes need: less, and the additions are hidden behind them
-REACHED = 0.5  # of the ceiling of memory, by what does without atomics
+MEET = 32  # additions per place: with fewer, they rarely collide
+SLOW = 3.0  # times the time of its bytes: below it, the additions overlap with reading
+REACHED = 0.5  # of the memory ceiling, by kernels without atomics
 
 
 @rule("kernels-atomics")
 def atomics(signals: Signals) -> Outcomes:
-    """Ops that take much longer than reading their input; then kernels, by their counters."""
+    """Find ops much slower than reading their input, then kernels whose counters show contention."""
     works = signals["kernels.work"]
     adding = [work for work in works if _adds(work)]
     if adding:
@@ -51,26 +51,26 @@ def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Can
         kind="kernels-atomics",
         claims=claims_of(mine, 1 - factor),
         evidence=[
-            Evidence("adding many numbers to few places", now, "ms a step"),
-            Evidence("additions for each place", max(map(_meeting, mine)), ""),
-            Evidence("reading what is added needs", needed, "ms a step"),
+            Evidence("time of ops that add many elements to few places", now, "ms a step"),
+            Evidence("additions per place", max(map(_meeting, mine)), ""),
+            Evidence("time to read their input", needed, "ms a step"),
         ],
         changes=shrink(mine, family_totals(works), factor),
         doubt=0.2,
         confidence=0.85,
-        check="a product with one-hot labels, or sums of a block first, and time the step",
+        check="a product with one-hot labels, or partial sums per block first, and time the step",
         **site(mine, "source", "module", "region", "family"),
     )
 
 
 def _adds(work: Work) -> bool:
-    """Whether it adds to fewer places than it reads."""
+    """Whether it adds many elements to each place."""
     adds = any(ADDS.search(name) for name in work.ops) and not SORTED.search(work.family)
     return adds and _meeting(work) >= MEET
 
 
 def _need_ms(work: Work, memory: float | None) -> float | None:
-    """The time that its largest input needs at the ceiling of memory; None if that is unknown."""
+    """Milliseconds to read its largest input; None if the memory ceiling is unknown."""
     if not memory:
         return None
     types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in work.types]
@@ -79,7 +79,7 @@ def _need_ms(work: Work, memory: float | None) -> float | None:
 
 
 def _meeting(work: Work) -> float:
-    """Numbers that are added for each place: the first input holds the places."""
+    """Elements added per place; the first input holds the places."""
     places = _numbers(work.sizes[0]) if work.sizes else 0
     return max(map(_numbers, work.sizes)) / places if places else 0.0
 

@@ -1,4 +1,4 @@
-"""The time of fused attention, by its sizes and the ceiling of its dtype."""
+"""The time of fused attention, from its sizes and the ceiling of its dtype."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from fathom.diagnosis.signals import Work
 from fathom.diagnosis.signals.numbers import DTYPES
 from fathom.units import MS_PER_S
 
-REACHED = 0.65  # of the products' ceiling by fused attention, forward and backward
-CAUSAL = 0.5  # of the scores, where later tokens are not seen
-BACKWARD = 2.5  # times the forward pass's products
+REACHED = 0.65  # of the matmul ceiling, by fused attention, forward and backward
+CAUSAL = 0.5  # of the scores, with a causal mask
+BACKWARD = 2.5  # times the FLOPs of the forward pass
 
 
 def fused_ms(
@@ -21,16 +21,16 @@ def fused_ms(
 
 
 def layout_of(work: Work) -> AttentionLayout | None:
-    """Where the attention op whose shapes these are keeps its arguments; None for an unknown op.
+    """The argument layout of the attention op that launched this work; None for an unknown op.
 
-    It is the innermost: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head), and
-    hands (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.
+    The op is the innermost one: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head),
+    and passes (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.
     """
     return next((ATTENTION_LAYOUTS[name] for name in reversed(work.ops) if name in ATTENTION_LAYOUTS), None)
 
 
 def needed_ms(work: Work, rates: dict[str, float], *, causal: bool) -> float | None:
-    """Of the passes that this work did; None where the op, its sizes or the ceiling are not known."""
+    """Milliseconds of fused attention for this work; None if the op, its sizes or the ceiling are unknown."""
     layout = layout_of(work)
     if layout is None:
         return None
@@ -46,6 +46,6 @@ def needed_ms(work: Work, rates: dict[str, float], *, causal: bool) -> float | N
 
 
 def head_of(work: Work) -> int:
-    """The size of a head of the first input; 0 where that is not known."""
+    """The head size of the first input; 0 if unknown."""
     query = work.sizes[0] if work.sizes else []
     return query[-1] if len(query) == 4 else 0

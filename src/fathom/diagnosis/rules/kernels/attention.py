@@ -1,4 +1,4 @@
-"""Work around attention: masks that are read, caches that are copied."""
+"""Costs around attention: materialised masks and copied caches."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Signals, Work
 
-# Where the ops of each fused kernel have the mask: forward, backward (native_functions.yaml).
+# Position of the mask among the arguments of each fused op: forward, backward (native_functions.yaml).
 PLACES = {"_efficient_attention": (3, 4), "cudnn_attention": (3, 8), "_fused_attention_overrideable": (3, 4)}
-PRODUCTS = re.compile("fmha|flash|sdpa")  # kernels that do them: others beside them prepare or round
-PAIRS = 64 * 64  # queries times keys: a mask of fewer costs nothing
-HALF = 0.5  # of the scores are skipped by a flag, or by blocks of flex_attention
-GROWS = 4  # times longer than what is added: a cache
+PRODUCTS = re.compile("fmha|flash|sdpa")  # kernels that compute attention; others prepare or round
+PAIRS = 64 * 64  # queries times keys: a smaller mask costs nothing
+HALF = 0.5  # of the scores are skipped with is_causal, or by blocks of flex_attention
+GROWS = 4  # times longer than the appended part: then it is a cache
 CHECK = {
     "kernels-materialised-mask": "is_causal=True or flex_attention, and time the step",
-    "kernels-kv-cache-concat": "a cache of full length that is written in place, and time the step",
+    "kernels-kv-cache-concat": "preallocate the cache and write it in place, and time the step",
 }
 
 
 @rule(*CHECK)
 def attention(signals: Signals) -> Candidates:
-    """Masks among the inputs of fused attention, and concatenations that add a little to much."""
+    """Find masks among the inputs of fused attention, and concatenations that append to a cache."""
     works = signals["kernels.work"]
     total, rates = family_totals(works), signals.get("kernels.ceilings").value or {}
     masked = [work for work in works if _masked(work)]
     grown = [work for work in works if work.op == "aten::cat" and grows(work.shapes)]
     if masked:
         factor = _without_mask(masked, rates)
-        yield _candidate("kernels-materialised-mask", masked, factor, "attention that reads a mask", total)
+        yield _candidate(
+            "kernels-materialised-mask", masked, factor, "attention kernels that read a mask", total
+        )
     if grown:
-        says = "copying a cache to add a little to it"
+        says = "copying a cache to append to it"
         yield _candidate("kernels-kv-cache-concat", grown, 0.05, says, total)
 
 
 def _masked(work: Work) -> bool:
-    """Whether the mask has an entry for each of many pairs: one that only hides padding is a row of keys."""
+    """Whether the mask has an entry for each pair of query and key; a padding mask has only one per key."""
     places = next((PLACES[name] for name in PLACES if name in work.path), None)
     if places is None:
         return False
@@ -56,7 +58,7 @@ def _masked(work: Work) -> bool:
 
 
 def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
-    """Of its time: half of the products, at the usual share of their ceiling; else half of it."""
+    """Share of the time without the mask: half of the FLOPs at the usual rate, or half of the time."""
     now = sum(work.ms for work in masked)
     needs = [needed_ms(work, rates, causal=True) for work in masked if PRODUCTS.search(work.family)]
     known = [need for need in needs if need is not None]
@@ -64,7 +66,7 @@ def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
 
 
 def grows(shapes: str | None) -> bool:
-    """Whether these are the shapes of a concatenation of a cache and what is new in it."""
+    """Whether these are the shapes of a cache and of the part appended to it."""
     try:
         parts = json.loads(shapes or "[]")[0]
         (old, new) = parts
@@ -80,7 +82,7 @@ def _candidate(kind: str, mine: list[Work], factor: float, says: str, total: dic
         claims=claims_of(mine, 1 - factor),
         evidence=[
             Evidence(says, sum(work.ms for work in mine), "ms a step"),
-            Evidence("kernels of it", sum(work.count for work in mine), "a step"),
+            Evidence("number of these kernels", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, total, factor),
         doubt=0.2,

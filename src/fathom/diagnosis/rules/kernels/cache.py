@@ -1,4 +1,4 @@
-"""Data that leaves the cache between passes: of one launch, and of ops that work in place."""
+"""Data that is evicted from L2 between passes: of one launch, and of in-place ops."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Chain, Family, Signals
 from fathom.units import MB
 
-AGAIN = 2.0  # times all that is allocated: by less, rounding and what the driver holds may explain it
+AGAIN = 2.0  # times the allocated memory: rounding and the driver's memory may explain less
 SHARE = 0.03  # of the step
-PASSES = 4  # over one tensor: fewer are hardly worth cutting it into pieces
+PASSES = 4  # over one tensor: fewer are not worth splitting it into pieces
 IN_PLACE = re.compile(r"aten::\w*[a-z]_$")
-READS = 0.5  # of the bytes of a pass in place
-NARROW = 2  # bytes of a number at least
-CACHED = 0.6  # of the time of a byte from memory, from the cache, where neither was measured
+READS = 0.5  # of the bytes of an in-place pass
+NARROW = 2  # bytes per element, at least
+CACHED = 0.6  # time of a byte from L2 over one from memory, if the ceilings were not measured
 
 
 @rule("kernels-l2-thrash")
 def cache(signals: Signals) -> Outcomes:
-    """Ops that pass in place over more than the cache holds; launches that move more than there is.
+    """Find in-place ops over tensors larger than L2, and launches that move more than the allocated memory.
 
-    What the cache holds as a whole does not leave it: what moves then is no tensor.
+    If L2 holds all tensors, the traffic has another cause.
     """
     yield from _in_place(signals)
     step = signals["step.timeline_ms"]
@@ -50,23 +50,21 @@ def cache(signals: Signals) -> Outcomes:
 
 
 def _in_place(signals: Signals) -> Candidates:
-    """Each piece of such a tensor could go through all of them while the cache holds it."""
-    cache_bytes = l2_bytes(signals)
+    """Find chains of in-place ops: each piece of the tensor could pass all of them while it is in L2."""
+    l2 = l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []
-    mine = [
-        chain for chain in chains if cache_bytes and NARROW * chain.numel > cache_bytes and _passes(chain)
-    ]
+    mine = [chain for chain in chains if l2 and NARROW * chain.numel > l2 and _passes(chain)]
     if not mine:
         return
     saved, total = _saved(mine, _cached(signals)), family_totals(signals["kernels.work"])
-    longest = max(mine, key=lambda work: work.ms)
+    longest = max(mine, key=lambda chain: chain.ms)
     yield Candidate(
         kind="kernels-l2-thrash",
         claims=[Claim(Entry.COMPUTE, family, ms) for family, ms in saved.items()],
         evidence=[
-            Evidence(f"{len(longest.ops)} passes in place over one tensor", longest.ms, "ms a step"),
-            Evidence("numbers in it", float(longest.numel), ""),
-            Evidence("the cache holds", cache_bytes / MB, "MB"),
+            Evidence(f"{len(longest.ops)} in-place passes over one tensor", longest.ms, "ms a step"),
+            Evidence("elements in this tensor", float(longest.numel), ""),
+            Evidence("size of L2", l2 / MB, "MB"),
         ],
         changes=tuple(
             f"family:{family}={max(1 - ms / total[family], 0):.6f}"
@@ -75,7 +73,7 @@ def _in_place(signals: Signals) -> Candidates:
         ),
         doubt=0.4,
         confidence=0.6,
-        check="all passes over a piece that fits into the cache, then the next piece; or fuse them",
+        check="apply all passes to a piece that fits into L2, then to the next piece; or fuse them",
         **site(mine, "source", "module"),
     )
 
@@ -85,7 +83,7 @@ def _passes(chain: Chain) -> bool:
 
 
 def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
-    """By family: reads after the first pass; what is written goes to memory all the same."""
+    """Savings by family: the reads after the first pass; writes still go to memory."""
     saved: dict[str, float] = {}
     for chain in mine:
         part = READS * (1 - 1 / len(chain.ops)) * (1 - cached) * chain.ms / (chain.saved_ms or 1.0)
@@ -95,21 +93,21 @@ def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
 
 
 def _cached(signals: Signals) -> float:
-    """Of the time of a byte from memory, from the cache."""
+    """Time to read a byte from L2 over the time to read it from memory."""
     rates = signals.get("kernels.ceilings").value or {}
     return min(rates["memory"] / rates["cache"], 1.0) if {"memory", "cache"} <= rates.keys() else CACHED
 
 
 def _candidate(family: Family, read: float, allocated: float, cached: float) -> Candidate:
-    """All but the first pass from the cache."""
+    """The candidate of a family: all passes but the first would read from L2."""
     factor = allocated / read + (1 - allocated / read) * cached
     return Candidate(
         kind="kernels-l2-thrash",
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
-            Evidence("a launch moves through memory", read / MB, "MB"),
-            Evidence("all tensors of the program take at most", allocated / MB, "MB"),
-            Evidence("it takes", family.ms, "ms a step"),
+            Evidence("DRAM traffic of a launch", read / MB, "MB"),
+            Evidence("peak size of all tensors", allocated / MB, "MB"),
+            Evidence("time of this family", family.ms, "ms a step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.4,

@@ -1,4 +1,4 @@
-"""Conversions that are undone at once."""
+"""Casts that are undone at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fathom.diagnosis.signals import Signals
 
 @rule("kernels-needless-casts")
 def casts(signals: Signals) -> Candidates:
-    """To a wider type and back: nothing but the passes over memory is left of it."""
+    """Find casts to a wider dtype and back: only their memory traffic has an effect."""
     mine = signals["kernels.round_trips"]
     if not mine:
         return
@@ -25,11 +25,11 @@ def casts(signals: Signals) -> Candidates:
         kind="kernels-needless-casts",
         claims=claims_of(mine),
         evidence=[
-            Evidence("converting to a wider type and back", sum(work.ms for work in mine), "ms a step"),
-            Evidence("conversions", sum(work.count for work in mine), "a step"),
+            Evidence("casts to a wider dtype and back", sum(work.ms for work in mine), "ms a step"),
+            Evidence("number of casts", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, family_totals(signals["kernels.work"]), 0.0),
         doubt=0.15,
-        check="leave out the conversions, and compare the loss and the step",
+        check="remove the casts, and compare the loss and the step",
         **site(mine),
     )

@@ -1,4 +1,4 @@
-"""Elementwise operations that go through memory one by one."""
+"""Chains of elementwise kernels that each pass through memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KIND = "kernels-unfused-elementwise"
 
 @rule(KIND)
 def chains(signals: Signals) -> Candidates:
-    """The savings of fusing each chain; losses and norms have their own rules."""
+    """Find chains that one kernel could fuse; losses and norms have their own rules."""
     works = signals["kernels.work"]
     others = set(_judged(signals.get("numbers.products").value or [], works))
     mine = [chain for chain in signals["kernels.chains"] if (chain.numel, chain.last) not in others]
@@ -33,7 +33,7 @@ def chains(signals: Signals) -> Candidates:
 
 
 def _judged(products: list[Product], works: list[Work]) -> Iterator[tuple[int, int]]:
-    """Sizes of logits that a loss follows, and of what norms in pieces go over."""
+    """Sizes of the logits of losses, and of the tensors of unfused norms."""
     for layer, _ in losses(products, works):
         yield layer.m * layer.n, layer.n
     for norm in norms(works):
@@ -52,11 +52,11 @@ def _candidate(mine: list[Chain], total: dict[str, float]) -> Candidate:
         claims=[Claim(Entry.COMPUTE, family, saved[family]) for family in largest],
         evidence=[
             Evidence(
-                "elementwise kernels in a row over the same tensor",
+                "consecutive elementwise kernels over the same tensor",
                 sum(chain.ms for chain in mine),
                 "ms a step",
             ),
-            Evidence(f"the costliest: {', '.join(longest.ops)[:120]}", longest.ms, "ms a step"),
+            Evidence(f"costliest chain: {', '.join(longest.ops)[:120]}", longest.ms, "ms a step"),
         ],
         changes=tuple(
             f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"

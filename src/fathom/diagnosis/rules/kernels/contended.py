@@ -1,4 +1,4 @@
-"""Kernels whose warps wait while L2 adds to few addresses: shown by counters, whatever the op."""
+"""Kernels whose warps wait while L2 performs contended atomics, recognised by counters alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fathom.diagnosis.signals import Family, Signals
 KIND = "kernels-atomics"
 NEEDED = ("occupancy", "l1_to_l2", "l1_from_l2")
 SHARE = 0.03  # of the step
-RESIDENT = 50.0  # percent of the warps: they are there, so it is not for want of work that nothing is used
+OCCUPIED = 50.0  # percent occupancy: above it, the low utilisation is not due to a lack of warps
 IDLE = 0.1  # of the nearest ceiling
-SENT = 0.1  # percent: less than this, and it is not L2 that they wait for
-UNANSWERED = 5.0  # times what comes back; each sector that is loaded takes a request, twice as much at most
-REACHED = 0.5  # of the nearest ceiling, by what adds in registers and shared memory first
+SENT = 0.1  # percent: below it, the warps do not wait for L2
+UNANSWERED = 5.0  # requests over responses; loads need at most two requests per sector
+REACHED = 0.5  # of the nearest ceiling, by kernels that add in registers and shared memory first
 
 
 def contended(signals: Signals, but: Collection[str] = ()) -> Outcomes:
-    """Warps fill the multiprocessors, use no unit, and send requests that return no data: L2 serialises them.
+    """Find resident warps that use little and send requests to L2 without responses: serialised atomics.
 
-    Families named in `but` are left out; without counters the kind is not analysed.
+    Families named in `but` are skipped; without counters the kind is not analysed.
     """
     counted = signals.get("kernels.counted")
     if counted.value is None:
@@ -46,12 +46,8 @@ def _queues(family: Family) -> bool:
     if family.used is None or not _measured(family):
         return False
     sent, answered = measures["l1_to_l2"], measures["l1_from_l2"]
-    return (
-        family.used <= IDLE
-        and measures["occupancy"] >= RESIDENT
-        and sent >= SENT
-        and sent > UNANSWERED * answered
-    )
+    idle = family.used <= IDLE and measures["occupancy"] >= OCCUPIED
+    return idle and sent >= SENT and sent > UNANSWERED * answered
 
 
 def _candidate(family: Family) -> Candidate:
@@ -60,10 +56,10 @@ def _candidate(family: Family) -> Candidate:
         kind=KIND,
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
-            Evidence("of the warps are there, and wait", family.measures["occupancy"], "%"),
-            Evidence("of the nearest ceiling is used", 100 * (family.used or 0.0), "%"),
-            Evidence("of the time something is sent to L2", family.measures["l1_to_l2"], "%"),
-            Evidence("of the way back from L2 is used", family.measures["l1_from_l2"], "%"),
+            Evidence("occupancy: resident warps, which wait", family.measures["occupancy"], "%"),
+            Evidence("utilisation of the nearest ceiling", 100 * (family.used or 0.0), "%"),
+            Evidence("share of time with requests sent to L2", family.measures["l1_to_l2"], "%"),
+            Evidence("utilisation of the return path from L2", family.measures["l1_from_l2"], "%"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.3,

@@ -1,4 +1,4 @@
-"""Embeddings whose gradients are as large as their tables, though a step looks few rows up."""
+"""Embeddings with dense gradients of which a step looks up few rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Signals, Tables
 
 KIND = "kernels-dense-embedding-gradient"
-FEW = 0.1  # of the rows: of more, sorting and gathering them costs about what is saved
-SPARSE = 4.0  # times the work on a row that is looked up: sorted, summed, gathered and scattered
-LEAST = 0.02  # of the step: SparseAdam launches a dozen small kernels itself
+FEW = 0.1  # of the rows: with more, sorting and gathering them costs about as much as it saves
+SPARSE = 4.0  # work on a looked-up row over that of a dense one: sort, sum, gather and scatter
+LEAST = 0.02  # of the step: SparseAdam itself launches a dozen small kernels
 
 
 @rule(KIND)
 def dense_tables(signals: Signals) -> Outcomes:
-    """Sparse gradients are not reduced between ranks by NCCL, so several ranks are left as they are."""
+    """Find dense gradients of large tables. Several ranks abstain: NCCL cannot reduce sparse gradients."""
     tables: list[Tables] = [
         table for table in signals["kernels.tables"] if table.touched <= FEW and table.works
     ]
@@ -62,7 +62,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
 
 
 def _clean(signals: Signals, claims: list[Claim]) -> float:
-    """Profiled ops take longer, so their share of the step is what counts."""
+    """Milliseconds saved in the clean step: profiled ops take longer, so their share of the step counts."""
     recorded = signals["step.timeline_ms"]
     saved = sum(claim.ms for claim in claims if claim.entry == Entry.OPS)
     return signals.number("step.mean_ms", recorded) * saved / recorded

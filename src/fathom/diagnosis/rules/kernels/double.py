@@ -1,4 +1,4 @@
-"""Computing in float64."""
+"""Computation in float64."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from fathom.diagnosis.signals import Double, Signals
 
 DOUBLE = re.compile(r"dgemm|<double|double>|f64f64|_d884", re.IGNORECASE)
 PRODUCT = re.compile(r"gemm|f64f64|_d884|conv", re.IGNORECASE)
-NARROWER = ("matmul.tf32", "matmul.bf16")  # single precision may be either: the outcome lies between them
-LIKELY = 0.15  # of a product's time then, where no ceilings are known
-BYTES = (1 / 2 + 1 / 4) / 2  # of those of float64, in between as well
+NARROWER = ("matmul.tf32", "matmul.bf16")  # candidates for single precision: the gain is between them
+LIKELY = 0.15  # of a matmul's time, if no ceilings are known
+BYTES = (1 / 2 + 1 / 4) / 2  # of the bytes of float64, between the two as well
 CHECK = "print the dtypes of the batch and of the parameters"
-# Time in float32 over that in float64 of ops of torch 2.13 on one core of an EPYC, sizes that fit its cache:
-# products and elementwise ops have half the lanes, others have no vectorised code for doubles at all.
+# Time in float32 over time in float64, for ops of torch 2.13 on one core of an EPYC with data in its cache:
+# float64 halves the lanes of products and elementwise ops; other ops have no vectorised code for it.
 ON_PROCESSOR = (
     (re.compile(r"gelu"), 0.04),
     (re.compile(r"conv"), 0.18),
     (re.compile(r"softmax|sigmoid|silu"), 0.32),
 )
 HALF = 0.5
-LEAST = 0.02  # of the step: less is a loss or a metric that wants the digits
+LEAST = 0.02  # of the step: less is a loss or a metric that needs the precision
 
 
 @rule("kernels-double-precision")
 def double(signals: Signals) -> Candidates:
-    """Products gain what the tensor cores' rates differ by, the rest what bytes do."""
+    """Find float64 kernels: products gain by the ratio of matmul rates, others by the ratio of bytes."""
     if signals.get("step.device").value == CPU:
         yield from _on_processor(signals)
         return
@@ -54,8 +54,8 @@ def double(signals: Signals) -> Candidates:
         kind="kernels-double-precision",
         claims=[*claims_of(products, 1 - factor), *claims_of(others, 1 - BYTES)],
         evidence=[
-            Evidence("computing in float64", sum(work.ms for work in mine), "ms a step"),
-            Evidence("of their time products need in a narrower type", 100 * factor, "%"),
+            Evidence("computation in float64", sum(work.ms for work in mine), "ms a step"),
+            Evidence("share of the products' time that a narrower dtype needs", 100 * factor, "%"),
         ],
         changes=(*shrink(products, total, factor), *shrink(others, total, BYTES)),
         doubt=0.15,
@@ -65,7 +65,7 @@ def double(signals: Signals) -> Candidates:
 
 
 def _on_processor(signals: Signals) -> Candidates:
-    """Each op gains what is known of its kind. Profiled ops take longer, so their share is what counts."""
+    """Find float64 ops of a CPU, with a known factor by op; their share of the profiled step counts."""
     mine: list[Double] = signals["host.doubles"]
     total, recorded = sum(row.ms for row in mine), signals["step.timeline_ms"]
     if not mine or total < LEAST * recorded:
@@ -75,7 +75,7 @@ def _on_processor(signals: Signals) -> Candidates:
     yield Candidate(
         kind="kernels-double-precision",
         claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
-        evidence=[Evidence("computing in float64", total, "ms a step")],
+        evidence=[Evidence("computation in float64", total, "ms a step")],
         gain_ms=clean * sum(gained.values()),
         doubt=0.25,
         check=CHECK,
@@ -85,7 +85,7 @@ def _on_processor(signals: Signals) -> Candidates:
 
 
 def _in_single(op: str) -> float:
-    """The time of an op in float32 as a share of that in float64."""
+    """Time of an op in float32 over its time in float64."""
     return next((factor for names, factor in ON_PROCESSOR if names.search(op)), HALF)
 
 

@@ -1,4 +1,4 @@
-"""Gradients that are overwritten with zeros, to which the backward pass then adds."""
+"""Gradients that are set to zero, to which the backward pass then adds."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fathom.diagnosis.signals import Signals, Work
 
 ZEROING = "Optimizer.zero_grad#"
 ADDING = "torch::autograd::AccumulateGrad > aten::add_"
-PASSES = 3.0  # of the zeros' one: both gradients are read, and their sum is written
+PASSES = 3.0  # per pass of zeroing: both gradients are read, and their sum is written
 
 
 class Adding(msgspec.Struct, frozen=True):
-    """Additions to gradients, and the share of them that adds to zeros: of the first micro-batch."""
+    """Additions to gradients, and the share that adds to zeros (in the first micro-batch)."""
 
     works: list[Work]
     share: float
@@ -35,7 +35,7 @@ class Adding(msgspec.Struct, frozen=True):
 
 @rule("kernels-gradient-memset")
 def gradient_zeros(signals: Signals) -> Candidates:
-    """A gradient that is dropped becomes what the backward pass computes: nothing is added either."""
+    """Find zeroed gradients: if they were dropped, the backward pass would write them without adding."""
     works = signals["kernels.work"]
     zeroing = [work for work in works if ZEROING in work.path]
     if zeroing:
@@ -55,9 +55,9 @@ def _candidate(zeroing: list[Work], adding: Adding, total: dict[str, float]) -> 
         kind="kernels-gradient-memset",
         claims=[*claims_of(zeroing), *adding.claims],
         evidence=[
-            Evidence("overwriting gradients with zeros", sum(work.ms for work in zeroing), "ms a step"),
-            Evidence("kernels of it", sum(work.count for work in zeroing), "a step"),
-            Evidence("adding to those zeros", added, "ms a step"),
+            Evidence("time to zero gradients", sum(work.ms for work in zeroing), "ms a step"),
+            Evidence("number of these kernels", sum(work.count for work in zeroing), "a step"),
+            Evidence("time to add to these zeros", added, "ms a step"),
         ],
         changes=(*shrink(zeroing, total, 0.0), *shrink(adding.works, total, 1 - adding.share)),
         doubt=0.2,

@@ -1,4 +1,4 @@
-"""Products that tensor cores could do: written as sums, or with operands that their kernels do not take."""
+"""Products that do not use tensor cores well: written as sums, or with misaligned operands."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Product, Signals, Work
 
 KIND = "kernels-tensor-cores-idle"
-TILE = 128  # rows and columns that a multiprocessor takes of a product, by the library's usual choice
-DEEP = 512  # numbers along the depth: less, and reading operands sets the time
-FAR = 0.4  # of the ceiling: products with tensor cores and full tiles do better
-REACHED = 0.75  # of it by those
+TILE = 128  # rows and columns of the library's usual tile
+DEEP = 512  # depth (k): below it, reading operands dominates
+FAR = 0.4  # of the ceiling: tensor cores with full tiles reach more
+REACHED = 0.75  # of the ceiling, by tensor cores with full tiles
 FLOOR = 0.02  # of the time of a product written as sums: its operands are still read
-GROWS = 8  # times larger than the factors is what they are multiplied to
-KNOWN = 0.99  # of the time of ops with shapes
+GROWS = 8  # size of the broadcast result over that of its factors
+KNOWN = 0.99  # of the ops' time with known shapes
 SUMMED = re.compile(r"aten::(sum|mean)$")
 
 
 @rule(KIND)
 def idle_tensor_cores(signals: Signals) -> Candidates:
-    """Products that are written as sums, which are no products to the profiler; then slow products."""
+    """Find sums that are products in disguise, and products far below the tensor cores' ceiling."""
     works, rates = signals["kernels.work"], signals.get("kernels.ceilings").value or {}
     sums = as_sums(works)
     if sums:
-        says = "multiplying all pairs, and summing"
+        says = "multiplying all pairs and summing"
         yield _candidate(sums, FLOOR, says, "a @ b.T instead, and time the step", works)
     places = signals.get("device.multiprocessors").value
     alike = places and _alike(works)
@@ -45,19 +45,19 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
     if slow:
         now = sum(product.work.ms for product in slow)
         factor = min(sum(_need_ms(product, rates) or 0.0 for product in slow) / REACHED / now, 1.0)
-        says = "products of sizes that suit, far below the ceiling of tensor cores"
-        check = "let operands begin at multiples of 16 bytes (contiguous()), and time the step"
+        says = "products of aligned sizes far below the tensor cores' ceiling"
+        check = "align operands to 16 bytes (contiguous()), and time the step"
         yield _candidate([product.work for product in slow], factor, says, check, works)
 
 
 def _alike(works: list[Work]) -> bool:
-    """Whether steps have one shape: otherwise kernels of the timeline find no shapes, or another step's."""
-    known = [work for work in works if work.entry == Entry.COMPUTE and work.op]
-    return sum(work.ms for work in known if work.shapes) >= KNOWN * sum(work.ms for work in known)
+    """Whether all steps have the same shapes: if not, timeline kernels have no shapes or wrong ones."""
+    with_op = [work for work in works if work.entry == Entry.COMPUTE and work.op]
+    return sum(work.ms for work in with_op if work.shapes) >= KNOWN * sum(work.ms for work in with_op)
 
 
 def as_sums(works: list[Work]) -> list[Work]:
-    """Broadcast multiplications to something much larger than either factor, and sums over that."""
+    """Broadcast multiplications with a result much larger than either factor, and the sums over it."""
     made = {size for work in works if work.op == "aten::mul" and (size := _outer(work))}
     if not any(SUMMED.search(name) and _numbers(work) in made for work in works for name in work.ops):
         return []
@@ -65,7 +65,7 @@ def as_sums(works: list[Work]) -> list[Work]:
 
 
 def _outer(work: Work) -> int:
-    """How many numbers two factors that are broadcast against each other make; 0 for other ops."""
+    """Elements of the broadcast product of two factors; 0 for other ops."""
     if len(work.sizes) < 2 or len(work.sizes[0]) != len(work.sizes[1]):
         return 0
     first, second = work.sizes[:2]
@@ -81,7 +81,7 @@ def _numbers(work: Work) -> int:
 
 
 def _slow(product: Product, rates: dict[str, float], places: int) -> bool:
-    """Large, aligned, of a narrow type, and still slow."""
+    """Whether the product is large, aligned and of a narrow dtype, and still slow."""
     word = WORD.get(product.dtype, 0)
     if product.dtype == "fp32" or not word or any(size % word for size in (product.m, product.n, product.k)):
         return False
@@ -108,7 +108,7 @@ def _candidate(mine: list[Work], factor: float, says: str, check: str, works: li
                 sum(work.ms for work in mine),
                 "ms a step",
             ),
-            Evidence("of that time tensor cores would need", 100 * factor, "%"),
+            Evidence("share of this time that tensor cores would need", 100 * factor, "%"),
         ],
         changes=shrink(mine, family_totals(works), factor),
         doubt=0.2,

@@ -1,4 +1,4 @@
-"""Losses over a vocabulary: what passes over tensors of the logits' size, and what the library needs."""
+"""Losses over a vocabulary: passes over tensors of the logits' size, against the library's loss."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
 
-VOCABULARY = 8192  # a last dimension as long as that, which a layer's product has made, is one
+VOCABULARY = 8192  # a last dimension of at least this size, made by a layer, is a vocabulary
 PRODUCT = re.compile(r"aten::(linear|matmul|mm|addmm|bmm|baddbmm)\b")
-# The library reads logits twice and writes their logarithms; backwards it fills, reads two and writes one.
+# Passes of the library: forward, two reads of logits and one write; backward, a fill, two reads, one write.
 FORWARD, BACKWARD = 3, 4
-REACHED = 0.75  # of the ceiling of memory, by kernels over rows that long
-WORTH = 0.7  # of the time now: nearer to the library's than that is its own variation
+REACHED = 0.75  # of the memory ceiling, by kernels over rows of this length
+WORTH = 0.7  # of the present time: closer to the library's time is within its variation
 LOSS = re.compile(r"aten::(_?(log_)?softmax|logsumexp|gather|one_hot|scatter_?|nll_loss\w*)\b")
 
 
 @rule("kernels-unfused-loss")
 def loss(signals: Signals) -> Candidates:
-    """The layer whose output has most to do with a loss."""
-    judged = losses(signals["numbers.products"], signals["kernels.work"])
-    if not judged:
+    """Find the layer whose output has the costliest unfused loss."""
+    candidates = losses(signals["numbers.products"], signals["kernels.work"])
+    if not candidates:
         return
-    layer, mine = max(judged, key=lambda pair: sum(work.ms for work in pair[1]))
+    layer, mine = max(candidates, key=lambda pair: sum(work.ms for work in pair[1]))
     now, rate = sum(work.ms for work in mine), memory_rate(signals, REACHED, mine)
     needed = _library_ms(layer, mine, rate)
     if needed < WORTH * now:
@@ -44,26 +44,26 @@ def loss(signals: Signals) -> Candidates:
 
 
 def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, list[Work]]]:
-    """Layers of the forward pass that end in a loss, with all that passes over their outputs."""
+    """Layers of the forward pass that end in a loss, with all work on their outputs."""
     layers = [
         product
         for product in products
         if product.batch == 1 and product.n >= VOCABULARY and not _behind(product.work)
     ]
-    passing = [
+    outputs = [
         (layer, _on(layer, [work for work in works if work.entry == Entry.COMPUTE])) for layer in layers
     ]
-    return [(layer, mine) for layer, mine in passing if mine]
+    return [(layer, mine) for layer, mine in outputs if mine]
 
 
 def of_logits(work: Work, layer: Product) -> bool:
-    """Whether its largest tensor is as large as what the layer has put out."""
+    """Whether its largest tensor has the size of the layer's output."""
     largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return bool(largest) and largest[-1] == layer.n and prod(largest) == layer.m * layer.n
 
 
 def _on(layer: Product, works: list[Work]) -> list[Work]:
-    """All that passes over the logits, if a loss is among it."""
+    """All work on the logits if it includes a loss, else none."""
     mine = [work for work in works if of_logits(work, layer) and not PRODUCT.search(work.path)]
     return mine if any(LOSS.search(work.path) for work in mine) else []
 
@@ -86,8 +86,8 @@ def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, flo
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
             Evidence(f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms a step"),
-            Evidence("the library's loss needs, at the rate it reaches", needed, "ms a step"),
-            Evidence("kernels over the logits", sum(work.count for work in mine), "a step"),
+            Evidence("time of the library's loss, at the rate it reaches", needed, "ms a step"),
+            Evidence("number of these kernels", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, total, needed / now),
         doubt=0.15,

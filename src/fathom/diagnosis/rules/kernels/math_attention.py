@@ -1,4 +1,4 @@
-"""Attention in steps: the library's own fallback, or written out as product, softmax, product."""
+"""Unfused attention: the library's math fallback, or written out as product, softmax, product."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from fathom.diagnosis.signals.numbers import product_of
 BACKWARD = "autograd::"
 FALLBACK = "_scaled_dot_product_attention_math"
 SOFTMAX = re.compile(r"aten::(_safe_softmax|_softmax|softmax)$")
-LONG = 128  # tokens: shorter scores fit in the cache, and are hardly worth a fused kernel
+LONG = 128  # tokens: shorter scores fit in the cache and need no fused kernel
 LEADING = 3  # dimensions: (batch and heads, queries, keys)
-FUSED = 0.2  # of the time, where sizes or ceilings are not known
-MASKED = re.compile(
-    r"aten::(masked_fill_?|where|tril|add)$"
-)  # on scores: what is not seen is half, as a rule
+FUSED = 0.2  # of the time, if sizes or ceilings are unknown
+MASKED = re.compile(r"aten::(masked_fill_?|where|tril|add)$")  # on scores: a mask usually hides half
 Scores = tuple[int, int, int]  # batch times heads, queries, keys
-CHECK = "with torch.nn.attention.sdpa_kernel(...) name a fused kernel, which says why it cannot be used"
+CHECK = "request a fused kernel with torch.nn.attention.sdpa_kernel(...): it warns why it cannot run"
 
 
 @rule("kernels-math-attention")
 def math_attention(signals: Signals) -> Candidates:
-    """All work on scores: tensors of the size that a softmax over keys has."""
+    """Find all work on scores: tensors of the size of a softmax over keys."""
     works = signals["kernels.work"]
     scores = {size for work in works if SOFTMAX.search(work.op) and (size := _scores(work))}
     mine = [work for work in works if FALLBACK in work.path or (scores and _on(work, scores))]
@@ -45,8 +43,10 @@ def math_attention(signals: Signals) -> Candidates:
         kind="kernels-math-attention",
         claims=claims_of(mine, 1 - factor),
         evidence=[
-            Evidence("attention whose scores go through memory", sum(work.ms for work in mine), "ms a step"),
-            Evidence("kernels of it", sum(work.count for work in mine), "a step"),
+            Evidence(
+                "attention whose scores pass through memory", sum(work.ms for work in mine), "ms a step"
+            ),
+            Evidence("number of these kernels", sum(work.count for work in mine), "a step"),
         ],
         changes=shrink(mine, family_totals(works), factor),
         doubt=0.15,
@@ -57,7 +57,7 @@ def math_attention(signals: Signals) -> Candidates:
 
 
 def _fused(mine: list[Work], scores: set[Scores], rates: dict[str, float]) -> float:
-    """Of its time: as the forward pass's first product and its ceiling tell."""
+    """Share of the time with a fused kernel, from the forward pass's first product and the ceiling."""
     now, masked = sum(work.ms for work in mine), any(_masks(work, scores) for work in mine)
     behind = any(work.path.startswith(BACKWARD) for work in mine)
     firsts = [product for product in map(product_of, mine) if product and _makes_scores(product, scores)]
@@ -90,19 +90,21 @@ def _masks(work: Work, scores: set[Scores]) -> bool:
 
 
 def _scores(work: Work) -> Scores | None:
-    """The size of the scores that the softmax reads."""
-    scores = _as_scores(work.sizes[0] if work.sizes else [])
-    return scores if scores and min(scores[1:]) >= LONG else None
+    """The size of the scores that the softmax reads; None if they are short."""
+    size = _as_scores(work.sizes[0] if work.sizes else [])
+    return size if size and min(size[1:]) >= LONG else None
 
 
 def _as_scores(sizes: list[int]) -> Scores | None:
-    """Of a tensor with as many dimensions. Activations (batch, tokens, width) can be as wide as there are
-    keys, but have no heads."""
+    """The size of a tensor as scores; None without a heads dimension.
+
+    Activations (batch, tokens, width) can be as wide as there are keys, but have no heads.
+    """
     return (prod(sizes[:-2]), sizes[-2], sizes[-1]) if len(sizes) >= LEADING else None
 
 
 def _on(work: Work, scores: set[Scores]) -> bool:
-    """Whether it reads scores, or is the product that makes them."""
+    """Whether it reads scores, or is the product that computes them."""
     large = [sizes for sizes in work.sizes if len(sizes) >= LEADING]
     if any(_as_scores(sizes) in scores for sizes in large):
         return True

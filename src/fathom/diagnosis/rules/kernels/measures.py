@@ -1,4 +1,4 @@
-"""Families with unhealthy measures: rows of measures.yaml, and rules over several measures."""
+"""Families with unhealthy measures: rows of measures.yaml, and rules that combine several measures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fathom.diagnosis.rules.kernels.strided import strided
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Family, Signals
 
-SAMPLED = (strided, spilling)  # of the same kinds, where only samples tell
+SAMPLED = (strided, spilling)  # for the same kinds, where only sampled counters are available
 SAMPLED_NEEDS = {"kernels-uncoalesced": STRIDED, "kernels-register-spills": SPILLING}
-MOST = 0.5  # of the time of large families: with less of it measured, a kind counts as not analysed
+MOST = 0.5  # of the time of large families: with less of it measured, the kind is not analysed
 ABSENT = "its kernels have no value for {}; `fathom dive` measures more counters of a kernel"
 
 
@@ -30,7 +30,7 @@ def table() -> list[dict[str, Any]]:
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Outcomes:
-    """Each family is named once, by the first matching row; kinds without their measures are not analysed."""
+    """Report each family once, by the first row that matches; kinds without their measures abstain."""
     families = [family for family in signals["kernels.counted"] if family.name]
     for family in families:
         candidate = next(filter(None, _candidates(signals, family)), None)
@@ -43,7 +43,7 @@ def measures(signals: Signals) -> Outcomes:
 
 
 def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:
-    """The measures that rows of one kind need, if most of the time of its families lacks them."""
+    """The measures that the rows of a kind need, if most of its families' time lacks them."""
     large = [family for family in families if any(_about(row, family, step) for row in rows)]
     seen = sum(family.ms for family in large if _measured(rows, family))
     if not large or seen >= MOST * sum(family.ms for family in large):
@@ -53,19 +53,19 @@ def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) ->
 
 
 def _measured(rows: list[dict[str, Any]], family: Family) -> bool:
-    """Whether the family has the measures that any of the rows, or the rule over samples, needs."""
-    measured = family.measures.keys()
+    """Whether the family has the measures that any of the rows, or the sampled rule, needs."""
+    names = family.measures.keys()
     sampled = SAMPLED_NEEDS.get(rows[0]["kind"])
     by_rows = any(
-        any(name.startswith(row["measure"]) for name in measured)
-        and row.get("when", row["measure"]) in {*measured, row["measure"]}
+        any(name.startswith(row["measure"]) for name in names)
+        and row.get("when", row["measure"]) in {*names, row["measure"]}
         for row in rows
     )
-    return by_rows or (sampled is not None and measured >= set(sampled))
+    return by_rows or (sampled is not None and names >= set(sampled))
 
 
 def _about(row: dict[str, Any], family: Family, step: float) -> bool:
-    """Whether the row is about that family at all: it is large enough, and not left out by name."""
+    """Whether the row applies to the family: it is large enough, and not excluded by name."""
     left_out = row.get("not") and re.search(row["not"], family.name)
     return bool(family.ms >= row["share"] * step and not left_out)
 
@@ -90,7 +90,7 @@ def _fits(row: dict[str, Any], family: Family, step: float) -> Candidate | None:
 
 
 def _factor(row: dict[str, Any], value: float) -> float:
-    """Of its time, once mended."""
+    """Share of the family's time once fixed."""
     if "factor" in row:
         return float(row["factor"])
     plus = row.get("plus", 0.0)
@@ -105,7 +105,7 @@ def _candidate(row: dict[str, Any], family: Family, value: float) -> Candidate:
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence(row["says"], value, row.get("unit", "")),
-            Evidence("it takes", family.ms, "ms a step"),
+            Evidence("time of this family", family.ms, "ms a step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.5,

@@ -1,4 +1,4 @@
-"""Norms that are written out: their passes over the tensor, against those of the library's kernel."""
+"""Unfused norms: all passes over the tensor that they normalise, against the library's kernel."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from fathom.units import MS_PER_S
 MEAN = re.compile(r"aten::(mean|var|var_mean|std|sum|linalg_vector_norm)$")
 ROOT = re.compile(r"aten::(rsqrt|sqrt|std|linalg_vector_norm)$")
 PIECE = re.compile(r"aten::(sub|mul|div|add|pow|square)_?$")
-PIECES = 2  # that go over all of it, beside the mean
+PIECES = 2  # ops over the whole tensor, besides the mean
 BEHIND = re.compile(r"^autograd::engine::evaluate_function: (\w+?)Backward\d*$")
-LARGE = 1 << 16  # numbers: less stays in the cache
+LARGE = 1 << 16  # elements: smaller tensors stay in the cache
 FORWARD, BACKWARD = 2, 5  # passes of the library's kernel: x and y; gradient and x twice, and x's gradient
-REACHED = 0.6  # of the ceiling of memory by it
-WORTH = 0.7  # of the time now
+REACHED = 0.6  # of the memory ceiling, by the library's kernel
+WORTH = 0.7  # of the present time
 
-Size = tuple[int, int]  # numbers, and the length of the last dimension
+Size = tuple[int, int]  # elements, and the length of the last dimension
 
 
 class Norm(msgspec.Struct, frozen=True):
-    """The forward and backward work of norms in one function over tensors of one size, `calls` a step."""
+    """The work of norms in one function over tensors of one size, forward and backward; `calls` per step."""
 
     works: list[Work]
     calls: float
@@ -46,10 +46,10 @@ class Norm(msgspec.Struct, frozen=True):
 
 @rule("kernels-unfused-norm")
 def norm(signals: Signals) -> Candidates:
-    """Functions that take a mean, a root, and pieces that pass over the same tensor."""
+    """Find functions with a mean, a root, and elementwise ops over the same tensor."""
     works = signals["kernels.work"]
-    judged = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]
-    kept = [(norm, need) for norm, need in judged if need < WORTH * sum(work.ms for work in norm.works)]
+    needs = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]
+    kept = [(norm, need) for norm, need in needs if need < WORTH * sum(work.ms for work in norm.works)]
     if kept:
         mine = [work for norm, _ in kept for work in norm.works]
         calls, needed = sum(norm.calls for norm, _ in kept), sum(need for _, need in kept)
@@ -57,17 +57,17 @@ def norm(signals: Signals) -> Candidates:
 
 
 def norms(works: list[Work]) -> list[Norm]:
-    """By the function of the program that they are written in."""
+    """The unfused norms of a step, by the function of the program that contains them."""
     by_source: dict[str, list[Work]] = {}
     for work in works:
         if work.source and not work.path.startswith("autograd::"):
             by_source.setdefault(work.source, []).append(work)
-    sized = [(mine, _normalised(mine)) for mine in by_source.values()]
-    return [_norm(mine, size, works) for mine, size in sized if size]
+    sizes = [(mine, _normalised(mine)) for mine in by_source.values()]
+    return [_norm(mine, size, works) for mine, size in sizes if size]
 
 
 def _normalised(mine: list[Work]) -> Size | None:
-    """The size that its means and most of its pieces go over, where roots are taken too."""
+    """The size of its means and of most elementwise ops, if it takes roots too."""
     means = {size_of(work) for work in mine if MEAN.search(work.op)}
     pieces = Counter(size for work in mine if PIECE.search(work.op) and (size := size_of(work)) in means)
     rooted = any(ROOT.search(work.op) for work in mine)
@@ -80,7 +80,7 @@ def _ops(mine: list[Work], size: Size) -> int:
 
 
 def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
-    """Backward work has the names of the forward ops, and is shared with other users of these ops."""
+    """A norm with its backward work, found by the forward ops' names and shared with other users of them."""
     forward = [work for work in mine if size_of(work) == size]
     own, every = _named(forward), _named([work for work in works if size_of(work) == size])
     behind = [
@@ -92,7 +92,7 @@ def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
 
 
 def _named(works: list[Work]) -> Counter[str]:
-    """How often each op runs in the forward pass, by the name that its backward function begins with."""
+    """Calls of each op in the forward pass, by the prefix of its backward function."""
     counts: Counter[str] = Counter()
     for work in works:
         if not work.path.startswith("autograd::"):
@@ -111,7 +111,7 @@ def _share(work: Work, own: Counter[str], every: Counter[str]) -> float:
 
 
 def size_of(work: Work) -> Size:
-    """Of its largest input."""
+    """The size of the largest input."""
     largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return (prod(largest), largest[-1]) if largest else (0, 0)
 
@@ -129,9 +129,9 @@ def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, f
         kind="kernels-unfused-norm",
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
-            Evidence("kernels of norms that are written out", now, "ms a step"),
-            Evidence("the library's kernels need, at the rate they reach", needed, "ms a step"),
-            Evidence("norms that are written out", calls, "a step"),
+            Evidence("kernels of unfused norms", now, "ms a step"),
+            Evidence("time of the library's kernels, at the rate they reach", needed, "ms a step"),
+            Evidence("number of these norms", calls, "a step"),
         ],
         changes=shrink(mine, total, needed / now),
         doubt=0.15,

@@ -1,4 +1,4 @@
-"""A program that torch runs op by op, where a compiler would fuse kernels and launch fewer."""
+"""A program in eager mode, for which a compiler would fuse kernels and launch fewer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Eager, Signals
 
 KIND = "framework-not-compiled"
-DOUBT = 0.35  # how far compiled code is from the model of it: a third at most in seven programs on an H200
-FEW = 4  # kernels that fuse, a step: fewer are no reason to compile
-WORTH = (
-    0.05  # of the step: compiling costs minutes, and ties a program to shapes and Python that it can trace
-)
+DOUBT = 0.35  # the model was wrong by at most a third in seven programs on an H200
+FEW = 4  # fusible kernels per step: fewer are no reason to compile
+WORTH = 0.05  # of the step: compiling takes minutes and restricts the program to traceable Python and shapes
 CHECK = "model = torch.compile(model), let it compile for some steps, then time the step"
 
 
 @rule(KIND)
 def not_compiled(signals: Signals) -> Candidates:
-    """Kernels that fuse move what they share once; launches that go away cost nothing.
+    """Find fusible kernels: fused, they move shared data once, and the launches saved cost nothing.
 
-    Work with a more specific finding (a written-out norm, a chain over one tensor) is claimed by that one.
+    Kernels with their own finding (an unfused norm, a chain over one tensor) are claimed by that finding.
     """
     eager: Eager = signals["framework.eager"]
     if eager.before < FEW:
@@ -57,7 +55,7 @@ def not_compiled(signals: Signals) -> Candidates:
 
 
 def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
-    """Where the host's time is other threads' or the program's own, fewer launches save none of it."""
+    """Changes of the host's time; none if other threads or the program's own Python take it."""
     if any(candidate.kind != LAUNCHES for candidate in late_launches(signals)):
         return ()
     return (f"dispatching={eager.host:.4f}", f"python={eager.host:.4f}")

@@ -1,4 +1,4 @@
-"""Data that moves to the host's memory and back although the device has room for it."""
+"""Tensors offloaded to host memory although the device has room for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, claims_
 from fathom.diagnosis.signals import Signals
 from fathom.units import MB
 
-LARGE = 32e6  # bytes a step: less are results, not activations
-BACK = 0.5  # of what left comes back
+LARGE = 32e6  # bytes per step: fewer are results, not activations
+BACK = 0.5  # of the offloaded bytes are copied back
 FREE = 0.6  # of the device's memory in use
 
 
 @rule("kernels-memory-headroom")
 def offloading(signals: Signals) -> Candidates:
-    """As many bytes out as in, in every step."""
+    """Find copies to the host that are copied back in every step."""
     copies = [work for work in signals["kernels.work"] if work.entry == Entry.COPY]
     out = [work for work in copies if work.family.startswith("DtoH")]
     back = [work for work in copies if work.family.startswith("HtoD")]
@@ -28,12 +28,12 @@ def offloading(signals: Signals) -> Candidates:
         kind="kernels-memory-headroom",
         claims=claims_of([*out, *back]),
         evidence=[
-            Evidence("go to the host's memory", left / MB, "MB a step"),
-            Evidence("of the device's memory are in use at most", 100 * used / total, "%"),
+            Evidence("copied to host memory", left / MB, "MB a step"),
+            Evidence("peak use of the device's memory", 100 * used / total, "%"),
         ],
         changes=("copy:DtoH=0", "copy:HtoD=0"),
         doubt=0.3,
         confidence=0.8,
-        check="leave offloading out, and compare peak memory and the step",
+        check="switch offloading off, and compare peak memory and the step",
         source=usual((work.source, work.ms) for work in out),
     )

@@ -1,4 +1,4 @@
-"""Optimizers that go parameter by parameter, torch's and those that the program has written itself."""
+"""Optimizers that loop over parameters: torch's, and those written in the program."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Signals, Work
 
 TORCHS, LISTS = re.compile(r"Optimizer\.step#"), re.compile(r"_fused_|_foreach_")
-ONE_CALL = (
-    0.1  # of the host's time in the optimizer, which calls a few ops instead of a dozen for each parameter
-)
+HOST = 0.1  # of the host's time in the optimizer: a few ops instead of a dozen per parameter
 UPDATES = re.compile(r"aten::(add|sub|mul|div|lerp|addcmul|addcdiv|copy)_$")
 ELEMENTWISE = re.compile(r"elementwise_kernel")
 OTHERS = re.compile(r"^(autograd::|Optimizer\.)|_foreach_|_fused_")
-MANY = 40  # kernels a step: fewer are launched in no time
-PIECES = 3  # kernels for each parameter at least: one alone is a moving average
-FUSED = 0.3  # of the device's time: parameters, gradients and moments pass through memory once
+MANY = 40  # kernels per step: launching fewer takes no time
+PIECES = 3  # kernels per parameter, at least: a single one is a moving average
+FUSED = 0.3  # of the device's time: parameters, gradients and moments are read once
 
 
 @rule("kernels-for-loop-optimizer")
 def optimizer_loops(signals: Signals) -> Candidates:
-    """Torch marks its optimizers with regions; others update tensors of all parameter shapes in place."""
+    """Find torch's optimizers by their region, others by in-place ops on the shapes of all parameters."""
     works = signals["kernels.work"]
     torchs = [work for work in works if TORCHS.search(work.path) and not LISTS.search(work.path)]
     if sum(work.count for work in torchs) >= MANY:
-        yield _candidate(torchs, works, [f"op:Optimizer.step={ONE_CALL}"])
+        yield _candidate(torchs, works, [f"op:Optimizer.step={HOST}"])
     elementwise = [work for work in works if _elementwise(work)]
     if not elementwise or not any(work.path.startswith("autograd::") for work in works):
         return
@@ -59,7 +57,7 @@ def _shape(work: Work) -> tuple[int, ...]:
 
 
 def updates_all(mine: list[Work], gradients: Counter[tuple[int, ...]]) -> bool:
-    """Whether as many tensors of each shape are changed in place as there are gradients of it."""
+    """Whether at least as many tensors of each shape are updated in place as there are gradients of it."""
     changed: Counter[tuple[int, ...]] = Counter()
     for work in mine:
         if UPDATES.search(work.op):
@@ -70,7 +68,7 @@ def updates_all(mine: list[Work], gradients: Counter[tuple[int, ...]]) -> bool:
 
 
 def _host(mine: list[Work], works: list[Work], calls: dict[str, float]) -> list[str]:
-    """Without its ops, and the Python between them by their share of what the forward pass launches."""
+    """Changes that remove its ops, and their share of the Python between the forward pass's launches."""
     names: dict[str, float] = {}
     for work in mine:
         names[work.op] = names.get(work.op, 0.0) + work.count
@@ -86,7 +84,7 @@ def _candidate(mine: list[Work], works: list[Work], host: list[str]) -> Candidat
         claims=claims_of(mine, 1 - FUSED),
         evidence=[
             Evidence("kernels that update parameters one by one", sum(work.count for work in mine), "a step"),
-            Evidence("they take", sum(work.ms for work in mine), "ms a step"),
+            Evidence("time of these kernels", sum(work.ms for work in mine), "ms a step"),
         ],
         changes=(*shrink(mine, family_totals(works), FUSED), *host),
         spill=LAUNCHING,

@@ -1,4 +1,4 @@
-"""Kinds that ops or kernel names give away: rows of patterns.yaml."""
+"""Kinds that are recognised by ops or kernel names: rows of patterns.yaml."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table() -> list[dict[str, Any]]:
 
 @rule(*(row["kind"] for row in table()))
 def patterns(signals: Signals) -> Candidates:
-    """Each piece of work belongs to the first row that fits."""
+    """Assign each piece of work to the first row that matches."""
     works = signals["kernels.work"]
     total, left = family_totals(works), list(works)
     for row in table():
@@ -43,8 +43,8 @@ def _fits(row: dict[str, Any], work: Work) -> bool:
         return False
     if row.get("same_dtype") and len(set(work.types[:2])) != 1:
         return False
-    texts = {"path": work.path, "family": work.family}
-    return all(re.search(row[name], value) for name, value in texts.items() if name in row)
+    fields = {"path": work.path, "family": work.family}
+    return all(re.search(row[name], value) for name, value in fields.items() if name in row)
 
 
 def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) -> Candidate:
@@ -56,7 +56,10 @@ def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) 
     return Candidate(
         kind=row["kind"],
         claims=claims_of(works, 1.0 - factor),
-        evidence=[Evidence(row["says"], ms, "ms a step"), Evidence("kernels of it", count, "a step")],
+        evidence=[
+            Evidence(row["says"], ms, "ms a step"),
+            Evidence("number of these kernels", count, "a step"),
+        ],
         changes=shrink(works, total, factor),
         doubt=row.get("doubt", 0.2),
         check=row["check"],

@@ -1,4 +1,4 @@
-"""Products in float32: without tensor cores, or where bfloat16 would do."""
+"""Products in float32: without tensor cores, or where bfloat16 would suffice."""
 
 from __future__ import annotations
 
@@ -24,25 +24,23 @@ from fathom.units import MS_PER_S
 
 SIMT = re.compile(r"sgemm|simt|_ffma|f32f32_f32f32|gemv2?T|gemmSN", re.IGNORECASE)
 TENSOR = re.compile(r"tf32|tensorop|1688|wgmma|hmma", re.IGNORECASE)
-# Of float32 without tensor cores by the name alone, and any that multiplies matrices or convolves: ops that
-# hold many kernels, or have no shapes, don't tell more.
+# NAMED: float32 without tensor cores, by the name alone. MULTIPLIES: any matrix product or convolution.
+# The names are all that is known of ops with many kernels or without shapes.
 NAMED = re.compile(r"sgemm|scudnn|(dgrad|wgrad)\w*engine<float|winograd\w*<float|f32f32_f32f32|_ffma")
 MULTIPLIES = re.compile(r"gemm|cudnn_\w+_\w?cudnn|[dw]grad|winograd|xmma|cutlass|nvjet|conv", re.IGNORECASE)
 FLOAT = re.compile(r"<float\b|float>")
-ABOVE = 1.1  # of the ceiling without tensor cores: a product that is faster has them
-LARGE = 64  # rows, columns and depth of a product that tensor cores help
-MOSTLY = 0.5  # of the products: less, and the program has chosen float32 for a part
-REACHED = 0.9  # of the ceiling of bfloat16 by large products
-UNSHAPED = 0.4  # of its time with tensor cores, where sizes are not known: small ones gain little
-HALF = (
-    0.35  # in float16, on devices without TF32: of eight times the rate, what convolutions of usual sizes get
-)
-MEMORY = 0.55  # of an activation's time when it has half the bytes
+ABOVE = 1.1  # of the ceiling without tensor cores: a faster product uses them
+LARGE = 64  # least rows, columns and depth of a product that gains from tensor cores
+MOSTLY = 0.5  # of the products: below it, the program chose float32 for a part
+REACHED = 0.9  # of the bfloat16 ceiling, by large products
+UNSHAPED = 0.4  # of the time with tensor cores, if sizes are unknown: small products gain little
+HALF = 0.35  # of the time in float16 without TF32: usual convolutions reach a part of the eightfold rate
+MEMORY = 0.55  # of an activation's time with half the bytes
 
 
 @rule("kernels-tf32-off", "kernels-no-mixed-precision")
 def precision(signals: Signals) -> Candidates:
-    """Which of the two depends on what computes the products now, and on what else the device has."""
+    """Choose the kind by how the products are computed now, and by what the device supports."""
     works = signals["kernels.work"]
     named = _named(works)
     if not named:
@@ -68,7 +66,7 @@ def precision(signals: Signals) -> Candidates:
 
 
 def _named(works: list[Work]) -> list[Work]:
-    """Products and convolutions of no known shape that run without tensor cores, as most of them do."""
+    """Products and convolutions without shapes that run without tensor cores, if most do."""
     every = _multiplying(works)
     mine = [work for work in every if NAMED.search(work.family) and not TENSOR.search(work.family)]
     enough = _ms(mine) > MOSTLY * _ms(every)
@@ -76,13 +74,13 @@ def _named(works: list[Work]) -> list[Work]:
 
 
 def _convolved(works: list[Work]) -> list[Work]:
-    """Convolutions of float32 on tensor cores: cuDNN takes TF32 unless it is told not to."""
+    """Convolutions of float32 on tensor cores: cuDNN uses TF32 by default."""
     mine = [work for work in works if "convolution" in work.op and TENSOR.search(work.family)]
     return [work for work in mine if work.types[:1] == ["float"]]
 
 
 def _multiplying(works: list[Work]) -> list[Work]:
-    """Products and convolutions, by their names."""
+    """Products and convolutions, by kernel name."""
     return [work for work in works if work.entry == Entry.COMPUTE and MULTIPLIES.search(work.family)]
 
 
@@ -91,14 +89,13 @@ def _ms(works: Iterable[Work]) -> float:
 
 
 def _without_tf32(ordinary: list[Work], works: list[Work]) -> Candidates:
-    """Tensor cores of before Ampere take float16 alone."""
+    """The finding before Ampere, where tensor cores only support float16."""
     if _ms(ordinary) > MOSTLY * _ms(_multiplying(works)):
-        candidate = _mixed(ordinary, works, HALF)
-        yield replace(candidate, doubt=0.4, confidence=0.8)
+        yield replace(_mixed(ordinary, works, HALF), doubt=0.4, confidence=0.8)
 
 
 def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, float]) -> float:
-    """Of the time of both."""
+    """Share of the time of both on tensor cores."""
     known, unknown = sum(product.work.ms for product in plain), sum(work.ms for work in named)
     ratio = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
     return (ratio * known + UNSHAPED * unknown) / ((known + unknown) or 1.0)
@@ -135,9 +132,9 @@ def _on_cores(work: Work) -> bool:
 
 
 def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str, float]) -> float:
-    """As the ceilings differ, or nearer to that of bfloat16: its kernels are the library's best.
+    """Share of the time in bfloat16: by the ratio of ceilings, or less if large products reach bfloat16's.
 
-    Of convolutions it is the first: what they compute for their sizes depends on the algorithm.
+    Convolutions use the ratio: their FLOPs depend on the algorithm.
     """
     ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
     rate, now = rates.get("matmul.bf16"), _ms(product.work for product in singles)
@@ -161,7 +158,7 @@ def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: f
         claims=claims_of(works, 1 - factor),
         evidence=[
             Evidence(f"float32 products on {how}", ms, "ms a step"),
-            Evidence("of that time would be left on tensor cores in the narrower type", 100 * factor, "%"),
+            Evidence("share of this time on tensor cores in the narrower dtype", 100 * factor, "%"),
         ],
         changes=changes,
         doubt=0.2,

@@ -1,4 +1,4 @@
-"""Forward passes that are repeated though memory is free."""
+"""Forward passes that are recomputed although memory is free."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fathom.analysis.work import ONLY_FORWARD
 from fathom.diagnosis.rules.rule import LAUNCHING, Candidate, Candidates, Claim, Evidence, claims_of, rule
 from fathom.diagnosis.signals import Signals, Work
 
-FREE = 0.6  # of the device's memory in use: more, and recomputing may be what makes it fit
+FREE = 0.6  # of the device's memory in use: above it, recomputation may be what makes the program fit
 
 
 @rule("kernels-needless-recomputation")
 def recomputation(signals: Signals) -> Candidates:
-    """Products that the ledger counts as done again."""
+    """Find products that the ledger counts as recomputed."""
     again = [row for row in signals["step.ledger"] if row.again > 0 and row.products > 0]
     used, total = signals["device.used_bytes"], signals["device.memory_bytes"]
     if not again or used > FREE * total:
@@ -30,18 +30,18 @@ def recomputation(signals: Signals) -> Candidates:
             *claims_of(others),
         ],
         evidence=[
-            Evidence("work that the forward pass has already done", ms, "ms a step"),
-            Evidence("of the device's memory is in use at most", 100 * used / total, "%"),
+            Evidence("time recomputing the forward pass", ms, "ms a step"),
+            Evidence("peak use of the device's memory", 100 * used / total, "%"),
         ],
         changes=("recomputed=0",),
         spill=LAUNCHING,
         doubt=0.25,
-        check="leave checkpointing out, and compare peak memory and the step",
+        check="switch checkpointing off, and compare peak memory and the step",
     )
 
 
 def _forward_in_backward(work: Work) -> bool:
-    """Whether an op that no backward function calls was launched beneath one."""
+    """Whether a backward function launched an op that only forward passes call."""
     return (
         work.entry == Entry.COMPUTE
         and work.path.startswith("autograd::")

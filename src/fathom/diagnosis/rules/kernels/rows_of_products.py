@@ -1,4 +1,4 @@
-"""Products of so few rows that reading weights, not arithmetic, sets their time."""
+"""Products with so few rows that reading weights, not arithmetic, takes their time."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
 
-ONE_TOKEN, FEW_TOKENS = 1, 16  # rows of a request that is decoded; of a few together
-FEW = 512  # rows: fewer leave multiprocessors without tiles
-DEEP = 512  # a weight's smaller side: less, and the layer itself is small
+ONE_TOKEN, FEW_TOKENS = 1, 16  # rows of one decoded request; of a few requests
+FEW = 512  # rows: with fewer, some multiprocessors have no tile
+DEEP = 512  # a weight's smaller side: below it, the layer is small
 MOSTLY = 0.6  # of the products' time
 LEAST = 0.1  # of the step
-REACHED = 0.6  # of the ceiling by products that fill the device
-HALF = 0.5  # of its time with weights of half the bytes
-SHORT = 5e-3  # milliseconds: a kernel that takes no more hardly grows with its rows
+REACHED = 0.6  # of the ceiling, by products that fill the device
+HALF = 0.5  # of the time with weights of half the bytes
+SHORT = 5e-3  # milliseconds: shorter kernels hardly take longer with more rows
 BACKWARD = "autograd::"
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
 @rule("kernels-weight-bound-decode", "kernels-batch-too-small")
 def few_rows(signals: Signals) -> Candidates:
-    """Decoding, training or scoring, by the number of rows and the backward pass. If every layer runs several
-    times in a step, the program could do more at a time."""
+    """Find decoding, training or scoring with few rows, by the rows and by whether there is a backward pass.
+
+    If every layer runs several times in a step, more rows could be computed at once.
+    """
     products = [product for product in signals["numbers.products"] if product.batch == 1]
     step, every = signals["step.timeline_ms"], sum(product.work.ms for product in products)
     rows, again = _rows(products), times(products)
@@ -65,7 +67,7 @@ def _kind(rows: int | None, again: int, trains: bool) -> str | None:
 
 
 def times(products: list[Product]) -> int:
-    """How often a layer runs forward in a step, by most of the products' time; 1 where none has a name."""
+    """Forward runs of a layer per step, by most of the products' time; 1 if no layer has a name."""
     counts: dict[tuple, list[float]] = {}
     for product in products:
         if product.work.module and not product.work.path.startswith(BACKWARD):
@@ -79,7 +81,7 @@ def times(products: list[Product]) -> int:
 
 
 def _rows(products: list[Product]) -> int | None:
-    """Rows of most of the forward pass: a backward product may have them in any of its sizes."""
+    """Rows of most forward products; a backward product may have them as any of its sizes."""
     weight: dict[int, float] = {}
     for product in products:
         if not product.work.path.startswith(BACKWARD):
@@ -95,8 +97,10 @@ def _weight(product: Product, rows: int) -> int:
 
 
 def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) -> float:
-    """Of the time, for all rows of a step at once: arithmetic, or reading each weight once. Half of it where
-    no ceiling is known."""
+    """Share of the time for all rows of a step at once: arithmetic, or one read of each weight.
+
+    Half if no ceiling is known and layers run once.
+    """
     memory, needed = rates.get("memory"), 0.0
     for product in few:
         rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
@@ -125,14 +129,14 @@ def _candidate(
     products, works = [product.work for product in few], signals["kernels.work"]
     total, repeated = family_totals(works), again > 1
     around = _around(works, few, again) if repeated else []
-    host = [f"{what}={1 / again:.6f}" for what in ("dispatching", "python", "launch-latency") if repeated]
+    host = [f"{entry}={1 / again:.6f}" for entry in ("dispatching", "python", "launch-latency") if repeated]
     return Candidate(
         kind=kind,
         claims=[*claims_of(products, 1 - factor), *claims_of(around, 1 - 1 / again)],
         evidence=[
             Evidence(f"products of {rows} rows", sum(work.ms for work in products), "ms a step"),
-            Evidence("each layer runs", float(again), "a step"),
-            Evidence("of that time a full device would need", 100 * factor, "%"),
+            Evidence("runs of each layer", float(again), "a step"),
+            Evidence("share of this time that full tiles would need", 100 * factor, "%"),
         ],
         changes=(*shrink(products, total, factor), *shrink(around, total, 1 / again), *host),
         spill=LAUNCHING if repeated else (),

@@ -1,4 +1,4 @@
-"""Loops over products that one batched product could do."""
+"""Loops over small products that one batched product could replace."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Product, Signals
 from fathom.units import MS_PER_S
 
-TILE = 128  # rows and columns that a multiprocessor takes of a product, by cuBLAS's usual choice
-REACHED = 0.5  # of the ceiling of memory or arithmetic by a batched product
-HALF = 0.5  # of the device's time, where no ceilings are known
+TILE = 128  # rows and columns of cuBLAS's usual tile
+REACHED = 0.5  # of the memory or arithmetic ceiling, by a batched product
+HALF = 0.5  # of the device's time, if no ceilings are known
 
 
 @rule("kernels-serial-small-products")
 def small_products(signals: Signals) -> Candidates:
-    """Runs of products with fewer tiles than there are multiprocessors."""
+    """Find runs of products with fewer tiles than there are multiprocessors."""
     places = signals["device.multiprocessors"]
     mine = [product for product in signals["kernels.product_runs"] if _tiles(product) < places]
     if not mine:
@@ -38,12 +38,16 @@ def small_products(signals: Signals) -> Candidates:
         claims=claims_of(works, 1 - factor),
         evidence=[
             Evidence(
-                f"products of {mine[0].m} × {mine[0].n} × {mine[0].k} and the like, one after the other",
+                f"products of {mine[0].m} × {mine[0].n} × {mine[0].k} and similar, in sequence",
                 sum(work.count for work in works),
                 "a step",
             ),
-            Evidence("tiles in each, at most", float(max(map(_tiles, mine))), f"of {places} places"),
-            Evidence("they take", sum(work.ms for work in works), "ms a step"),
+            Evidence(
+                "tiles of each product, at most",
+                float(max(map(_tiles, mine))),
+                f"of {places} multiprocessors",
+            ),
+            Evidence("time of these products", sum(work.ms for work in works), "ms a step"),
         ],
         changes=(
             *shrink(works, family_totals(signals["kernels.work"]), factor),
@@ -62,7 +66,7 @@ def _tiles(product: Product) -> int:
 
 
 def _batched(mine: list[Product], rates: dict[str, float]) -> float:
-    """Of the device's time, in one product: bounded by its operands or its arithmetic."""
+    """Share of the device's time as one batched product, bound by its operands or its arithmetic."""
     now = sum(product.work.ms for product in mine)
     memory = rates.get("memory")
     needed = 0.0
@@ -81,7 +85,7 @@ def _batched(mine: list[Product], rates: dict[str, float]) -> float:
 
 
 def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...]:
-    """The host's part: one call of the outermost op of each run instead of as many as it has."""
+    """Changes of the host: one call of the outermost op of each run instead of many."""
     counts: dict[str, float] = {}
     for product in mine:
         name = _outermost(product)
@@ -94,7 +98,7 @@ def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...
 
 
 def _outermost(product: Product) -> str:
-    """Of the library's ops, regions of the program left out."""
+    """The outermost op of the library, without regions of the program."""
     return next(
         (name for name in product.work.ops if name.startswith(("aten::", "autograd::"))), product.work.op
     )

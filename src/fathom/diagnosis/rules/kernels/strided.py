@@ -1,4 +1,4 @@
-"""Kernels that fetch more from L2 than their loads return to registers, by samples of counters."""
+"""Kernels that fetch more from L2 than their loads use, recognised by sampled counters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
 from fathom.diagnosis.signals import Family, Signals
 
 SHARE = 0.02  # of the step
-USED = 50.0  # percent of what comes back: a coalesced load uses all of it
-BOUND = 50.0  # percent of memory's bandwidth: below, it is not what is fetched that takes the time
+USED = 50.0  # percent of the fetched bytes: a coalesced load uses all of them
+BOUND = 50.0  # percent of memory bandwidth: below it, the kernel is not memory-bound
 LIBRARY = re.compile(r"gemm|nvjet|cutlass|flash|fmha|cudnn|xmma|ncclDev")
 NEEDED = ("received_use", "dram", "dram_read", "shared_per_block")
 
 
 def strided(signals: Signals, family: Family) -> Candidate | None:
-    """Without shared memory, data from L2 that no load returns is wasted."""
+    """Find kernels without shared memory that discard bytes fetched from L2."""
     large = family.ms >= SHARE * signals["step.timeline_ms"]
     return _candidate(family) if large and _wastes(family) else None
 
@@ -33,7 +33,7 @@ def _wastes(family: Family) -> bool:
 
 
 def _candidate(family: Family) -> Candidate:
-    """The same rate of memory, without the wasted data; writes stay."""
+    """The candidate: the same memory rate without the discarded bytes; writes stay."""
     measures = family.measures
     wasted = 1 - measures["received_use"] / 100
     factor = 1 - min(measures["dram_read"] / measures["dram"], 1.0) * wasted
@@ -41,9 +41,9 @@ def _candidate(family: Family) -> Candidate:
         kind="kernels-uncoalesced",
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
-            Evidence("of what comes back from L2 loads return to registers", measures["received_use"], "%"),
-            Evidence("of memory's bandwidth is used", measures["dram"], "%"),
-            Evidence("it takes", family.ms, "ms a step"),
+            Evidence("share of bytes fetched from L2 that loads use", measures["received_use"], "%"),
+            Evidence("memory bandwidth used", measures["dram"], "%"),
+            Evidence("time of this family", family.ms, "ms a step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.5,

@@ -1,4 +1,4 @@
-"""Backward passes that go on after the last gradient that any optimizer takes."""
+"""Backward passes that continue after the last gradient that an optimizer uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fathom.diagnosis.signals import Signals
 
 @rule("kernels-needless-backward")
 def unused_gradients(signals: Signals) -> Candidates:
-    """More gradients of parameters than the optimizer has parameters."""
+    """Find gradients of parameters that no optimizer has."""
     gradients = signals["kernels.unused_gradients"]
     if not gradients.unused or not gradients.works:
         return
@@ -25,10 +25,10 @@ def unused_gradients(signals: Signals) -> Candidates:
         kind="kernels-needless-backward",
         claims=claims_of(gradients.works),
         evidence=[
-            Evidence("gradients of parameters that no optimizer takes", float(gradients.unused), "a step"),
-            Evidence("parameters that it takes", float(gradients.used), "a step"),
+            Evidence("gradients of parameters that no optimizer has", float(gradients.unused), "a step"),
+            Evidence("parameters of the optimizers", float(gradients.used), "a step"),
             Evidence(
-                "backward work after the last gradient that is used",
+                "backward work after the last gradient used",
                 sum(work.ms for work in gradients.works),
                 "ms a step",
             ),
@@ -36,6 +36,6 @@ def unused_gradients(signals: Signals) -> Candidates:
         changes=shrink(gradients.works, family_totals(signals["kernels.work"]), 0.0),
         doubt=0.25,
         confidence=0.75,
-        check="requires_grad_(False) on what is not trained, and compare the loss and the step",
+        check="requires_grad_(False) on parameters that are not trained, and compare the loss and the step",
         family=usual((work.family, work.ms) for work in gradients.works),
     )
