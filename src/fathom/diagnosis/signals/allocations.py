@@ -15,15 +15,15 @@ from fathom.units import NS_PER_MS
 
 HOST_MEMORY = "Host"  # page-locked memory: not the device's
 FREES = r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)"
-RUN = 4  # frees in a row by no op: the cache is emptied; tensors are freed one by one
-MOSTLY = 0.5  # of the frees that make no room
+RUN = 4  # consecutive frees outside ops: the cache is emptied; tensors are freed one by one
+MOSTLY = 0.5  # of the frees that do not make room
 _OP = ["phase", "burst", "op"]
 
 
 @signal("host.asked", "a step")
 def asked(recorded: Recorded) -> list[DriverCalls]:
-    """By reason. `room`: an op frees and then asks. `emptied`: many are freed at once, by no op. `search`: an
-    op that tries kernels does both. `new`: all else.
+    """By reason. `room`: an op frees, then allocates. `emptied`: many frees at once, outside ops. `search`:
+    an op that tries kernels does both. `new`: all else.
     """
     rows = _runs(recorded, _calls(recorded))
     reasons = (
@@ -45,7 +45,7 @@ def asked(recorded: Recorded) -> list[DriverCalls]:
 
 
 def _calls(recorded: Recorded) -> pl.DataFrame:
-    """Calls about the device's memory in order, with whether an op made them, and whether it searches."""
+    """Calls that allocate or free device memory, with whether an op made them and whether it autotunes."""
     rows = recorded.own_calls
     allocates = pl.col("api").str.contains(causes.APIS[Entry.ALLOCATOR.cause].pattern)
     rows = rows.filter(allocates & ~pl.col("api").str.contains(HOST_MEMORY))

@@ -15,12 +15,12 @@ from fathom.sounding import COMPILER, Counted, Place
 
 NOTHING = "nothing was compiled, or Dynamo's counters were not recorded"
 NO_STACKS = "no step was recorded with stacks"
-FRAME = re.compile(r"(.+)\((\d+)\): (.+)")  # as the profiler names it, by the line that it begins at
+FRAME = re.compile(r"(.+)\((\d+)\): (.+)")  # the profiler's name: file, first line, function
 
 
 @signal("host.breaks")
 def breaks(recorded: Recorded) -> list[Broken]:
-    """Where graphs ended early, in whatever part of the program."""
+    """Places of graph breaks in all of the program."""
     return [_broken(place, "") for place in _counted(recorded).breaks]
 
 
@@ -40,7 +40,7 @@ def given_up(recorded: Recorded) -> list[Broken]:
 
 
 def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:
-    """With its file as the ops name it."""
+    """The frame, with its file as the ops name it."""
     mine = [source for source in shares if _is(frame, source)]
     broken = _broken(frame, usual, sum(shares[source] for source in mine))
     short = [match[1] for source in mine[:1] if (match := FRAME.fullmatch(source))]
@@ -56,7 +56,7 @@ def _counted(recorded: Recorded) -> Counted:
 
 
 def _shares(recorded: Recorded) -> dict[str, float]:
-    """Of the ops that were recorded with a source, by it."""
+    """Share of the ops by source, of all ops with a source."""
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("source").is_not_null())
     if ops.is_empty():
         raise UnknownSignalError(NO_STACKS)
@@ -64,7 +64,7 @@ def _shares(recorded: Recorded) -> dict[str, float]:
 
 
 def _is(frame: Place, source: str) -> bool:
-    """Profilers leave out the beginning of a path that is one of sys.path."""
+    """Whether the source is this frame; profilers strip prefixes in sys.path."""
     match = FRAME.fullmatch(source)
     if match is None:
         return False

@@ -1,4 +1,4 @@
-"""Conversions to a wider type and back again, with nothing between them that needs it."""
+"""Casts to a wider dtype and back, with nothing between them that needs it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _back(rows: list[Row], casts: list[tuple | None], place: int) -> int:
 
 @lru_cache(1 << 14)
 def cast_of(path: str, shapes: str | None, dtypes: str | None) -> tuple[str, str, tuple[int, ...]] | None:
-    """From which type to which, and the shape; None for what is no cast between floating-point types."""
+    """Source dtype, target dtype and shape of a cast between floating-point dtypes; None for other ops."""
     types, sizes = dtypes_of(dtypes), shapes_of(shapes)
     if not CAST.search(path) or len(types) < 2 or len(sizes) < 2 or sizes[0] != sizes[1]:
         return None

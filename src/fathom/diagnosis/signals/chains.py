@@ -16,18 +16,18 @@ from fathom.units import NS_PER_MS
 
 FUSIBLE = re.compile(r"elementwise_kernel")
 JOINED = re.compile(r"CatArrayBatchedCopy")
-PARTS = (1, 2, 4)  # of the chain's numbers, in the same function: halves that are turned, and joined again
+PARTS = (1, 2, 4)  # divisors of the chain's size within one function: rotated halves that are joined again
 REDUCED = re.compile(
     r"aten::(mean|var|var_mean|std|amax|logsumexp|_softmax|_log_softmax)$"
 )  # over the last dimension
 SHORTEST = 3
-LEAST = 1 << 16  # numbers: smaller tensors stay in the cache, and cost their launch
+LEAST = 1 << 16  # elements: smaller tensors stay in the cache, and only cost their launch
 SEPARATE = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
 
 
 @signal("kernels.chains", "ms a step")
 def chains(recorded: Recorded) -> list[Chain]:
-    """Chains by what they are made of and where, those that cost most first. Shapes have to be known."""
+    """Chains by their ops and their place, the costliest first. Needs shapes."""
     groups: dict[tuple, list[list[dict[str, Any]]]] = {}
     for run in _runs(*undone(recorded)):
         key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])
@@ -37,7 +37,7 @@ def chains(recorded: Recorded) -> list[Chain]:
 
 
 def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Neighbours on the stream that are elementwise over as many numbers, casts between them included.
+    """Adjacent elementwise kernels of a stream over the same number of elements, with casts between them.
 
     `casts` are those of the rows that are undone at once.
     """
@@ -61,7 +61,7 @@ def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[l
 
 
 def _chain(run: list[dict[str, Any]]) -> bool:
-    """Two neighbours may be two of the library's functions, by chance; casts alone compute nothing."""
+    """Whether a run is a chain: two kernels may be adjacent by chance; casts alone compute nothing."""
     return len(run) >= SHORTEST and any(not row["cast"] for row in run)
 
 
@@ -80,13 +80,13 @@ def _joined(row: dict[str, Any]) -> re.Match[str] | None:
 
 
 def _joins(row: dict[str, Any], first: dict[str, Any]) -> bool:
-    """Whether it goes over as many numbers; parts of them count within one function of the program."""
+    """Whether it has the same number of elements, or within one function of the program a part of them."""
     parts = PARTS if row["source"] and row["source"] == first["source"] else PARTS[:1]
     return any(row["numel"] * part == first["numel"] for part in parts)
 
 
 def _size(text: str | None) -> tuple[int, int]:
-    """Numbers in the largest input (of all that are joined), and the length of its last dimension."""
+    """Elements of the largest input (of all concatenated ones), and the length of its last dimension."""
     listed = lists_of(text)
     if listed:
         return sum(prod(sizes) for sizes in listed if sizes), listed[0][-1] if listed[0] else 0

@@ -13,13 +13,13 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
-LOOKUP = "TorchDynamo Cache Lookup"  # a part of what a break costs
+LOOKUP = "TorchDynamo Cache Lookup"  # part of the cost of a break
 COMPILATION = r"\b(\d+)/(\d+)"
 
 
 @signal("host.compiled", "a step")
 def compiled(recorded: Recorded) -> Compiled:
-    """Of both profiled phases; versions also of what was compiled in other steps, where that was noted."""
+    """Compiled functions of both profiled phases; versions also include compilations in other steps."""
     regions = recorded.ops.filter(pl.col("name").str.contains(REGION))
     waits = recorded.store.table("waits", recorded.account.rank).collect()
     details = waits.filter(pl.col("cause").is_in(["compilation", "compile"]))["detail"].drop_nulls()
@@ -56,7 +56,7 @@ def _ops(recorded: Recorded) -> pl.DataFrame:
 
 
 def _versions(texts: Iterable[str]) -> dict[int, int]:
-    """Versions by function: they are numbered from 0."""
+    """Number of versions by function; versions are numbered from 0."""
     versions: dict[int, int] = {}
     for text in texts:
         match = re.search(REGION, text) or re.search(COMPILATION, text)

@@ -1,4 +1,4 @@
-"""The program's own Python, where it computes for long between two ops."""
+"""The program's own Python that computes for long between two ops."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fathom.diagnosis.signals.rows import Computing
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-LONG_NS = 1_000_000  # more than asking for an op takes, under a profiler too
-OFTEN, TWICE = 0.5, 2  # of the steps: what comes in fewer is another matter than what each of them computes
+LONG_NS = 1_000_000  # longer than a call of an op, also under a profiler
+OFTEN, TWICE = 0.5, 2  # of the steps: computations in fewer steps do not belong to each step
 LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
 
 
@@ -37,7 +37,7 @@ def computing(recorded: Recorded) -> Computing:
 
 
 def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
-    """Whether neither an op nor a region of a library is around; regions of the program's own may be."""
+    """Whether each row is outside ops and regions of libraries; regions of the program are allowed."""
     names, kinds = (recorded.ops[name].fill_null("").to_list() for name in ("name", "kind"))
 
     def passes(row: int) -> bool:
@@ -53,8 +53,7 @@ def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
 
 
 def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
-    """When nothing is waited for and no other thread is in an op: a forward pass is silent while the backward
-    pass runs."""
+    """Time without waits and without an op in another thread, such as the backward pass."""
     waits = of_rows(recorded.store.table("waits", recorded.account.rank).collect())
     spans = []
     for (thread,), mine in rows.group_by("thread"):
@@ -67,7 +66,7 @@ def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
 
 
 def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:
-    """The program's line that asked for what comes before the longest, where stacks were recorded."""
+    """The program's line that called the op before the longest stretch, if stacks were recorded."""
     took = rows.group_by("after").agg((pl.col("until") - pl.col("at")).sum()).sort("until", "after")
     if not took.height:
         return None

@@ -1,4 +1,4 @@
-"""Signals of the device itself: what it is, how it fared, its memory."""
+"""Signals of the device: its properties, sensors and memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fathom.diagnosis.signals.rows import Reserved, Sensors
 from fathom.diagnosis.signals.value import signal
 
 AMPERE = 8  # the first compute capability with TF32
-ENOUGH = 6  # looks at the allocator
-BUSY = 50.0  # percent: below that, clocks and power say nothing of the program
+ENOUGH = 6  # samples of the allocator
+BUSY = 50.0  # percent: below it, clocks and power say nothing about the program
 REASONS = {  # bits of NVML's clock event reasons: nvml.h, nvmlClocksEventReason*
     "power limit": 0x4,
     "hardware slowdown": 0x8,
@@ -58,7 +58,7 @@ def used_bytes(recorded: Recorded) -> int:
 
 @signal("device.reserved", "B")
 def reserved(recorded: Recorded) -> Reserved:
-    """As the allocator counted from phase to phase; its peaks never fall."""
+    """Reserved memory from the allocator's counts per phase; its peaks never fall."""
     table = recorded.store.table("memory", recorded.account.rank)
     rows = table.filter(device=recorded.index, event="peak").sort("time_ns").collect().drop_nulls("reserved")
     if rows.height < ENOUGH:
@@ -78,7 +78,7 @@ def allocated_bytes(recorded: Recorded) -> int:
 
 @signal("device.link_share")
 def link_share(recorded: Recorded) -> float:
-    """Of the rate of its PCIe link at full width and generation; each generation doubles the rate."""
+    """Share of the PCIe link's rate at full width and generation; each generation doubles the rate."""
     gpu = recorded.gpu
     names = ("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max")
     width, widest, generation, latest = (gpu.get(name) for name in names)
@@ -89,7 +89,7 @@ def link_share(recorded: Recorded) -> float:
 
 @signal("device.sensors")
 def sensors(recorded: Recorded) -> Sensors:
-    """Of the seconds in which the device was busy."""
+    """Sensors in the seconds in which the device was busy."""
     index = recorded.index
     rows = recorded.store.table("telemetry", recorded.account.rank).filter(device=index).collect()
     rows = rows.filter(pl.col("busy_percent") >= BUSY)

@@ -1,10 +1,11 @@
-"""Work of a processor in float64."""
+"""Work of a CPU in float64."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from fathom.analysis.entries import Entry
+from fathom.diagnosis.signals.operations import with_own_time
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Double
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
@@ -15,9 +16,9 @@ NAME = "double"  # among an op's dtypes
 
 @signal("host.doubles", "ms a step")
 def doubles(recorded: Recorded) -> list[Double]:
-    """Rows of a processor's ledger that are computed in float64, or in part: longest first.
+    """Rows of a CPU's ledger that are computed in float64, at least in part: longest first.
 
-    The attribution phase says which part of an op's calls takes doubles; the ledger says how long they take.
+    The attribution phase gives the share of an op's calls that takes float64; the ledger gives their time.
     """
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "attribution")
     if ops["dtypes"].null_count() == ops.height:
@@ -32,18 +33,10 @@ def doubles(recorded: Recorded) -> list[Double]:
     return sorted(doubled, key=lambda op: -op.ms)
 
 
-def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
-    """`ops` with `took`: nanoseconds without the ops beneath."""
-    ops = ops.with_columns(took=pl.col("end_ns") - pl.col("start_ns"))
-    beneath = ops.group_by(id="parent").agg(beneath=pl.col("took").sum())
-    ops = ops.join(beneath, on="id", how="left")
-    return ops.with_columns(took=pl.col("took") - pl.col("beneath").fill_null(0))
-
-
 def _shares(ops: pl.DataFrame) -> dict[str, tuple[float, str | None, str | None]]:
-    """By name: the share of its time in doubles, and the line and module of the longest of these calls.
+    """By op: the share of its time in float64, and the line and module of the longest of these calls.
 
-    Backward ops run below the line that asks for them all, so those within a module come first.
+    All backward ops run below the line that starts the backward pass, so ops within a module come first.
     """
     kinds = ops.select("dtypes", "shapes").unique()
     double = [_takes_doubles(*row) for row in kinds.iter_rows()]
@@ -64,6 +57,6 @@ def _shares(ops: pl.DataFrame) -> dict[str, tuple[float, str | None, str | None]
 
 
 def _takes_doubles(dtypes: str | None, shapes: str | None) -> bool:
-    """Whether an op takes a tensor of doubles. A single one, like a Python float, is none."""
+    """Whether an op takes a float64 tensor; scalars such as Python floats do not count."""
     sizes = shapes_of(shapes)
     return any(kind == NAME and bool(size) for kind, size in zip(dtypes_of(dtypes), sizes, strict=False))

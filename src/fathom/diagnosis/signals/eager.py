@@ -65,7 +65,7 @@ class Fused(msgspec.Struct):
 
 @signal("framework.eager", "a step")
 def eager(recorded: Recorded) -> Eager:
-    """Of a program that torch runs op by op. Raises UnknownSignalError where it does not, or shapes lack."""
+    """The effect on a program in eager mode. Raises UnknownSignalError for others, or without shapes."""
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
@@ -92,7 +92,7 @@ def eager(recorded: Recorded) -> Eager:
 
 
 def _check_eager(recorded: Recorded) -> None:
-    """Compiled regions or generated kernels anywhere, or replayed graphs, and nothing is to be said."""
+    """Raise UnknownSignalError if there are compiled regions, generated kernels or replayed CUDA graphs."""
     ops, kernels = recorded.ops, recorded.kernels
     names = ops["name"].unique().drop_nulls()
     about = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
@@ -109,9 +109,9 @@ def _check_eager(recorded: Recorded) -> None:
 
 
 def sized(recorded: Recorded) -> pl.DataFrame:
-    """Computing kernels of the main stream in order, with `bytes` that their op moves at least, by time.
+    """Compute kernels of the main stream in order, with the least bytes of their op, divided by time.
 
-    `part` says what the compiler makes of one: outside, kept or fused.
+    `part` is the compiler's treatment of the kernel: outside, kept or fused.
     """
     rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
@@ -138,12 +138,12 @@ def sized(recorded: Recorded) -> pl.DataFrame:
 
 
 def _numel(shapes: str | None) -> int | None:
-    """Numbers in the largest input; None where that is not known."""
+    """Elements of the largest input; None if unknown."""
     return max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
 
 
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
-    """Which kernels follow the last of the backward pass in their step: an optimizer of the program's own."""
+    """Whether each kernel follows the backward pass of its step, as a program's own optimizer does."""
     backward = rows["path"].list.first().fill_null("").str.starts_with("autograd::")
     starts = rows.select("start_ns", "window", backward=backward)
     last = pl.col("start_ns").filter("backward").max().over("window")
@@ -151,7 +151,7 @@ def _after_backward(rows: pl.DataFrame) -> pl.Series:
 
 
 def part_of(path: str, family: str) -> str:
-    """`outside` of what is compiled, `kept` as a kernel of a library, or `fused`."""
+    """`outside` the compiled model, `kept` as a library kernel, or `fused`."""
     if not path or OUTSIDE.search(path):
         return "outside"
     last = path.rsplit(" > ", 1)[-1]
@@ -161,7 +161,7 @@ def part_of(path: str, family: str) -> str:
 
 
 def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
-    """Bytes a nanosecond of fused kernels: of the measured ceiling, else what the quickest of these reach."""
+    """Bytes per nanosecond of fused kernels: from the measured ceiling, else from the fastest families."""
     limits = limits_of(recorded.machine, recorded.index)
     if limits is not None and limits.memory:
         return REACHED * limits.memory / NS_PER_S
@@ -175,7 +175,7 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
 
 
 def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
-    """Neighbours over as many numbers become one kernel that moves what they share once.
+    """Adjacent kernels over the same number of elements become one kernel that moves shared data once.
 
     Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
     fuse with those around them.
@@ -211,7 +211,7 @@ def _fuse(fused: Fused, alike: list[dict[str, Any]], rate: float) -> None:
 
 
 def _more(alike: list[dict[str, Any]]) -> int:
-    """Kernels beyond the first: sums over rows are sums of parts first, and then of these.
+    """Kernels beyond the first: sums over rows need a second kernel for their partial sums.
 
     A batch norm cannot pass over its numbers before both are known, so its own pass is another kernel.
     """
@@ -236,7 +236,7 @@ def _runs(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _moved(run: list[dict[str, Any]]) -> float:
-    """Bytes of one kernel in place of these: what one writes and the next reads stays in registers.
+    """Bytes of one kernel that replaces these: data that one writes and the next reads stays in registers.
 
     The tensor between two neighbours is taken to be a third of what the smaller one moves, and to be written
     and read once each. A kernel whose bytes are not known moves as much as its time allows.
@@ -255,7 +255,7 @@ def _usual(run: list[dict[str, Any]], needs: list[float | None]) -> float:
 
 
 def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
-    """Factor on the host's time: each piece of work costs about the same, whoever launches it.
+    """Factor on the host's time: each launch costs about the same, eager or compiled.
 
     A launch of generated code costs what dispatching an op does, with guards before it and wrappers around
     both passes; each break of the graph adds to them. The optimizer stays as it is.
@@ -272,7 +272,7 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
 
 
 def _optimizer_share(recorded: Recorded) -> float:
-    """Of the host's time in steps that were recorded with ops, which make the host the slower side."""
+    """The optimizer's share of the host's time in steps recorded with ops, which are host-bound."""
     steps = recorded.store.table("steps", recorded.account.rank).filter(phase="attribution").collect()
     complete = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER), phase="attribution")

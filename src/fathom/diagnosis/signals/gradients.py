@@ -1,4 +1,4 @@
-"""Gradients that no optimizer takes, and the backward work that leads to nothing else."""
+"""Gradients that no optimizer uses, and the backward work done only for them."""
 
 from __future__ import annotations
 

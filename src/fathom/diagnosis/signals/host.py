@@ -1,4 +1,4 @@
-"""Signals of the host: what it called and waited for while it should have launched."""
+"""Signals of the host: its runtime calls, waits and ops."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 COPYING = r"Memcpy\w*Async"  # returns at once, unless
-BLOCKING = r"^DtoH pageable"  # it copies to memory that is not pinned: the call waits for all work before it
+BLOCKING = r"^DtoH pageable"  # a copy to pageable memory waits for all work queued before it
 _KEY = ["phase", "burst", "op"]
 
 
 @signal("host.calls", "ms a step")
 def calls(recorded: Recorded) -> list[Call]:
-    """Calls that synchronise, ask the driver for memory or load code, by the ops that made them."""
+    """Calls that synchronise, allocate from the driver or load code, by the ops that made them."""
     rows = _before_the_end(recorded.own_calls)
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
@@ -60,14 +60,14 @@ def _copying(api: str) -> str | None:
 
 
 def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:
-    """Without what comes after the last launch of a burst: profilers synchronise before they stop."""
+    """The calls up to the last launch of each burst: profilers synchronise before they stop."""
     launching = pl.col("api").str.contains(causes.LAUNCH)
     last = pl.col("start_ns").filter(launching).max().over("phase", "burst")
     return rows.filter(pl.col("start_ns") <= last)
 
 
 def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
-    """With the path of ops above each call, its source, and what the same op copied."""
+    """The calls with the path of their ops, their source, and the direction of the op's copy."""
     above, paths = rows_of(recorded.ops, rows, "op"), recorded.paths
     rows = rows.with_columns(
         path=pl.Series([list(paths.names(row)) for row in above.tolist()], dtype=pl.List(pl.String)),
@@ -78,7 +78,7 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _copies(recorded: Recorded) -> pl.DataFrame:
-    """The direction of what each op copied."""
+    """The direction of each op's copy."""
     copied = recorded.kernels.filter(pl.col("kind") == "copy").select(
         "phase", "burst", "correlation", "direction"
     )
@@ -94,7 +94,7 @@ def _sources(rows: pl.DataFrame) -> dict[tuple[str, ...], str]:
 
 @signal("host.waits_ms", "ms a step")
 def waits(recorded: Recorded) -> dict[str, float]:
-    """By cause: recorded waits in the steps that stand for the program, rare long ones included."""
+    """Recorded waits by cause, in the steps that represent the program, rare long steps included."""
     within, steps = recorded.account.measured()
     rows = recorded.store.table("waits", recorded.account.rank).collect()
     if not steps:
@@ -121,13 +121,13 @@ def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
 
 @signal("host.launches", "a step")
 def launches(recorded: Recorded) -> float:
-    """Calls that were recorded, whatever they do and whichever step they are for."""
+    """All recorded runtime calls, for whichever step."""
     return float((recorded.calls["phase"] == "timeline").sum()) / recorded.steps
 
 
 @signal("host.ops", "a step")
 def ops(recorded: Recorded) -> dict[str, float]:
-    """How often each op ran, by name."""
+    """Calls of each op, by name."""
     rows = recorded.ops.filter(recorded.inside(recorded.ops))
     counts = rows["name"].drop_nulls().value_counts()
     return {name: count / recorded.steps for name, count in counts.iter_rows()}

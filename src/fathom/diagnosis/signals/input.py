@@ -57,9 +57,9 @@ def lost_ms(recorded: Recorded) -> float:
 
 
 def _fed_ms(recorded: Recorded) -> float:
-    """The recorded step without waits for batches, by the ledger where it cannot be replayed.
+    """The recorded step without waits for batches, from the ledger if it cannot be replayed.
 
-    No longer than a typical undisturbed step, which recording has not slowed down.
+    At most a typical clean step, which has no profiling overhead.
     """
     fed = replay(recorded).step_ms([parse("input=0")])
     if isinstance(fed, Abstained):
@@ -81,15 +81,15 @@ def stages(recorded: Recorded) -> dict[str, float]:
 
 @signal("input.read_bytes", "B a batch")
 def read_bytes(recorded: Recorded) -> float | None:
-    """The median of what came from files while a batch's samples were fetched."""
+    """Median of the bytes read from files while a batch's samples were fetched."""
     return _fed(recorded).read_bytes
 
 
 @signal("input.told_tokens", "a step")
 def told_tokens(recorded: Recorded) -> float:
-    """Tokens that the program itself reports, in the steps whose shapes were recorded where those are known.
+    """Tokens that the program reports, in the steps with recorded shapes if there are any.
 
-    What a loader's batches hold, padding included, is no report.
+    Token counts from a loader's batches do not count, since they include padding.
     """
     rows = recorded.store.table("steps", recorded.account.rank).select("source", "tokens", "phase").collect()
     reported = rows.filter(pl.col("source") == "mark", pl.col("tokens") > 0)
@@ -102,7 +102,7 @@ def told_tokens(recorded: Recorded) -> float:
 
 @signal("input.micro_steps")
 def micro_steps(recorded: Recorded) -> int:
-    """How many batches a step takes."""
+    """Batches per step."""
     steps = recorded.store.table("steps", recorded.account.rank).filter(phase="timeline").collect()
     openings = steps.drop_nulls("parent").group_by("burst", "parent").len()["len"]
     return max(int(openings.median() or 1), 1)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def micro_steps(recorded: Recorded) -> int:
 
 @signal("input.workers")
 def workers(recorded: Recorded) -> int:
-    """Processes that load; 0: the program's own does."""
+    """Number of worker processes; 0 if the program itself loads."""
     _fed(recorded)
     rows = recorded.store.table("input", recorded.account.rank).select("worker", "fetch_ns").collect()
     if rows["fetch_ns"].null_count() == rows.height:
@@ -134,7 +134,7 @@ def about(recorded: Recorded) -> LoaderFacts:
 
 @signal("input.samples", "a batch")
 def samples(recorded: Recorded) -> float:
-    """How many samples a batch has: as the loader says, else what steps hold."""
+    """Samples per batch: from the loader if known, else from the steps."""
     try:
         size = about(recorded).batch_size
     except UnknownSignalError:
@@ -144,13 +144,13 @@ def samples(recorded: Recorded) -> float:
     rows = recorded.store.table("steps", recorded.account.rank).select("samples").collect()
     mean = rows["samples"].drop_nulls().mean()
     if mean is None:
-        raise UnknownSignalError("how many samples a batch has was not recorded")
+        raise UnknownSignalError("the number of samples in a batch was not recorded")
     return float(mean) / micro_steps(recorded)  # type: ignore[arg-type]
 
 
 @signal("input.transport", "B/ms")
 def transport(recorded: Recorded) -> float:
-    """The measured rate at which workers hand tensors to the program."""
+    """Measured rate of tensors from workers to the program."""
     ceiling = find_ceiling(from_machine(recorded.machine), "host.loader")
     if ceiling is None or not ceiling.value:
         raise UnknownSignalError("the rate of the loader's transport was not measured on this machine")
@@ -159,23 +159,23 @@ def transport(recorded: Recorded) -> float:
 
 @signal("input.threads", "a worker")
 def threads(recorded: Recorded) -> int:
-    """With how many torch computes in each process that loads; libraries that have their own do not count."""
+    """Torch's compute threads in each loading process; threads of other libraries do not count."""
     rows = recorded.store.table("input", recorded.account.rank).select("threads").collect()
     median = rows["threads"].median()
     if median is None:
-        raise UnknownSignalError("with how many threads workers compute was not recorded")
+        raise UnknownSignalError("the number of threads in workers was not recorded")
     return int(median)  # type: ignore[arg-type]
 
 
 @signal("input.cpu_wait_share")
 def cpu_wait_share(recorded: Recorded) -> float | None:
-    """Of the time that batches take workers: ready to run, with no processor to run on."""
+    """Share of the workers' time ready to run but without a core."""
     return _fed(recorded).cpu_wait_share
 
 
 @signal("input.regions")
 def regions(recorded: Recorded) -> LoaderRegions:
-    """The loader, by annotations of the timeline. Raises UnknownSignalError where there is none."""
+    """The loader, from annotations of the timeline. Raises UnknownSignalError without any."""
     named = recorded.ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern))
     if named.is_empty():
         raise UnknownSignalError(NO_LOADER)
@@ -186,9 +186,9 @@ def regions(recorded: Recorded) -> LoaderRegions:
 
 
 def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
-    """Of the time that the used steps spend in loaders: for the first batch of each that begins there.
+    """Share of the steps' time in loaders that goes to the first batch of a loader.
 
-    It begins by drawing the seed of its workers, between two batches; samplers draw theirs within one.
+    A loader starts by drawing its workers' seed, between two batches; samplers draw theirs within a batch.
     """
     loaders = loaders.with_columns(used=recorded.inside(loaders)).sort("start_ns")
     took = pl.col("end_ns") - pl.col("start_ns")
@@ -205,7 +205,7 @@ def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
 
 
 def _seeds(ops: pl.DataFrame) -> pl.DataFrame:
-    """`torch.empty(()).random_().item()`: these three ops, one after the other."""
+    """Calls of `torch.empty(()).random_().item()`: these three ops in sequence."""
     siblings = [*THREAD, "parent"]
     ops = ops.select(*siblings, "start_ns", "name", "kind").filter(kind="op")
     drawing = ops.filter(name=SEED[1]).select(siblings).unique()
@@ -246,7 +246,7 @@ def steps(recorded: Recorded) -> int:
 
 @signal("host.busy_percent", "% of the host's cores")
 def busy_percent(recorded: Recorded) -> float | None:
-    """The median while steps ran as usual: starting up and compiling say nothing of loading."""
+    """Median during clean and timeline steps: startup and compilation say nothing about loading."""
     steps = recorded.store.table("steps", recorded.account.rank).filter(
         pl.col("phase").is_in(["clean", "timeline"])
     )
@@ -260,19 +260,19 @@ def busy_percent(recorded: Recorded) -> float | None:
 
 @signal("host.busy_cores")
 def busy_cores(recorded: Recorded) -> float:
-    """How many of the machine's cores work, whoever for: known where the program may use all of them."""
+    """Busy cores of the machine, for all programs; known only if the program may use all cores."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     percent, every = busy_percent(recorded), cpu.get("logical_cores")
     if percent is None or not every:
         raise UnknownSignalError("how busy the host's cores were was not recorded")
     if (cores(recorded) or every) < every:
-        raise UnknownSignalError("the host has cores that the program may not use, and they are counted, too")
+        raise UnknownSignalError("the count includes cores of the host that the program may not use")
     return percent / 100 * every
 
 
 @signal("host.cores")
 def cores(recorded: Recorded) -> int | None:
-    """That the program may use."""
+    """Cores that the program may use."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     known = [cpu[name] for name in ("quota_cores", "usable_cores", "logical_cores") if cpu.get(name)]
     return min(known, default=None)

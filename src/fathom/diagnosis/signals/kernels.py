@@ -1,4 +1,4 @@
-"""Signals of device work: whose ops it does, how long pieces are, what counters say of families."""
+"""Signals of device work: its ops, durations, and the counters of families."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 @signal("kernels.work", "ms a step")
 def work(recorded: Recorded) -> list[Work]:
-    """Device work by family and op, longest first; each family's sums to its row of the ledger."""
+    """Device work by family and op, longest first; the work of a family sums to its row of the ledger."""
     rows = linked(recorded)
     keys = ["entry", "label", *_OF_OPS]
     shape = [pl.col(name).mode().sort().first() for name in ("grid", "block")]
@@ -78,7 +78,7 @@ def row_dicts(recorded: Recorded) -> list[dict]:
 
 
 def combined(mine: list[dict], steps: int) -> Work:
-    """Rows of `in_order` of one family and op as one piece of work."""
+    """Rows of `in_order` of one family and op, as one Work."""
     described = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
     ms, count = sum(row["ns"] for row in mine) / steps / NS_PER_MS, len(mine) / steps
     return Work(Entry.COMPUTE, mine[0]["label"], ms, count, tuple(mine[0]["path"]), **described)
@@ -95,7 +95,7 @@ def timed(recorded: Recorded) -> pl.DataFrame:
 
 @signal("kernels.linked")
 def linked(recorded: Recorded) -> pl.DataFrame:
-    """Kernels of the used windows with their family and what is known of their ops."""
+    """Kernels of the used windows, with their family and their ops' shapes, path and source."""
     kernels = recorded.kernels
     op, owner = recorded.links.op, recorded.links.owner
     rows = (
@@ -129,7 +129,7 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
 
 
 def _lists(name: str, values: list[tuple[str, ...]]) -> pl.Series:
-    """A column of lists; each different one is made once, as few differ and lists are slow to make."""
+    """A column of lists; each distinct list is built once, since lists are slow to build."""
     code = {value: i for i, value in enumerate(dict.fromkeys(values))}
     made = pl.Series(name, [list(value) for value in code], pl.List(pl.String))
     return made.gather(pl.Series([code[value] for value in values], dtype=pl.Int64))
@@ -137,7 +137,7 @@ def _lists(name: str, values: list[tuple[str, ...]]) -> pl.Series:
 
 @signal("kernels.median_us", "µs")
 def median_us(recorded: Recorded) -> float | None:
-    """How long the kernel in the middle takes."""
+    """Median kernel duration."""
     rows = recorded.kernels.filter(recorded.inside(recorded.kernels)).filter(pl.col("kind") == "compute")
     median = (rows["end_ns"] - rows["start_ns"]).median()
     return None if median is None else float(median) / NS_PER_US  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def median_us(recorded: Recorded) -> float | None:
 
 @signal("kernels.count", "a step")
 def count(recorded: Recorded) -> float:
-    """Pieces of device work."""
+    """Kernels and copies per step."""
     return float(recorded.inside(recorded.kernels).sum()) / recorded.steps
 
 
@@ -164,7 +164,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 
 @signal("kernels.counted", "ms a step")
 def counted(recorded: Recorded) -> list[Family]:
-    """Families with what their launches say of themselves, and with their hardware counters."""
+    """Families with their launch parameters and hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)
     portraits = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
     return [_family(portrait) for portrait in portraits if portrait.entry == Entry.COMPUTE]

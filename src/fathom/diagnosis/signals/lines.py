@@ -13,11 +13,11 @@ from fathom.diagnosis.signals.value import signal
 
 NO_STACKS = "no stacks of the host were sampled"
 ENOUGH_LOOKS, LEAST_LOOKS = 6, 3  # at a line, else at its function
-ALONE = 0.7  # of its time on a processor: on a busier host a thread that stays where it is may have none
+ALONE = 0.7  # share of time on a core: on a busier host, a thread may stand still for lack of a core
 MOST = 0.99  # of looks that saw it elsewhere: the dwell time of the quickest code is unknown
 NS_PER_US = 1e3
 
-LEAST_IN_WAIT = 2  # samples: a single one may be of what came before the wait
+LEAST_IN_WAIT = 2  # samples: a single one may belong to the time before the wait
 LOADER = "/torch/utils/data/"
 LEAST_OF_LOADER = 5  # samples: fewer show no share
 _NUMBER = r":\d+$"  # of a line, at the end of a source
@@ -42,7 +42,7 @@ def lines(recorded: Recorded) -> list[HostLine]:
 
 
 def _places(stacks: pl.DataFrame) -> dict[str, Place]:
-    """By `function (file:line)`: the place, whose code runs there, and how long at one instruction."""
+    """Places by `function (file:line)`, with the share of own code and the time at one instruction."""
     own = pl.col("stack").str.ends_with(pl.format("{} ({})", "function", "source"))
     running = pl.col("running").fill_null(True)
     shares = stacks.group_by("function", "source", maintain_order=True).agg(
@@ -66,7 +66,7 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
 
 
 def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[str, str], float]:
-    """Mean microseconds at one instruction, by function and place; without those of few looks."""
+    """Mean microseconds at one instruction, by function and place, for places with enough looks."""
     alone = pl.col("on_processor").fill_null(1.0) >= ALONE
     rows = stacks.filter(pl.col("moved").is_not_null(), alone).group_by("function", place)
     sums = rows.agg(pl.col("moved").sum(), looked=pl.len(), between=pl.col("apart_ns").mean())
@@ -78,9 +78,9 @@ def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[st
 
 
 def dwell_us(moved: int, looked: int, between_us: float) -> float:
-    """How long the interpreter stays at one instruction, from how often it was elsewhere at the second look.
+    """Time of the interpreter at one instruction, from how often it was elsewhere at the second look.
 
-    What leaves at a constant rate is seen to with a probability of 1 - exp(-apart / dwell).
+    A process that leaves at a constant rate has left with a probability of 1 - exp(-interval / dwell).
     """
     share = min((moved + 0.5) / (looked + 1), MOST)
     return -between_us / log1p(-share)

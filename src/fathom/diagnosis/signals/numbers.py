@@ -12,7 +12,7 @@ from fathom.diagnosis.signals.rows import Product, Work
 from fathom.diagnosis.signals.value import signal
 
 Sizes = list[list[int]]
-AIDE = re.compile(r"splitK_?reduce", re.IGNORECASE)  # ends a product that was cut along its depth
+AIDE = re.compile(r"splitK_?reduce", re.IGNORECASE)  # ends a product that was split along its depth
 DTYPES = {
     "c10::BFloat16": "bf16",
     "c10::Half": "fp16",
@@ -66,7 +66,7 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 
 
 def product_of(work: Work) -> Product | None:
-    """The product that this work did, where its shapes tell; None for what only prepares or ends one."""
+    """The product that this work computed; None without shapes, or for work that prepares or ends one."""
     if work.entry != Entry.COMPUTE or AIDE.search(work.family):
         return None
     form = next((FORMS[name] for name in reversed(work.ops) if name in FORMS), None)

@@ -11,15 +11,15 @@ from fathom.diagnosis.signals.rows import Holds
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-SHORT_NS = 300_000  # some ten launches under a profiler: a longer pause is no matter of launching
-TURN_NS = 5_000_000  # sys.getswitchinterval(): how long a thread keeps the interpreter while others wait
+SHORT_NS = 300_000  # about ten launches under a profiler: longer pauses are not due to launching
+TURN_NS = 5_000_000  # sys.getswitchinterval(): time for which a thread keeps the interpreter from others
 _COLUMNS = ["phase", "burst", "start_ns", "end_ns", "name"]
-EARLY, LATE = 0.1, 0.25  # of a turn: how far its end is from a multiple, with what the scheduler adds
+EARLY, LATE = 0.1, 0.25  # of a switch interval: tolerance before and after a multiple of it
 
 
 @signal("device.short_pauses_ms", "ms a step")
 def short_pauses(recorded: Recorded) -> float:
-    """Idle time of the device in pauses too short for anything but launching."""
+    """Idle time of the device in pauses so short that only launching explains them."""
     busy = recorded.busy
     total = 0
     for start, end in zip(*recorded.used, strict=True):
@@ -32,7 +32,7 @@ def short_pauses(recorded: Recorded) -> float:
 
 @signal("host.holds", "a step")
 def holds(recorded: Recorded) -> Holds:
-    """Between two records of one thread that launches; a call of the runtime that takes long is no pause."""
+    """Pauses between two records of a launching thread; a long runtime call is not a pause."""
     calls = recorded.own_calls
     launching = recorded.launching.to_list()
     shown = pl.col("kind").ne_missing("python") & pl.col("thread").is_in(launching)
@@ -56,7 +56,7 @@ def holds(recorded: Recorded) -> Holds:
 def _of_thread(
     recorded: Recorded, ops: pl.DataFrame, calls: pl.DataFrame, thread: int
 ) -> tuple[Array, Array, list[str]]:
-    """Begin and end of its pauses, and the records that they follow."""
+    """Begin and end of the pauses, and the records that they follow."""
     named = calls.filter(thread=thread).rename({"api": "name"}).select(_COLUMNS)
     tables = [ops.filter(thread=thread).select(_COLUMNS), named]
     edges = [

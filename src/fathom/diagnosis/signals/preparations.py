@@ -1,4 +1,4 @@
-"""Ops that keep the thread that launches for long without calling anything: they prepare what they launch."""
+"""Ops that keep the launching thread for long without a runtime call: they prepare their launch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fathom.diagnosis.signals.rows import Preparation
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-OPS = r"^\w+::"  # of a library: a function of the program's own, which runs Python, has no namespace
+OPS = r"^\w+::"  # of a library: functions of the program have no namespace
 ENGINE = r"^(autograd|torch)::"
 
 
 @signal("host.preparations", "ms a step")
 def preparations(recorded: Recorded) -> list[Preparation]:
-    """By name of the innermost op, those that keep the device idle longest first.
+    """Preparations by name of the innermost op, those that keep the device idle longest first.
 
-    Ops that meet the device alone: what others do is `host.processor_ops`.
+    Only ops that call the runtime: the others are in `host.processor_ops`.
     """
     ops = recorded.ops.select("kind", "name", inside=pl.int_range(pl.len(), dtype=pl.Int64))
     stretches = silent.stretches(recorded, SHORT_NS).filter(~pl.col("calling"))

@@ -1,4 +1,4 @@
-"""Signals of work that the processor does in the threads that should launch."""
+"""Signals of the CPU's work in launching threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fathom.diagnosis.signals.shapes import shapes_of
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-WORKS_NS = 50_000  # an op that calls nothing for so long works on numbers; dispatching takes less
-MOSTLY = 0.8  # of an op's time is in these calls
+WORKS_NS = 50_000  # an op without a call for this long computes; dispatching takes less
+MOSTLY = 0.8  # of an op's time in these calls
 PINNING = r"^aten::_?pin_memory$"
 PINNED = r"^aten::pin_memory$"
 _COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
@@ -21,7 +21,7 @@ _COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
 
 @signal("host.processor_ops", "ms a step")
 def processor_ops(recorded: Recorded) -> list[HostWork]:
-    """Outermost ops without any call to the device beneath them, those that keep it idle longest first."""
+    """Outermost ops without a runtime call beneath them, those that keep the device idle longest first."""
     ops = recorded.ops
     meets = recorded.meets & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
     beneath = np.append(~meets & _is_op(ops), False)[recorded.parents]  # NONE is the last
@@ -31,7 +31,7 @@ def processor_ops(recorded: Recorded) -> list[HostWork]:
 
 @signal("host.pinning", "ms a step")
 def pinning(recorded: Recorded) -> list[HostWork]:
-    """Ops that copy a tensor into page-locked memory."""
+    """Ops that copy a tensor to page-locked memory."""
     return _worked(recorded, recorded.ops.select(_COLUMNS).filter(pl.col("name").str.contains(PINNED)))
 
 
@@ -47,7 +47,7 @@ def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
 
 
 def _long(rows: pl.DataFrame) -> pl.DataFrame:
-    """Calls that are long because they work: an op that is short else was interrupted."""
+    """Calls that are long because they compute; a usually short op was interrupted."""
     took = pl.col("end_ns") - pl.col("start_ns")
     long = took >= WORKS_NS
     return rows.filter(long & (took.filter(long).sum() >= MOSTLY * took.sum()).over("name"))

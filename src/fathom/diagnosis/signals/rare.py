@@ -1,4 +1,4 @@
-"""A rare long step that happened to be recorded: what it did that others did not."""
+"""A rare long step that was recorded in detail, and how it differs from other steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 LONG = 3.0  # times a typical step
-LIKE = 0.5  # of the longest clean step: as long, and it is one of those
+LIKE = 0.5  # of the longest clean step: a step this long is one of the rare ones
 SEEN = [*PHASES, "slow"]
 NONE = "none of the rare long steps was recorded in detail"
 SHORTER = "the longest step recorded in detail took {seen:.1f} ms, the rare long ones up to {rare:.1f} ms"
@@ -51,7 +51,7 @@ def rare(recorded: Recorded) -> Rare:
 
 
 def _rows(recorded: Recorded, name: str) -> pl.DataFrame:
-    """Of all phases that recorded steps in detail."""
+    """Rows of all phases that recorded steps in detail."""
     return recorded.store.table(name, recorded.account.rank).filter(pl.col("phase").is_in(SEEN)).collect()
 
 
@@ -60,7 +60,7 @@ def _during(rows: pl.DataFrame, step: dict) -> pl.DataFrame:
 
 
 def _copied(copies: pl.DataFrame, step: dict) -> tuple[float, float]:
-    """Copies from the device, and their bytes."""
+    """Number of copies from the device, and their bytes."""
     rows = _during(copies, step)
     return float(rows.height), float(rows["bytes"].sum() or 0)
 
@@ -73,7 +73,7 @@ def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
 
 
 def _source(recorded: Recorded, step: dict) -> str | None:
-    """Where the program spent it, by its outermost ops."""
+    """The program's line with most of the step's time, by its outermost ops."""
     ops = _during(_rows(recorded, "ops").filter(pl.col("kind") == "op"), step).drop_nulls("source")
     by_line = ops.group_by(source=RAN).agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     return by_line.sort("ns", "source", descending=[True, False])["source"].first()  # type: ignore[return-value]

@@ -31,7 +31,7 @@ class UnknownSignalError(Exception):
 
 
 class Recorded(msgspec.Struct, dict=True):
-    """One rank of a sounding, with what was examined of it already."""
+    """One rank of a sounding, with the results of its examination so far."""
 
     store: Store
     machine: dict[str, Any]
@@ -40,7 +40,7 @@ class Recorded(msgspec.Struct, dict=True):
     feeding: Input | None = None
     memory: Memory | None = None
     tried: dict[str, Trial] = msgspec.field(default_factory=dict)  # by kind
-    asked: str | None = None  # the kind of steps, where it is not the one that takes the most time
+    asked: str | None = None  # the kind of steps, if not the one that takes most time
     read: dict[str, Any] = msgspec.field(default_factory=dict)  # signals that were read already
 
     @property
@@ -53,12 +53,12 @@ class Recorded(msgspec.Struct, dict=True):
 
     @property
     def ledger(self) -> list[LedgerRow]:
-        """Its rows, of the profiled step: rules compare them with one another and with its records."""
+        """The ledger of the profiled step, which rules compare with the records."""
         return self.device.profiled_ledger
 
     @property
     def clean_ledger(self) -> list[LedgerRow]:
-        """Its rows of the step that gains are of: the clean one, or the mean one where steps are uneven."""
+        """The ledger of the step that gains refer to: the clean one, or the mean one if steps are uneven."""
         return self.device.mean_ledger or self.device.ledger
 
     @property
@@ -80,7 +80,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def steps(self) -> int:
-        """How many steps the ledger is a mean of."""
+        """Number of steps that the ledger is a mean of."""
         windows = self.account.windows
         count = 0 if windows is None else int(windows.used.sum())
         if not count:
@@ -94,7 +94,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def ops(self) -> pl.DataFrame:
-        """With `ran`: `source` by the line that ran, if known. `source` itself names a function."""
+        """The ops, with `ran`: `source` with the line that ran, if known. `source` names a function."""
         return self.table("ops").with_columns(ran=RAN)
 
     @cached_property
@@ -103,7 +103,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
-        """Of the device that the ledger is about."""
+        """Kernels of the ledger's device."""
         return self.table("kernels").filter(device=self.index)
 
     @cached_property
@@ -116,12 +116,12 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def busy(self) -> Spans:
-        """When the device had work."""
+        """The spans in which the device was busy."""
         return of_rows(self.kernels)
 
     @cached_property
     def links(self) -> Links:
-        """From each kernel to its ops; as the account linked them, where it left nothing out."""
+        """Links from each kernel to its ops; those of the account if it left nothing out."""
         known = self.account.subjects[0].links
         if known is not None:
             ops, kernels = (self._of_phases(name) for name in ("ops", "kernels"))
@@ -142,17 +142,17 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def own_calls(self) -> pl.DataFrame:
-        """Calls of threads that launch work: a loader's thread that pins may synchronise as it likes."""
+        """Calls of launching threads; a loader's pinning thread may synchronise freely."""
         return self.calls.filter(pl.col("thread").is_in(self.launching.implode()))
 
     @cached_property
     def callers(self) -> np.ndarray:
-        """The row of the op that made each call, NONE where there is none."""
+        """The row of the op that made each call, or NONE."""
         return rows_of(self.ops, self.calls, "op")
 
     @cached_property
     def meets(self) -> np.ndarray:
-        """By op: whether it, or one beneath it, called the runtime."""
+        """Whether each op, or an op beneath it, called the runtime."""
         meeting = np.zeros(self.ops.height + 1, bool)  # NONE is the last
         rows = instants(self.callers)
         while len(rows := rows[(rows != NONE) & ~meeting[rows]]):
@@ -162,7 +162,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def parents(self) -> np.ndarray:
-        """The row of each op's caller, NONE where there is none."""
+        """The row of each op's caller, or NONE."""
         return rows_of(self.ops, self.ops, "parent")
 
     def inside(self, rows: pl.DataFrame) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Ops that try several kernels and time each before they use one."""
+"""Ops that autotune: they time several kernels before they use one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 TIMED = r"^(cuda|hip)EventSynchronize$"
-LEAST = 3  # events that one op waits for: none does without timing something
+LEAST = 3  # events that one op waits for: only ops that time kernels do
 
 
 def searching(recorded: Recorded) -> set[int]:
@@ -28,7 +28,7 @@ def searching(recorded: Recorded) -> set[int]:
 
 @signal("host.searches", "a step")
 def searches(recorded: Recorded) -> Searches | None:
-    """Of the timeline and of the step with stacks; None where no op searched."""
+    """Autotuning in the timeline and in the step with stacks."""
     rows = sorted(searching(recorded))
     if not rows:
         return Searches(0.0, 0.0, 0.0, "")

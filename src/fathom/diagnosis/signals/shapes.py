@@ -1,4 +1,4 @@
-"""Shapes and dtypes as the profiler wrote them. Few texts differ, and many ops have each: they are kept."""
+"""Shapes and dtypes as the profiler wrote them, cached since many ops share few distinct texts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @lru_cache(1 << 14)
 def shapes_of(text: str | None) -> list[list[int]]:
-    """`[[64, 128], []]` as lists; what is malformed, or a list of tensors, is []."""
+    """`[[64, 128], []]` as lists; a malformed shape, or a list of tensors, is []."""
     return [argument if _is_shape(argument) else [] for argument in _list(text)]
 
 
 @lru_cache(1 << 14)
 def lists_of(text: str | None) -> list[list[int]]:
-    """The shapes in the first argument, where that is a list of tensors; else []."""
+    """The shapes in the first argument if it is a list of tensors, else []."""
     first = next(iter(_list(text)), None)
     listed = isinstance(first, list) and bool(first) and all(_is_shape(tensor) for tensor in first)
     return list(first) if isinstance(first, list) and listed else []
@@ -40,7 +40,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def blocks_of(grid: str | None) -> int | None:
-    """`64x8x1` as 512; None where it is not known."""
+    """`64x8x1` as 512; None if unknown."""
     sides = (grid or "").split("x")
     if not all(side.isdigit() for side in sides):
         return None

@@ -1,4 +1,4 @@
-"""Long times without a record of a thread that launches."""
+"""Long stretches of a launching thread without a record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _all(recorded: Recorded) -> pl.DataFrame:
     )
     ops = ops.filter(pl.col("kind").ne_missing("python"))
     calls = recorded.calls.select(*KEYS, *TIMES, op_row=pl.Series(recorded.callers))
-    # After a record begins the thread is in it, after it ends in what is above it.
+    # After a record begins, the thread is in it; after it ends, the thread is in its caller.
     edges = [
         _edges(ops, row, begins=True),
         _edges(ops, pl.col("above"), begins=False),
@@ -43,7 +43,7 @@ def _all(recorded: Recorded) -> pl.DataFrame:
 
 
 def _edges(records: pl.DataFrame, inside: pl.Expr, *, begins: bool, calling: bool = False) -> pl.DataFrame:
-    """At one time ends come first, inner ones before outer ones, then begins, the other way round."""
+    """Edges in order: at the same time, ends first (inner before outer), then begins (outer before inner)."""
     at, other = ("start_ns", "end_ns") if begins else ("end_ns", "start_ns")
     longer = records.filter(pl.col("start_ns") < pl.col("end_ns"))
     return longer.select(

@@ -14,16 +14,16 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 GAP = Entry.DEVICE_GAP
-DIFFER = 0.1  # of its computing: then steps do not all do the same work
+DIFFER = 0.1  # of compute time: above it, steps differ in their work
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
 
 
 @signal("step.ms", "ms")
 def step_ms(recorded: Recorded) -> float | None:
-    """The mean of the clean steps, rare long ones included, else of the timeline's.
+    """The mean of the clean steps, rare long ones included, else of the timeline's steps.
 
-    Not less than the median: where the device had nothing to do yet, its boundaries make steps too short.
+    At least the median: if the device had no work yet, its boundaries make steps too short.
     """
     step = recorded.step
     clean = [ms for ms in (step.clean_mean_ms, step.clean_ms) if ms is not None]
@@ -32,15 +32,15 @@ def step_ms(recorded: Recorded) -> float | None:
 
 @signal("step.clean_ledger", "ms a step")
 def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
-    """The rows of the step that gains and shares are of, by (entry, detail); they sum to it."""
+    """The ledger of the step that gains and shares refer to, by (entry, detail)."""
     return {(row.entry, row.detail): row.ms for row in recorded.clean_ledger}
 
 
 @signal("step.headline_ms", "ms")
 def headline_ms(recorded: Recorded) -> float | None:
-    """The step that gains and shares are of: the clean one, the mean of them where steps are uneven.
+    """The step that gains and shares refer to: the clean one, or the mean one if steps are uneven.
 
-    Without clean steps the profiled one.
+    Without clean steps, the profiled one.
     """
     return recorded.step.basis_ms
 
@@ -60,9 +60,9 @@ def mean_ms(recorded: Recorded) -> float | None:
 
 @signal("step.typical_ms", "ms")
 def typical_ms(recorded: Recorded) -> float | None:
-    """A step in which nothing rare happened: the quicker of a quick clean one and one of the timeline.
+    """A step without rare events: the shorter of a short clean step and a short timeline step.
 
-    Clean steps are often timed a few at a time, so that each may hold a long one.
+    Clean steps are often timed in groups, so each group may contain a long one.
     """
     clean = [ns / NS_PER_MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
     windows = recorded.account.windows
@@ -104,7 +104,7 @@ def idle_ms(recorded: Recorded) -> float:
 
 @signal("step.differing")
 def differing(recorded: Recorded) -> float:
-    """The share of the device's computing by kernels that not all recorded steps launch equally often."""
+    """Share of compute time in kernels that the recorded steps do not launch equally often."""
     rows = recorded.kernels.with_columns(window=recorded.window(recorded.kernels))
     rows = rows.filter(pl.col("window") >= 0, kind="compute")
     rows = rows.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
@@ -141,7 +141,7 @@ def device(recorded: Recorded) -> str:
 
 @signal("step.ledger", "ms a step")
 def ledger(recorded: Recorded) -> list[Row]:
-    """Every row, largest first."""
+    """All rows of the ledger, largest first."""
     return [
         Row(
             e.entry,

@@ -1,4 +1,4 @@
-"""Kernels that now and then take much longer: another process had the device for a while."""
+"""Kernels that sometimes take much longer, because another process had the device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fathom.diagnosis.signals.rows import Stretched
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-SLICE_NS = 500_000  # processes take turns of about a millisecond or two: no scatter of a kernel is as long
-TIMES = 1.3  # as long as it usually takes
-ENOUGH = 3  # launches, to know what is usual
+SLICE_NS = 500_000  # time slices are one or two milliseconds; kernels scatter by less than this
+TIMES = 1.3  # times its usual duration
+ENOUGH = 3  # launches, to know the usual duration
 
 
 @signal("device.stretched", "ms a step")
 def stretched(recorded: Recorded) -> Stretched:
-    """Longer than the like in the same step and than the same one in other steps, alone on the device.
+    """Kernels longer than their family in the same step, and than the same launch in other steps.
 
     A family may do work of several sizes within one step, and sizes may change between steps: either is
     no turn of another process. All recorded steps count, those too that the ledger leaves out.
@@ -45,6 +45,6 @@ def _usual(*among: str) -> pl.Expr:
 
 
 def _alone() -> pl.Expr:
-    """Kernels that shared no instant with another one."""
+    """Kernels that ran without another kernel beside them."""
     before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
     return (pl.col("start_ns") >= before).fill_null(True) & (after >= pl.col("end_ns")).fill_null(True)

@@ -1,4 +1,4 @@
-"""Tables of embeddings whose gradients are dense: every step zeroes and updates rows that it never read."""
+"""Embedding tables with dense gradients: every step zeroes and updates rows that it never read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis import CPU
-from fathom.analysis.entries import Entry
 from fathom.analysis.work import Call, UnknownWorkError, parse_call
-from fathom.diagnosis.signals.doubles import with_own_time
 from fathom.diagnosis.signals.gradients import passes_of
-from fathom.diagnosis.signals.kernels import work
+from fathom.diagnosis.signals.kernels import work as device_work
+from fathom.diagnosis.signals.operations import work_by_shapes
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Tables, Work
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
@@ -47,7 +46,7 @@ def tables(recorded: Recorded) -> list[Tables]:
         return []
     gradients, multiplied = passes[0].shapes, _multiplied(ops, len(passes))
     steps = _steps(ops) or len(passes)
-    works = _works_of_processor(recorded, ops) if recorded.device.device == CPU else work(recorded)
+    works = work_by_shapes(recorded, ops) if recorded.device.device == CPU else device_work(recorded)
     by_shape = []
     for shape, count in lookups.items():
         parameters = gradients[shape] - multiplied[shape]
@@ -59,7 +58,7 @@ def tables(recorded: Recorded) -> list[Tables]:
 
 
 def _lookups(ops: pl.DataFrame) -> Counter[Shape]:
-    """Indices whose gradients were computed, by the shape of their table."""
+    """Number of indices whose gradients were computed, by the shape of their table."""
     rows = ops.filter(pl.col("name").is_in(list(ROWS)))
     if rows["shapes"].null_count() == rows.height and (
         rows.height or ops["shapes"].null_count() == ops.height
@@ -86,7 +85,7 @@ def _steps(ops: pl.DataFrame) -> int:
 
 
 def _multiplied(ops: pl.DataFrame, passes: int) -> Counter[Shape]:
-    """How many products of a forward pass have an operand of each shape, either way round."""
+    """Number of products of a forward pass that have an operand of each shape, transposed or not."""
     counts: Counter[Shape] = Counter()
     behind = pl.col("parent").is_in(ops.filter(pl.col("name").str.contains("Backward"))["id"].implode())
     for (text,) in (
@@ -98,50 +97,28 @@ def _multiplied(ops: pl.DataFrame, passes: int) -> Counter[Shape]:
 
 
 def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counter[Shape]) -> Iterator[Work]:
-    """Zeroing its gradient, and the optimizer's passes, by the share of numbers that are the tables'."""
+    """Work that zeroes the gradients, and the optimizer's work, by the tables' share of the elements."""
     numbers = parameters * prod(shape)
     of_shape = parameters / gradients[shape]
     every = sum(count * prod(sizes) for sizes, count in gradients.items())
-    for sizes in works:
-        if ZEROS.search(sizes.path):
-            share = float(shape in map(tuple, sizes.sizes))
-        elif OPTIMIZER in sizes.path:
-            share = _share(sizes, shape, numbers, of_shape, every)
+    for work in works:
+        if ZEROS.search(work.path):
+            share = float(shape in map(tuple, work.sizes))
+        elif OPTIMIZER in work.path:
+            share = _share(work, shape, numbers, of_shape, every)
         else:
             continue
         if share > 0:
-            yield replace(sizes, ms=share * sizes.ms, count=share * sizes.count)
+            yield replace(work, ms=share * work.ms, count=share * work.count)
 
 
 def _share(work: Work, shape: Shape, numbers: int, of_shape: float, every: int) -> float:
-    """Of an op of the optimizer: over one tensor, over a list of them, or over a list of unknown shapes."""
+    """The tables' share of an optimizer op over a tensor, a list of tensors, or a list of unknown shapes."""
     if listed := [tuple(sizes) for sizes in lists_of(work.shapes)]:
         return of_shape * listed.count(shape) * prod(shape) / max(sum(map(prod, listed)), 1)
     if sizes := next((tuple(sizes) for sizes in work.sizes if sizes), None):
         return of_shape * (sizes == shape)
     return numbers / every if "_foreach_" in work.path or "_fused_" in work.path else 0.0
-
-
-def _works_of_processor(recorded: Recorded, ops: pl.DataFrame) -> list[Work]:
-    """Rows of a processor's ledger by op, caller and shapes, as the attribution phase divides their time."""
-    timed = with_own_time(ops.filter(kind="op"))
-    paths = [" > ".join(recorded.paths.names(place)) for place in timed["place"]]
-    timed = timed.with_columns(path=pl.Series(paths, dtype=pl.String))
-    shares = timed.group_by("name", "path", "shapes", maintain_order=True).agg(pl.col("took").sum())
-    shares = shares.with_columns(share=pl.col("took") / pl.col("took").sum().over("name"))
-    ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
-    return [
-        Work(
-            Entry.OPS,
-            row["name"],
-            ledger[row["name"]] * row["share"],
-            0.0,
-            tuple(row["path"].split(" > ")),
-            row["shapes"],
-        )
-        for row in shares.iter_rows(named=True)
-        if row["name"] in ledger and row["took"] > 0
-    ]
 
 
 def _where(ops: pl.DataFrame, shape: Shape) -> tuple[str | None, str | None]:

@@ -13,7 +13,7 @@ from fathom.errors import NotASoundingError
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """`value` in `unit`; None where it is not known, and `why` then says the reason."""
+    """`value` in `unit`; None if unknown, and `why` then gives the reason."""
 
     value: Any
     unit: str = ""
@@ -21,7 +21,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """How a signal is read from a recording."""
+    """The function that reads a signal from a recording, and its unit."""
 
     unit: str
     read: Callable[[Recorded], Any]
@@ -33,7 +33,7 @@ READERS: dict[str, Reader] = {}
 def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], Callable[[Recorded], Any]]:
     """Register the function that reads the signal `name`; it raises UnknownSignalError to abstain.
 
-    Signals that others are made of are read once, too.
+    Each signal is read once, also if other signals use it.
     """
 
     def register(read: Callable[[Recorded], Any]) -> Callable[[Recorded], Any]:
@@ -50,7 +50,7 @@ def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], C
 
 
 class Signals:
-    """Signals by name. Each is read when it is first asked for; `known` ones are given, as in tests."""
+    """Signals by name, read on first use; `known` signals are given, as in tests."""
 
     def __init__(self, known: Mapping[str, Any] | None = None, recorded: Recorded | None = None) -> None:
         self._recorded = recorded
@@ -66,14 +66,14 @@ class Signals:
         return self._signals[name]
 
     def __getitem__(self, name: str) -> Any:
-        """The value. Raises UnknownSignalError where it is not known."""
+        """The value. Raises UnknownSignalError if it is unknown."""
         signal = self.get(name)
         if signal.value is None:
             raise UnknownSignalError(signal.why)
         return signal.value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """The value as a number; where it is not known `default`, or UnknownSignalError without one."""
+        """The value as a number; if unknown, `default`, or UnknownSignalError without a default."""
         signal = self.get(name)
         return default if signal.value is None and default is not None else float(self[name])
 
