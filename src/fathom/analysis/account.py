@@ -1,4 +1,4 @@
-"""The account of one rank: its devices' ledgers, its clean step, and what was not analysed."""
+"""The account of one rank: its device ledgers, its clean step, and the parts that were not analysed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ AHEAD_OF_DEVICE = (
 )
 LATER = "later clean steps"
 OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
-ENOUGH = 20  # steps for a clean phase after three steps, and a timeline after that
-SOON = 25  # steps within which a timeline begins if their length settles at once
+ENOUGH = 20  # steps: enough for a clean phase after three steps, and then a timeline
+SOON = 25  # steps: a timeline begins within them if the step time is stable from the start
 MADE = "profiled steps were {} than clean ones, so rows of host work are inferred"
 WERE = "profiled steps were {} than clean ones: they were other steps, or ran under other conditions"
 WORTH = 0.02  # of the clean step: device work that exceeds it by more is reported
@@ -68,7 +68,7 @@ class Account(msgspec.Struct):
 
     @property
     def indices(self) -> list[int]:
-        """Numbers of the devices; [] for a processor."""
+        """Indices of the rank's devices; [] for a program without devices."""
         return [subject.index for subject in self.subjects if subject.index is not None]
 
     @property
@@ -78,7 +78,7 @@ class Account(msgspec.Struct):
 
     @property
     def problems(self) -> list[Problem]:
-        """Problems of the ledgers."""
+        """Problems of the ledgers and of the clean step."""
         own = [problem for subject in self.subjects for problem in subject.problems]
         return own + self.problems_of_clean
 
@@ -100,10 +100,10 @@ def account_of(
     met: pl.DataFrame | None = None,
     kind: str | None = None,
 ) -> Account:
-    """The account of one rank of a sounding, whose work is bounded by the ceilings of `machine`.
+    """Return the account of one rank of a sounding, with the ceilings of `machine`.
 
-    `met` has the arrival of collectives' peers (`Meetings.of`), if all ranks were recorded. The account is
-    about steps of `kind`; for None, of the kind with the most time.
+    `met` has the arrival times of the peers of collectives (`Meetings.of`), if all ranks were recorded. The
+    account covers steps of `kind`, or by default the kind with the most time.
     """
     timeline = read_timeline(store, rank, met=met)
     steps, every_wait = timeline.every, store.table("waits", rank).collect()
@@ -123,9 +123,10 @@ def account_of(
 
 
 def _ahead_of_device(runs: list[Stretch], devices: list[Subject], asked: bool) -> bool:
-    """Whether the clean steps have no known length, because the host runs ahead of the device.
+    """Whether the length of the clean steps is unknown because the host runs ahead of the device.
 
-    Steps of an `asked` kind need device boundaries: between other steps, marks are no measure.
+    Steps of a kind that the user asked for (`asked`) need device boundaries: if other steps lie between them,
+    their marks do not give their length.
     """
     busy = [busy_ms(subject.ledger) for subject in devices if subject.index is not None]
     unmeasured = bool(runs) and not runs[0].measured
@@ -193,7 +194,7 @@ def _part(micro: Micro, windows: Windows) -> Window:
 
 
 def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | None) -> None:
-    """Set the speed of light of the step and its MFU."""
+    """Set the speed of light of the step and its utilisation (MFU and HFU)."""
     limits = limits_of(machine, index)
     if limits is None:
         to.abstained.append(Abstained(f"{device.device} at ceiling", why_no_limits(machine, index)))
@@ -223,7 +224,7 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
 
 
 def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:
-    """The ledger of a clean step of `step_ms`; `usual`: from the windows near the median."""
+    """Return the ledger of a clean step of `step_ms`; with `usual`, from windows near the median only."""
     windows = subject.ledger.windows
     chosen = windows.used.copy()
     if usual:
@@ -239,7 +240,7 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
 
 
 def _too_busy(device: Device, clean_ms: float) -> list[Problem]:
-    """A problem if the device works longer in the profiled step than the clean step takes."""
+    """Return a problem if the device works longer in the profiled step than the clean step takes, else []."""
     over = sum(-row.ms for row in device.ledger if row.entry == Entry.OVERHEAD)
     if over <= WORTH * clean_ms:
         return []
@@ -255,7 +256,7 @@ def _change(share: float) -> str:
 
 
 def _kind(steps: pl.DataFrame, devices: list[Subject]) -> str:
-    """The kind of steps of the account: the ledger's or, if it has no steps, the clean phase's."""
+    """Return the kind of step that the account covers: the ledger's, else that of the clean phase."""
     rows = steps.filter(pl.col("parent").is_null(), pl.col("phase") == "clean").drop_nulls("end_ns")
     clean = dominant(rows["kind"].fill_null("step").to_list(), (rows["end_ns"] - rows["mark_ns"]).to_numpy())
     ledger = devices[0].ledger.windows.kind if devices else ""
@@ -263,7 +264,7 @@ def _kind(steps: pl.DataFrame, devices: list[Subject]) -> str:
 
 
 def _source(timeline: pl.DataFrame, steps: pl.DataFrame) -> str:
-    """The source of the steps' marks."""
+    """Return the first known source of step marks, "" if there is none."""
     known = pl.concat([timeline["source"], steps["source"]]).drop_nulls()
     return str(known[0]) if len(known) else ""
 

@@ -1,4 +1,4 @@
-"""Busy time of windows, distributed over the pieces of work that run at each instant, and the idle gaps."""
+"""Divide the time of windows among the pieces of work that run at each instant, and find the idle gaps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IDLE = COPY + 1
 
 
 class Busy(msgspec.Struct):
-    """Nanoseconds by window and group, in parallel arrays; `idle` are the gaps, not cut at windows."""
+    """Busy time in ns per window and group, in parallel arrays; `idle` are the gaps, not cut at windows."""
 
     window: Array
     group: Array
@@ -21,10 +21,10 @@ class Busy(msgspec.Struct):
 
 
 def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
-    """Assign every instant of the windows to the first class that runs, in equal parts to its pieces.
+    """Assign each instant of the windows to the first class that runs, shared equally by its running pieces.
 
-    Windows [starts, ends) are sorted and disjoint. Shares are whole nanoseconds and sum exactly to the time
-    of their class.
+    The windows [starts, ends) must be sorted and disjoint. Shares are whole nanoseconds and sum exactly to
+    the time of their class.
     """
     points = instants(np.concatenate((work.starts, work.ends, starts, ends)))
     lengths = np.diff(points)
@@ -46,7 +46,7 @@ def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
 
 
 def _levels(work: DeviceWork, points: Array) -> tuple[Array, list[Array]]:
-    """The class of each segment between points, and the number of pieces of each class that run there."""
+    """Return the class of each segment between points, and per class the count of pieces that run there."""
     kinds = work.classes[work.group]
     count = []
     level = np.full(max(len(points) - 1, 0), IDLE)
@@ -61,9 +61,10 @@ def _levels(work: DeviceWork, points: Array) -> tuple[Array, list[Array]]:
 
 
 def _rounded(window: Array, group: Array, shares: Array, totals: Array) -> tuple[Array, Array, Array]:
-    """Shares by (window, group), rounded to integers that sum to the `totals` of each window.
+    """Return shares by (window, group), rounded to integers that sum to the `totals` of each window.
 
-    Each is rounded down; the remainder is added, one by one, to those with the largest fractions.
+    Each share is rounded down. The remainder is then added, 1 ns at a time, to the shares with the largest
+    fractions.
     """
     width = int(group.max(initial=0)) + 1
     keys, inverse = np.unique(window * width + group, return_inverse=True)
@@ -80,7 +81,7 @@ def _rounded(window: Array, group: Array, shares: Array, totals: Array) -> tuple
 
 
 def _gaps(points: Array, level: Array) -> Spans:
-    """Stretches in which nothing runs, not cut at the windows' bounds."""
+    """Return the spans in which nothing runs, not cut at window bounds."""
     idle = np.concatenate(([False], level == IDLE, [False]))
     edges = np.flatnonzero(idle[1:] != idle[:-1])
     return Spans(points[edges[::2]], points[edges[1::2]])

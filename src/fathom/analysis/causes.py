@@ -46,13 +46,13 @@ RECEIVE = re.compile(r"recv", re.IGNORECASE)  # a point-to-point receive, by its
 
 @lru_cache(1 << 12)  # there are few different names
 def api_cause(api: str) -> str | None:
-    """The cause of idle time that a runtime call shows, by its name; None for none."""
+    """Return the cause of idle time that the name of a runtime call indicates, or None."""
     return _first(APIS, api)
 
 
 @lru_cache(1 << 12)
 def region_cause(name: str) -> str | None:
-    """The cause of idle time that a region or frame shows, by its name; None for none."""
+    """Return the cause of idle time that the name of a region or frame indicates, or None."""
     return _first(REGIONS, name)
 
 

@@ -1,9 +1,9 @@
-"""The ledger of the clean step: the profiled step's, with measured waits and without profiling overhead.
+"""Compute the ledger of the clean step: the profiled one with measured waits, without profiling overhead.
 
 Device work is measured in the profiled steps and never rescaled. Waits that hooks time (input, garbage
 collection, checkpoints, compilation) are measured in the clean steps. The additional time of the profiled
-step is profiling overhead, which is inferred: it is subtracted from the host's rows in proportion to their
-time, but only as much as the recorded events can cause: a pause of 5 ms with one event stays.
+step is profiling overhead. It is inferred, and subtracted from the host's rows in proportion to their time,
+up to the overhead that their recorded events can cause: a pause of 5 ms with one event stays.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from fathom.units import NS_PER_MS
 
 IN_WORK = "in device work"
 LONGER = "clean steps took longer"
-NEAR = 0.05  # of the median window: windows that differ by less are typical
-# Overhead of a profiler that records ops on the host's work: the share of its time, from non-negative least
-# squares over 18 launch-bound recordings on H200s (relative error 19 %; with numbers of events 39 %), and the
-# most milliseconds per recorded event.
+NEAR = 0.05  # of the median window: windows that differ from it by less are typical
+# Profiling overhead on host work, if ops are recorded: its share of the recorded time, and the most ms per
+# recorded event. The shares are from non-negative least squares over 18 launch-bound recordings on H200s
+# (relative error 19 %; 39 % for a fit to event counts).
 INFLATION: dict[str, tuple[float, float]] = {
     Entry.DISPATCHING: (0.58, 0.02),
     Entry.PYTHON: (0.25, 0.01),
     Entry.LAUNCH_LATENCY: (0.80, 0.02),
     Entry.OPS: (0.58, 0.004),
 }
-MOST = 0.9  # of the possible profiling overhead, subtracted at first
+MOST = 0.9  # share of the possible profiling overhead that is subtracted first
 
 
 class Profiled(msgspec.Struct, frozen=True):
-    """The profiled step: `entries` with their work, and by row the time and events per step.
+    """The profiled step: its ledger `entries`, and per row the ms and the recorded events per step.
 
-    `ms` and `events` are those of the windows that represent the clean step; missing rows took no time in
-    them.
+    `ms` and `events` are means over the windows that represent the clean step. Rows without time in these
+    windows are missing.
     """
 
     entries: list[LedgerRow]
@@ -48,7 +48,7 @@ class Profiled(msgspec.Struct, frozen=True):
 
 
 def typical(lengths: Array) -> Array:
-    """Mask of the lengths near the median."""
+    """Return a mask of the lengths near the median."""
     if not len(lengths):
         return np.zeros(0, bool)
     middle = np.median(lengths)
@@ -59,11 +59,11 @@ def typical(lengths: Array) -> Array:
 def clean_entries(
     profiled: Profiled, waits: Mapping[str, float], mean_waits: Mapping[str, float], step_ms: float
 ) -> list[LedgerRow]:
-    """The rows of a clean step, which sum to `step_ms`, largest first.
+    """Return the rows of a clean step, largest first; they sum to `step_ms`.
 
-    `waits` are the step's waits by cause in ms, measured by hooks; they count in full if the step has room
-    for them beside its device work. If the step is longer than all rows, its waits grow up to those of the
-    mean clean step (`mean_waits`); the rest is unattributed.
+    `waits` are the step's waits by cause in ms, as hooks measured them. They count in full if they fit into
+    the step beside its device work. If the step is longer than all rows, its waits grow up to those of the
+    mean clean step (`mean_waits`), and the rest is unattributed.
     """
     known = {(row.entry, row.detail): row for row in profiled.entries}
     ms = dict(profiled.ms)
@@ -100,7 +100,7 @@ def _measured_waits(ms: dict[RowKey, float], waits: Mapping[str, float], step_ms
 def _wait_longer(
     ms: dict[RowKey, float], waits: Mapping[str, float], mean_waits: Mapping[str, float], lacking: float
 ) -> None:
-    """Add up to `lacking` milliseconds to waits, at most the additional waits of the mean step."""
+    """Lengthen waits by up to `lacking` ms in total, but not beyond the waits of the mean step."""
     more = {cause: max(wait - waits.get(cause, 0.0), 0.0) for cause, wait in mean_waits.items()}
     total = sum(more.values())
     if lacking <= 0 or total <= 0:
@@ -113,7 +113,7 @@ def _wait_longer(
 def _take_off(
     ms: dict[RowKey, float], events: Mapping[RowKey, float], waits: Mapping[str, float], excess: float
 ) -> None:
-    """Subtract profiling overhead from hooks, then from the host's work, its waits, and device gaps."""
+    """Subtract `excess` ms of profiling overhead: from hooks, then host work, waits, and device gaps."""
     hooked = {idle_entry(cause) for cause in waits}
     host = [row for row in ms if _of_host(row)]
     working = [row for row in host if row[0] in INFLATION]
@@ -135,7 +135,7 @@ def _take_off(
 def _share_out(
     ms: dict[RowKey, float], room: dict[RowKey, float], weights: Mapping[RowKey, float], excess: float
 ) -> float:
-    """Subtract `excess` from rows by weight, from each at most its `room`; return the subtracted time."""
+    """Subtract `excess` ms from rows by weight, at most `room` from each; return the ms subtracted."""
     gone = 0.0
     left = dict(room)
     while excess - gone > 0 and left:
@@ -157,7 +157,7 @@ def _share_out(
 
 
 def _of_host(row: RowKey) -> bool:
-    """Whether the host determines its length, unlike device work and the gaps in it."""
+    """Whether the host determines the length of the row; it does not for device work and device gaps."""
     entry = row[0]
     return entry == Entry.OPS or (cause_of(entry) != "" and entry != Entry.DEVICE_GAP)
 
@@ -165,7 +165,7 @@ def _of_host(row: RowKey) -> bool:
 def _entry(
     known: Mapping[RowKey, LedgerRow], row: RowKey, ms: float, profiled: Profiled, inferred: bool
 ) -> LedgerRow:
-    """The row with its new length, and its work scaled to the number of its pieces."""
+    """Return the row with its new length, and its work scaled to its new count of pieces."""
     old = known.get(row)
     if old is None:
         return LedgerRow(row[0], row[1], ms, inferred=inferred, clean_ms=ms)
@@ -176,7 +176,7 @@ def _entry(
 
 
 def _scale_work(entry: LedgerRow, factor: float) -> None:
-    """Scale the amounts of a row; rates refer to the pieces' own durations and stay."""
+    """Scale the amounts of work in a row, but not its rates, which refer to the durations of its pieces."""
     for name in ("count", "flops", "bytes", "at_ceiling_ms", "own_ms"):
         value = getattr(entry, name)
         if value is not None:
@@ -186,7 +186,7 @@ def _scale_work(entry: LedgerRow, factor: float) -> None:
 
 
 def _whole_nanoseconds(entries: Iterable[LedgerRow], step_ms: float) -> None:
-    """Set `ns` of each row to whole nanoseconds that sum to the step exactly."""
+    """Set `ns` of each row, in whole nanoseconds that sum exactly to the step."""
     rows = list(entries)
     exact = np.array([row.ms * NS_PER_MS for row in rows])
     floor = np.floor(exact).astype(np.int64)

@@ -11,7 +11,7 @@ HOUR_MS, DAY_H, MILLION = 3.6e6, 24.0, 1e6
 
 
 def priced(examination: Examination, price: Price) -> Examination:
-    """The examination with its cost, and with what each finding saves per day and GPU."""
+    """Return the examination with its cost, and with the money that each fix saves per GPU and day."""
     devices = [device for device in examination.devices if device.device != "cpu"]
     step, number = examination.step, max(len(devices), 1)
     clean = step.clean_mean_ms if step.clean_mean_ms is not None else step.clean_ms

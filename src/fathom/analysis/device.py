@@ -9,8 +9,8 @@ import polars as pl
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array
 
-# Classes of device work in the ledger's order of precedence. COMMUNICATION is a collective with unknown
-# peers; with known ones, it waits for the last of them, and then moves bytes.
+# Classes of device work in the ledger's order of precedence. COMMUNICATION is a collective whose peers are
+# unknown. If they are known, it is WAITING until the last peer arrives, and MOVING from then on.
 COMPUTE, COMMUNICATION, MOVING, WAITING, COPY = range(5)
 ENTRIES = (
     Entry.COMPUTE,
@@ -38,8 +38,8 @@ COLUMNS = [
 class DeviceWork(msgspec.Struct):
     """Pieces of one device's work, sorted by start, then by launch. Times in ns.
 
-    `launched` is the begin of the launching call, `thread` its thread (-1: unknown). `known` is False if
-    the call is missing in the middle of the recording; `launched` is then the piece's start.
+    `launched` is the start of the launching call, `thread` its thread (-1: unknown). `known` is False if the
+    call is missing although recording had begun; `launched` is then the start of the piece.
     """
 
     starts: Array
@@ -51,7 +51,7 @@ class DeviceWork(msgspec.Struct):
     launched: Array
     thread: Array
     known: Array
-    usual_stream: int | None  # the one that computes most
+    usual_stream: int | None  # the stream with the most compute time
 
     @property
     def classes(self) -> Array:
@@ -59,11 +59,11 @@ class DeviceWork(msgspec.Struct):
         return np.array([kind for kind, _ in self.groups], np.int64)
 
     def of(self, burst: int) -> DeviceWork:
-        """Select the pieces of one burst."""
+        """Return the pieces of one burst."""
         return self.only(self.burst == burst)
 
     def only(self, rows: Array) -> DeviceWork:
-        """Select pieces by a mask."""
+        """Return the pieces that a mask selects."""
         arrays = ("starts", "ends", "stream", "burst", "group", "launched", "thread", "known")
         return DeviceWork(
             **{name: getattr(self, name)[rows] for name in arrays},
@@ -73,7 +73,7 @@ class DeviceWork(msgspec.Struct):
 
 
 def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """`kernels` with `launched` and `launcher` (its thread); null if the call was not recorded."""
+    """Return `kernels` with the time (`launched`) and thread (`launcher`) of the launch; null if unknown."""
     calls = (
         launches.drop_nulls("correlation")
         .sort("start_ns")
@@ -84,9 +84,9 @@ def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
 
 
 def device_work(kernels: pl.DataFrame, usual: int | None = None) -> DeviceWork:
-    """One device's pieces from `join_launches`; pieces without a duration are left out.
+    """Return one device's pieces from `join_launches`, without those that have no duration.
 
-    With a known `usual` stream, as for boundaries of replays, pieces are not grouped.
+    If the `usual` stream is given, as for the boundaries of replays, pieces are not grouped.
     """
     rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched())
     rows = _at_arrival(rows).filter(pl.col("end_ns") > pl.col("start_ns")).sort(_BY)
@@ -109,7 +109,7 @@ _BY = ["start_ns", "launched_at"]
 
 
 def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
-    """Cut collectives in two at the arrival of the last peer, if it is known."""
+    """Split collectives in two at the arrival of the last peer, if it is known."""
     if "arrived_ns" not in rows.columns:
         return rows
     met = rows.filter(pl.col("arrived_ns").is_not_null())
@@ -119,7 +119,11 @@ def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launched() -> list[pl.Expr]:
-    """Correlations increase, so work below the first recorded call's was launched before the recording."""
+    """Return the expressions `launched_at` and `launch_known`.
+
+    Correlation IDs increase. Work with an ID below that of the first recorded call was launched before the
+    recording.
+    """
     first = pl.col("correlation").filter(pl.col("launched").is_not_null()).min().over("burst")
     before = pl.col("launched").is_null() & (pl.col("correlation") < first).fill_null(False)
     at = pl.when(before).then(BEFORE_ALL).otherwise(pl.col("launched"))
@@ -130,14 +134,14 @@ def _launched() -> list[pl.Expr]:
 
 
 def detail() -> pl.Expr:
-    """The detail of a piece within its entry: its family, a copy's direction, or "set"."""
+    """Return the detail of a piece within its entry: its family, a copy's direction, or "set"."""
     kind = pl.col("kind")
     copies = pl.when(kind == "copy").then(pl.col("direction")).otherwise(pl.col("family"))
     return pl.when(kind == "set").then(pl.lit("set")).otherwise(copies).fill_null("")
 
 
 def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
-    """The classes and details of the pieces, and each piece's index into them."""
+    """Return the distinct (class, detail) of the pieces, and each piece's index into them."""
     kind = pl.col("kind").replace_strict(_CLASSES, default=COMPUTE, return_dtype=pl.Int8)
     keys = rows.select(kind=kind, detail=detail())
     known = keys.unique(maintain_order=True).with_row_index("group")
@@ -146,7 +150,7 @@ def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
 
 
 def _usual_stream(rows: pl.DataFrame) -> int | None:
-    """The stream with the most compute time, or else with the most work of any kind."""
+    """Return the stream with the most compute time, or without compute, with the most work of any kind."""
     if rows.is_empty():
         return None
     computing = rows.filter(~pl.col("kind").is_in(list(_CLASSES)))

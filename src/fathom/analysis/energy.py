@@ -1,4 +1,4 @@
-"""Energy of a step, from energy counters over clean steps, or from power over nearby ones."""
+"""Energy of a step, from energy counters over clean steps, or from mean power over nearby steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.analysis.steps import Stretch, stretches
 from fathom.units import MS_PER_S, NS_PER_S
 
 LEAST_S = 1.0  # energy counters advance 10 to 50 times per second: shorter spans are too coarse
-MOSTLY = 0.5  # of the time from the first step to the last: the least in which steps run
+MOSTLY = 0.5  # least share of the time from the first step to the last in which steps run
 HOST = -1
 OWN = "energy counters over the clean steps"
 LATER = "mean power of unprofiled steps after the profiler ran, over the clean step"
@@ -22,9 +22,10 @@ SAMPLED = "sampled power, as there is no energy counter: "
 
 
 class Metered(msgspec.Struct):
-    """One rank: its telemetry, its clean steps, and its devices.
+    """The telemetry, clean steps and devices of one rank.
 
-    `steps` (of all phases), their `kind` and the clean step's mean are used if there are too few clean steps.
+    If there are too few clean steps, `steps` (of all phases), their `kind` and the mean clean step
+    (`step_ms`) are used instead.
     """
 
     rank: int
@@ -37,21 +38,21 @@ class Metered(msgspec.Struct):
 
 
 class Meter(msgspec.Struct):
-    """Cumulative energy of one device in J, at `times` in ns; `sampled`: integrated from its power."""
+    """Cumulative energy of one device in J at `times` in ns; `sampled` if it is integrated from power."""
 
     times: Array
     joules: Array
     sampled: bool = False
 
     def rise(self, start_ns: int, end_ns: int) -> float:
-        """The energy between two times, in J."""
+        """Return the energy between two times in ns, in J."""
         base, since = self.times[0], (self.times - self.times[0]).astype(float)
         first, last = np.interp([float(start_ns - base), float(end_ns - base)], since, self.joules)
         return float(last - first)
 
 
 class Spent(msgspec.Struct):
-    """Energy per step in J, with an interval, and mean power in W."""
+    """Energy per step in J with its interval, and mean power in W."""
 
     per_step_j: float
     mean_power_w: float
@@ -61,7 +62,7 @@ class Spent(msgspec.Struct):
 
 
 def energy_of(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
-    """Energy per step, of the devices of all ranks and of the host; None if unknown, with the reasons."""
+    """Return the energy per step of all devices and of the host (None: unknown), and reasons for gaps."""
     spent = {(rank.rank, device): _spent(rank, device) for rank in ranks for device in rank.devices}
     whys = [
         Abstained(f"energy of cuda:{device} (rank {rank})", why)
@@ -93,14 +94,14 @@ def _add(to: Energy, known: dict[tuple[int, int], Spent]) -> None:
 
 
 def _one_reason(whys: list[Abstained]) -> list[Abstained]:
-    """One entry for all if the reason is the same."""
+    """Merge all entries into one if they have the same reason."""
     if len(whys) > 1 and len({entry.why for entry in whys}) == 1:
         return [Abstained("energy", whys[0].why)]
     return whys
 
 
 def _spent(rank: Metered, device: int) -> Spent | str:
-    """Energy of clean steps, else of later unprofiled steps, else of all steps; or the reason why not."""
+    """Return the energy of clean steps, else of later unprofiled steps, else of all; or why it is unknown."""
     meter = _meter(rank.telemetry, device)
     if isinstance(meter, str):
         return meter
@@ -113,7 +114,7 @@ def _spent(rank: Metered, device: int) -> Spent | str:
 
 
 def _meter(telemetry: pl.DataFrame, device: int) -> Meter | str:
-    """The device's energy counter, or else the integral of its sampled power; or the reason why not."""
+    """Return the device's energy counter, or else its integrated power; or the reason why it has neither."""
     rows = telemetry.filter(pl.col("device") == device).sort("time_ns")
     counted = rows.drop_nulls("energy_j")
     if counted.height >= 2:
@@ -138,9 +139,10 @@ def _of_clean(rank: Metered, meter: Meter) -> Spent | None:
 
 
 def _of_later(rank: Metered, meter: Meter) -> Spent | None:
-    """Energy of steps after the profiler ran, which are a little longer.
+    """Return the energy of steps after the profiler ran; None if the meter covers too few of them.
 
-    The additional time takes at most mean power, which bounds the clean step's energy.
+    These steps are a little longer than clean ones. The additional time draws at most mean power, which
+    bounds the energy of the clean step.
     """
     if rank.steps.is_empty() or not rank.step_ms:
         return None
@@ -171,13 +173,13 @@ def _of_all(rank: Metered, meter: Meter) -> Spent | None:
 
 
 def _most(meter: Meter, start: int, end: int) -> float:
-    """The mean power in W of the second with most energy."""
+    """Return the highest mean power over one second, in W."""
     begins = np.arange(start, end - int(LEAST_S * NS_PER_S) + 1, int(LEAST_S * NS_PER_S) // 2)
     return max(meter.rise(int(at), int(at + LEAST_S * NS_PER_S)) / LEAST_S for at in begins)
 
 
 def _metered(runs: list[Stretch], meter: Meter) -> tuple[float, float, int] | None:
-    """Joules, seconds and steps of the stretches that the meter covers; None for less than LEAST_S."""
+    """Return joules, seconds and steps of the stretches that the meter covers; None for less than LEAST_S."""
     inside = [s for s in runs if meter.times[0] <= s.start_ns and s.end_ns <= meter.times[-1]]
     seconds = _seconds(inside)
     if seconds < LEAST_S:

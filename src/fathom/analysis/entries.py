@@ -1,4 +1,4 @@
-"""The entries of a ledger: their names, what each means, and which cause explains an instant first."""
+"""The entries of a ledger: their names, meanings, and the precedence of the causes of idle time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ IDLE = "idle: "
 
 
 class Entry(str, Enum):
-    """Where the time of a step goes. A member equals its value, the string in tables, JSON and rules.
+    """An entry of the ledger: where the time of a step goes.
 
-    `meaning` explains the entry in at most 25 characters, which fit beside it in 80 columns; "" where the
-    name says it all. A wait may be recorded with a cause that is not listed here: its entry is the string
-    `idle_entry(cause)`.
+    A member equals its value, the string in tables, JSON and rules. `meaning` explains the entry in at most
+    25 characters, to fit beside it in 80 columns; it is "" if the name is clear. The entry of a wait whose
+    recorded cause is not listed here is the string `idle_entry(cause)`.
     """
 
     meaning: str
@@ -26,7 +26,7 @@ class Entry(str, Enum):
     OPS = "ops"  # the work of programs without devices
     COMMUNICATION = "communication"  # a collective whose peers are unknown
     MOVING_BYTES = "moving bytes"  # a collective since its last peer arrived
-    WAITING_FOR_PEERS = "waiting for peers", "other ranks were late"  # a collective before that
+    WAITING_FOR_PEERS = "waiting for peers", "other ranks were late"  # a collective before then
     COPY = "copy"
     CHECKPOINT = "idle: checkpoint", "state was saved"
     COMPILATION = "idle: compilation", "code was compiled"
@@ -43,8 +43,8 @@ class Entry(str, Enum):
     DEVICE_GAP = "idle: device gap", "work waited for work"
     NO_WORK = "idle: no work", "nothing was requested"
     UNEXPLAINED = "idle: unexplained", "no record explains it"
-    UNATTRIBUTED = "unattributed", "no record explains it"  # clean steps take longer than any record shows
-    OVERHEAD = "profiling overhead"  # device work of profiled steps for which clean ones have no room
+    UNATTRIBUTED = "unattributed", "no record explains it"  # time of clean steps beyond all recorded time
+    OVERHEAD = "profiling overhead"  # device work of profiled steps beyond the clean step's time
 
     __str__ = str.__str__
 
@@ -55,29 +55,29 @@ class Entry(str, Enum):
 
 
 def idle_entry(cause: str) -> str:
-    """The entry of idle time with this cause."""
+    """Return the entry of idle time with this cause."""
     return IDLE + cause
 
 
 def cause_of(entry: str) -> str:
-    """The cause of an entry of idle time; "" for other entries."""
+    """Return the cause of an entry of idle time; "" for other entries."""
     return entry.removeprefix(IDLE) if entry.startswith(IDLE) else ""
 
 
 def causes_of(*entries: Entry) -> tuple[str, ...]:
-    """The causes of entries of idle time."""
+    """Return the causes of entries of idle time."""
     return tuple(entry.cause for entry in entries)
 
 
 def meaning_of(entry: str) -> str:
-    """The explanation of an entry; "" for one without."""
+    """Return the explanation of an entry; "" if it has none."""
     return Entry(entry).meaning if entry in _VALUES else ""
 
 
 _VALUES = frozenset(Entry)
 
-# Where records of one thread overlap, the first cause wins: what the program meant to do (save, compile,
-# load) says more than the calls that it made for it; a collection explains its destructors' calls.
+# If records of one thread overlap, the first cause wins: the intent of the program (save, compile, load)
+# explains more than the calls it makes for that, and a collection explains the calls of its destructors.
 PRECEDENCE = causes_of(
     Entry.CHECKPOINT,
     Entry.COMPILATION,
@@ -87,7 +87,7 @@ PRECEDENCE = causes_of(
     Entry.ALLOCATOR,
     Entry.DISPATCHING,
 )
-# The ledger's words for causes that were recorded under other names; a name that is not here stays as it is.
+# Ledger names of causes that may be recorded under other names; all other names stay unchanged.
 ALIASES = {
     "sync": Entry.SYNCHRONISATION.cause,
     "synchronization": Entry.SYNCHRONISATION.cause,

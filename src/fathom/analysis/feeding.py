@@ -17,7 +17,7 @@ _RECORDED = [_INPUT, *(alias for alias, cause in ALIASES.items() if cause == _IN
 
 
 def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """start_ns and end_ns of each wait for a batch, as recorded, or else from regions of the timeline."""
+    """Return start_ns and end_ns of each wait for a batch: recorded waits, else regions of the timeline."""
     recorded = waits.filter(pl.col("cause").is_in(_RECORDED))
     regions = (
         ops.filter(pl.col("name").str.contains(REGIONS[_INPUT].pattern)) if recorded.is_empty() else recorded
@@ -26,10 +26,10 @@ def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> Input | None:
-    """Waits per step, and medians per batch by stage and worker, in ms; None without a loader.
+    """Return waits per step, and medians per batch by stage and worker, in ms; None without a loader.
 
-    `waits` has start_ns and end_ns, `batches` is one rank's table `input`; `within` are the times of the
-    `steps`.
+    `waits` has start_ns and end_ns. `batches` is the table `input` of one rank. `within` holds the times of
+    the analysed steps, `steps` their count.
     """
     inside = batches.filter(covered(within, *_instants(batches)) > 0)
     batches = inside if inside.height else batches
@@ -49,7 +49,7 @@ def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: i
 
 
 def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
-    """Time of a step's copies from the host on a device, in ms, including hidden ones; None without any."""
+    """Return the ms per step of copies from the host to a device, hidden ones included; None without any."""
     copies = kernels.filter(pl.col("kind") == "copy", pl.col("direction").str.starts_with("HtoD"))
     starts, ends = windows.starts[windows.used], windows.ends[windows.used]
     if copies.is_empty() or not len(starts):
@@ -74,9 +74,9 @@ def _set_medians(to: Stages, batches: pl.DataFrame) -> None:
 
 
 def _set_waits_for_processors(to: Stages, batches: pl.DataFrame) -> None:
-    """Set torch's threads per worker, if several, and the share of the time that it waits for a processor.
+    """Set torch's threads per worker (if several) and the share of time that workers wait for a processor.
 
-    The share is that of all batches in total, because those that wait may be few and long.
+    The share is over the total time of all batches, because the batches that wait may be few and long.
     """
     threads = batches["threads"].median()
     if isinstance(threads, int | float) and threads > 1:

@@ -1,4 +1,4 @@
-"""Causes of idle time: every gap, split by what its next piece of work waited for."""
+"""Causes of idle time: each gap is split by the reasons why its next piece of work had not started."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, intersect
 
-# Window, entry, detail, nanoseconds, and number of pieces of work; for idle rows, of recorded events.
+# (window, entry, detail, ns, count). The count is of pieces of work or, in idle rows, of recorded events.
 WindowRow = tuple[int, str, str, int, int | None]
-SINCE_EVER = BEFORE_ALL // 2  # begin of a gap without preceding recorded work
+SINCE_EVER = BEFORE_ALL // 2  # start of a gap before the first recorded work
 
 
 def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, ends: Array) -> list[WindowRow]:
-    """Idle time by window and cause, which sums to the gaps' time in the windows [starts, ends).
+    """Return idle time by window and cause; it sums to the time of the gaps in the windows [starts, ends).
 
-    A cause is assigned to a complete gap, which is then cut at the windows' bounds. The gap after the last
-    piece of work is explained by the thread that runs the steps.
+    Causes are assigned to whole gaps, which are then cut at window bounds. The activity of the thread that
+    runs the steps explains the gap after the last piece of work.
     """
     after = np.searchsorted(work.starts, gaps.ends, "left")
     gaps = Spans(np.where(after == 0, SINCE_EVER, gaps.starts), gaps.ends)
@@ -34,7 +34,7 @@ def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, end
 
 
 def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, ends: Array) -> list[WindowRow]:
-    """The part of each gap after the launch of the next piece of work."""
+    """Return the part of each gap after the launch of its next piece of work, by cause."""
     launched = work.launched[after]
     receives = np.array(
         [COMMUNICATION <= kind <= WAITING and bool(RECEIVE.search(name)) for kind, name in work.groups]
@@ -52,7 +52,7 @@ def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, end
 def _before_launches(
     gaps: Spans, after: Array, work: DeviceWork, host: HostRecords, starts: Array, ends: Array
 ) -> list[WindowRow]:
-    """The part of each gap before the launch of its work, by the launching thread's activity."""
+    """Return the part of each gap before the launch of its next piece, by the launching thread's activity."""
     until = np.clip(work.launched[after], gaps.starts, gaps.ends)
     threads = work.thread[after]
     rows: list[WindowRow] = []
@@ -65,7 +65,7 @@ def _before_launches(
 def host_side(
     stretches: Spans, host: HostRecords, thread: int | None, starts: Array, ends: Array
 ) -> list[WindowRow]:
-    """Time of the stretches by window and activity of the thread; it sums to the stretches."""
+    """Return the stretches' time by window and activity of the thread; the rest is "unexplained"."""
     rest = covered(stretches, starts, ends)
     rows: list[WindowRow] = []
     for (cause, detail), spans in host.activity(thread) if len(stretches.starts) else []:
@@ -84,7 +84,7 @@ def _rows(entry: str, detail: str, spans: Spans, starts: Array, ends: Array) -> 
 def _counted(
     entry: str, detail: str, spans: Spans, starts: Array, ends: Array, events: Array | None = None
 ) -> list[WindowRow]:
-    """Rows with the number of `events` (sorted) in each window's part of `spans`; None: one per span."""
+    """Return rows with the count of `events` (sorted) in each window's part of `spans` (None: one each)."""
     number = np.ones(len(spans.starts), np.int64)
     if events is not None:
         number = np.searchsorted(events, spans.ends) - np.searchsorted(events, spans.starts)

@@ -19,9 +19,9 @@ DETAILS = 8  # a cause with more different details is shown without them
 class HostRecords(msgspec.Struct):
     """The host's records of one burst; every table has thread, start_ns and end_ns.
 
-    `known` also has cause and detail; `ops` and `calls` are framework ops and runtime calls; `python` are
-    the threads with Python-level records, `autograd` those of the engine; `caller` is the thread that runs
-    the steps.
+    `known` also has cause and detail. `ops` are framework ops, `calls` are runtime calls. `python` holds the
+    threads with Python-level records, `autograd` the threads of autograd's engine. `caller` is the thread
+    that runs the steps.
     """
 
     known: pl.DataFrame
@@ -38,10 +38,11 @@ class HostRecords(msgspec.Struct):
     _began: dict[int | None, Array] = msgspec.field(default_factory=dict)
 
     def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
-        """The activity of `thread` by cause and detail; while it is idle, that of the threads it waits for.
+        """Return the activity of `thread` by cause and detail, as disjoint times.
 
-        A backward pass runs on the engine's threads while its caller waits, and these run on its behalf only:
-        while one of them is idle, the others' records count. The rest is Python, if there is evidence of it.
+        A backward pass runs on the threads of autograd's engine while its caller waits, so they form a team:
+        while `thread` has no record, those of the others count. Time without a record is Python if the thread
+        runs Python.
         """
         if thread is None:
             return []
@@ -65,7 +66,7 @@ class HostRecords(msgspec.Struct):
         return self._own[thread]
 
     def _by_line(self, thread: int, label: Label, times: Spans) -> list[tuple[Label, Spans]]:
-        """Split the time of Python and of dispatching by the nearest samples: their lines and causes."""
+        """Split the time of Python and of dispatching by the lines and causes of the nearest samples."""
         split = (PYTHON, DISPATCHING) if self.lines_of_ops else (PYTHON,)
         runner = self.caller if thread in self.autograd else thread
         if self.samples is None or label[0] not in split or runner != self.samples.thread:
@@ -83,7 +84,7 @@ class HostRecords(msgspec.Struct):
         return self._began[thread]
 
     def _records(self, thread: int) -> list[tuple[Label, Spans]]:
-        """The thread's own records by cause, in order of precedence; they may overlap."""
+        """Return the thread's own records by cause, in order of precedence; they may overlap."""
         if thread not in self._recorded:
             self._recorded[thread] = self._read(thread)
         return self._recorded[thread]
@@ -97,7 +98,7 @@ class HostRecords(msgspec.Struct):
         return sorted(records, key=lambda record: _rank(record[0][0]))
 
     def _running_python(self, thread: int) -> Spans:
-        """The time from the first to the last record of a thread that runs Python."""
+        """Return the time from first to last record of a thread that runs Python; empty for other threads."""
         runner = self.caller if thread in self.autograd else thread
         if runner is None or runner not in self.python or runner not in self.extent:
             return NOTHING
@@ -106,7 +107,7 @@ class HostRecords(msgspec.Struct):
 
 
 def _rank(cause: str) -> int:
-    """The precedence of a cause; unknown causes were recorded on purpose and come first."""
+    """Return the precedence of a cause; unknown causes come first because they were recorded on purpose."""
     return PRECEDENCE.index(cause) if cause in PRECEDENCE else -1
 
 
@@ -122,9 +123,9 @@ def host_records(
     caller: int | None,
     pid: int | None,
 ) -> HostRecords:
-    """The records of one burst. `ops` needs kind and name, `calls` api, `waits` cause and detail.
+    """Return the records of one burst. `ops` needs kind and name, `calls` api, `waits` cause and detail.
 
-    Inferred ops, which other steps recorded, show where the framework dispatched, but not the length of
+    Inferred ops were recorded in other steps. They show when the framework dispatched, but not the length of
     regions with a cause.
     """
     measured = ops.filter(~pl.col("inferred").fill_null(False)) if "inferred" in ops.columns else ops
@@ -152,7 +153,7 @@ _TIMES = ["thread", "start_ns", "end_ns"]
 def _named(
     table: pl.DataFrame, column: str, cause: Callable[[str], str | None], detail: pl.Expr
 ) -> pl.DataFrame:
-    """The rows whose name shows a cause, with that cause and `detail`."""
+    """Return the rows whose name indicates a cause, with that cause and `detail`."""
     names = table[column].unique().drop_nulls().to_list()
     causes = {name: why for name in names if (why := cause(name))}
     shown = pl.col(column).replace_strict(causes, default=None, return_dtype=pl.String)
@@ -160,7 +161,7 @@ def _named(
 
 
 def _waits(waits: pl.DataFrame) -> pl.DataFrame:
-    """Recorded waits; without details for causes that regions show too, so that both are one entry."""
+    """Return recorded waits, without details if regions show their cause too, so that both share an entry."""
     cause = pl.col("cause").replace(ALIASES)
     detail = (
         pl.when(cause.is_in(list(causes.REGIONS))).then(pl.lit("")).otherwise(pl.col("detail").fill_null(""))

@@ -1,4 +1,4 @@
-"""Problems of a recording that only its analysis can detect."""
+"""Find problems of a recording that only its analysis can detect."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROUNDING_NS = 1000  # older profilers round times to this
 
 
 def integrity_of(manifest: Manifest, problems: list[Problem]) -> Integrity:
-    """All problems of a recording; `ok` is False if one of them may falsify a sum."""
+    """Return all problems of a recording; `ok` is False if one of them may make a sum wrong."""
     every = [*manifest.problems, *problems]
     rows = [results.Problem(p.what, p.text, p.count, p.rank, list(p.spoils)) for p in every]
     return Integrity(not any(p.spoils for p in every), rows)
 
 
 def check_timeline(lost: int) -> list[Problem]:
-    """A problem if `lost` steps are in bursts in which the profiler recorded no runtime calls."""
+    """Return a problem if the profiler lost `lost` steps: it recorded no runtime calls in their bursts."""
     if not lost:
         return []
     text = f"{lost} recorded steps contain no driver calls: the profiler lost them, and they are left out."
@@ -33,13 +33,13 @@ def check_timeline(lost: int) -> list[Problem]:
 
 
 def check_device(work: DeviceWork, ledger: Ledger, device: str) -> list[Problem]:
-    """Problems of one device's ledger."""
+    """Return the problems of one device's ledger."""
     checks = (_without_work(work, ledger.windows, device), _early(work, device))
     return [problem for problem in checks if problem is not None] + _windows(ledger, device)
 
 
 def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Problem]:
-    """Problems of a processor's ledger; `calls` are runtime calls, none of which should launch work."""
+    """Return the problems of a processor's ledger; none of the runtime `calls` should launch work."""
     count = calls.filter(pl.col("api").str.contains(LAUNCH)).height
     problems = _windows(ledger, device)
     if count:
@@ -49,7 +49,7 @@ def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Pr
 
 
 def _windows(ledger: Ledger, device: str) -> list[Problem]:
-    """Problems of windows that do not tile their burst, or whose entries do not sum to them."""
+    """Return problems of windows that do not tile their burst, or that their entries do not sum to."""
     checks = (_untiled(ledger.windows, device), _unbalanced(ledger, device))
     return [problem for problem in checks if problem is not None]
 

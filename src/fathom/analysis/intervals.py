@@ -1,6 +1,6 @@
-"""Sets of time: sorted, disjoint, non-empty half-open intervals on int64 nanoseconds.
+"""Sets of time: sorted, disjoint, non-empty half-open intervals of int64 nanoseconds.
 
-Every function is vectorised and takes and returns `Spans`; lengths are exact integers.
+The functions are vectorised, and lengths are exact integers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Spans(NamedTuple):
 
 
 def spans(starts: Array | list[int], ends: Array | list[int]) -> Spans:
-    """Intervals as int64 arrays, in the order given, unchecked."""
+    """Return intervals as int64 arrays in the given order, without checks."""
     return Spans(np.asarray(starts, np.int64), np.asarray(ends, np.int64))
 
 
@@ -36,7 +36,7 @@ NOTHING = spans([], [])
 
 
 def union(starts: Array, ends: Array) -> Spans:
-    """The union of any intervals, which may overlap, touch, be empty, and come in any order."""
+    """Return the union of intervals, which may overlap, touch, be empty and be unsorted."""
     kept = ends > starts
     starts, ends = np.asarray(starts[kept], np.int64), np.asarray(ends[kept], np.int64)
     if not len(starts):
@@ -50,7 +50,7 @@ def union(starts: Array, ends: Array) -> Spans:
 
 
 def instants(times: Array) -> Array:
-    """The distinct `times`, sorted; faster than `np.unique`, which takes ten times as long."""
+    """Return the distinct `times`, sorted; `np.unique` takes ten times as long."""
     ordered = np.sort(times)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
@@ -61,12 +61,12 @@ def of_rows(rows: pl.DataFrame) -> Spans:
 
 
 def merge(*sets: Spans) -> Spans:
-    """The union of sets."""
+    """Return the union of several sets."""
     return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
 
 
 def complement(of: Spans, low: int, high: int) -> Spans:
-    """The part of [low, high) outside the set."""
+    """Return the part of [low, high) outside the set `of`."""
     starts = np.clip(np.concatenate(([low], of.ends)), low, high)
     ends = np.clip(np.concatenate((of.starts, [high])), low, high)
     kept = ends > starts
@@ -74,9 +74,10 @@ def complement(of: Spans, low: int, high: int) -> Spans:
 
 
 def overlaps(a: Spans, b: Spans) -> tuple[Array, Array, Spans]:
-    """Every part of an interval of `a` inside one of `b`: indices into both, and the parts.
+    """Return every overlap of an interval of `a` with one of `b`: indices into `a` and `b`, and the overlaps.
 
-    Intervals of `a` may overlap and come in any order, which the parts keep; those of `b` are a sorted set.
+    The intervals of `a` may overlap and be unsorted; the overlaps are in their order. `b` must be a sorted
+    set.
     """
     first = np.searchsorted(b.ends, a.starts, "right")
     counts = np.maximum(np.searchsorted(b.starts, a.ends, "left") - first, 0)
@@ -88,19 +89,19 @@ def overlaps(a: Spans, b: Spans) -> tuple[Array, Array, Spans]:
 
 
 def intersect(a: Spans, b: Spans) -> Spans:
-    """The intersection of two sets."""
+    """Return the intersection of two sets."""
     return overlaps(a, b)[2]
 
 
 def subtract(a: Spans, b: Spans) -> Spans:
-    """The part of `a` outside `b`."""
+    """Return the part of `a` outside `b`."""
     if not len(a.starts) or not len(b.starts):
         return a
     return intersect(a, complement(b, int(a.starts[0]), int(a.ends[-1])))
 
 
 def covered_before(of: Spans, t: Array) -> Array:
-    """Nanoseconds that the set covers before each instant of `t`."""
+    """Return the ns that the set covers before each instant of `t`."""
     if not len(of.starts):
         return np.zeros(len(t), np.int64)
     totals = np.concatenate(([0], np.cumsum(of.ends - of.starts)))
@@ -110,10 +111,10 @@ def covered_before(of: Spans, t: Array) -> Array:
 
 
 def covered_between(of: Spans, instants: Array) -> Array:
-    """Nanoseconds that the set covers from each instant to the next."""
+    """Return the ns that the set covers from each instant to the next."""
     return np.diff(covered_before(of, instants))
 
 
 def covered(of: Spans, starts: Array, ends: Array) -> Array:
-    """Nanoseconds that the set covers of each interval [starts[i], ends[i])."""
+    """Return the ns of each interval [starts[i], ends[i]) that the set covers."""
     return covered_before(of, ends) - covered_before(of, starts)

@@ -1,4 +1,4 @@
-"""The kinds of a program's steps: their numbers and times."""
+"""The kinds of a program's steps, with their counts and times."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _DISTURBED = "they ran after the profiler, which lengthened other steps"
 
 
 def step_kinds(account: Account) -> list[StepKind]:
-    """The kinds of steps of a rank, the ledger's first, then by time.
+    """Return the kinds of a rank's steps: the ledger's kind first, then by falling share of time.
 
-    Complete steps of the clean phase count or, if a recording has none, the windows of the timeline. A step
-    that begins an epoch counts for its kind.
+    The counts are of complete steps in the clean phase or, if a recording has none, of windows in the
+    timeline. A step that begins an epoch counts as its kind.
     """
     steps, recorded = account.steps, _recorded_kinds(account.windows)
     clean = _clean_kinds(steps)
     if any(OTHER in name and name not in clean for name in recorded):
-        clean = {}  # their numbers are unknown
+        clean = {}  # the counts of these kinds are unknown
     kinds = [_kind(name, steps, account, clean) for name in dict.fromkeys([*clean, *recorded])]
     _share(kinds, account.windows, bool(clean))
     return sorted(kinds, key=lambda kind: (not kind.used, -(kind.share_of_time or 0.0)))
 
 
 def _clean_kinds(steps: pl.DataFrame) -> dict[str, int]:
-    """The number of complete steps in the clean phase, by kind."""
+    """Return the count of complete steps in the clean phase, by kind."""
     complete = steps.filter(pl.col("parent").is_null(), phase="clean").drop_nulls("end_ns")
     kinds = complete["kind"].fill_null("step").str.strip_suffix(EPOCH_START)
     return {kind: count for kind, count in kinds.value_counts(sort=True).iter_rows() if kind != HOST}
@@ -76,7 +76,7 @@ def _kind(name: str, steps: pl.DataFrame, account: Account, clean: dict[str, int
 
 
 def _add_clean(to: StepKind, runs: list[Stretch], steps: pl.DataFrame, account: Account) -> None:
-    """Set its times: of undisturbed steps, or else of steps that the profiler may have affected."""
+    """Set the clean times and throughput of a kind, with a note if the profiler may have affected them."""
     profiled = first_profiled(steps)
     kept, _ = undisturbed(runs, profiled)
     clean: Clean | None = account.clean if to.used else clean_step(kept)
@@ -91,7 +91,7 @@ def _add_clean(to: StepKind, runs: list[Stretch], steps: pl.DataFrame, account: 
 
 
 def _windows_ms(windows: Windows | None, name: str) -> np.ndarray:
-    """Lengths in ms of the kind's windows that are used, or would be."""
+    """Return the lengths in ms of the kind's settled windows, even if the ledger covers another kind."""
     if windows is None:
         return np.zeros(0)
     same = np.array([kind == name for kind in windows.kinds], bool)

@@ -1,8 +1,8 @@
-"""Split steps of one kind that do different work, by their ops or kernels and never by their time alone.
+"""Split steps of one kind that do different work, by their ops or kernels and never by time alone.
 
-Two steps are alike if they ran the same ops or kernels, by name (and launch shape) and number. A chain of
-alike steps is one kind, however it drifts. Kinds stay separate if their times differ too, by at least half
-and nearly always. So neither noise nor shapes that change from step to step split a kind.
+Two steps are alike if they ran nearly the same ops or kernels, by name (and launch shape) and count. A chain
+of alike steps is one kind, however much it drifts. Two kinds stay separate only if their times differ too, by
+at least half and in nearly all pairs of steps. So neither noise nor changing shapes split a kind.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from fathom.analysis.intervals import Array
 from fathom.timing import median
 
 OTHER = "+kind "  # suffix of steps with other work: `train+kind 2`
-UNLIKE = 0.2  # share of the work of two steps that differs, above which they are not alike
-MOST_KINDS = 3  # with more, shapes change from step to step
-RATIO = 1.5  # the least ratio of two kinds' times
-IN_ORDER = 0.9  # of all pairs of two kinds in which the slower one takes longer, at least
-LEAST, MOST = 4, 200  # steps of a timeline that are compared
-USUAL = 2 / 3  # of all steps: from this share on, the median is the usual kind's
+UNLIKE = 0.2  # two steps are not alike if a larger share of their work differs
+MOST_KINDS = 3  # more kinds mean that shapes change from step to step
+RATIO = 1.5  # least ratio of the times of two kinds
+IN_ORDER = 0.9  # least share of pairs in which the step of the slower kind takes longer
+LEAST, MOST = 4, 200  # least and most steps of a timeline that are compared
+USUAL = 2 / 3  # least share of the usual kind in all steps, so that the median step is of it
 TWICE = 2  # fewest steps of a kind
-IN_TURN = 3  # fewest occurrences that show a regular distance
-# The gap between two kinds: times the widest within one, and share of the way between their medians.
+IN_TURN = 3  # fewest occurrences that show a regular interval
+# Least gap between the times of two kinds, in logarithms: as a multiple of the widest gap within a kind, and
+# as a share of the distance between their medians.
 WIDER, DEEP = 2.0, 0.25
 
 
 class KnownSteps(msgspec.Struct, frozen=True):
-    """Steps whose work is known: their numbers, groups (0: the usual one) and times in ns."""
+    """Steps whose work is known: step numbers, groups (0 is the usual one), and times in ns."""
 
     numbers: Array
     groups: Array
@@ -38,12 +39,12 @@ class KnownSteps(msgspec.Struct, frozen=True):
 
     @property
     def slow(self) -> int:
-        """The one of two groups that takes longer."""
+        """Index of the slower of the two groups."""
         return int(self._median(1) > self._median(0))
 
     @property
     def ratio(self) -> float:
-        """The ratio of the groups' times."""
+        """Ratio of the median times of the slower and the faster group."""
         return self._median(self.slow) / self._median(1 - self.slow)
 
     def _median(self, group: int) -> float:
@@ -51,10 +52,11 @@ class KnownSteps(msgspec.Struct, frozen=True):
 
 
 def split_by_work(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """`steps` with kinds like `train+kind 2` for steps of the timeline with other work than most.
+    """Return `steps` with kinds like `train+kind 2` for timeline steps whose work is not the usual work.
 
-    `work` has start_ns, end_ns (for kernels: on the device), at (the launch) and what. Steps of the clean
-    phase, which has only times, get the kind if their times differ as much as in the timeline.
+    `work` has start_ns and end_ns (of kernels: on the device), at (the time of the launch) and what (the
+    name). Steps of the clean phase have only times. They get the kind if their times differ as much as in the
+    timeline.
     """
     complete = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns"))
     rows = complete.filter(phase="timeline").sort("mark_ns")
@@ -77,7 +79,7 @@ def _renamed(steps: pl.DataFrame, labels: dict[int, int], kind: str) -> pl.DataF
 
 
 def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict[int, int]:
-    """The number of each step's kind, by its begin; {} if there is one kind, or if that is undecided."""
+    """Map the start of each step to the index of its kind; {} if there is one kind or no clear split."""
     counts, spent = _ran(rows, work)
     groups = separate(alike(counts), spent)
     sizes = np.bincount(groups)
@@ -98,7 +100,7 @@ def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict
 
 
 def _ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
-    """By step: the count of each `what`, and the time in ns of the device, or without one of the host."""
+    """Return per step the count of each `what` and the device's time in ns (the host's without a device)."""
     opens, ends = rows["mark_ns"].to_numpy(), rows["end_ns"].to_numpy()
     at = work["at"].to_numpy()
     step = np.searchsorted(opens, at, "right") - 1
@@ -113,7 +115,7 @@ def _ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
 
 
 def alike(counts: Array) -> Array:
-    """The group of each row of `counts` (steps x work): chains of alike rows."""
+    """Return the group of each row of `counts` (steps × work); a group is a chain of alike rows."""
     groups = np.arange(len(counts))
     for i, row in enumerate(counts):
         more = np.maximum(counts[i + 1 :], row).sum(axis=1)
@@ -125,9 +127,9 @@ def alike(counts: Array) -> Array:
 
 
 def separate(groups: Array, spent: Array) -> Array:
-    """Merge the groups whose times are alike, and sort them by falling total time; too many become one.
+    """Merge groups with similar times and sort the rest by falling total time; too many groups become one.
 
-    Groups of a single step come last, because one step is no mean.
+    Groups of a single step come last, because one step gives no reliable mean.
     """
     if groups.max(initial=0) >= MOST_KINDS:
         return np.zeros(len(groups), np.int64)
@@ -149,11 +151,11 @@ def _differ(mine: Array, theirs: Array) -> bool:
 
 
 def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
-    """The group of each of `times` in ns, if two groups differ in them as much as in the timeline; else None.
+    """Return the group of each of `times` in ns if they form two groups as in the timeline, else None.
 
-    The cut is their widest gap, with at least two steps on either side: a single slow step is no kind.
-    Because noise has a widest gap too, it must be far wider than any other, or one kind must recur at a
-    regular distance, by the `numbers` of the steps and of those whose work is known.
+    The times are split at their widest gap, with at least two steps on either side, because a single slow
+    step is no kind. Noise has a widest gap too. So the gap must be far wider than any other, or one kind must
+    recur at regular intervals, by the step numbers in `numbers` and in `known`.
     """
     if known.groups.max(initial=0) != 1 or len(times) < 2 * TWICE or times.min() <= 0:
         return None
@@ -172,7 +174,8 @@ def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
 def _wide(low: Array, high: Array) -> bool:
     """Whether the gap between two sides is wider than the gaps within, so that they are not one kind's tail.
 
-    For 60 steps that scatter by 40 %, it mistakes 4 % of all samples for two kinds; at 20 %, none of 500.
+    For 60 steps of one kind that scatter by 40 %, it finds two kinds in 4 % of all samples; at 20 %, in none
+    of 500.
     """
     within = max(float(np.diff(np.log(side)).max(initial=0.0)) for side in (low, high))
     gap = float(np.log(high[0] / low[-1]))
@@ -180,7 +183,7 @@ def _wide(low: Array, high: Array) -> bool:
 
 
 def in_turn(numbers: Array, groups: Array) -> bool:
-    """Whether the rarer of two groups is every n-th step, without exceptions and at least three times."""
+    """Whether the rarer of two groups is exactly every n-th step, and occurs at least three times."""
     rarer = int(np.bincount(groups, minlength=2).argmin())
     mine, others = numbers[groups == rarer], numbers[groups != rarer]
     every = int(np.gcd.reduce(np.diff(np.sort(mine)))) if len(mine) >= IN_TURN else 0
