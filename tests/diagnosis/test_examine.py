@@ -171,7 +171,7 @@ def test_energy_comes_from_later_steps_where_clean_ones_are_too_few(tmp_path: Pa
     assert (energy.per_step_low_j, energy.per_step_high_j) == (pytest.approx(5), pytest.approx(1300 / 220))
     assert (
         energy.per_step_low_j < energy.per_step_j < energy.per_step_high_j
-        and "after the profiler ran" in energy.source
+        and "after profiling" in energy.source
     )
 
 

@@ -144,7 +144,7 @@ def test_they_are_separate_from_findings_and_every_line_fits(width):
         page = out.getvalue()
         assert max(map(len, page.splitlines())) <= width
         assert "Headroom" in page and "no cause" in page
-        assert "12 % of hbm" in page and "fathom kernel (or dive) SOUNDING vectorized_layer_norm_ke" in page
+        assert "12 % of hbm" in page and "fathom kernel SOUNDING vectorized_layer_norm_ke" in page
 
 
 def test_without_any_the_report_is_as_it_was_and_asked_for_them_it_says_so():

@@ -245,7 +245,7 @@ def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
     verdict, _ = verdict_of(work, result, step=step)
     assert verdict.bound == "host"
     share = "77 % of the mean step of 26 ms; the usual 6 ms step reaches 10 % MFU"
-    assert verdict.headline.endswith(f"waits for the host {share}.")
+    assert verdict.headline.endswith(f"waits for the host for {share}.")
     step.clean_mean_ms = 6.0  # no step is longer: the gain is not in addition to the ledger
     assert verdict_of(work, result, step=step)[0].bound == "memory"
 

@@ -16,8 +16,8 @@ LEAST_S = 1.0  # energy counters advance 10 to 50 times per second: shorter span
 MOSTLY = 0.5  # least share of the time from the first step to the last in which steps run
 HOST = -1
 OWN = "energy counters over the clean steps"
-LATER = "mean power of unprofiled steps after the profiler ran, over the clean step"
-ALL_STEPS = "mean power from the first step to the last, profiled ones included, over the clean step"
+LATER = "mean power of unprofiled steps after profiling, times the clean step"
+ALL_STEPS = "mean power of all steps, profiled ones included, times the clean step"
 SAMPLED = "sampled power, as there is no energy counter: "
 
 

@@ -142,8 +142,8 @@ def undisturbed(
     count = sum(stretch.count for stretch in before)
     return (
         before,
-        f"steps after the profiler ran were {change:.0%} longer, because of it or of the program: "
-        f"only the {count} before it count",
+        f"steps after profiling were {100 * change:.0f} % longer, because of the profiler or the program: "
+        f"only the {count} steps before it are used",
     )
 
 

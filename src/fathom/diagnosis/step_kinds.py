@@ -31,7 +31,7 @@ def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
         kind = kinds[int(wanted) - 1]
     if kind is None:
         known = ", ".join(f"{number} ({kind.name})" for number, kind in enumerate(kinds, 1)) or "none"
-        raise BadInputError(f"No steps of kind {wanted!r} were recorded; this sounding holds {known}.")
+        raise BadInputError(f"No steps of kind {wanted!r} were recorded; the recorded kinds are {known}.")
     return None if kind.used else kind
 
 

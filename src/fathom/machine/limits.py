@@ -68,7 +68,7 @@ def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
     """Return why `limits_of` has none, in one clause with the remedy."""
     busy = [c for c in from_machine(machine) if c.device == index and not c.is_bound]
     if not busy:
-        return "no ceilings of its machine are known; `fathom machine measure` measures them there"
+        return "the ceilings of its machine were not measured; run `fathom machine measure` on it"
     others = max(ceiling.conditions["others"] for ceiling in busy)
     return (
         f"others used {100 * others:.0f} % of the processors while its ceilings were measured; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import textwrap
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from fathom.report import units
 from fathom.report.screen import joined
 
 MOST = 4  # lines of the verdict
-NOTHING = "No remedy is known for this bound."
+NOTHING = "Fathom found no remedy for this bound."
 UNEVEN = 0.02  # relative distance of mean and median from which both are shown: gains are shares of the mean
 REPEATS = "no step was marked: this is the repeating work, which may be only part of a step"
 UNMARKED = "no step was marked: this is a stretch of the program, not a step"
@@ -29,10 +30,16 @@ def opening(examination: Examination, width: int) -> Iterator[Text]:
     verdict = examination.verdict
     if verdict is None:
         return
-    lines = textwrap.wrap(verdict.headline, width)
+    lines = _wrapped(verdict.headline, width)
     yield from (Text(line, "bold") for line in lines)
-    left = textwrap.wrap(advice(examination), width, max_lines=max(MOST - len(lines), 1), placeholder=" …")
+    left = _wrapped(advice(examination), width, max_lines=max(MOST - len(lines), 1), placeholder=" …")
     yield from (Text(line, "bold green" if verdict.action else "dim") for line in left)
+
+
+def _wrapped(text: str, width: int, **options: Any) -> list[str]:
+    """Lines of at most `width` columns; a number keeps its unit beside it."""
+    bound = re.sub(r"(?<=\d) (?=%|ms|µs|s\b)", "\u00a0", text)
+    return [line.replace("\u00a0", " ") for line in textwrap.wrap(bound, width, **options)]
 
 
 def advice(examination: Examination) -> str:

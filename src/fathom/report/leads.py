@@ -95,4 +95,4 @@ def _at(lead: Lead) -> str:
 
 def _next(lead: Lead) -> str:
     word = _WORD.search(_name(lead))
-    return f"look closer: fathom kernel (or dive) SOUNDING {word[0][:PART] if word else ''}".rstrip()
+    return f"look closer: fathom kernel SOUNDING {word[0][:PART] if word else ''}".rstrip()

@@ -87,7 +87,7 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
         parts.append(f"MFU {units.share(shares.mfu, 1)} %{hfu} of the measured ceilings")
     if shares.mfu_datasheet is not None:
         parts.append(f"MFU {units.share(shares.mfu_datasheet, 1)} % of the datasheet's dense peak")
-    flops = f"{units.scaled(shares.flops, 'FLOP')} a step"
+    flops = f"{units.scaled(shares.flops, 'FLOP')} per step"
     parts.append(f"at least {flops}" if shares.partial else flops)
     yield from _paragraph("matrix", joined(*parts), width)
 
@@ -217,10 +217,11 @@ def _affects(why: str, what: list[str]) -> bool:
 
 
 def _counted(what: list[str]) -> list[str]:
-    """The number of checks that lacked data; other analyses by name."""
+    """Analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
-    return [*([f"{len(checks)} of {len(kinds())} checks lacked data"] if checks else []), *others]
+    lacked = [f"{len(checks)} of {len(kinds())} checks (they lacked data)"] if checks else []
+    return [*others, *lacked]
 
 
 def _few(what: list[str]) -> list[str]:

@@ -155,7 +155,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
     limits = limits_of(recorded.machine, recorded.index)
     if limits is None:
         raise UnknownSignalError(
-            "no ceilings of its machine are known; `fathom machine measure` measures them there"
+            "the ceilings of its machine were not measured; run `fathom machine measure` on it"
         )
     memory = {"memory": limits.memory, "cache": limits.cache}
     known = {name: rate for name, rate in memory.items() if rate is not None}

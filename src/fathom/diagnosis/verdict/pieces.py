@@ -64,13 +64,13 @@ _NEEDS_PLACE = Entry.PYTHON  # says nothing without the function that ran
 _PLACED = (_NEEDS_PLACE, Entry.BLOCKED)  # their detail names the function
 _IDLE_WORDS: dict[str, str] = {
     Entry.INPUT: "idle: waiting for input",
-    Entry.DISPATCHING: "idle: launches not yet prepared",
+    Entry.DISPATCHING: "idle: preparing launches",
     Entry.DEVICE_GAP: "idle: between kernels",
     Entry.NO_WORK: "no work requested",
     Entry.UNEXPLAINED: "idle: no cause recorded",
     Entry.PYTHON: "idle: Python between operations",
     Entry.BLOCKED: "idle: the host is blocked",
-    Entry.OWN_HOOKS: "hooks of Fathom's own",
+    Entry.OWN_HOOKS: "Fathom's own hooks",
 }
 
 
@@ -141,7 +141,7 @@ def _bound_of_python(ledger: list[LedgerRow]) -> str:
 
 def _row(row: LedgerRow, known: Known) -> Iterator[Piece]:
     if row.entry in DIFFERENCES or row.ms < 0:
-        yield Piece("difference to the recorded steps", UNEXPLAINED, "", IDLE, row.ms)
+        yield Piece("difference from the profiled steps", UNEXPLAINED, "", IDLE, row.ms)
     elif row.entry in WORK:
         yield from _work(row, known)
     elif row.entry in COLLECTIVES or row.entry == Entry.COPY:
@@ -269,7 +269,7 @@ def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
     yield Piece(f"exposed {name} at the ceiling", owner, bound, stage, at_best)
     waits = row.entry == Entry.WAITING_FOR_PEERS
     beyond = f"exposed {name}" + ("" if waits or row.at_ceiling_ms is None else " below the ceiling")
-    yield Piece(beyond, owner, bound, stage, left - at_best)
+    yield Piece(beyond, owner, bound, stage, max(left - at_best, 0.0))  # not below by rounding
 
 
 def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:

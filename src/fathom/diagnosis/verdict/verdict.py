@@ -12,9 +12,9 @@ HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (do
 HALF = 0.5  # of the largest gain
 LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
 _PHRASES = {
-    "input": "Input-bound: {who} waits for the next batch {share} of {step}",
-    "host": "Host-bound: {who} waits for the host {share} of {step}",
-    "launch": "Launch-bound: {who} waits for kernel launches {share} of {step}",
+    "input": "Input-bound: {who} waits for the next batch for {share} of {step}",
+    "host": "Host-bound: {who} waits for the host for {share} of {step}",
+    "launch": "Launch-bound: {who} waits for kernel launches for {share} of {step}",
     "communication": "Communication-bound: exposed communication takes {share} of {step}",
     "copy": "Copy-bound: exposed copies take {share} of {step}",
     "memory": "Memory-bound: work limited by memory bandwidth takes {share} of {step}",
@@ -107,7 +107,7 @@ def _headline(device: Device, bound: str, share: float, stalled_ms: float | None
     phrase = _OF_CPU if cpu and bound == "host" else _PHRASES[bound]
     said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step)
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
-    which = "it" if stalled_ms is None else f"the usual {usual}"
+    which = "the step" if stalled_ms is None else f"the usual {usual}"
     return f"{said}; {which} reaches {' and '.join(reached)}." if reached else f"{said}."
 
 
