@@ -21,12 +21,12 @@ class Row(msgspec.Struct, frozen=True):
     bytes: float | None = None
     unit: str | None = None
     products: float = 0.0  # FLOPs of matrix units
-    again: float = 0.0  # of those, what repeats a part of the forward pass
+    again: float = 0.0  # recomputed ones of these FLOPs
     bound: str = ""  # the ceiling behind at_ceiling_ms
 
 
 class Work(msgspec.Struct, frozen=True, dict=True):
-    """Device work of one family that one op did; the `ms` of a family sum to its row of the ledger.
+    """Device work of one family by one op; the `ms` of a family sum to its row of the ledger.
 
     `ops` are the names from the outermost op to the one that launched. `blocks` and `threads`: of a launch.
     """
@@ -59,7 +59,7 @@ class Work(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def sizes(self) -> list[list[int]]:
-        """The op's input shapes, [] for what is no tensor."""
+        """The op's input shapes; [] for inputs that are not tensors."""
         return shapes_of(self.shapes)
 
     @cached_property
@@ -109,7 +109,7 @@ class Double(msgspec.Struct, frozen=True):
 class FetchingCode(msgspec.Struct, frozen=True):
     """The share of a loader's time in the program's own code, and the line that takes most of it.
 
-    None: not known of few samples.
+    None: too few samples to know.
     """
 
     share: float | None
@@ -125,20 +125,20 @@ class Preparation(msgspec.Struct, frozen=True):
     op: str
     ms: float
     idle_ms: float
-    count: float  # of its calls that do
+    count: float  # calls with this time
     share: float
     source: str | None = None
 
     @property
     def without(self) -> str:
-        """The change that leaves it out, and the rest of its ops as it is."""
+        """The change that removes this time from its ops."""
         return f'op:"{self.op}"={max(1.0 - self.share, 0.0):.4f}'
 
 
 class Computing(msgspec.Struct, frozen=True):
-    """Long stretches of the program's own Python, `count` a step; the device idles for `idle_ms` in them.
+    """Long stretches of the program's own Python, `count` per step; the device idles for `idle_ms` in them.
 
-    `source`: the line that asked for the op before the longest.
+    `source`: the line that called the op before the longest.
     """
 
     idle_ms: float
@@ -166,7 +166,7 @@ class HostLine(msgspec.Struct, frozen=True):
 
 
 class LoaderRegions(msgspec.Struct, frozen=True):
-    """Whether the program's own process loads batches (num_workers=0), and the line that asks for them.
+    """Whether the program's own process loads batches (num_workers=0), and the line that fetches them.
 
     `first` is the share of the time in them that goes to first batches of loaders.
     """
@@ -177,9 +177,9 @@ class LoaderRegions(msgspec.Struct, frozen=True):
 
 
 class DriverCalls(msgspec.Struct, frozen=True):
-    """Calls that ask the driver for memory or give it back, by what moved the allocator to make them.
+    """Calls that allocate or free memory of the driver, by the allocator's reason.
 
-    `steps` is the share of steps in which there are any, `ms` what the host spends in them a step.
+    `steps` is the share of steps with any of them, `ms` the host's time in them per step.
     """
 
     why: str  # room, emptied, search, new
@@ -192,7 +192,7 @@ class DriverCalls(msgspec.Struct, frozen=True):
 
 
 class Searches(msgspec.Struct, frozen=True):
-    """Ops that time several kernels before they use one: `count` of them a step in `ms`, and their name."""
+    """Ops that time several kernels before they use one: `count` per step in `ms`, and their name."""
 
     ms: float
     count: float
@@ -202,10 +202,10 @@ class Searches(msgspec.Struct, frozen=True):
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """Pauses of a thread that launches in which it did nothing that was recorded, as long as a turn or more.
+    """Pauses of a launching thread without any record, at least as long as the switch interval.
 
-    `places` is how many different ops they lie behind, `on_turns` the share that ends with a turn of the
-    interpreter.
+    `places` is the number of different ops before them, `on_turns` the share that ends with a switch of
+    threads.
     """
 
     ms: float
@@ -215,7 +215,7 @@ class Holds(msgspec.Struct, frozen=True):
 
 
 class Rare(msgspec.Struct, frozen=True):
-    """A recorded step as long as the rare long ones, and what was different in it, milliseconds."""
+    """A step as long as the rare long ones, and its differences from other steps (milliseconds)."""
 
     ms: float
     copied: float  # copies from the device
@@ -226,7 +226,7 @@ class Rare(msgspec.Struct, frozen=True):
 
 
 class Stretched(msgspec.Struct, frozen=True):
-    """Kernels that took longer than usual by a turn of another process, and by how much a step altogether."""
+    """Kernels lengthened by another process's time slice, and the total extra time per step."""
 
     ms: float
     count: float
@@ -234,7 +234,7 @@ class Stretched(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """Bytes: the peak of what was allocated, what was reserved beyond it, and that at a third of the time."""
+    """Bytes: peak allocated memory, memory reserved beyond it, and the latter at a third of the recording."""
 
     allocated: float
     unused: float
@@ -242,22 +242,22 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """Functions that were compiled: by number of the function, how many versions of it there are."""
+    """Compiled functions: the number of versions by the function's number."""
 
     versions: dict[int, int]
-    regions: float  # calls of compiled regions a step
-    resumed: float  # of them begin within another, behind a break of its graph
-    between_ms: float  # a step: Python and guards on the host before these
+    regions: float  # calls of compiled regions per step
+    resumed: float  # of these, calls within another region, after a break of its graph
+    between_ms: float  # per step: Python and guards on the host before resumed regions
     source: str | None = None
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """A frame that Dynamo tried and left uncompiled, or where a graph ended: FILE:LINE, and why."""
+    """A frame that Dynamo left uncompiled, or a graph break: its FILE:LINE and the reason."""
 
     function: str
     place: str
     why: str
-    share: float = 0.0  # of the step's ops whose source is known: they run in this frame itself
+    share: float = 0.0  # of the step's ops with a known source, those in this frame itself
 
 
 class Product(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Runs of small products that follow each other at once: none waits for what another has computed."""
+"""Runs of consecutive small products that do not depend on each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def product_runs(recorded: Recorded) -> list[Product]:
 
 
 def _runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Of at most KINDS shapes, each of which comes SHORTEST times; products that batch already end one."""
+    """Runs of at most KINDS shapes, each at least SHORTEST times; a batched product ends a run."""
     run: list[Row] = []
     shapes: dict[tuple, int] = {}
     for row in rows:
