@@ -44,7 +44,7 @@ class Sounding:
 
     @property
     def path(self) -> Path:
-        """The sounding's directory; of a packed sounding, the temporary one that it was unpacked to."""
+        """The sounding's directory; for a packed sounding, the temporary directory it was unpacked into."""
         return self.store.path
 
     @property
@@ -53,11 +53,12 @@ class Sounding:
         return self.store.manifest
 
     def examine(self, kind: str | None = None, price: str | None = None) -> Examination:
-        """Everything that `fathom report` prints: integrity, verdict, account, ledgers, findings.
+        """Return everything that `fathom report` prints: integrity, verdict, account, ledgers, findings.
 
-        `kind` selects the kind of steps, by its name or its number among `kinds` (from 1); by default the one
-        that takes the most time. `price` is the price of a GPU, like "3.50/h" or "3 EUR/h", by default that
-        in `fathom.toml`. Raises BadInputError for a kind that was not recorded and for an invalid price.
+        `kind` selects the kind of steps by its name or by its position in `kinds`, counted from 1. The
+        default is the kind that takes the most time. `price` is the price of one GPU, like "3.50/h" or "3
+        EUR/h"; the default is the price in `fathom.toml`. Raises BadInputError for a kind that was not
+        recorded and for an invalid price.
         """
         from fathom.analysis import priced
         from fathom.machine import configured_price, parse_price
@@ -83,9 +84,10 @@ class Sounding:
     def _cached(
         self, what: str, of: str | int | None, type: type[T], compute: Callable[[dict[str, Any]], T]
     ) -> T:
-        """The result of `compute` on the machine with the ceilings that apply, from the cache if it is there.
+        """Return `compute(machine)`, from the cache if possible; `machine` has the ceilings that apply.
 
-        Only results of tables with checksums are cached, which are compared with them first.
+        Results are cached only if the tables have checksums, and a cached result is returned only if the
+        tables still match them.
         """
         import msgspec
 
@@ -115,11 +117,11 @@ class Sounding:
         """The ledger of the clean step: one row per rank, device, entry and detail.
 
         - `rank`, `device` (`cuda:0`), `entry` (`compute`, `idle: python` …), `detail` (like a kernel family)
-        - `ms`: milliseconds per step, which sum to the step; `count`: pieces of work per step
+        - `ms`: milliseconds per step, which sum to the step time; `count`: pieces of work per step
         - `inferred`: whether `ms` is the profiled time minus its share of the profiling overhead
-        - `flops`, `bytes`: work per step, from shapes and dtypes; `abstained`: why they are null
-        - `flops_per_s`, `bytes_per_s`: rates reached in the recorded steps
-        - `at_ceiling_ms`: milliseconds that the work needs at the measured ceilings; `bound`: the ceiling
+        - `flops`, `bytes`: work per step, from shapes and dtypes; `abstained`: the reason if they are null
+        - `flops_per_s`, `bytes_per_s`: achieved rates in the recorded steps
+        - `at_ceiling_ms`: milliseconds that the work takes at the measured ceiling; `bound`: that ceiling
 
         The other columns are those of `LedgerRow`. Without a clean step, as in imported traces, this is
         `profiled_ledger`.
@@ -128,15 +130,15 @@ class Sounding:
 
     @property
     def profiled_ledger(self) -> pl.DataFrame:
-        """The columns of `ledger` for the profiled steps, profiling overhead included."""
+        """The ledger of the profiled steps, which include profiling overhead; same columns as `ledger`."""
         return _rows(self.examine(), "profiled_ledger")
 
     @property
     def windows(self) -> pl.DataFrame:
-        """The steps' windows, one row per rank, device and step.
+        """The time window of each step: one row per rank, device and step.
 
-        `start_ns` and `end_ns` are nanoseconds since the epoch, `kind` is the kind of the step, and `used`
-        is whether the window enters the means, else `why_not` has the reason.
+        `start_ns` and `end_ns` are nanoseconds since the epoch, and `kind` is the kind of the step. `used` is
+        true if the window enters the means; otherwise `why_not` has the reason.
         """
         return _rows(self.examine(), "windows")
 
@@ -146,9 +148,9 @@ class Sounding:
         return self.examine().findings
 
     def tips(self, price: str | None = None, areas: Sequence[str] = ()) -> Scores:
-        """The performance checklist, scored on the recorded program and its machine: `counts`, `tips`.
+        """Score the performance checklist for the recorded program and its machine: `counts`, `tips`.
 
-        Broken tips come first, the costliest at the top. `price` is that of `examine`; `areas` are those of
+        Broken tips come first, the costliest at the top. `price` is as in `examine`; `areas` are as in
         `fathom tips --area`, by default all. Raises BadInputError for an unknown area.
         """
         from fathom.machine.checks import recalled
@@ -159,11 +161,11 @@ class Sounding:
         return score(of_sounding(self.examine(price=price), machine, recalled(machine)), which)
 
     def kernel(self, pattern: str | None = None, rank: int | None = None) -> list[Portrait]:
-        """Kernel families, those with most time first: `ms` per step, launches, counters, measures, limits.
+        """Return kernel families, the longest first: `ms` per step, launches, counters, measures, limits.
 
         `pattern` is a family's name, a part of it, a pattern with * and ?, or a regular expression; None
-        selects all. `rank` is by default the first with a timeline. Raises BadInputError if the pattern
-        matches no family, and if no kernels were recorded.
+        selects all. `rank` defaults to the first rank with a timeline. Raises BadInputError if the pattern
+        matches no family, or if no kernels were recorded.
         """
         from fathom.report import matching
 
@@ -172,9 +174,10 @@ class Sounding:
         return matching(self._portraits[rank], pattern)
 
     def samples(self, pattern: str | None = None, rank: int | None = None) -> tuple[Excerpt, Portrait]:
-        """Counter samples around one launch of the first family that `pattern` names, and that family.
+        """Return the counter samples around one launch of the first family that matches, and that family.
 
-        `rank` as for `kernel`. Raises BadInputError like `kernel`, and if no samples cover the family.
+        `pattern` and `rank` are as in `kernel`. Raises BadInputError as `kernel` does, and if no samples
+        cover the family.
         """
         from fathom.analysis.folding import counters_of, excerpt_around
         from fathom.errors import BadInputError
@@ -201,7 +204,7 @@ class Sounding:
     def what_if(self, *changes: str, rank: int | None = None) -> Prediction:
         """Predict the step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.
 
-        Replays the recorded dependencies of a rank, by default the first. All times are in milliseconds.
+        Replays the recorded dependencies of one rank, by default the first. All times are in milliseconds.
         Raises BadInputError for invalid changes, and for a rank that was not recorded.
         """
         from fathom.analysis.replay import parse
@@ -212,7 +215,7 @@ class Sounding:
         return self._replays[rank].predict(wanted)
 
     def _replay(self, rank: int | None) -> Replay:
-        """The replay of a rank, on the clean step that the report is of."""
+        """Return the replay of a rank, calibrated to the clean step of the report."""
         from fathom.analysis import account_of, meetings
         from fathom.analysis import label as label_of
         from fathom.analysis.replay import Replay
@@ -227,11 +230,11 @@ class Sounding:
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)
 
     def table(self, name: str) -> pl.LazyFrame:
-        """A recorded table over all ranks, with a `rank` column: `steps`, `ops`, `launches`, `kernels` …
+        """Return a recorded table of all ranks, with a `rank` column: `steps`, `ops`, `launches`, `kernels` …
 
-        Columns that end in `_ns` are nanoseconds since the epoch. `counters` has the counters of kernel
-        families, which are folded now if the recording only has samples. Raises BadInputError for an unknown
-        table, with the names of all.
+        Times, such as `start_ns`, are nanoseconds since the epoch. `counters` has the counters of each kernel
+        family; they are computed here if the recording has only samples. Raises BadInputError for an unknown
+        table; the message lists all tables.
         """
         if name != "counters":
             return self.store.table(name)
@@ -250,7 +253,7 @@ class Sounding:
         asked = {name for name in (*_DERIVED, "counters") if re.search(rf"\b{name}\b", query)}
         if "counters" in asked:
             frames["counters"] = self.table("counters")
-        for name in asked.intersection(_DERIVED):  # examining takes a while: only for those who ask
+        for name in asked.intersection(_DERIVED):  # computed only if named: analysis takes a while
             frames[name] = getattr(self, name).lazy()
         return select(frames, query, [name for name in _DERIVED if name not in frames])
 
@@ -284,8 +287,9 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
 def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
     """Open a sounding: a directory `NAME.fathom`, or the file that `fathom pack` made of it.
 
-    Its ceilings are those of the machine file `machine`, else those recorded with it, else those stored here
-    for its machine. Raises NotASoundingError if the path holds no sounding that this version can read.
+    The ceilings come from the machine file `machine` if it is given, else from the sounding, else from this
+    computer's store for the recorded machine. Raises NotASoundingError if the path contains no sounding that
+    this version can read.
     """
     from fathom.sounding import open_store
 
@@ -295,11 +299,11 @@ def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
 class record:  # noqa: N801 - used like a function
     """`with fathom.record("train.fathom") as recording:` records this program's steps until the block ends.
 
-    Works in scripts and notebooks; under `fathom run`, which records the whole program, it does nothing.
+    Works in scripts and notebooks. Under `fathom run`, which records the whole program, it does nothing.
     Afterwards `recording.sounding` is the `Sounding`, or None if nothing was recorded. `depth`, `steps`,
-    `settle`, `step_on`, `at`, `on_slow_step` and `what_if` are those of `fathom run`. An existing sounding is
-    overwritten only with `replace=True`. Raises BadInputError for invalid options and, on entering,
-    FathomError if `depth="counters"` and no hardware counters can be sampled.
+    `settle`, `step_on`, `at`, `on_slow_step` and `what_if` mean the same as for `fathom run`. An existing
+    sounding is overwritten only with `replace=True`. Raises BadInputError for invalid options. On entering,
+    raises FathomError if `depth="counters"` and hardware counters cannot be sampled.
     """
 
     def __init__(

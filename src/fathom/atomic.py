@@ -1,4 +1,4 @@
-"""Atomic file writes. Programs that are recorded load this, so it imports little."""
+"""Atomic file writes. Recorded programs load this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a temporary name; the file is renamed to `path` at the end, or removed if writing failed."""
+    """Yield a temporary name to write to; at the end it is renamed to `path`, or removed after an error."""
     part = f"{os.fspath(path)}.part"
     try:
         yield part

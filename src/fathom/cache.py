@@ -1,12 +1,12 @@
 """A cache of computed results in the user's cache folder, keyed by the content they were made from.
 
-    key = cache.key("examination", manifest_bytes, options)   # also of this version of Fathom's code
+    key = cache.key("examination", manifest_bytes, options)   # includes a hash of Fathom's code
     data = cache.read(key)                                     # None: absent, damaged, or cache disabled
     cache.write(key, data)
 
-The cache may lose anything at any time, so nothing here raises. `FATHOM_NO_CACHE=1` disables it;
-`FATHOM_CACHE_DIR` sets another folder than the platform's. The least recently used entries are evicted once
-the total exceeds MOST_BYTES.
+An entry may disappear at any time, and a failed read or write raises nothing. `FATHOM_NO_CACHE=1` disables
+the cache; `FATHOM_CACHE_DIR` replaces the platform's cache folder. The least recently used entries are
+evicted once the total exceeds MOST_BYTES.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDING = ".kept"
 
 
 def key(what: str, *parts: bytes | str | float | None) -> str:
-    """Return a key that is equal only for equal `parts` and equal code."""
+    """Return a key that starts with `what` and is equal only for equal `parts` and equal code."""
     digest = sha256()
     for part in (what, VERSION, _code(), *parts):
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -36,12 +36,12 @@ def key(what: str, *parts: bytes | str | float | None) -> str:
 
 
 def is_on() -> bool:
-    """Whether the cache is enabled."""
+    """Return whether the cache is enabled."""
     return os.environ.get("FATHOM_NO_CACHE", "") in ("", "0")
 
 
 def read(name: str) -> bytes | None:
-    """Return the data stored under that key; None if there is none or it is damaged."""
+    """Return the data stored under the key `name`; None if there is none or it is damaged."""
     folder = _folder()
     if folder is None:
         return None
@@ -56,12 +56,12 @@ def read(name: str) -> bytes | None:
             file.unlink()
         return None
     with contextlib.suppress(OSError):
-        os.utime(file)  # marks it as used
+        os.utime(file)  # marks the entry as recently used
     return body
 
 
 def write(name: str, data: bytes) -> None:
-    """Store `data` under that key atomically."""
+    """Store `data` under the key `name` atomically; data larger than LARGEST is not stored."""
     folder = _folder()
     if folder is None or len(data) > LARGEST:
         return
@@ -109,7 +109,7 @@ def _folder() -> Path | None:
 
 @once
 def _code() -> str:
-    """Return a hash of Fathom's installed files: a checkout changes without a new version."""
+    """Return a hash of Fathom's installed files, because a checkout may change without a new version."""
     stamp = sha256()
     for folder, folders, files in os.walk(Path(__file__).parent):
         folders[:] = sorted(name for name in folders if name != "__pycache__")

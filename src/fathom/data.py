@@ -8,8 +8,8 @@ from typing import Any
 
 def load(package: str, name: str) -> Any:
     """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder."""
-    import yaml  # many modules import this one, and few commands load a file
+    import yaml  # imported here, because few commands load a data file
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times faster, if built
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if built, is ten times faster
     text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     return yaml.load(text, Loader=loader)

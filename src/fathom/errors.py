@@ -6,8 +6,8 @@ class FathomError(Exception):
 
 
 class BadInputError(FathomError):
-    """A file or an argument that cannot be used as it is."""
+    """A file or an argument cannot be used as given."""
 
 
 class NotASoundingError(FathomError):
-    """The path holds no sounding that this version can read."""
+    """The path contains no sounding that this version can read."""

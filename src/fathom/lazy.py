@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that each user pays only for what it needs."""
+"""Import a package's names on first use, so that `import` loads only the modules that are needed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
-    """Return `__all__` and `__getattr__` of a package, from the names that each of its modules defines.
+    """Return `__all__` and `__getattr__` for a package.
 
-    A home is a module of the package, like ".findings".
+    `homes` maps a module of the package, like ".findings", to the names that it defines.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
 

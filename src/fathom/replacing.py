@@ -1,4 +1,4 @@
-"""Replace soundings safely: never overwrite a folder that only looks like one."""
+"""Replace soundings safely: never overwrite a folder that is not a sounding or contains other files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def require_replaceable(folder: Path) -> None:
 
 
 class Aside:
-    """Move a sounding aside to make room for a new one, until that is complete or has failed.
+    """Move an existing sounding aside until the new one is complete (`drop`) or has failed (`restore`).
 
-    Raises BadInputError if it may not be replaced, and OSError.
+    Raises BadInputError if `folder` must not be replaced, and OSError if it cannot be renamed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,11 +39,11 @@ class Aside:
         self._here = self._place.rename(self._place.with_name(name))
 
     def drop(self) -> None:
-        """Delete the old sounding: the new one is complete."""
+        """Delete the old sounding, because the new one is complete."""
         shutil.rmtree(self._here, ignore_errors=True)
 
     def restore(self) -> None:
-        """Restore the old sounding in place of any part of the new one."""
+        """Delete any part of the new sounding, and move the old one back."""
         shutil.rmtree(self._place, ignore_errors=True)
         self._here.rename(self._place)
 

@@ -1,3 +1,3 @@
-"""The one place that names the version."""
+"""Fathom's version, defined only here."""
 
 VERSION = "0.1.0"

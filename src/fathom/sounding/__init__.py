@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fathom.sounding.sql import select
     from fathom.sounding.store import Store, Writer, amend, open_store
 
-# Most commands only read, and do not need the importers' forty modules.
+# Most commands only read a sounding, so they should not load the forty modules of the importers.
 __all__, __getattr__ = exports(
     __name__,
     {

@@ -1,4 +1,4 @@
-"""Typed facts about a rank, kept in the manifest: data loaders, and counts of the compiler."""
+"""Typed facts about a rank, stored in the manifest: its data loaders, and Dynamo's counts."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ COMPILER, LOADERS = "compiler", "loaders"  # keys of `Rank.facts`
 
 
 class Place(msgspec.Struct, omit_defaults=True):
-    """A frame by file, line and function name; null if unknown."""
+    """A frame at which Dynamo broke the graph, or that it gave up compiling; null fields are unknown."""
 
     file: str | None = None
-    line: int | None = None  # of the break; for a frame that was given up, the function's first line
+    line: int | None = None  # line of the graph break; for a frame that was given up, its first line
     function: str | None = None
-    why: str | None = None
-    at: tuple[str, int] | None = None  # for a frame that was given up, where it broke
+    why: str | None = None  # Dynamo's reason, on one line
+    at: tuple[str, int] | None = None  # for a frame that was given up: file and line of the failure
 
 
 class Counted(msgspec.Struct):
-    """Counts of Dynamo: `frames` became `graphs`; `breaks` are within these, `given_up` frames have none."""
+    """Dynamo's counts for one process."""
 
-    frames: int
-    graphs: int = 0
-    reasons: list[tuple[str, int]] = []  # reasons for breaks and frames given up, with counts
-    breaks: list[Place] = []
-    given_up: list[Place] = []
+    frames: int  # frames that Dynamo tried to compile
+    graphs: int = 0  # distinct graphs that it compiled
+    reasons: list[tuple[str, int]] = []  # reasons for graph breaks and frames given up, with counts
+    breaks: list[Place] = []  # graph breaks, after which the rest of the frame is compiled separately
+    given_up: list[Place] = []  # frames without a compiled version
 
 
 class LoaderFacts(msgspec.Struct, omit_defaults=True):
-    """One data loader; null if unknown.
+    """One data loader; null fields are unknown.
 
-    `context` is how its workers start (fork, spawn, forkserver). `tensors` and `bytes` are those of its first
-    batch, `threads` those of torch in the training process. `items` says whether its data set fetches whole
-    batches (`__getitems__`). `source` and `collate_source` are the first lines of the program's data set and
-    collate function, as file:line.
+    `context` is the start method of its workers (fork, spawn, forkserver). `tensors` and `bytes` are the
+    number of tensors and their total size in its first batch. `threads` is torch's number of threads in the
+    training process. `items` is true if the dataset fetches whole batches (`__getitems__`). `source` and
+    `collate_source` are the first lines of the program's dataset and collate function, as file:line.
     """
 
     loader: int

@@ -13,7 +13,7 @@ _NAMESPACES = re.compile(
 )
 _LENGTH = re.compile(r"\d+")
 _CASTS = re.compile(r"\(\w[\w: ]*\)(?=-?\d)")  # (bool)1, (int)4: nvcc's spelling of constants
-# Template arguments that wrap the computation: their arguments are examined.
+# Template arguments that wrap the computation: the name is made of their arguments.
 _WRAPPERS = frozenset((
     "gpu_kernel_impl", "gpu_kernel_impl_nocast", "AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor",
     "UnaryOpFunctor", "ReduceOp", "func_wrapper_t", "Kernel", "Kernel2", "device_kernel", "GemmUniversal",
@@ -39,7 +39,7 @@ _FLOATS = frozenset(("float", "double", "half", "bfloat16", "float8_e4m3fn", "fl
 
 @dataclass
 class _Name:
-    """A C++ name: `base<arguments>`; `called`: argument types of the function or lambda that it ends in."""
+    """A C++ name `base<arguments>`; `called` are the argument types of a lambda at its end."""
 
     base: str
     arguments: list[_Name] = field(default_factory=list)
@@ -47,9 +47,9 @@ class _Name:
 
 
 def short_name(name: str) -> str:
-    """A kernel's name without return type, namespaces, argument list and most template arguments.
+    """Return a kernel's name without return type, namespaces, argument list and most template arguments.
 
-    Parts that distinguish kernels stay: `vectorized_elementwise_kernel<CUDAFunctor_add<float>>`.
+    Keeps the parts that distinguish kernels: `vectorized_elementwise_kernel<CUDAFunctor_add<float>>`.
     """
     if name.startswith("_Z"):
         return _mangled(name)
@@ -73,7 +73,7 @@ def _plain(name: str) -> str:
 
 
 def _function(text: str) -> str:
-    """`text` without the return type: the part after the last space outside of brackets."""
+    """Return `text` without the return type: the part after the last space outside of brackets."""
     depth = start = 0
     for place, letter in enumerate(text):
         if letter in "<({[":
@@ -103,7 +103,7 @@ def _parse(text: str) -> _Name:
 
 
 def _bracket(text: str) -> tuple[list[str], str]:
-    """Split the bracket at the start of `text`: (its parts, the rest)."""
+    """Split `text`, which starts with a bracket: return the parts in the bracket, and the text after it."""
     depth, start = 0, 1
     parts: list[str] = []
     for place, letter in enumerate(text):
@@ -121,7 +121,7 @@ def _bracket(text: str) -> tuple[list[str], str]:
 
 
 def _informative(arguments: list[_Name], dtype: str | None = None) -> list[str]:
-    """Arguments that identify the computation, wrappers opened, with their (or the wrapper's) dtype."""
+    """Return the arguments that identify the computation, each with its dtype or that of its wrapper."""
     chosen: list[str] = []
     for argument in arguments:
         own = dtype or _dtype(argument)
@@ -133,14 +133,14 @@ def _informative(arguments: list[_Name], dtype: str | None = None) -> list[str]:
 
 
 def _dtype(name: _Name) -> str | None:
-    """The first number type among a name's arguments."""
+    """Return the first scalar type among a name's arguments, or None."""
     return next(
         (_SCALARS[part.base] for part in (*name.arguments, *name.called) if part.base in _SCALARS), None
     )
 
 
 def _mangled(name: str) -> str:
-    """The nested name at the start of a mangled name, and the first word of its template arguments."""
+    """Return the nested name in a mangled name, with the first identifier of its template arguments."""
     place = name.find("N", 0, 4) + 1 or 2
     base: list[str] = []
     while length := _LENGTH.match(name, place):
@@ -153,17 +153,17 @@ def _mangled(name: str) -> str:
 
 
 def _words(name: str, place: int) -> Iterator[str]:
-    """The words of a mangled name from `place` on; each follows its length."""
+    """Yield the identifiers of a mangled name from index `place` on; each follows its length."""
     while length := _LENGTH.search(name, place):
         place = length.end() + int(length[0])
         if name[length.start() - 1] != "L" and name[length.start() - 2 : length.start() - 1] != "L":
             yield name[length.end() : place]
         else:
-            place = length.end()  # a constant: Li128E, Lb0E
+            place = length.end()  # the number is a constant: Li128E, Lb0E
 
 
 def with_families(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add `family`: the short name with the launch shape (grid and block)."""
+    """Add the column `family`: the short name and the launch shape (grid and block)."""
     names = kernels["name"].unique()
     short = dict(zip(names.to_list(), map(short_name, names.to_list()), strict=True))
     shape = pl.concat_str(pl.lit(" "), pl.col("grid"), pl.lit("·"), pl.col("block")).fill_null("")

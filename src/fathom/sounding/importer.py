@@ -1,4 +1,4 @@
-"""Import of Kineto traces of one job, one file per rank."""
+"""Import Kineto traces of one job: one file per rank."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 def import_traces(
     paths: list[Path], output: Path, *, name: str | None = None, replace: bool = False
 ) -> Store:
-    """Make a sounding of Kineto traces (.json, .json.gz), one per rank.
+    """Make a sounding from Kineto traces (.json, .json.gz), one per rank.
 
-    Steps come from marks of the profiler or of a serving engine, or else from repetition. Raises
-    BadInputError if a file is not a trace or two files have the same rank; then nothing is written.
+    Steps are those marked by the profiler or a serving engine; without marks, Fathom finds them by
+    repetition. Raises BadInputError if a file is not a trace or two files have the same rank, and then writes
+    nothing.
     """
     if not paths:
         raise BadInputError("No trace was given; give at least one .json or .json.gz file.")
@@ -41,7 +42,7 @@ def import_traces(
 
 
 def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> list[dict[str, Any]]:
-    """Write one rank. Returns the devices of its trace."""
+    """Write the tables of one rank, and return the GPUs that its trace describes."""
     trace = read_trace(path)
     rank = _rank(trace, position, manifest, path)
     _mark_steps(trace, manifest)

@@ -17,7 +17,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     text: str  # one sentence for people
     count: int = 1
     rank: int | None = None
-    spoils: list[str] = []  # tables whose sums it may affect
+    spoils: list[str] = []  # tables whose sums may be wrong because of it
 
 
 class Rank(msgspec.Struct, omit_defaults=True):
@@ -28,13 +28,13 @@ class Rank(msgspec.Struct, omit_defaults=True):
     host: str | None = None
     world: int | None = None
     devices: dict[int, str] = {}  # device index to name
-    step_on: str | None = None  # the source of its steps
-    clock_error_ns: int | None = None  # spread of host marks against the profiler's clock
-    facts: dict[str, Any] = {}  # from the probe: peak memory, lost events, library versions ...
+    step_on: str | None = None  # the source of its steps: `source` in the table of steps
+    clock_error_ns: int | None = None  # error of the offset between the host's and the profiler's clock
+    facts: dict[str, Any] = {}  # from the probe: Python version, compiler, loaders, counter groups ...
 
 
 class Phase(msgspec.Struct, omit_defaults=True):
-    """A stretch of one rank's run; `burst` is the tables' column."""
+    """An uninterrupted stretch of one phase in one rank; `burst` is the column `burst` of the tables."""
 
     rank: int
     phase: str
@@ -45,7 +45,7 @@ class Phase(msgspec.Struct, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct):
-    """Everything about a sounding that is not a table. `format` is compared before anything else is read."""
+    """Everything about a sounding that is not a table. Readers check `format` before they read the rest."""
 
     format: int = FORMAT
     fathom: str = VERSION
@@ -62,4 +62,4 @@ class Manifest(msgspec.Struct):
     parent: str | None = None
     problems: list[Problem] = []
     abstained: list[dict[str, str]] = []  # {"what", "why"}
-    checksums: dict[str, int] = {}  # CRC-32 by file: rank-0/steps.parquet
+    checksums: dict[str, int] = {}  # CRC-32 by file, like rank-0/steps.parquet

@@ -1,4 +1,4 @@
-"""Lookup of names by pattern."""
+"""Look up names by a pattern."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
-_EXPRESSION = re.compile(r"[\\^$.|+()\[\]{}]")  # characters of a regular expression
+_EXPRESSION = re.compile(r"[\\^$.|+()\[\]{}]")  # characters that make a pattern a regular expression
 
 
 def meant(pattern: str, names: Iterable[str]) -> list[str]:
-    """Names that match the pattern by the first of these rules that finds any: the whole name; a part of
-    it in any case; a shell pattern with * and ?; a valid regular expression.
+    """Return the names that match `pattern`, by the first of these rules that matches any.
+
+    The rules are: the whole name; a part of it; a shell pattern with * and ?; a regular expression. All but
+    the first ignore case. An invalid regular expression matches nothing.
     """
     known, word = list(names), pattern.lower()
     return (

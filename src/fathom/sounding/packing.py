@@ -1,4 +1,4 @@
-"""A sounding in one file: a zip that is reproducible byte for byte."""
+"""Pack a sounding into one zip file, reproducible byte for byte, and unpack it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pack(folder: Path, output: Path | None = None) -> Path:
 
 
 def packed_name(sounding: Path) -> Path:
-    """`NAME.fathom.zip` beside a sounding."""
+    """Return the default path of a packed sounding: `NAME.fathom.zip` beside it."""
     return sounding.with_name(sounding.name.removesuffix(SUFFIX).removesuffix(".fathom") + SUFFIX)
 
 
@@ -56,7 +56,7 @@ def unpack(file: Path) -> Path:
     """Unpack a packed sounding into a temporary directory, which is removed when this process ends.
 
     Raises NotASoundingError for other files, and for archives that are damaged, too large, or would write
-    outside their directory.
+    outside the directory.
     """
     if not zipfile.is_zipfile(file):
         raise NotASoundingError(

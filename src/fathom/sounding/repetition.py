@@ -1,7 +1,7 @@
-"""Finds the steps of a program without marks: the period at which its work repeats.
+"""Find the steps of a trace without marks, from the period at which its work repeats.
 
-Work is a sequence of symbols: kernel families in the order of a stream, or else the ops of a thread. Runs of
-symbols (grams) recur one step later; an occasional extra or missing symbol does not matter.
+Work is a sequence of symbols: the kernel families of one stream in order, or without kernels the ops of one
+thread. Runs of symbols (n-grams) recur one step later; an occasional extra or missing symbol does not matter.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from fathom.sounding.schema import conform, empty
 
 LEAST_STEPS = 3
 LEAST_MATCH = 0.7  # share of the work that must recur one period later
-EVEN = 0.1  # mean relative deviation of steps from the period
-DRIFT = 0.02  # relative variation of the period's length
-GRAMS = (1, 2, 4, 8, 16, 32, 64)
-JUDGING = 2  # index into GRAMS of the compared runs: longer than chance, shorter than varying parts
-_LONGEST = 1 << 18  # pieces of work searched for the period
-_CANDIDATES = 12  # periods tried per length of gram
+EVEN = 0.1  # largest mean relative deviation of step lengths from the period
+DRIFT = 0.02  # allowed relative variation of the period
+GRAMS = (1, 2, 4, 8, 16, 32, 64)  # lengths of n-grams in symbols
+JUDGING = 2  # index in GRAMS of the length used to judge a period: too long to match by chance, yet robust
+_LONGEST = 1 << 18  # symbols searched for the period
+_CANDIDATES = 12  # periods tried per n-gram length
 
 
 @dataclass
 class _Runs:
-    """Grams of one length: `codes` by position, and (code, position) as one sorted number."""
+    """N-grams of one length.
+
+    `codes` has the code of the n-gram at each position. `keys` are code × length + position, ascending, and
+    `order` are the positions in that order.
+    """
 
     codes: np.ndarray
     keys: np.ndarray
@@ -33,9 +37,10 @@ class _Runs:
 
 
 def steps_from_repetition(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Steps of one rank, from the launches of its busiest stream, or else the ops of its busiest thread.
+    """Return the `steps` table of one rank, from its busiest stream or, without kernels, its busiest thread.
 
-    A step opens at the launch call of a recurring piece of work. Empty if work does not repeat three times.
+    A step starts at the launch of a piece of work that recurs once per step. The table is empty if the work
+    does not repeat at least LEAST_STEPS times.
     """
     work = _device_work(kernels, launches) if len(kernels) else _host_work(ops)
     codes = work["what"].rank("dense").fill_null(0).to_numpy().astype(np.int64)
@@ -56,7 +61,7 @@ def steps_from_repetition(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl
 
 
 def _device_work(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """thread and start of the launch, and family, for work of the busiest stream."""
+    """Return the busiest stream's work in order: `thread` and `start_ns` of its launch, `what` (family)."""
     busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
     busiest = kernels.group_by("device", "stream").agg(busy=busy).sort("busy")[-1:]
     calls = launches.select("correlation", "thread", called="start_ns").unique("correlation", keep="first")
@@ -69,7 +74,7 @@ def _device_work(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _host_work(ops: pl.DataFrame) -> pl.DataFrame:
-    """thread, start and name of the outermost ops of the thread that has most of them."""
+    """Return `thread`, `start_ns` and `what` (name) of the outermost ops of the thread with most ops."""
     outer = ops.filter(pl.col("parent").is_null() & (pl.col("kind") == "op"))
     busiest = outer["thread"].value_counts(sort=True)["thread"][:1].implode()
     mine = outer.filter(pl.col("thread").is_in(busiest, nulls_equal=True))
@@ -77,7 +82,7 @@ def _host_work(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_anchors(codes: np.ndarray) -> np.ndarray:
-    """Positions in a sequence of symbols at which a period begins; empty if there is none."""
+    """Return the positions in a sequence of symbols at which a period begins; empty if it does not repeat."""
     period = find_period(codes)
     if period is None:
         return np.empty(0, np.int64)
@@ -86,7 +91,10 @@ def find_anchors(codes: np.ndarray) -> np.ndarray:
 
 
 def find_period(codes: np.ndarray) -> int | None:
-    """The smallest lag at which the sequence agrees with itself about as well as at any other, or None."""
+    """Return the period in symbols, or None if the sequence does not repeat.
+
+    That is the smallest lag at which the sequence agrees with itself about as well as at the best lag.
+    """
     codes = codes[:_LONGEST]
     longest = len(codes) // LEAST_STEPS
     runs = _grams(codes)
@@ -104,7 +112,7 @@ def find_period(codes: np.ndarray) -> int | None:
 
 
 def _grams(codes: np.ndarray) -> list[_Runs]:
-    """Runs of 1, 2, 4 … symbols, numbered for each length; three of the longest fit into the sequence."""
+    """Return the n-grams of each length in GRAMS that fits into the sequence at least LEAST_STEPS times."""
     runs: list[_Runs] = []
     for length in GRAMS:
         if length * LEAST_STEPS > len(codes):
@@ -119,7 +127,7 @@ def _grams(codes: np.ndarray) -> list[_Runs]:
 
 
 def _likely(runs: _Runs, longest: int) -> list[int]:
-    """The most frequent distances between equal grams."""
+    """Return the most frequent distances between equal n-grams, up to `longest` symbols."""
     alike = np.diff(runs.codes[runs.order]) == 0
     distances = np.diff(runs.order)[alike]
     counts = np.bincount(distances[distances <= longest], minlength=1)
@@ -128,7 +136,7 @@ def _likely(runs: _Runs, longest: int) -> list[int]:
 
 
 def _agreement(runs: _Runs, lag: int, drift: float = DRIFT) -> float:
-    """Share of the grams that recur one `lag` later, within a relative `drift`."""
+    """Return the share of the n-grams that recur `lag` symbols later, within a relative `drift`."""
     size = len(runs.codes)
     slack = int(lag * drift)
     here = np.arange(size - lag)
@@ -140,7 +148,7 @@ def _agreement(runs: _Runs, lag: int, drift: float = DRIFT) -> float:
 
 
 def _regular(runs: _Runs, period: int) -> np.ndarray:
-    """Positions of the gram that recurs most reliably once per period; empty if none does."""
+    """Return the positions of the n-gram that recurs most evenly once per period; empty if none does."""
     expected = len(runs.codes) / period
     counts = np.bincount(runs.codes)
     begins = np.concatenate(([0], np.cumsum(counts)))
@@ -152,13 +160,13 @@ def _regular(runs: _Runs, period: int) -> np.ndarray:
 
 
 def _trimmed(places: np.ndarray, period: int) -> np.ndarray:
-    """Positions without those before the first and after the last step that are not a period away."""
+    """Return `places` without irregular ones at either end, whose neighbour is not one period away."""
     even = np.flatnonzero(np.abs(np.diff(places) / period - 1) < EVEN)
     return places[even[0] : even[-1] + 2] if len(even) else places[:0]
 
 
 def _merit(places: np.ndarray, period: int) -> tuple[int, float, int]:
-    """A sort key: most frequent first, then most even, then earliest."""
+    """Return a sort key: most frequent first, then most even, then earliest."""
     return -len(places), round(_unevenness(places, period), 3), int(places[0])
 
 

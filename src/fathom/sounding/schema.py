@@ -1,8 +1,8 @@
 """The tables of a sounding: one dict per table, from column name to polars type.
 
-Times are int64 nanoseconds since the epoch; a column that ends in `_ns` without being a time is a duration.
-Every table also gains a `rank` column when it is read through the store. `phase` is one of PHASES, and
-`burst` numbers the uninterrupted stretches of a phase.
+Times are int64 nanoseconds since the epoch. Other columns that end in `_ns` are durations in nanoseconds. The
+store adds a `rank` column to every table when it is read. `phase` is one of PHASES, and `burst` is the number
+of an uninterrupted stretch of a phase. The comment behind a column is published in the reference.
 """
 
 from __future__ import annotations
@@ -22,146 +22,146 @@ _TIME = pl.Int64
 _RECORDED = {"phase": pl.String, "burst": pl.Int32}
 
 STEPS = {
-    "step": pl.Int64,
-    "parent": pl.Int64,  # the step that a micro-step belongs to, else null
+    "step": pl.Int64,  # number of the step, ascending in time; a micro-step has the number of its step
+    "parent": pl.Int64,  # step that contains this micro-step; null for steps
     "kind": pl.String,  # train, micro-step, evaluation, inference, prefill, decode, host, ...
-    "source": pl.String,  # mark, optimizer, replay, loader, forward, profiler, engine, repetition, host
-    "thread": pl.Int64,
-    "mark_ns": _TIME,  # host clock at the mark that opens the step
-    "end_ns": _TIME,  # host clock at the mark that closes it
-    "device_ns": _TIME,  # device boundary at the opening mark, if a device event measured it
-    "device_end_ns": _TIME,
-    "stream": pl.Int64,  # stream that was current at the mark; null if unknown
-    "samples": pl.Int64,
-    "tokens": pl.Int64,
+    "source": pl.String,  # origin of its marks: mark, optimizer, replay, loader, forward, profiler, ...
+    "thread": pl.Int64,  # host thread that runs the step
+    "mark_ns": _TIME,  # start of the step on the host
+    "end_ns": _TIME,  # end of the step on the host: the start of the next step, if there is one
+    "device_ns": _TIME,  # time at which the device reached the start of the step; null if not measured
+    "device_end_ns": _TIME,  # time at which the device reached the end of the step; null if not measured
+    "stream": pl.Int64,  # stream that was current at the start, as the profiler numbers it; null if unknown
+    "samples": pl.Int64,  # samples processed in the step; null if unknown
+    "tokens": pl.Int64,  # tokens processed in the step; null if unknown
     **_RECORDED,
 }
 OPS = {
-    "id": pl.Int64,
-    "parent": pl.Int64,
-    "thread": pl.Int64,
-    "kind": pl.String,  # op, annotation, python
-    "name": pl.String,
+    "id": pl.Int64,  # unique within the rank
+    "parent": pl.Int64,  # id of the innermost op around this one; null for outermost ops
+    "thread": pl.Int64,  # host thread that ran the op
+    "kind": pl.String,  # op, or annotation for a named region
+    "name": pl.String,  # name of the op or region, like aten::mm
     "start_ns": _TIME,
     "end_ns": _TIME,
-    "shapes": pl.String,  # JSON as the profiler wrote it: [[64, 128], [], ...]
-    "dtypes": pl.String,  # JSON: ["float", "", ...]
-    "values": pl.String,  # JSON: the concrete scalar inputs
-    "provenance": pl.String,  # of compiled kernels: the ops they were generated from
-    "module": pl.String,
-    "source": pl.String,  # file(line): function of the user's innermost frame, by the function's first line
-    "line": pl.Int64,  # the line that ran in that function; null if unknown
-    "inferred": pl.Boolean,  # joined from the attribution phase: times are not measured
+    "shapes": pl.String,  # JSON, shape of each input: [[64, 128], [], ...]
+    "dtypes": pl.String,  # JSON, type of each input: ["float", "", ...]
+    "values": pl.String,  # JSON, value of each scalar input; for collectives: name, dtype, sizes, ranks
+    "provenance": pl.String,  # JSON, origin of a compiled kernel: file of its code, backend and hash
+    "module": pl.String,  # innermost torch.nn.Module around the op
+    "source": pl.String,  # user's innermost frame as file(line): function, with the function's first line
+    "line": pl.Int64,  # line that was running in that function; null if unknown
+    "inferred": pl.Boolean,  # true: taken from a step of the attribution phase, so its times are interpolated
     **_RECORDED,
 }
 LAUNCHES = {
-    "correlation": pl.Int64,
-    "op": pl.Int64,  # innermost op that was running on the thread
-    "thread": pl.Int64,
-    "api": pl.String,
+    "correlation": pl.Int64,  # number that the call shares with the device work it launched, within a burst
+    "op": pl.Int64,  # id of the innermost op around the call
+    "thread": pl.Int64,  # host thread that made the call
+    "api": pl.String,  # function of the runtime or driver, like cudaLaunchKernel
     "start_ns": _TIME,
     "end_ns": _TIME,
     **_RECORDED,
 }
 KERNELS = {
-    "device": pl.Int32,
-    "stream": pl.Int64,
-    "correlation": pl.Int64,
+    "device": pl.Int32,  # index of the GPU
+    "stream": pl.Int64,  # stream, as the profiler numbers it
+    "correlation": pl.Int64,  # number that the work shares with the call that launched it, within a burst
     "kind": pl.String,  # compute, collective, copy, set
-    "name": pl.String,
-    "family": pl.String,  # short name and launch shape
+    "name": pl.String,  # full name of the kernel, or of the copy or set
+    "family": pl.String,  # short name and launch shape: kernels of one family do the same work
     "start_ns": _TIME,
     "end_ns": _TIME,
-    "grid": pl.String,  # 64x1x1
-    "block": pl.String,
-    "registers": pl.Int32,
-    "shared_bytes": pl.Int64,
-    "local_bytes": pl.Int64,
-    "graph_node": pl.Int64,
-    "bytes": pl.Int64,  # of a copy or set
-    "direction": pl.String,  # of a copy: HtoD pinned, DtoH pageable, DtoD, ...
+    "grid": pl.String,  # blocks per dimension: 64x1x1
+    "block": pl.String,  # threads per dimension: 256x1x1
+    "registers": pl.Int32,  # registers per thread
+    "shared_bytes": pl.Int64,  # shared memory per block
+    "local_bytes": pl.Int64,  # local memory per thread
+    "graph_node": pl.Int64,  # id of the node in its CUDA graph; null if it was not launched by a graph
+    "bytes": pl.Int64,  # bytes that a copy or set moves
+    "direction": pl.String,  # direction of a copy: HtoD pinned, DtoH pageable, DtoD, ...
     **_RECORDED,
 }
 WAITS = {
-    "thread": pl.Int64,
-    "cause": pl.String,  # input, gc, compilation, checkpoint, ... : see analysis.causes
+    "thread": pl.Int64,  # host thread that waited
+    "cause": pl.String,  # input, gc, compilation, checkpoint, ...
     "start_ns": _TIME,
     "end_ns": _TIME,
-    "detail": pl.String,
+    "detail": pl.String,  # more about the cause, like the loader that the program waited for
     **_RECORDED,
 }
 STACKS = {  # one row per sample of one host thread, taken from outside the process
     "time_ns": _TIME,
-    "thread": pl.Int64,
-    "running": pl.Boolean,  # running or ready to run; false: blocked
-    "call": pl.String,  # the system call in which it is blocked; null while it runs
-    "function": pl.String,  # of the program's innermost frame
-    "source": pl.String,  # file:line of that frame
+    "thread": pl.Int64,  # the sampled host thread
+    "running": pl.Boolean,  # true if the thread was running or ready to run, false if it was blocked
+    "call": pl.String,  # system call in which the thread was blocked; null if it was running
+    "function": pl.String,  # function of the innermost frame in the program's own code
+    "source": pl.String,  # that frame, as file:line
     "stack": pl.String,  # all frames, outermost first: "function (file:line);..."
-    "moved": pl.Boolean,  # whether the stack's second reading showed another instruction; null: read once
-    "apart_ns": pl.Int64,  # between the two readings
-    "on_processor": pl.Float32,  # share of its runnable time since the last double reading that it ran
+    "moved": pl.Boolean,  # whether a second reading showed another stack or instruction; null: read once
+    "apart_ns": pl.Int64,  # time between the two readings; null: read once
+    "on_processor": pl.Float32,  # running time / (running + ready) since the previous double reading, 0 to 1
     **_RECORDED,
 }
 SAMPLES: Schema = {
-    "device": pl.Int32,
-    "group": pl.Int32,  # index into the rank's fact `counter_groups`, lists of counter names
-    "start_ns": _TIME,  # on the sampling clock, which is aligned with the kernels' clock per burst
+    "device": pl.Int32,  # index of the GPU
+    "group": pl.Int32,  # index of the group of counters in the rank's fact `counter_groups` (manifest.json)
+    "start_ns": _TIME,
     "end_ns": _TIME,
-    "values": pl.List(pl.Float32),  # one per counter, in the order of the group; NaN: not sampled
+    "values": pl.List(pl.Float32),  # one value per counter, in the order of the group; NaN: not sampled
     **_RECORDED,
 }
 COUNTERS = {
-    "device": pl.Int32,
-    "family": pl.String,
-    "counter": pl.String,
-    "value": pl.Float64,
-    "unit": pl.String,
-    "samples": pl.Int64,
+    "device": pl.Int32,  # index of the GPU
+    "family": pl.String,  # kernel family; families that could not be separated share a row
+    "counter": pl.String,  # name of the counter, as CUPTI or ncu gives it
+    "value": pl.Float64,  # mean over launches, or estimate from samples
+    "unit": pl.String,  # unit of the value; empty or null if unknown
+    "samples": pl.Int64,  # number of samples or launches behind the value
     "error": pl.Float64,  # standard error, in the unit of the value
-    "source": pl.String,  # PM sampling, static, PC sampling, ncu
+    "source": pl.String,  # source of the value: PM sampling, static, PC sampling, ncu
 }
 INPUT = {
-    "loader": pl.Int64,
-    "batch": pl.Int64,
-    "worker": pl.Int64,  # null: the program's own process
-    "start_ns": _TIME,  # when the program asked for the batch
-    "wait_ns": pl.Int64,
-    "fetch_ns": pl.Int64,
-    "read_ns": pl.Int64,  # part of fetch: system calls and waits for them
-    "decode_ns": pl.Int64,  # part of fetch: decoders of libraries
-    "transform_ns": pl.Int64,
-    "collate_ns": pl.Int64,
-    "pin_ns": pl.Int64,
-    "copy_ns": pl.Int64,
-    "read_bytes": pl.Int64,  # read from files during fetch, without sockets
-    "threads": pl.Int32,  # of torch in the worker
-    "cpu_wait_ns": pl.Int64,  # part of fetch and collate in which the worker was runnable but not running
+    "loader": pl.Int64,  # number of the data loader
+    "batch": pl.Int64,  # number of the batch in its loader
+    "worker": pl.Int64,  # number of the worker that made the batch; null: made in the program's own process
+    "start_ns": _TIME,  # time at which the program asked for the batch
+    "wait_ns": pl.Int64,  # time until the program received the batch
+    "fetch_ns": pl.Int64,  # time to load the samples of the batch, without collation
+    "read_ns": pl.Int64,  # part of fetch in system calls or blocked: mostly reading files
+    "decode_ns": pl.Int64,  # part of fetch in the decoders of libraries (PIL, OpenCV, torchvision, ...)
+    "transform_ns": pl.Int64,  # not recorded: always null
+    "collate_ns": pl.Int64,  # time to collate the samples
+    "pin_ns": pl.Int64,  # time to copy the batch into pinned memory
+    "copy_ns": pl.Int64,  # not recorded: always null
+    "read_bytes": pl.Int64,  # bytes read from files during fetch, without sockets
+    "threads": pl.Int32,  # torch's number of threads in the worker
+    "cpu_wait_ns": pl.Int64,  # part of fetch and collate in which the worker was ready to run but had no CPU
     "phase": pl.String,
 }
 MEMORY = {
     "time_ns": _TIME,
-    "device": pl.Int32,
-    "event": pl.String,  # alloc, free, segment_alloc, segment_free, oom, peak
-    "size": pl.Int64,
-    "allocated": pl.Int64,
-    "reserved": pl.Int64,
-    "op": pl.String,
+    "device": pl.Int32,  # index of the GPU
+    "event": pl.String,  # alloc, free, segment_alloc, segment_free, oom, ...; totals only: now, peak
+    "size": pl.Int64,  # size of the block or segment; null for now and peak
+    "allocated": pl.Int64,  # memory in allocated blocks; for peak: its highest value
+    "reserved": pl.Int64,  # memory that the allocator holds; for peak: its highest value
+    "op": pl.String,  # not recorded: always null
     "phase": pl.String,
 }
 TELEMETRY = {
-    "device": pl.Int32,  # -1: the host
+    "device": pl.Int32,  # index of the GPU, or -1 for the host
     "time_ns": _TIME,
-    "power_w": pl.Float64,
-    "energy_j": pl.Float64,  # reading of the counter, not a difference
+    "power_w": pl.Float64,  # power draw of the GPU
+    "energy_j": pl.Float64,  # cumulative energy of the GPU, or of the host's processors
     "sm_clock_mhz": pl.Int32,
     "memory_clock_mhz": pl.Int32,
     "temperature_c": pl.Int32,
-    "busy_percent": pl.Float64,
-    "memory_bytes": pl.Int64,  # used on the device; on the host: resident memory of the program
+    "busy_percent": pl.Float64,  # utilisation that NVML reports, or of all the host's processors
+    "memory_bytes": pl.Int64,  # memory used on the GPU; on the host: resident memory of the program
     "throttle": pl.Int64,  # NVML's bit mask of clock event reasons
-    "link_rx_bytes": pl.Int64,
-    "link_tx_bytes": pl.Int64,
+    "link_rx_bytes": pl.Int64,  # bytes received over NVLink since the driver was loaded
+    "link_tx_bytes": pl.Int64,  # bytes sent over NVLink since the driver was loaded
 }
 
 TABLES: dict[str, Schema] = {
@@ -180,13 +180,13 @@ TABLES: dict[str, Schema] = {
 
 
 def empty(table: str) -> pl.DataFrame:
-    """An empty frame with the table's columns."""
+    """Return an empty frame with the table's columns."""
     return pl.DataFrame(schema=TABLES[table])
 
 
 def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Give `frame` exactly the table's columns, in order: missing ones become null, others are dropped."""
-    if not frame.width:  # because selecting literals from an empty frame makes a row
+    """Return `frame` with exactly the table's columns, in order: adds missing ones as null, drops others."""
+    if not frame.width:  # selecting literals from a frame without columns would make a row
         return empty(table)
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)

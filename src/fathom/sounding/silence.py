@@ -1,4 +1,4 @@
-"""Find a gap in a recording that no program causes: the machine slept, or its clock was set."""
+"""Find a gap in a recording that no program causes: the machine was suspended, or its clock was set."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 SILENCE = "silence"  # id of the problem
-LONG_NS = 10_000_000_000  # between any two records: no step waits that long
+LONG_NS = 10_000_000_000  # shorter gaps may belong to the program
 
 
 def hole_in(tables: Iterable[pl.DataFrame]) -> tuple[int, int] | None:
-    """Return start and end of a gap that is longer than the rest of the recording, or None."""
+    """Return start and end, in ns, of a gap longer than the rest of the recording; None if there is none."""
     times = pl.concat([table.select("start_ns", "end_ns") for table in tables]).sort("start_ns")
     if times.height <= 1:
         return None

@@ -1,4 +1,4 @@
-"""SQL over named tables, with errors that list known names."""
+"""Run SQL over named tables, with errors that suggest known names."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NO_CHANGE = "This SQL is not a query; write a SELECT, because a sounding is neve
 
 
 def select(frames: Mapping[str, pl.LazyFrame], query: str, others: Sequence[str] = ()) -> pl.DataFrame:
-    """Run one SELECT over `frames`. Raises BadInputError with the nearest known name if it cannot.
+    """Run one SELECT over `frames`. Raises BadInputError, naming similar known names, for an invalid query.
 
-    `others` are names of tables that exist but are not in `frames`.
+    `others` are names of tables that exist but are not in `frames`; they are listed in errors.
     """
     if _CHANGES.match(query):
         raise BadInputError(NO_CHANGE)

@@ -1,4 +1,4 @@
-"""A sounding on disk: written once, never changed."""
+"""Soundings on disk: written once, never changed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _CHUNK = 1 << 20
 
 
 class Store:
-    """A finished sounding. Tables are read lazily; a table that was never written is empty."""
+    """A finished sounding on disk. Tables are read lazily; a table that was never written is empty."""
 
     def __init__(self, path: Path, manifest: Manifest, source: Path | None = None) -> None:
         self.path = path
-        self.source = source or path  # the packed file, where `path` is only its temporary copy
+        self.source = source or path  # the packed file, if `path` is only its temporary copy
         self.manifest = manifest
         self._checked: set[str] = set()
 
     def verify(self) -> Store:
-        """Compare every table with its checksum. Raises NotASoundingError."""
+        """Compare every table with its checksum. Raises NotASoundingError if one is damaged or missing."""
         for file, expected in self.manifest.checksums.items():
             require(self.path / file, expected)
             self._checked.add(file)
@@ -48,8 +48,9 @@ class Store:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """The machine's inventory when the sounding was taken; for an imported trace, its part in the
-        trace.
+        """The machine's inventory at the time of recording; for an imported trace, only its GPUs.
+
+        Empty if there is none. Raises NotASoundingError if the file is damaged.
         """
         path = self.path / MACHINE
         try:
@@ -58,9 +59,9 @@ class Store:
             raise NotASoundingError(f"{path} is damaged or cannot be read; record again.") from None
 
     def table(self, name: str, rank: int | None = None) -> pl.LazyFrame:
-        """One table of one rank, or of all ranks; a `rank` column comes last.
+        """Return one table of `rank`, or of all ranks, with `rank` as its last column.
 
-        Raises BadInputError for an unknown table, NotASoundingError if it is damaged or lost.
+        Raises BadInputError for an unknown table, and NotASoundingError if its file is damaged or missing.
         """
         if name not in TABLES:
             raise BadInputError(f"There is no table '{name}'; the tables are {', '.join(TABLES)}.")
@@ -69,11 +70,11 @@ class Store:
         return pl.concat([self._read(name, r) for r in self.ranks] or [_ranked(empty(name).lazy(), 0)])
 
     def cached(self) -> Store:
-        """A view for one examination, which reads each table once and keeps it in memory."""
+        """Return a view of this store that reads each table once and keeps it in memory."""
         return _Cached(self)
 
     def has(self, name: str) -> bool:
-        """Whether any rank recorded rows of a table."""
+        """Return whether any rank recorded rows of the table `name`."""
         return any((self.path / f"rank-{rank}" / f"{name}.parquet").exists() for rank in self.ranks)
 
     def _read(self, name: str, rank: int) -> pl.LazyFrame:
@@ -86,7 +87,7 @@ class Store:
 
 
 class _Cached(Store):
-    """A store that keeps tables in memory after reading them, except samples, which are large."""
+    """A store that keeps tables in memory after reading them, except `samples`, which are large."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.path, store.manifest)
@@ -105,7 +106,7 @@ class _Cached(Store):
 
 
 def _grown(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """Add null columns that the table has gained since it was written."""
+    """Add columns that the schema has gained since the table was written, filled with null."""
     there = frame.collect_schema().names()
     return frame.with_columns(
         pl.lit(None, kind).alias(new) for new, kind in TABLES[name].items() if new not in there
@@ -119,7 +120,7 @@ def _ranked(frame: pl.LazyFrame, rank: int) -> pl.LazyFrame:
 def open_store(path: str | Path) -> Store:
     """Open the sounding in the directory `path`, or in the file that `fathom pack` made of it.
 
-    Raises NotASoundingError if there is none, if it was never finished, or if its format is newer.
+    Raises NotASoundingError if there is no sounding, if it was never finished, or if its format is newer.
     """
     folder = Path(path)
     if os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it may not look
@@ -160,7 +161,10 @@ def _decode(file: Path, data: bytes) -> Manifest:
 
 
 class Writer:
-    """Writes a new sounding: tables first, the manifest last, so that an incomplete one is recognised."""
+    """Write a new sounding: the tables first, the manifest last, so that an incomplete one has no manifest.
+
+    Raises BadInputError if `path` is a sounding and `replace` is false, or if it cannot be created.
+    """
 
     def __init__(self, path: str | Path, *, replace: bool = False) -> None:
         self.path = Path(path)
@@ -178,7 +182,7 @@ class Writer:
             raise BadInputError(f"{self.path} cannot be made: {error.strerror}.") from None
 
     def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
-        """Add one rank's table; an empty one leaves no file."""
+        """Write one rank's table; an empty table is not written. Raises BadInputError if writing fails."""
         if frame.is_empty():
             return
         folder = self.path / f"rank-{rank}"
@@ -191,7 +195,7 @@ class Writer:
             raise BadInputError(f"{folder} cannot be written: {error}.") from None
 
     def discard(self) -> None:
-        """Remove everything written so far; earlier contents of the directory stay."""
+        """Remove everything written so far, and restore a sounding that was to be replaced."""
         for table in self._written:
             table.unlink(missing_ok=True)
         for folder in (*{table.parent for table in self._written}, self.path):
@@ -201,7 +205,10 @@ class Writer:
             self._aside.restore()
 
     def finish(self, manifest: Manifest, machine: dict[str, Any] | None = None) -> Store:
-        """Write the machine's inventory and the manifest; the sounding exists from here on."""
+        """Write the machine's inventory and the manifest, and return the finished sounding.
+
+        Raises BadInputError if writing fails; then everything written so far is removed.
+        """
         try:
             if machine:
                 (self.path / MACHINE).write_text(json.dumps(machine, indent=1))
@@ -216,9 +223,10 @@ class Writer:
 
 
 def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list[Rank]) -> Store:
-    """Replace tables (by rank and name) and the manifest's ranks of a sounding that was just made.
+    """Replace tables (keyed by rank and name) and the manifest's ranks in a sounding that was just made.
 
-    Only its maker may do this: a sounding that others may read is never changed. Raises BadInputError.
+    Only the code that made the sounding may call this, before anyone reads it. Raises BadInputError if
+    writing fails.
     """
     manifest = copy(store.manifest)
     manifest.ranks, manifest.checksums = ranks, dict(store.manifest.checksums)
@@ -244,7 +252,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def checksum(file: Path) -> int:
-    """The file's CRC-32. Raises OSError."""
+    """Return the file's CRC-32. Raises OSError."""
     value = 0
     with file.open("rb") as source:
         while chunk := source.read(_CHUNK):
@@ -253,7 +261,7 @@ def checksum(file: Path) -> int:
 
 
 def require(file: Path, expected: int) -> None:
-    """Raise NotASoundingError if the file is missing, unreadable or changed."""
+    """Raise NotASoundingError if the file is missing or unreadable, or if its CRC-32 is not `expected`."""
     try:
         actual = checksum(file)
     except FileNotFoundError:

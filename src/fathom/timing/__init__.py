@@ -1,4 +1,4 @@
-"""Clock, intervals, robust statistics and decisions about timings."""
+"""Clocks, confidence intervals, robust statistics, and decisions about timings."""
 
 from fathom.timing.clock import Clock, SystemClock
 from fathom.timing.ratio import (

@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of nanoseconds that can wait."""
+    """A clock in nanoseconds that can also sleep."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since a fixed instant, never decreasing."""
+        """Return the nanoseconds since a fixed instant; never decreases."""
         ...
 
     def sleep(self, seconds: float) -> None:

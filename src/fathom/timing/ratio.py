@@ -1,4 +1,4 @@
-"""Compare two sides timed in alternating blocks: a ratio with its interval, and what it means."""
+"""Compare two programs timed in alternating blocks: the ratio of their times, its interval, a decision."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import numpy as np
 from fathom.timing.statistics import RESAMPLES, midmean
 
 CONFIDENCE = 0.99
-LEAST_PAIRS = 5  # fewer blocks say too little about how processes differ
+LEAST_PAIRS = 5  # with fewer, the variation between processes is not known well enough
 Blocks = Sequence[Sequence[float]]
 Decision = Literal["faster", "slower", "same", "ambiguous"]
 MARGIN = 0.01
-SETTLED = 0.25  # of the margin: how narrow an ambiguous interval must become
-SHARE = 0.1  # of a gain: how wide its interval may be to either side
+SETTLED = 0.25  # largest half-width of an ambiguous interval, as a fraction of the margin
+SHARE = 0.1  # largest half-width of an interval, as a fraction of the gain or loss
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Candidate's time over baseline's; `low` to `high` is its interval, None for fewer than 5 pairs."""
+    """The candidate's time over the baseline's, with its interval from `low` to `high`.
+
+    `low` and `high` are None with fewer than LEAST_PAIRS pairs.
+    """
 
     value: float
     low: float | None
@@ -39,17 +42,19 @@ def compare(
     statistic: Callable[[Sequence[float]], float] = midmean,
     seed: int = 0,
 ) -> Ratio | None:
-    """Return the ratio of paired blocks; None without a pair.
+    """Return the ratio of the candidate's time to the baseline's over paired blocks; None without a pair.
 
-    Each block holds the samples of one process; the k-th blocks of both sides ran next to each other. A block
-    counts by its `statistic`, a pair by the logarithm of its ratio, the result by the mean over pairs. Pairs
-    are resampled with replacement, but not the samples within them: this keeps the scatter between processes
-    in the interval without counting the scatter within them twice (Davison and Hinkley, Bootstrap Methods and
-    their Application, 1997, section 3.8). Percentiles are widened for few pairs (Hesterberg, What Teachers
-    Should Know About the Bootstrap, 2015, section 3.2). If other load slows single pairs of few, up to a
-    hundredfold, percentiles end at the smallest of the others, and these lie on one side of
-    zero by chance. So if too few pairs agree on the side for a sign test, the interval reaches as far
-    as Student's, whose width grows with the scatter of pairs.
+    A block is the list of samples of one process; the k-th blocks of both sides ran next to each other. The
+    ratio is the geometric mean, over pairs, of the ratio of `statistic` of the two blocks.
+
+    The interval is a percentile bootstrap over pairs. The samples within a block are not resampled, because
+    the variation between blocks already contains theirs (Davison and Hinkley, Bootstrap Methods and their
+    Application, 1997, section 3.8). Its percentiles are widened for few pairs (Hesterberg, What Teachers
+    Should Know About the Bootstrap, 2015, section 3.2).
+
+    Other load may slow a few pairs up to a hundredfold. The percentiles of few pairs then end at the smallest
+    of the other pairs, which may all lie on one side of 1 by chance. So if a sign test does not confirm the
+    side, the interval is extended to Student's interval, whose width grows with the variation of the pairs.
     """
     usable = [(a, b) for a, b in zip(baseline, candidate, strict=False) if len(a) and len(b)]
     if not usable:
@@ -69,18 +74,21 @@ def compare(
 
 
 def by_chance(logs: np.ndarray) -> float:
-    """Return the probability of at least this many equal signs if both were equally likely: the sign test."""
+    """Return the p-value of the two-sided sign test on `logs`."""
     fewer = min(int((logs > 0).sum()), int((logs < 0).sum()))
     return min(1.0, 2 * sum(comb(len(logs), count) for count in range(fewer + 1)) / 2 ** len(logs))
 
 
 def widened_tail(tail: float, n: int) -> float:
-    """Return the tail at which a percentile interval of `n` values covers as much as Student's t."""
+    """Return the tail probability that makes a percentile interval of `n` values as wide as Student's t."""
     return NormalDist().cdf(-sqrt(n / (n - 1)) * student(1 - tail, n - 1))
 
 
 def student(probability: float, freedom: int) -> float:
-    """Approximate a quantile of Student's t (Abramowitz and Stegun 26.7.5), within 2 % from 4 degrees on."""
+    """Return a quantile of Student's t with `freedom` degrees of freedom, to 2 % from 4 degrees on.
+
+    Uses the approximation 26.7.5 of Abramowitz and Stegun.
+    """
     z = NormalDist().inv_cdf(probability)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
@@ -90,8 +98,11 @@ def student(probability: float, freedom: int) -> float:
 
 
 def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:
-    """Return `same` if the whole interval is within 1 ± margin, `faster` or `slower` if all of it is beyond,
-    else `ambiguous`."""
+    """Return the decision for a ratio.
+
+    It is `same` if the whole interval is within 1 ± margin, `faster` if all of it is below, `slower` if all
+    of it is above, and otherwise, or without an interval, `ambiguous`.
+    """
     if ratio is None or ratio.low is None or ratio.high is None:
         return "ambiguous"
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
@@ -102,8 +113,11 @@ def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:
 
 
 def settled(ratio: Ratio | None, margin: float = MARGIN) -> bool:
-    """Whether the interval is narrow enough for the decision: to either side at most half the margin
-    or a tenth of the gain or loss; a quarter of the margin if it is still ambiguous."""
+    """Return whether the interval is narrow enough to stop measuring.
+
+    Its half-width may be at most half the margin or a tenth of the gain or loss, whichever is larger. For an
+    ambiguous decision it may be at most a quarter of the margin.
+    """
     if ratio is None or ratio.low is None or ratio.high is None:
         return False
     half = (ratio.high - ratio.low) / 2

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 RESAMPLES = 2000
-CHUNK = 250_000  # values drawn at once: they stay in the cache, whatever the length of the recording
-NORMAL = 1.4826  # turns a median deviation into the standard deviation of a normal distribution
+CHUNK = 250_000  # values drawn at once: few enough to stay in the CPU's cache
+NORMAL = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
 def interval(
@@ -18,9 +18,10 @@ def interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float] | None:
-    """Return the percentile bootstrap interval of `statistic` (called with axis=1); None for one value.
+    """Return (low, high), the percentile bootstrap interval of `statistic`; None for fewer than two values.
 
-    Deterministic for the same values and seed.
+    `statistic` is called on a matrix of resamples with axis=1. The result depends only on the values and
+    `seed`.
     """
     sample = np.asarray(values, float)
     if len(sample) < 2:
@@ -39,12 +40,15 @@ def interval(
 
 
 def _medians(sample: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Return the medians of resamples: those of small ranks are found in half the time of floats."""
+    """Return the median of each resample in `drawn` (indices into `sample`).
+
+    Partitions the values' ranks as small integers, which takes half the time of partitioning floats.
+    """
     order = np.argsort(sample, kind="stable")
     ranks = np.empty(len(sample), np.min_scalar_type(len(sample)))
     ranks[order] = np.arange(len(sample))
     middle = len(sample) // 2
-    parted = np.partition(ranks[drawn], middle, axis=1)  # one place: numpy is three times slower for two
+    parted = np.partition(ranks[drawn], middle, axis=1)  # one pivot: numpy is three times slower with two
     upper = parted[:, middle]
     lower = upper if len(sample) % 2 else parted[:, :middle].max(axis=1)
     return sample[order][np.stack((lower, upper), axis=1)].mean(axis=1)
@@ -58,12 +62,15 @@ def median(values: Sequence[float] | np.ndarray) -> float:
 
 
 def mad(values: Sequence[float] | np.ndarray) -> float:
-    """Return the median absolute deviation, scaled to a standard deviation. Raises ValueError for none."""
+    """Return the median absolute deviation, scaled to estimate a standard deviation.
+
+    Raises ValueError for no values.
+    """
     return NORMAL * median(np.abs(np.asarray(values, float) - median(values)))
 
 
 def midmean(values: Sequence[float] | np.ndarray) -> float:
-    """Return the mean of the middle half: as robust as the median, but finer on a coarse clock.
+    """Return the mean of the middle half of the values: robust, but finer than the median on a coarse clock.
 
     Raises ValueError for no values.
     """
