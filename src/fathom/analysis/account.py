@@ -83,7 +83,7 @@ class Account(msgspec.Struct):
         return own + self.problems_of_clean
 
     def measured(self) -> tuple[Spans, int]:
-        """The times of the representative steps, and their number: clean ones, or else the used windows."""
+        """Return the times and count of the clean steps, or else of the used windows."""
         if self.stretches:
             bounds = spans([s.start_ns for s in self.stretches], [s.end_ns for s in self.stretches])
             return bounds, sum(s.count for s in self.stretches)
@@ -206,7 +206,7 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
 
 
 def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> None:
-    """Set the ledger of the clean step, and of the mean one if steps are uneven."""
+    """Set the profiling overhead and the clean step's ledger; also the mean ledger if steps are uneven."""
     windows, clean_ms, total_ms = subject.ledger.windows, clean.median_ms, device.total_ms or 0.0
     usual_ms = median((windows.ends - windows.starts)[windows.used]) / NS_PER_MS
     device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms

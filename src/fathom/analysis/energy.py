@@ -155,7 +155,7 @@ def _of_later(rank: Metered, meter: Meter) -> Spent | None:
 
 
 def _of_all(rank: Metered, meter: Meter) -> Spent | None:
-    """Energy of all steps; the device idles while Fathom reads counters, so mean power is a lower bound."""
+    """Return the energy per step from mean power over all steps; None if they fill too little of the time."""
     if rank.steps.is_empty() or not rank.step_ms:
         return None
     rows = rank.steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")

@@ -74,7 +74,7 @@ class HostRecords(msgspec.Struct):
         return self.samples.split(times, label[0])
 
     def began(self, thread: int | None) -> Array:
-        """Begins of the ops and calls of `thread`, or of its team if it has one, sorted."""
+        """Return the sorted start times of ops and calls of `thread`, or of its whole team (`activity`)."""
         team = self.autograd | {self.caller}
         threads = [member for member in (team if thread in team else {thread}) if member is not None]
         if thread not in self._began:

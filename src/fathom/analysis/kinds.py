@@ -100,7 +100,7 @@ def _windows_ms(windows: Windows | None, name: str) -> np.ndarray:
 
 
 def _share(kinds: list[StepKind], windows: Windows | None, clean: bool) -> None:
-    """Set the share of time of undisturbed steps, else of all windows; null if one kind's time is unknown."""
+    """Set each kind's share of the time of clean steps, else of windows; null if a time is unknown."""
     if clean:
         counted = [kind for kind in kinds if kind.n]
         known = [kind.n * kind.all_mean_ms for kind in counted if kind.all_mean_ms is not None]

@@ -68,7 +68,7 @@ def split_by_work(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _renamed(steps: pl.DataFrame, labels: dict[int, int], kind: str) -> pl.DataFrame:
-    """Rename the steps that begin at the times in `labels`, the number of their kind (0: the usual one)."""
+    """Rename the steps whose start is in `labels`, which maps it to the index of a kind (0: usual)."""
     names = {mark: f"{kind}{OTHER}{number + 1}" for mark, number in labels.items() if number}
     if not names:
         return steps

@@ -19,7 +19,7 @@ SCHEMA = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "ns": pl.
 
 
 class Ledger(msgspec.Struct):
-    """`rows` has the columns of SCHEMA: entries by window index, which sum to each window's length in ns.
+    """The ledger of one device: `rows` has the columns of SCHEMA, and sums to each window's length in ns.
 
     `own` has window, entry, detail and own_ns: the full durations of the entry's pieces in the window,
     including the parts that other work hides. Rates refer to these. It is empty for a processor, whose ops
@@ -28,13 +28,13 @@ class Ledger(msgspec.Struct):
 
     windows: Windows
     rows: pl.DataFrame
-    carried_in_ns: Array  # by window: time inside it of work that began before it
-    carried_out_ns: Array  # by window: time after its end of work that began before its end
+    carried_in_ns: Array  # per window: ns inside it of work that began before it
+    carried_out_ns: Array  # per window: ns after its end of work that began before its end
     own: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=_PIECES))
 
 
 def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
-    """The ledger of one device's windows; `host` has the records of each burst."""
+    """Return the ledger of one device's windows; `host` has the host's records of each burst."""
     bursts = np.unique(windows.bursts).tolist()
     frames = [_burst(work.of(burst), windows, host[burst], burst) for burst in bursts]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
@@ -43,7 +43,7 @@ def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecord
 
 
 def _own(work: DeviceWork, windows: Windows) -> pl.DataFrame:
-    """Durations of the pieces inside windows, by window and entry; concurrent pieces count in full."""
+    """Return the durations of pieces inside windows, by window and entry; concurrent pieces count in full."""
     piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(windows.starts, windows.ends))
     mine = work.burst[piece] == windows.bursts[window]
     width = max(len(work.groups), 1)
@@ -70,7 +70,7 @@ def _burst(work: DeviceWork, windows: Windows, host: HostRecords, burst: int) ->
 
 
 def collect(rows: list[WindowRow], windows: Array) -> pl.DataFrame:
-    """A frame of SCHEMA from the rows of one burst; `windows` are the numbers of its windows."""
+    """Return a frame of SCHEMA from the rows of one burst; `windows` are the indices of its windows."""
     names = list(SCHEMA)
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").group_by(names[:3], maintain_order=True)
     counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
@@ -80,7 +80,7 @@ def collect(rows: list[WindowRow], windows: Array) -> pl.DataFrame:
 
 
 def _counts(work: DeviceWork, starts: Array, ends: Array) -> dict[tuple[int, int], int]:
-    """The number of pieces that begin in each window, by (window, group)."""
+    """Return the count of pieces that begin in each window, by (window, group)."""
     window = np.searchsorted(starts, work.starts, "right") - 1
     inside = (window >= 0) & (work.starts < ends[np.maximum(window, 0)])
     width = len(work.groups)
@@ -89,7 +89,7 @@ def _counts(work: DeviceWork, starts: Array, ends: Array) -> dict[tuple[int, int
 
 
 def _carried(work: DeviceWork, windows: Windows) -> tuple[Array, Array]:
-    """By window: the time inside it of earlier pieces, and the time of its pieces after its end."""
+    """Return per window the ns inside it of earlier pieces, and the ns of its pieces after its end."""
     count = len(windows.starts)
     piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(windows.starts, windows.ends))
     inside = np.where(work.starts[piece] < windows.starts[window], parts.ends - parts.starts, 0)

@@ -18,15 +18,15 @@ from fathom.sounding import Store
 from fathom.timing import median
 from fathom.units import NS_PER_MS
 
-LONG = 3.0  # times the usual step
-LEAST_SHARE = 0.05  # of the time of all clean steps: the least extra time of long ones
+LONG = 3.0  # a step is long from this multiple of the usual one on
+LEAST_SHARE = 0.05  # least extra time of long steps, as a share of the time of all clean steps
 MOST = 0.2  # of the steps: more are not rare
 ENOUGH = 20  # clean steps
-IN_TURN = 3  # long steps at equal distance
-MOSTLY = 0.8  # of the extra time: the share of a call that accounts for it
-SHARED = 0.02  # of the time of a call in long steps: above, usual steps run it as well
+IN_TURN = 3  # fewest long steps that show a regular interval
+MOSTLY = 0.8  # a call accounts for the extra time if it has this share of it
+SHARED = 0.02  # usual steps run a call too if they have this share of its time in long steps
 WORTH, MOST_PLACES = 0.1, 3
-FEW = 5  # samples: fewer give no place
+FEW = 5  # fewest samples that give a place
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<source>.*)\)$", re.S)
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/fathom/probe/")
 
@@ -34,31 +34,31 @@ Path = tuple[str, ...]  # frames, outermost first
 
 
 class Timed(msgspec.Struct):
-    """Clean steps between neighbouring boundaries; arrays of one length."""
+    """Clean steps between neighbouring boundaries, as arrays of equal length."""
 
     ns: Array  # per step
     count: Array  # steps: a device may be timed only every few steps
     start: Array
     end: Array  # by the host's marks
-    number: Array  # of the first step
+    number: Array  # step number of the first step
 
     @property
     def usual_ns(self) -> float:
-        """The median step."""
+        """Duration of the median step, in ns."""
         return median(np.repeat(self.ns, self.count))
 
     @property
     def extra_ns(self) -> Array:
-        """The time of each beyond its usual steps, in ns."""
+        """Time of each entry beyond that of as many usual steps, in ns."""
         return (self.ns - self.usual_ns) * self.count
 
 
 def long_steps_of(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> LongSteps | None:
-    """Rare long steps among the clean steps of `kind`; None if there are none worth naming.
+    """Return the rare long steps among the clean steps of `kind`; None if there are none worth reporting.
 
-    A step is long if it takes LONG times the median. They are worth naming if they add LEAST_SHARE to the
-    time of all clean steps. `places` come from the samples of the host's stacks in them, minus those of usual
-    steps; they are empty without enough samples.
+    A step is long if it takes LONG times the median. Long steps are worth reporting if their extra time is at
+    least LEAST_SHARE of the time of all clean steps. `places` come from samples of the host's stacks in long
+    steps, minus those in usual steps; they are empty without enough samples.
     """
     timed = _timed(steps, kind)
     if timed is None:
@@ -98,7 +98,7 @@ def _timed(steps: pl.DataFrame, kind: str) -> Timed | None:
 
 
 def _every(timed: Timed, long: Array) -> int | None:
-    """The distance of the long steps if they are every n-th step without exception, else None."""
+    """Return n if exactly every n-th step is long, else None."""
     if (timed.count != 1).any() or long.sum() < IN_TURN:
         return None
     mine, others = timed.number[long], timed.number[~long]
@@ -107,7 +107,7 @@ def _every(timed: Timed, long: Array) -> int | None:
 
 
 def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
-    """The calls that long steps spend their extra time in, longest first."""
+    """Return the calls in which long steps spend their extra time, longest first."""
     times = stacks["time_ns"].to_numpy()
     at = np.maximum(np.searchsorted(timed.start, times, "right") - 1, 0)
     inside = (times >= timed.start[at]) & (times < timed.end[at])
@@ -126,13 +126,13 @@ def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
 
 
 def _path(function: str, source: str, stack: str) -> Path:
-    """Frames down to the program's innermost one, or all of them if none is the program's."""
+    """Return the frames down to the program's innermost one, or all frames if none is the program's."""
     head, frame, _ = stack.rpartition(f"{function} ({source})")
     return tuple(((head + frame) or stack).split(";"))
 
 
 def _inclusive(paths: list[Path], chosen: Array, ns: float) -> Counter[Path]:
-    """Nanoseconds in each path and below it, of the chosen samples, which represent `ns` in total."""
+    """Return the inclusive ns of each path over the `chosen` samples, which represent `ns` in total."""
     counts = Counter(path for path, mine in zip(paths, chosen.tolist(), strict=True) if mine)
     below: Counter[Path] = Counter()
     for path, count in counts.items():
@@ -142,7 +142,7 @@ def _inclusive(paths: list[Path], chosen: Array, ns: float) -> Counter[Path]:
 
 
 class CallTimes(msgspec.Struct, dict=True):
-    """Time in each call, inclusive: of all long steps, and of as many usual ones."""
+    """Inclusive time of each call in ns: in all long steps, and in as many usual ones."""
 
     long: Counter[Path]
     usual: Counter[Path]
@@ -153,15 +153,15 @@ class CallTimes(msgspec.Struct, dict=True):
         return {frame for path in self.usual for frame in path}
 
     def extra(self, path: Path) -> float:
-        """The time of long steps in a call beyond that of usual ones, in ns."""
+        """Return the ns that long steps spend in a call beyond the ns that usual steps do."""
         return self.long[path] - self.usual[path]
 
     def split(self, path: Path) -> Iterator[Path]:
-        """The innermost calls that hold most of the extra time below `path`.
+        """Yield the innermost calls that hold most of the extra time below `path`.
 
-        If usual steps run a call as well, it belongs to the loop, and all calls below it count. If only
-        long steps run it, the search ends where no call has MOSTLY of the time, and before code that usual
-        steps run too: it names an evaluation, not the model that this calls.
+        If usual steps run a call too, it belongs to the loop, and the search goes on in all calls below it.
+        If only long steps run it, the search ends where no call has MOSTLY of the time, or where usual steps
+        run the code too. So it names an evaluation rather than the model that the evaluation calls.
         """
         below = [call for call in self.long if len(call) == len(path) + 1 and call[:-1] == path]
         main = max(below, key=self.extra, default=None)
@@ -176,7 +176,7 @@ class CallTimes(msgspec.Struct, dict=True):
 
 
 def _place(path: Path, share: float) -> Place:
-    """The innermost frame outside libraries, or else the innermost."""
+    """Return the innermost frame outside libraries, else the innermost frame."""
     frame = next((frame for frame in reversed(path) if not _LIBRARY.search(frame)), path[-1])
     match = _FRAME.match(frame)
     return Place(match["function"], match["source"], share) if match else Place(frame, "", share)

@@ -10,10 +10,10 @@ HOST = -1
 
 
 def memory_of(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) -> Memory | None:
-    """Peak memory in bytes; None if nothing was recorded.
+    """Return peak memory in bytes; None if nothing was recorded.
 
-    `events` and `telemetry` are the tables of all ranks. The allocator's peaks are the largest over devices,
-    which the result lists if there are several.
+    `events` and `telemetry` are the tables of all ranks. The allocator's peaks are the largest of any device;
+    `devices` lists each device's peaks if there are several.
     """
     peaks = (
         events.filter(pl.col("event") == "peak", pl.col("allocated").is_not_null())

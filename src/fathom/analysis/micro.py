@@ -1,4 +1,4 @@
-"""Micro-steps of an accumulated step as sub-windows, which tile the step's window on the device."""
+"""Divide the window of a step with gradient accumulation into one sub-window per micro-step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.units import NS_PER_MS
 
 
 class Micro(msgspec.Struct, frozen=True):
-    """One micro-step; times in ns, `window` is the index of its step's window, `place` its number in it."""
+    """One micro-step: times in ns, the index of its step's `window`, and its index in the step (`place`)."""
 
     start_ns: int
     end_ns: int
@@ -21,14 +21,14 @@ class Micro(msgspec.Struct, frozen=True):
     place: int
 
 
-AT_ONCE = 0.9  # of the step's work after its last micro-step begins: its batches were taken at once
+AT_ONCE = 0.9  # a step took its batches at once if more of its work follows the last mark
 
 
 def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """`steps` without micro-steps, if steps take all their batches before they work on any.
+    """Return `steps`, without micro-steps if steps take all their batches before they work on any.
 
-    Their begins are the requests of batches, which then do not bound micro-steps. `work` has burst, at (its
-    launch) and ns (its duration).
+    A micro-step begins when its batch is requested. If all batches are requested first, these times do not
+    bound the work. `work` has burst, at (launch time) and ns (duration).
     """
     inner = steps.filter(pl.col("parent").is_not_null())
     if inner.is_empty():
@@ -47,10 +47,10 @@ def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> list[Micro]:
-    """Sub-windows of the used windows whose step has at least two micro-steps among `steps`.
+    """Return sub-windows of the used windows whose step has at least two micro-steps in `steps`.
 
-    Each begins at the device's boundary of its mark, the first with its window, and ends where the next
-    begins.
+    A sub-window begins at the device's boundary of its mark (the first with its window), and ends where the
+    next begins.
     """
     inner = steps.filter(pl.col("parent").is_not_null()).sort("mark_ns")
     parts: list[Micro] = []
@@ -70,7 +70,7 @@ def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> 
 
 
 def mean_by_place(parts: list[Micro]) -> list[float]:
-    """Mean length in ms of the first, second … micro-step; [] unless every step has the same number."""
+    """Return the mean ms of the first, second … micro-step; [] unless every step has the same count."""
     counts = Counter(part.window for part in parts)
     if len(set(counts.values())) != 1:
         return []

@@ -1,7 +1,7 @@
-"""Collectives across ranks: the time until the last peer's arrival, before which no bytes move.
+"""Match collectives across ranks, to find when the last peer arrived; no bytes move before that.
 
 The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
-step. Only collectives that no rank can finish before all have begun are matched; sends, receives and
+step. Only collectives that no rank can finish before all have begun are matched. Sends, receives and
 broadcasts are not.
 """
 
@@ -20,19 +20,22 @@ from fathom.units import NS_PER_US
 _MEETS = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _KEY = ["burst", "step", "name", "place"]
 PIECE = ["device", "stream", "start_ns", "name"]  # identifies a collective of a rank
-CLOCKS_NS = 20_000  # the largest difference of clocks at which ranks are compared
+CLOCKS_NS = 20_000  # ranks are compared if their clocks differ by at most this
 WHAT = Entry.WAITING_FOR_PEERS.value
 
 
 class Meetings(msgspec.Struct):
-    """`of` by rank: PIECE and arrived_ns, the begin of the last peer; `abstained`: why there are none."""
+    """Matched collectives: `of` maps a rank to PIECE and arrived_ns, the start of the last peer.
+
+    `abstained` has the reason if no collectives could be matched.
+    """
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
 
 
 def meetings(store: Store) -> Meetings:
-    """The arrival of the last peer of every collective in the timeline."""
+    """Return the arrival of the last peer of every collective in the timeline."""
     by_rank = {rank: _collectives(store, rank) for rank in store.ranks}
     if not any(rows.height for rows in by_rank.values()):
         return Meetings()
@@ -68,7 +71,7 @@ def _incomparable(store: Store, by_rank: dict[int, pl.DataFrame]) -> str:
 
 
 def _collectives(store: Store, rank: int) -> pl.DataFrame:
-    """A rank's collectives of the timeline with _KEY, sorted by launch."""
+    """Return a rank's collectives in the timeline with the columns of _KEY, in launch order."""
     phase = {"phase": "timeline"}
     rows = store.table("kernels", rank).filter(
         pl.col("kind") == "collective", pl.col("name").str.contains(_MEETS), **phase
@@ -79,9 +82,9 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
     calls = store.table("launches", rank).filter(**phase).collect()
     steps = store.table("steps", rank).filter(pl.col("parent").is_null(), **phase).sort("mark_ns").collect()
     called = join_launches(kernels, calls).with_columns(called="launched")
-    if called["called"].null_count() == called.height:  # without launches, starts must do
+    if called["called"].null_count() == called.height:  # without launches, use starts
         called = called.with_columns(called="start_ns")
-    called = called.drop_nulls("called")  # launched before the burst, where a peer may have finished already
+    called = called.drop_nulls("called")  # launched before the burst: a peer may have finished
     return (
         called.with_columns(step=_step(called["called"], steps))
         .filter(pl.col("step") >= 0)
@@ -92,7 +95,7 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
 
 
 def _step(called: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """The number of the step of each call; -1 before the first."""
+    """Return the number of the step of each call; -1 before the first step."""
     if steps.is_empty():
         return pl.Series([-1] * len(called), dtype=pl.Int64)
     place = np.searchsorted(steps["mark_ns"].to_numpy(), called.to_numpy(), side="right") - 1

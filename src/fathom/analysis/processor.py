@@ -17,7 +17,7 @@ from fathom.analysis.windows import Windows
 
 
 def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
-    """Assign every nanosecond of the windows to a recorded cause, or else to the thread's innermost op.
+    """Return a ledger that assigns each ns of the windows to a recorded cause, else to the innermost op.
 
     `ops` has thread, kind, name, start_ns, end_ns and burst.
     """
@@ -44,7 +44,7 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -
 
 
 def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[WindowRow]:
-    """Self time of the ops within `spans` by window and name, and the number that began in each window."""
+    """Return the self time of ops within `spans` by window and name, and their count begun in each window."""
     names = ops["name"].unique(maintain_order=True)
     name = ops["name"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     index, segments = innermost(ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy())
@@ -62,15 +62,15 @@ def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[WindowRow]:
 
 
 def _begun(starts: Array, name: Array, bounds: Spans) -> tuple[list[int], list[int]]:
-    """Window and name of every op that begins inside a window."""
+    """Return the window and name of every op that begins inside a window."""
     op, window, _ = overlaps(Spans(starts, starts + 1), bounds)
     return window.tolist(), name[op].tolist()
 
 
 def innermost(starts: Array, ends: Array) -> tuple[Array, Spans]:
-    """Sorted disjoint segments of time, and the index of the innermost op in each.
+    """Return the index of the innermost op of each segment, and the sorted disjoint segments of time.
 
-    Ops of one thread nest; if clock errors make two overlap, the one that began later is the inner one.
+    Ops of one thread nest. If clock errors make two ops overlap, the later one counts as the inner one.
     """
     order = np.lexsort((-ends, starts))
     segments: list[tuple[int, int, int]] = []

@@ -22,7 +22,7 @@ _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack"
 
 
 class Timeline(msgspec.Struct):
-    """The tables of one rank in one phase with Kineto's events; `kernels` are joined with their launches."""
+    """The tables of one rank in a phase that Kineto recorded; `kernels` are joined with their launches."""
 
     about: Rank
     steps: pl.DataFrame
@@ -32,13 +32,13 @@ class Timeline(msgspec.Struct):
     waits: pl.DataFrame
     every: pl.DataFrame  # steps of all phases
     stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
-    lost: int = 0  # number of steps in bursts without calls, which the profiler lost; they are left out
+    lost: int = 0  # steps left out because the profiler lost the calls of their bursts
     holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # gaps in the recording
     _hosts: dict[int, HostRecords] = msgspec.field(default_factory=dict)
 
     @property
     def devices(self) -> list[int]:
-        """Numbers of the devices with work, sorted."""
+        """Indices of the devices with work, sorted."""
         return self.kernels["device"].drop_nulls().unique().sort().to_list()
 
     @property
@@ -53,7 +53,7 @@ class Timeline(msgspec.Struct):
         return int(own.mode().min()) if len(own) else None  # type: ignore[arg-type]
 
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
-        """The host's records by burst."""
+        """Return the host's records of each burst in `bursts`."""
         caller, setting = self.caller, self.setting
         wanted = sorted(set(bursts.tolist()))
         for burst in wanted:
@@ -70,7 +70,7 @@ class Timeline(msgspec.Struct):
 
     @property
     def setting(self) -> Setting:
-        """The facts that decide between causes of a sample."""
+        """Facts about the program that decide between causes of a sample."""
         kinds = self.steps["kind"].drop_nulls()
         training = bool(kinds.str.starts_with("train").any())
         return Setting(training, (self.about.world or 1) > 1, bool(self.devices))
@@ -79,9 +79,9 @@ class Timeline(msgspec.Struct):
 def read_timeline(
     store: Store, rank: int, phase: str = "timeline", met: pl.DataFrame | None = None
 ) -> Timeline:
-    """Read the timeline of one rank; without steps, the host's full recording is one step.
+    """Read the timeline of one rank; without complete steps, each burst counts as one step.
 
-    `met` has the arrival of collectives' peers (`Meetings.of`).
+    `met` has the arrival times of the peers of collectives (`Meetings.of`).
     """
     about = next(r for r in store.manifest.ranks if r.rank == rank)
     calls = _read(store, rank, phase, "launches", _CALLS)
@@ -103,9 +103,10 @@ def read_timeline(
 
 
 def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Drop steps of bursts without runtime calls, if other bursts of the phase have some; also their number.
+    """Return the steps without those of bursts that lack runtime calls, and the count of steps dropped.
 
-    If a device is used, a burst ends with a call that waits for it; without one, CUPTI recorded nothing.
+    If a device is used, a burst ends with a call that waits for it. If that call is missing, CUPTI recorded
+    nothing. Nothing is dropped if no burst of the phase has calls.
     """
     burst = pl.col("burst").fill_null(0)
     lost = pl.col("phase").eq_missing(phase) & ~burst.is_in(calls["burst"].unique().to_list())
@@ -115,14 +116,14 @@ def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.
 
 
 def _ran(ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """The work that steps ran (`what`) and its launch (`at`), of devices or else of the processor."""
+    """Return the work of steps with its name (`what`) and launch time (`at`): kernels, or else host ops."""
     if len(kernels):
         return kernels.drop_nulls("launched").with_columns(at="launched", what=detail())
     return ops.filter(pl.col("kind") == "op").with_columns(at="start_ns", what="name")
 
 
 def _of_the_program(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps without the thread of the host's window, which the recorder marked and not the program."""
+    """Return the steps; the thread is null for the window that the recorder marked."""
     ours = pl.col("source") == HOST
     return steps.with_columns(thread=pl.when(ours.fill_null(False)).then(None).otherwise("thread"))
 
@@ -133,7 +134,7 @@ def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -
 
 
 def _holes(timeline: Timeline) -> list[tuple[int, int]]:
-    """At most one gap per burst; between bursts there is nothing to record."""
+    """Return the gaps in the recording, at most one per burst; between bursts there is nothing to record."""
     records = [timeline.ops.filter(pl.col("kind") == "op"), timeline.calls, timeline.kernels]
     bursts = pl.concat([table["burst"] for table in records]).unique().to_list()
     holes = (hole_in(_of(table, burst) for table in records) for burst in bursts)
@@ -145,7 +146,7 @@ def _of(table: pl.DataFrame, burst: int) -> pl.DataFrame:
 
 
 def _host_steps(timeline: Timeline) -> pl.DataFrame:
-    """A step per burst from the host's first record to its last; without records, from the device's."""
+    """Return one step per burst, from the host's first record to its last (or else the device's)."""
     times = ["burst", "start_ns", "end_ns"]
     host = pl.concat([timeline.ops.select(times), timeline.calls.select(times)])
     records = timeline.kernels.select(times) if host.is_empty() else host

@@ -15,7 +15,7 @@ from fathom.analysis.results import Region
 from fathom.analysis.windows import Windows
 from fathom.units import NS_PER_MS
 
-MOST = 200  # names: with more, the program numbers its regions, and none is shown
+MOST = 200  # names; with more, the program probably numbers its regions, so none is shown
 # Annotations that frameworks open.
 _NOT_OURS = re.compile(
     r"^(fathom\.|Optimizer\.|autograd::|nccl:|gloo:|mpi:|ucc:|c10d|DistributedDataParallel|FullySharded"
@@ -25,7 +25,7 @@ _NOT_OURS = re.compile(
 
 
 def regions(ops: pl.DataFrame, kernels: pl.DataFrame, windows: Windows) -> list[Region]:
-    """Named regions by falling time: means over the used windows, of their parts inside.
+    """Return the named regions, longest first: means over the used windows, of their parts inside.
 
     `ops` has kind, name, thread, start_ns and end_ns; `kernels`, of one device or empty, launched, launcher,
     start_ns and end_ns. [] if there are more than MOST names.
@@ -47,7 +47,7 @@ def regions(ops: pl.DataFrame, kernels: pl.DataFrame, windows: Windows) -> list[
 
 
 def _without_cause() -> pl.Expr:
-    """Regions without a cause, because those with one are entries of the ledger."""
+    """Return a filter for regions without a cause; the others are entries of the ledger."""
     return ~pl.any_horizontal(pl.col("name").str.contains(known.pattern) for known in REGIONS.values())
 
 
@@ -74,7 +74,7 @@ def _threads(rows: pl.DataFrame) -> Iterator[tuple[int, Spans]]:
 
 
 def _launched(kernels: pl.DataFrame, thread: int, spans: Spans) -> int:
-    """Nanoseconds of device work that the thread launched within `spans`."""
+    """Return the ns of device work that the thread launched within `spans`."""
     mine = kernels.filter(pl.col("launcher") == thread).drop_nulls("launched")
     at = mine["launched"].to_numpy()
     inside = covered(spans, at, at + 1) > 0
@@ -82,7 +82,7 @@ def _launched(kernels: pl.DataFrame, thread: int, spans: Spans) -> int:
 
 
 def _own_ns(rows: pl.DataFrame, within: Spans) -> dict[str, int]:
-    """Nanoseconds within the windows by name, without nested regions."""
+    """Return the ns within the windows by name, without nested regions."""
     own_ns: dict[str, int] = {}
     for (_,), mine in rows.partition_by("thread", as_dict=True).items():
         index, segments = innermost(*_bounds(mine))

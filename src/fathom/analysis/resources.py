@@ -8,17 +8,17 @@ import msgspec
 class Stages(msgspec.Struct, omit_defaults=True):
     """Medians per batch, by stage of the input pipeline. Null: not recorded."""
 
-    batches: int | None = None  # behind the medians
+    batches: int | None = None  # from which the medians are computed
     fetch_ms: float | None = None
     read_ms: float | None = None
     decode_ms: float | None = None
     transform_ms: float | None = None
     collate_ms: float | None = None
     pin_ms: float | None = None
-    copy_ms: float | None = None  # of a step's copies to the device, with hidden ones
+    copy_ms: float | None = None  # copies to the device per step, including hidden ones
     read_bytes: float | None = None
     threads: int | None = None  # of torch in each loading process, if several
-    cpu_wait_share: float | None = None  # of the time to make a batch: waiting for a processor
+    cpu_wait_share: float | None = None  # share of the time to make a batch spent waiting for a CPU
 
 
 class Worker(Stages, kw_only=True):
@@ -67,7 +67,7 @@ class Energy(msgspec.Struct, omit_defaults=True):
     """Energy of a clean step, summed over devices, and that of the host. Null: unknown."""
 
     per_step_j: float | None = None
-    per_step_low_j: float | None = None  # with per_step_high_j: the interval of an estimate
+    per_step_low_j: float | None = None  # lower end of the interval of an estimate
     per_step_high_j: float | None = None
     per_sample_j: float | None = None
     per_token_j: float | None = None

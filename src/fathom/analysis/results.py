@@ -14,8 +14,8 @@ class Step(msgspec.Struct):
 
     clean_ms: float | None  # median of the clean phase
     timeline_ms: float | None  # mean of the used windows, which the ledger sums to
-    ci_ms: list[float] | None  # 95 % bootstrap interval of clean_ms (of timeline_ms where clean is null)
-    n: int  # steps behind ci_ms
+    ci_ms: list[float] | None  # 95 % bootstrap interval of clean_ms (of timeline_ms if clean_ms is null)
+    n: int  # steps from which ci_ms is computed
     kind: str
     source: str = ""  # source of the steps' marks
     clean_mean_ms: float | None = None  # mean of the same steps
@@ -85,9 +85,9 @@ class LedgerRow(msgspec.Struct):
     unit: str | None = None  # the ceiling of its matrix work
     product_flops: float = 0.0  # of matrix units per step, including recomputation
     recomputed_flops: float = 0.0  # of those, repeated parts of the forward pass
-    own_ms: float | None = None  # durations of its pieces in the recorded steps, with hidden parts: for rates
-    problem: str = ""  # for an impossible rate: by how much it exceeds which ceiling
-    inferred: bool = False  # ms is not measured but that of the profiled step minus profiling overhead
+    own_ms: float | None = None  # duration of its pieces in profiled steps, hidden parts included: for rates
+    problem: str = ""  # an impossible rate, as a share of its ceiling
+    inferred: bool = False  # ms is estimated, for example by subtracting profiling overhead
 
 
 class Utilisation(msgspec.Struct):
@@ -163,11 +163,11 @@ class LongSteps(msgspec.Struct):
     kind: str
     n: int
     of: int  # clean steps
-    every: int | None  # every so many steps without exception; null: irregular, or not known
+    every: int | None  # n if exactly every n-th step is long; null if irregular or unknown
     usual_ms: float
     ms: float  # median of the long ones
-    share: float  # of the time of all clean steps: what the long ones take beyond usual ones
-    places: list[Place]  # where the host spent that, by samples of its stacks; [] without enough of them
+    share: float  # extra time of the long steps, as a share of the time of all clean steps
+    places: list[Place]  # calls with that extra time, by sampled stacks; [] with too few samples
 
 
 class Abstained(msgspec.Struct):
@@ -258,7 +258,7 @@ class Lead(msgspec.Struct):
     """
 
     where: Where
-    op: str  # that launches most of it
+    op: str  # the op that launches most of it
     ms: float  # per step
     share: float  # of the step
     at_ceiling_ms: float
@@ -275,7 +275,7 @@ class Lead(msgspec.Struct):
 
 
 class Trial(msgspec.Struct):
-    """The measured gain of leaving something out of the running program, in turns with unchanged steps."""
+    """The measured gain of disabling a part of the running program; trials alternate with unchanged steps."""
 
     kind: str  # input, logging, gc
     n: int  # steps in trials

@@ -18,11 +18,12 @@ TF32 = r"tf32|s1688gemm|tensorop_s\d+|nvjet_(?:sm\d+_)?s[a-z]{2}_"
 
 
 def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
-    """The columns of NEED, a row per row of `work`: ns at the ceilings, the ceiling, why unknown, the unit.
+    """Return the columns of NEED for each row of `work`: ns at the ceiling, ceiling, why unknown, and unit.
 
     `work` has kind, name, direction, flops, bytes, work_dtype, footprint (bytes of the whole op) and product
-    (whether matrix units do it). The need is the largest quotient of work and ceiling over all resources. For
-    a fused kernel whose FLOPs are unknown, only its traffic counts. Without `limits`, only the unit is known.
+    (whether matrix units run it). The time is the longest quotient of work and ceiling over all resources. If
+    the FLOPs of a fused kernel are unknown, only its traffic counts. Without `limits`, only the unit is
+    known.
     """
     limits = limits or Limits()
     columns = work.with_columns(unit=_unit(), **_path(limits))
@@ -45,7 +46,7 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
 
 
 def _unit() -> pl.Expr:
-    """The ceiling of the arithmetic: matrix units for products, possibly in TF32; else vector units."""
+    """Return the ceiling of the arithmetic: matrix units for products (maybe in TF32), else vector units."""
     tf32 = (pl.col("work_dtype") == "fp32") & pl.col("name").str.contains(TF32)
     matrix = pl.when(tf32).then(pl.lit("tf32")).otherwise("work_dtype")
     vector = pl.when(pl.col("work_dtype") == "fp64").then(pl.lit("fp64")).otherwise(pl.lit("fp32"))
@@ -57,12 +58,12 @@ def _or_nothing(column: str) -> pl.Expr:
 
 
 def _uncounted() -> pl.Expr:
-    """Products from a cache without a measured ceiling: their arithmetic still bounds them."""
+    """Whether a product reads from a cache without a ceiling; its arithmetic then bounds it alone."""
     return pl.col("product") & pl.col("bytes").is_not_null()
 
 
 def _path(limits: Limits) -> dict[str, pl.Expr]:
-    """The path that the bytes take, and its bandwidth."""
+    """Return the path that the bytes take, and its bandwidth, as columns."""
     direction = pl.lit("copy ") + pl.col("direction")
     cached = pl.col("footprint") <= limits.cache_bytes
     copied, written = pl.col("kind") == "copy", pl.col("kind") == "set"
@@ -95,7 +96,7 @@ def _why() -> pl.Expr:
 
 
 _NO_WORK = (IDLE, Entry.OVERHEAD, Entry.UNATTRIBUTED)
-LITTLE = 0.01  # of the working time without known work: below it, the FLOPs are no lower bound
+LITTLE = 0.01  # of the working time: if the work of more is unknown, FLOPs are a lower bound
 BEYOND = 1.1  # times a ceiling: a higher rate is impossible, or the ceiling was measured too low
 CONVENTION = (
     "MFU: algorithmic FLOPs of matrix products, convolutions and attention (causal masks halved, "
@@ -104,7 +105,7 @@ CONVENTION = (
 
 
 def at_ceiling(device: Device, limits: Limits | None) -> None:
-    """Set `at_ceiling_ms` of a device: the time of its work, or of its launches where that is longer."""
+    """Set `at_ceiling_ms` of a device: the time of its work at the ceilings, or of its launches if longer."""
     working = [entry for entry in device.ledger if not entry.entry.startswith(_NO_WORK)]
     known = [entry for entry in working if entry.at_ceiling_ms is not None]
     busy = sum(entry.ms for entry in working)
@@ -123,7 +124,7 @@ def at_ceiling(device: Device, limits: Limits | None) -> None:
 def utilisation(
     ledger: list[LedgerRow], step_ms: float, limits: Limits | None, datasheet: Mapping[str, float] | None
 ) -> Utilisation | None:
-    """MFU and HFU of a step of `step_ms`; None if no product's FLOPs or none of their peaks are known.
+    """Return MFU and HFU of a step of `step_ms`; None without products of known FLOPs and peak.
 
     `datasheet` has dense peaks in FLOP/s by the names of ceilings. Measured peaks that products exceed are
     ignored.
@@ -144,14 +145,14 @@ def utilisation(
 
 
 def _beaten(products: list[LedgerRow], limits: Limits) -> bool:
-    """Whether products ran faster than the measured peaks, so that shares of these peaks mean nothing."""
+    """Whether products ran faster than the measured peaks, so that shares of the peaks are meaningless."""
     took = sum(entry.ms if entry.own_ms is None else entry.own_ms for entry in products)
     share = _share(products, limits.arithmetic, took, recomputed=True) if took else None
     return share is not None and share > BEYOND
 
 
 def _unknown_share(ledger: list[LedgerRow]) -> float:
-    """The share of the working time whose work is unknown, so that it may contain products."""
+    """Return the share of the working time whose work is unknown and may contain products."""
     working = [entry for entry in ledger if entry.entry in WORK]
     unknown = sum(entry.ms for entry in working if entry.bytes is None)
     return unknown / max(sum(entry.ms for entry in working), 1e-9)
@@ -179,10 +180,10 @@ _PATHS = {"HtoD": "pcie", "DtoH": "pcie", "PtoP": "link", "DtoD": "hbm"}
 
 
 def check_rates(ledger: list[LedgerRow], limits: Limits | None, sheet: Sheet | None) -> None:
-    """Set `problem` of rows whose rate exceeds BEYOND times a ceiling, measured or else of the datasheet.
+    """Set `problem` of rows whose rate exceeds BEYOND times a measured ceiling, else a datasheet peak.
 
-    The bytes of a compiled kernel are those of all its arguments; if it cannot have moved them all, they and
-    the figures that depend on them are removed, with the reason in `abstained`.
+    The bytes of a compiled kernel are those of all its arguments. If it cannot have moved them all, the bytes
+    and the figures that depend on them are removed, and `abstained` has the reason.
     """
     for entry in ledger:
         times, ceiling = _times(entry, limits, sheet)
@@ -195,7 +196,7 @@ def check_rates(ledger: list[LedgerRow], limits: Limits | None, sheet: Sheet | N
 
 
 def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tuple[float, str]:
-    """The ratio of a row's rate to its ceiling, and the ceiling; 0 without one."""
+    """Return the ratio of a row's rate to its ceiling, and the ceiling; (0, "") without one."""
     if entry.at_ceiling_ms is not None and entry.own_ms and entry.bound:
         return entry.at_ceiling_ms / entry.own_ms, f"the measured ceiling ({entry.bound})"
     if sheet is None or limits is not None or not entry.own_ms:
@@ -206,7 +207,11 @@ def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tupl
 
 
 def _published(entry: LedgerRow) -> tuple[str, float]:
-    """The datasheet's figure that limits a row, and the row's rate; caches exceed any figure of memory."""
+    """Return the name of the datasheet figure that limits a row, and the row's rate.
+
+    Kernels that read memory have no such limit, because caches are faster than any datasheet figure of
+    memory.
+    """
     moved = entry.bytes_per_s or 0.0
     if entry.entry in _LINKED:
         return "link", moved

@@ -12,13 +12,13 @@ from fathom.timing import median
 from fathom.units import MS_PER_S, NS_PER_MS
 
 RowKey = tuple[str, str]  # entry, detail
-# Recording lengthens what it records: ops, the Python between them, launches.
+# Entries that recording lengthens: ops, the Python between them, and launches.
 INFLATED = (Entry.DISPATCHING, Entry.PYTHON, Entry.LAUNCH_LATENCY)
 WORKING = (*DEVICE_WORK, Entry.OPS)
 
 
 def windows_of(ledger: Ledger) -> list[Window]:
-    """Every window, with whether it is used, or the reason why not."""
+    """Return every window, marked as used or with the reason why not."""
     windows = ledger.windows
     columns = (windows.starts, windows.ends, windows.kinds, windows.used, windows.steps, windows.why_not)
     rows = zip(*(c if isinstance(c, list) else c.tolist() for c in columns), strict=True)
@@ -26,7 +26,10 @@ def windows_of(ledger: Ledger) -> list[Window]:
 
 
 def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[LedgerRow]:
-    """The ledger's rows, largest first; `work` has the columns of `family_work`, with `name` for family."""
+    """Return the ledger's rows, largest first.
+
+    `work` has the columns of `family_work`, with `name` for the family; None if the work is unknown.
+    """
     done = {} if work is None else {(row["entry"], row["name"]): row for row in work.iter_rows(named=True)}
     own = _own_ns(ledger)
     steps = int(ledger.windows.used.sum())
@@ -44,14 +47,17 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[LedgerRow]:
 
 
 def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:
-    """By entry and detail: full durations of its pieces in the used windows, in ns."""
+    """Return the full durations in ns of pieces in the used windows, by (entry, detail)."""
     used = ledger.own.filter(pl.col("window").is_in(ledger.windows.used.nonzero()[0].tolist()))
     totals = used.group_by("entry", "detail").agg(pl.col("own_ns").sum())
     return {(entry, detail): ns for entry, detail, ns in totals.iter_rows()}
 
 
 def step_of(ledger: Ledger, windows: Array) -> dict[RowKey, tuple[float, float]]:
-    """Mean (ms, number of pieces or recorded events) of the windows in the mask, by (entry, detail)."""
+    """Return the mean (ms, count) per window in the mask, by (entry, detail).
+
+    The count is of pieces of work or, for idle time, of recorded events.
+    """
     steps = int(windows.sum())
     return {
         (name, detail): (ns / steps / NS_PER_MS, (pieces or 0) / steps)
@@ -60,7 +66,7 @@ def step_of(ledger: Ledger, windows: Array) -> dict[RowKey, tuple[float, float]]
 
 
 def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | None]]:
-    """(entry, detail, ns, pieces) of all windows in the mask, largest first."""
+    """Return (entry, detail, ns, count) summed over the windows in the mask, largest first."""
     rows = ledger.rows.filter(pl.col("window").is_in(windows.nonzero()[0].tolist()))
     counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
     totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
@@ -68,7 +74,7 @@ def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | N
 
 
 def busy_ms(ledger: Ledger) -> float:
-    """The time in ms that a device works in the median used window; 0 without any."""
+    """Return the ms that a device works in the median used window; 0 without used windows."""
     used = ledger.windows.used.nonzero()[0].tolist()
     rows = ledger.rows.filter(pl.col("window").is_in(used), pl.col("entry").is_in(WORKING))
     worked = rows.group_by("window").agg(pl.col("ns").sum())["ns"].to_list()
@@ -76,7 +82,7 @@ def busy_ms(ledger: Ledger) -> float:
 
 
 def _add_work(entry: LedgerRow, work: dict | None) -> None:
-    """Set the work of a row, and its rates over the time that its kernels ran."""
+    """Set the work of a row, and its rates over the durations of its pieces (`own_ms`)."""
     if work is None:
         entry.abstained = "its work is unknown"
         return

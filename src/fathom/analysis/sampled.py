@@ -1,4 +1,4 @@
-"""Sampled stacks of the thread that runs the steps: the lines of its time, and what blocked it."""
+"""Sampled stacks of the thread that runs the steps: where it spends time, and the calls that block it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PYTHON, DISPATCHING, BLOCKED = Entry.PYTHON.cause, Entry.DISPATCHING.cause, Entr
 NO_WORK, INPUT, PEERS = Entry.NO_WORK.cause, Entry.INPUT.cause, Entry.HOST_WAITS_FOR_PEERS.cause
 LINES = (Entry.PYTHON, Entry.DISPATCHING, Entry.BLOCKED)  # entries whose details are lines
 MOST_LINES, OTHER_LINES = 8, "other lines"
-LEAST_SHARE = 0.02  # of its entry: lines with less are summed
-# Time that is further from every sample has no line: the larger of both.
+LEAST_SHARE = 0.02  # of its entry's time: smaller lines are summed
+# Time gets the line of the nearest sample within the larger of these two distances.
 REACH_NS = 20_000_000
 REACH = 4  # times the median interval between samples, which grows on a busy machine
 
@@ -35,7 +35,7 @@ _QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """Facts that decide between causes. `engine`: autograd's engine has threads, as it has with devices."""
+    """Facts that decide between causes; `engine`: autograd's engine has threads, as with devices."""
 
     training: bool = False
     several_ranks: bool = False
@@ -52,18 +52,18 @@ class Samples(msgspec.Struct, frozen=True):
 
     @property
     def reach_ns(self) -> int:
-        """The largest distance in ns at which a sample counts."""
+        """Largest distance in ns from a sample to the time that it labels."""
         usual = int(np.median(np.diff(self.times))) if len(self.times) > 1 else 0
         return max(REACH_NS, REACH * usual)
 
     def split(self, spans: Spans, cause: str) -> list[tuple[Label, Spans]]:
-        """Disjoint parts of `spans` by the label of the nearest sample inside the same span.
+        """Return disjoint parts of `spans` by the label of the nearest sample inside the same span.
 
-        Parts without a near sample are (`cause`, ""). Dispatching is the thread's own work whatever its
+        Parts without a near sample get the label (`cause`, ""). Dispatching is the thread's own work in any
         sampled state, so samples only add lines to it.
         """
         within = np.searchsorted(spans.starts, self.times, "right") - 1
-        ends = np.append(spans.ends, np.iinfo(np.int64).min)  # the last one is for times before all spans
+        ends = np.append(spans.ends, np.iinfo(np.int64).min)  # index -1: times before all spans
         inside = self.times < ends[within]
         times, label = self.times[inside], self.label[inside]
         if not len(times):
@@ -88,7 +88,7 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 def _cells(times: Array, reach: int) -> Spans:
-    """The time nearest to each instant, up to `reach` away."""
+    """Return the interval around each of `times` in which it is the nearest one, up to `reach` away."""
     middle = (times[1:] + times[:-1] + 1) // 2
     starts = np.maximum(np.concatenate(([times[0] - reach], middle)), times - reach)
     ends = np.minimum(np.concatenate((middle, [times[-1] + reach])), times + reach)
@@ -100,7 +100,7 @@ def _joined(sets: list[Spans]) -> Spans:
 
 
 def samples_of(stacks: pl.DataFrame, setting: Setting) -> Samples | None:
-    """The samples of the thread with most of them, from one burst's rows of `stacks`; None without any."""
+    """Return the samples of the thread with the most, from one burst's rows of `stacks`; None if empty."""
     if stacks.is_empty():
         return None
     thread = int(stacks["thread"].mode().min())  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ def _waits_for_requests(call: str, stack: str) -> bool:
 
 
 def _of_fathom(stack: str) -> bool:
-    """Whether Fathom's own code runs: it is innermost, or called the standard library."""
+    """Whether Fathom's code runs: as the innermost frame, or as the caller of the standard library."""
     for frame in reversed(stack.split(";")):
         file = frame.rpartition(" (")[2]
         if _PROBE.search(file):
@@ -163,7 +163,7 @@ def where(function: str | None, source: str | None) -> str:
 
 
 def few_lines(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum the small lines of an entry in one row; `rows` has window, entry, detail, ns and count."""
+    """Sum the small lines of each entry in one row; `rows` has window, entry, detail, ns and count."""
     lines = pl.col("entry").is_in(list(LINES)) & (pl.col("detail") != "")
     if rows.filter(lines).is_empty():
         return rows

@@ -13,9 +13,9 @@ from fathom.timing import interval, mad, median
 from fathom.units import MS_PER_S, NS_PER_MS
 
 EPOCH_START = "+epoch start"
-MOSTLY = 0.5  # of the additional time of later steps
-AHEAD = 0.9  # of the device's work in a step: shorter marks are those of launches, not of steps
-LEAST = 8  # steps after the profiler that show its aftereffect
+MOSTLY = 0.5  # waits explain longer later steps if they are more than this share of the extra time
+AHEAD = 0.9  # of the device's work per step: marks closer together time launches, not steps
+LEAST = 8  # fewest steps after the profiler that show its aftereffect
 PROFILED = ["timeline", "attribution", "slow"]
 UNEVEN = 0.02  # of the median: if the mean is longer by more, steps are uneven
 ALIKE = 0.02  # relative difference below which steps before and after the profiler are alike
@@ -38,22 +38,22 @@ class Stretch(msgspec.Struct):
 
     @property
     def measured(self) -> bool:
-        """Whether device boundaries give the steps' lengths; the host may run far ahead of the device."""
+        """Whether device boundaries time the steps; if not, the host may run far ahead of the device."""
         return bool(np.isfinite(self.device).sum() >= 2)
 
     def durations(self) -> Iterator[tuple[float, int]]:
-        """(ns per step, steps) between neighbouring device boundaries, or else between marks."""
+        """Yield (ns per step, steps) between neighbouring device boundaries, or else between marks."""
         for ns, first, last in self._between():
             yield ns, last - first
 
     def host_spans(self) -> Iterator[tuple[float, int, int, int]]:
-        """(ns per step, steps, start, end) of each duration, with start and end at the host's marks."""
+        """Yield (ns per step, steps, start, end) of each duration; start and end are host marks in ns."""
         for ns, first, last in self._between():
             start, end = (self.start_ns + int(self.marks[i]) for i in (first, last))
             yield ns, last - first, start, end
 
     def _between(self) -> Iterator[tuple[float, int, int]]:
-        """(ns per step, first mark, last mark) of each duration."""
+        """Yield (ns per step, first mark, last mark) of each duration."""
         times = self.device if self.measured else self.marks.astype(float)
         known = np.flatnonzero(np.isfinite(times))
         for first, last in zip(known[:-1].tolist(), known[1:].tolist(), strict=True):
@@ -72,7 +72,7 @@ class Clean(msgspec.Struct):
 
     @property
     def basis_ms(self) -> float:
-        """The step to which gains refer: the mean one if steps are uneven, else the median one."""
+        """The step time to which gains refer: the mean if steps are uneven, else the median."""
         return self.mean_ms if self.uneven else self.median_ms
 
     @property
@@ -82,7 +82,10 @@ class Clean(msgspec.Struct):
 
 
 def stretches(steps: pl.DataFrame, kind: str, phase: str = "clean") -> list[Stretch]:
-    """Runs of consecutive complete steps of `kind` in a phase; starting an epoch is part of the work."""
+    """Return runs of consecutive complete steps of `kind`, only those timed on the device if there are any.
+
+    A step that starts an epoch counts as its kind.
+    """
     rows = steps.filter(
         pl.col("phase") == phase, pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")
     ).sort("mark_ns")
@@ -117,13 +120,13 @@ def first_profiled(steps: pl.DataFrame) -> int | None:
 def undisturbed(
     runs: list[Stretch], first_profiled_ns: int | None, waits: Spans | None = None
 ) -> tuple[list[Stretch], str]:
-    """The stretches to count, and the reason why others were left out ("" if none were).
+    """Return the stretches to count, and the reason why others were left out ("" if none were).
 
-    The profiler may slow down launches after it ran, and a program may settle only after that: if the steps
-    before and after it differ by more than 2 % and their noise, the faster ones count. But if later steps
-    are longer because they wait for batches (`waits`), the first ones used batches that were prepared
-    before, and the later ones count. If the steps right after the profiler are no longer than those before
-    it, the program itself becomes slower later, and all count.
+    Steps after the profiler ran may be slower because of it, or faster because the program settled late. If
+    the steps before and after differ by more than 2 % and more than their noise, the faster ones count. There
+    are two exceptions. If later steps are longer because they wait for batches (`waits`), the first ones used
+    prefetched batches, so the later ones count. If the steps right after the profiler are as fast as those
+    before it, the program itself slows down later, so all count.
     """
     if first_profiled_ns is None:
         return runs, ""
@@ -152,22 +155,22 @@ def _alike(early: Array, late: Array) -> bool:
 
 
 def ran_ahead(runs: list[Stretch], busy_ms: float) -> bool:
-    """Whether steps were launched faster than the device, which works `busy_ms` in each, executes them.
+    """Whether steps were launched faster than the device, busy for `busy_ms` in each, executes them.
 
-    Then neither marks nor device boundaries give their length.
+    If so, neither marks nor device boundaries give their length.
     """
     launched = [stretch for stretch in runs if not stretch.measured]
     return bool(launched) and median(_each(launched)) < AHEAD * busy_ms * NS_PER_MS
 
 
 def _out_of_batches(before: list[Stretch], after: list[Stretch], waits: Spans) -> bool:
-    """Whether waiting is most of the additional time of later steps."""
+    """Whether waits for batches make up most of the additional time of later steps."""
     (early, fed), (late, starved) = (_taken(side, waits) for side in (before, after))
     return starved - fed > MOSTLY * (late - early) > 0
 
 
 def _taken(runs: list[Stretch], waits: Spans) -> tuple[float, float]:
-    """Nanoseconds per step, and the part of them in `waits`."""
+    """Return the mean ns per step, and the part of it in `waits`."""
     steps = sum(stretch.count for stretch in runs)
     starts, ends = (np.array([getattr(s, name) for s in runs], np.int64) for name in ("start_ns", "end_ns"))
     waited = covered(waits, starts, ends).sum()
@@ -184,7 +187,7 @@ def clean_step(runs: list[Stretch]) -> Clean | None:
     if not len(each):
         return None
     mean = float(np.average(each, weights=weights))
-    # The duration of that many mean steps, because marks of a host that runs ahead are closer together.
+    # Use the duration of that many mean steps, because the marks of a host that runs ahead are too close.
     seconds = sum(stretch.count for stretch in runs) * mean / MS_PER_S
     return Clean(
         median(each),
@@ -197,13 +200,13 @@ def clean_step(runs: list[Stretch]) -> Clean | None:
 
 
 def mean_ms(runs: list[Stretch]) -> float | None:
-    """The mean of the steps in ms; None without steps."""
+    """Return the mean of the steps in ms; None without steps."""
     each, weights = _timed(runs)
     return float(np.average(each, weights=weights)) if len(each) else None
 
 
 def _timed(runs: list[Stretch]) -> tuple[Array, Array]:
-    """Milliseconds per step, and steps, of each duration."""
+    """Return the ms per step and the count of steps of each duration."""
     timed = np.array([pair for stretch in runs for pair in stretch.durations()], float).reshape(-1, 2)
     return timed[:, 0] / NS_PER_MS, timed[:, 1].astype(np.int64)
 

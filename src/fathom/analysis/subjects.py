@@ -1,4 +1,4 @@
-"""The ledgers of a rank: of each device that it used, or of its processor if it used none."""
+"""The ledgers of a rank: one per device that it used, or that of its processor if it used none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Subject(msgspec.Struct):
     ledger: Ledger
     problems: list[Problem]
     micro: list[Micro]
-    usual: int | None = None  # the stream that computes most
+    usual: int | None = None  # the stream with the most compute time
     links: Links | None = None  # from its LINKED kernels to the ops, if no op was left out
 
     @property
@@ -51,9 +51,9 @@ def label(index: int | None) -> str:
 
 
 def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:
-    """The ledgers of one rank; [] without a timeline.
+    """Return the ledgers of one rank; [] without a timeline.
 
-    They are about steps of `kind`; for None, of the kind with the most time.
+    They cover steps of `kind`, or by default the kind with the most time.
     """
     if timeline.steps.is_empty():
         return []
@@ -92,10 +92,10 @@ def works(
     machine: dict[str, Any],
     met: pl.DataFrame | None = None,
 ) -> list[pl.DataFrame]:
-    """The work of each subject's entries by name (kernel family, direction of copies, or op).
+    """Return the work of each subject's entries by name (kernel family, direction of copies, or op).
 
-    The columns are those of `family_work` or `op_work`. `met` has the arrival of collectives' peers, as
-    `Meetings.of` has it.
+    The columns are those of `family_work` or `op_work`. `met` has the arrival times of the peers of
+    collectives (`Meetings.of`).
     """
     if not subjects:
         return []
@@ -115,7 +115,7 @@ def works(
 
 
 def shaped_elsewhere(steps: pl.DataFrame, kind: str) -> list[int]:
-    """Bursts with shapes of another kind of steps: those of prefill differ from those of decoding."""
+    """Return the bursts whose shapes are from another kind of step, as of prefill for decoding."""
     if kind in ("", HOST):
         return []
     other = pl.col("kind").str.split("+").list.first() != base(kind)
@@ -132,7 +132,7 @@ def _work(
     met: pl.DataFrame | None,
     all_ops: bool,
 ) -> pl.DataFrame:
-    """The work of one subject; `tables` are ops, calls and steps; `all_ops`: no ops were left out."""
+    """Return the work of one subject; `tables` are ops, calls and steps; `all_ops` if no op was left out."""
     ops, calls, steps = tables
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
@@ -151,7 +151,7 @@ SLOW = "slow"  # phase
 
 
 def slow_steps(store: Store, rank: int) -> list[SlowStep]:
-    """The slowest step of each burst of `fathom run --on-slow-step`, per device, with its ledger."""
+    """Return the slowest step of each burst of `fathom run --on-slow-step`, per device, with its ledger."""
     if store.table("ops", rank).filter(phase=SLOW).head(1).collect().is_empty():
         return []
     timeline = read_timeline(store, rank, SLOW)
