@@ -175,7 +175,7 @@ def test_a_rule_that_raises_is_an_abstention():
 
 
 def test_a_finding_speaks_with_its_kinds_words_and_its_rules_figures():
-    evidence = [Evidence("collections", 2.0, "ms a step")]
+    evidence = [Evidence("collections", 2.0, "ms per step")]
     item = Candidate(
         "host-garbage-collection",
         [Claim("idle: gc", "", 2.0)],

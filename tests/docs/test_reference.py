@@ -92,7 +92,7 @@ def test_each_bar_is_listed_with_its_figure_and_command():
 
 def test_a_column_has_the_comment_behind_it():
     assert (
-        "| `parent` | `Int64` |  | the step that a micro-step belongs to"
+        "| `parent` | `Int64` |  | step that contains this micro-step; null for steps"
         in generated()["reference/tables.md"]
     )
 

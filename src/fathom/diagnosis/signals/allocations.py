@@ -20,7 +20,7 @@ MOSTLY = 0.5  # of the frees that do not make room
 _OP = ["phase", "burst", "op"]
 
 
-@signal("host.asked", "a step")
+@signal("host.asked", "per step")
 def asked(recorded: Recorded) -> list[DriverCalls]:
     """By reason. `room`: an op frees, then allocates. `emptied`: many frees at once, outside ops. `search`:
     an op that tries kernels does both. `new`: all else.

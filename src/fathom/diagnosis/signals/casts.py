@@ -21,7 +21,7 @@ WIDE_INSIDE = re.compile(
 Row = dict[str, Any]
 
 
-@signal("kernels.round_trips", "ms a step")
+@signal("kernels.round_trips", "ms per step")
 def round_trips(recorded: Recorded) -> list[Work]:
     """Casts that come in pairs, there and back at once, or around one op that is as exact without them."""
     groups: dict[tuple, list[Row]] = {}

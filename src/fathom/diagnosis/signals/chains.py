@@ -25,7 +25,7 @@ LEAST = 1 << 16  # elements: smaller tensors stay in the cache, and only cost th
 SEPARATE = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
 
 
-@signal("kernels.chains", "ms a step")
+@signal("kernels.chains", "ms per step")
 def chains(recorded: Recorded) -> list[Chain]:
     """Chains by their ops and their place, the costliest first. Needs shapes."""
     groups: dict[tuple, list[list[dict[str, Any]]]] = {}

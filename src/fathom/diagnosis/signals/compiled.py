@@ -17,7 +17,7 @@ LOOKUP = "TorchDynamo Cache Lookup"  # part of the cost of a break
 COMPILATION = r"\b(\d+)/(\d+)"
 
 
-@signal("host.compiled", "a step")
+@signal("host.compiled", "per step")
 def compiled(recorded: Recorded) -> Compiled:
     """Compiled functions of both profiled phases; versions also include compilations in other steps."""
     regions = recorded.ops.filter(pl.col("name").str.contains(REGION))

@@ -20,7 +20,7 @@ OFTEN, TWICE = 0.5, 2  # of the steps: computations in fewer steps do not belong
 LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
 
 
-@signal("host.computing", "ms a step")
+@signal("host.computing", "ms per step")
 def computing(recorded: Recorded) -> Computing:
     """Long Python time outside ops of libraries and recorded waits, at places that half of the steps pass."""
     rows = silent.stretches(recorded, LONG_NS).filter(~pl.col("calling"))

@@ -14,7 +14,7 @@ from fathom.diagnosis.signals.value import signal
 NAME = "double"  # among an op's dtypes
 
 
-@signal("host.doubles", "ms a step")
+@signal("host.doubles", "ms per step")
 def doubles(recorded: Recorded) -> list[Double]:
     """Rows of a CPU's ledger that are computed in float64, at least in part: longest first.
 

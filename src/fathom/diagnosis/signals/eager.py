@@ -63,7 +63,7 @@ class Fused(msgspec.Struct):
     longest: tuple[float, list[dict[str, Any]]] = (0.0, [])
 
 
-@signal("framework.eager", "a step")
+@signal("framework.eager", "per step")
 def eager(recorded: Recorded) -> Eager:
     """The effect on a program in eager mode. Raises UnknownSignalError for others, or without shapes."""
     _check_eager(recorded)

@@ -43,7 +43,7 @@ class Pass(msgspec.Struct, frozen=True):
         return Counter(shape for _, shape in self.gradients)
 
 
-@signal("kernels.unused_gradients", "ms a step")
+@signal("kernels.unused_gradients", "ms per step")
 def unused_gradients(recorded: Recorded) -> Unused:
     """By shapes of gradients and of what the optimizer takes. Which of several of one shape it takes is not
     recorded: those that the backward pass comes to first, nearest to the loss."""

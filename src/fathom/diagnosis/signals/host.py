@@ -22,7 +22,7 @@ BLOCKING = r"^DtoH pageable"  # a copy to pageable memory waits for all work que
 _KEY = ["phase", "burst", "op"]
 
 
-@signal("host.calls", "ms a step")
+@signal("host.calls", "ms per step")
 def calls(recorded: Recorded) -> list[Call]:
     """Calls that synchronise, allocate from the driver or load code, by the ops that made them."""
     rows = _before_the_end(recorded.own_calls)
@@ -92,7 +92,7 @@ def _sources(rows: pl.DataFrame) -> dict[tuple[str, ...], str]:
     return {(api, *path): source for api, path, source in lines.iter_rows()}
 
 
-@signal("host.waits_ms", "ms a step")
+@signal("host.waits_ms", "ms per step")
 def waits(recorded: Recorded) -> dict[str, float]:
     """Recorded waits by cause, in the steps that represent the program, rare long steps included."""
     within, steps = recorded.account.measured()
@@ -119,13 +119,13 @@ def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
         before = total
 
 
-@signal("host.launches", "a step")
+@signal("host.launches", "per step")
 def launches(recorded: Recorded) -> float:
     """All recorded runtime calls, for whichever step."""
     return float((recorded.calls["phase"] == "timeline").sum()) / recorded.steps
 
 
-@signal("host.ops", "a step")
+@signal("host.ops", "per step")
 def ops(recorded: Recorded) -> dict[str, float]:
     """Calls of each op, by name."""
     rows = recorded.ops.filter(recorded.inside(recorded.ops))

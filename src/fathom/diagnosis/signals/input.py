@@ -35,13 +35,13 @@ def _fed(recorded: Recorded) -> Input:
     return recorded.feeding
 
 
-@signal("input.wait_ms", "ms a step")
+@signal("input.wait_ms", "ms per step")
 def wait_ms(recorded: Recorded) -> float | None:
     """Mean wait for a batch in the steps that represent the program."""
     return _fed(recorded).wait_ms
 
 
-@signal("input.lost_ms", "ms a step")
+@signal("input.lost_ms", "ms per step")
 def lost_ms(recorded: Recorded) -> float:
     """Time that clean steps lose to waiting for batches: their mean minus a replayed step that never waits.
 
@@ -85,7 +85,7 @@ def read_bytes(recorded: Recorded) -> float | None:
     return _fed(recorded).read_bytes
 
 
-@signal("input.told_tokens", "a step")
+@signal("input.told_tokens", "per step")
 def told_tokens(recorded: Recorded) -> float:
     """Tokens that the program reports, in the steps with recorded shapes if there are any.
 

@@ -20,7 +20,7 @@ _ENTRY = {"collective": Entry.COMMUNICATION, "copy": Entry.COPY, "set": Entry.CO
 _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 
-@signal("kernels.work", "ms a step")
+@signal("kernels.work", "ms per step")
 def work(recorded: Recorded) -> list[Work]:
     """Device work by family and op, longest first; the work of a family sums to its row of the ledger."""
     rows = linked(recorded)
@@ -143,7 +143,7 @@ def median_us(recorded: Recorded) -> float | None:
     return None if median is None else float(median) / NS_PER_US  # type: ignore[arg-type]
 
 
-@signal("kernels.count", "a step")
+@signal("kernels.count", "per step")
 def count(recorded: Recorded) -> float:
     """Kernels and copies per step."""
     return float(recorded.inside(recorded.kernels).sum()) / recorded.steps
@@ -162,7 +162,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
     return {**limits.arithmetic, **limits.copies, **known}
 
 
-@signal("kernels.counted", "ms a step")
+@signal("kernels.counted", "ms per step")
 def counted(recorded: Recorded) -> list[Family]:
     """Families with their launch parameters and hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)

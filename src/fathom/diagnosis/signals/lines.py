@@ -28,7 +28,7 @@ SAVING = r"(^|[;.])_?(atomic_)?save(_(checkpoint|state|state_dict|model|pretrain
 Place = tuple[str, str, float, float | None, float | None, float]  # the last fields of a HostLine
 
 
-@signal("host.lines", "ms a step")
+@signal("host.lines", "ms per step")
 def lines(recorded: Recorded) -> list[HostLine]:
     """Rows of the ledger that name a line, longest first."""
     places = _places(_stacks(recorded))

@@ -75,7 +75,7 @@ def product_of(work: Work) -> Product | None:
     return Product(*sizes, dtype, work) if sizes and dtype else None
 
 
-@signal("numbers.products", "ms a step")
+@signal("numbers.products", "ms per step")
 def products(recorded: Recorded) -> list[Product]:
     """Products whose sizes were recorded, longest first. Raises UnknownSignalError without shapes."""
     works = work(recorded)

@@ -12,7 +12,7 @@ from fathom.diagnosis.signals.rows import Work
 from fathom.diagnosis.signals.value import signal
 
 
-@signal("host.work", "ms a step")
+@signal("host.work", "ms per step")
 def work(recorded: Recorded) -> list[Work]:
     """Rows of a CPU's ledger by path of ops, longest first; each row's time is divided among its ops."""
     ops = recorded.ops.with_row_index("place").with_columns(inside=recorded.inside(recorded.ops))

@@ -17,7 +17,7 @@ _COLUMNS = ["phase", "burst", "start_ns", "end_ns", "name"]
 EARLY, LATE = 0.1, 0.25  # of a switch interval: tolerance before and after a multiple of it
 
 
-@signal("device.short_pauses_ms", "ms a step")
+@signal("device.short_pauses_ms", "ms per step")
 def short_pauses(recorded: Recorded) -> float:
     """Idle time of the device in pauses so short that only launching explains them."""
     busy = recorded.busy
@@ -30,7 +30,7 @@ def short_pauses(recorded: Recorded) -> float:
     return total / recorded.steps / NS_PER_MS
 
 
-@signal("host.holds", "a step")
+@signal("host.holds", "per step")
 def holds(recorded: Recorded) -> Holds:
     """Pauses between two records of a launching thread; a long runtime call is not a pause."""
     calls = recorded.own_calls

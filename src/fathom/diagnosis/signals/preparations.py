@@ -16,7 +16,7 @@ OPS = r"^\w+::"  # of a library: functions of the program have no namespace
 ENGINE = r"^(autograd|torch)::"
 
 
-@signal("host.preparations", "ms a step")
+@signal("host.preparations", "ms per step")
 def preparations(recorded: Recorded) -> list[Preparation]:
     """Preparations by name of the innermost op, those that keep the device idle longest first.
 

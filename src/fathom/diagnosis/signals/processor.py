@@ -19,7 +19,7 @@ PINNED = r"^aten::pin_memory$"
 _COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
 
 
-@signal("host.processor_ops", "ms a step")
+@signal("host.processor_ops", "ms per step")
 def processor_ops(recorded: Recorded) -> list[HostWork]:
     """Outermost ops without a runtime call beneath them, those that keep the device idle longest first."""
     ops = recorded.ops
@@ -29,7 +29,7 @@ def processor_ops(recorded: Recorded) -> list[HostWork]:
     return _worked(recorded, rows.filter(~pl.col("name").str.contains(PINNING)))
 
 
-@signal("host.pinning", "ms a step")
+@signal("host.pinning", "ms per step")
 def pinning(recorded: Recorded) -> list[HostWork]:
     """Ops that copy a tensor to page-locked memory."""
     return _worked(recorded, recorded.ops.select(_COLUMNS).filter(pl.col("name").str.contains(PINNED)))

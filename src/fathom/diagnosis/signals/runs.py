@@ -19,7 +19,7 @@ KINDS = 2  # of shapes: a backward pass alternates between inputs' and weights' 
 Row = dict[str, Any]
 
 
-@signal("kernels.product_runs", "ms a step")
+@signal("kernels.product_runs", "ms per step")
 def product_runs(recorded: Recorded) -> list[Product]:
     """Products of these runs, by shape and op; `count` and `ms` of their work are those of the runs."""
     groups: dict[tuple, list[Row]] = {}

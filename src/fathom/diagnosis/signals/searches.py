@@ -26,7 +26,7 @@ def searching(recorded: Recorded) -> set[int]:
     return recorded.read["searching"]
 
 
-@signal("host.searches", "a step")
+@signal("host.searches", "per step")
 def searches(recorded: Recorded) -> Searches | None:
     """Autotuning in the timeline and in the step with stacks."""
     rows = sorted(searching(recorded))

@@ -30,7 +30,7 @@ def step_ms(recorded: Recorded) -> float | None:
     return max(clean, default=step.timeline_ms)
 
 
-@signal("step.clean_ledger", "ms a step")
+@signal("step.clean_ledger", "ms per step")
 def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
     """The ledger of the step that gains and shares refer to, by (entry, detail)."""
     return {(row.entry, row.detail): row.ms for row in recorded.clean_ledger}
@@ -71,7 +71,7 @@ def typical_ms(recorded: Recorded) -> float | None:
     return min(known) if clean else None
 
 
-@signal("step.stalled_ms", "ms a step")
+@signal("step.stalled_ms", "ms per step")
 def stalled_ms(recorded: Recorded) -> float:
     """The time that rare long steps add to the mean; it includes the scatter of steps."""
     mean, typical = mean_ms(recorded), typical_ms(recorded)
@@ -80,13 +80,13 @@ def stalled_ms(recorded: Recorded) -> float:
     return max(mean - typical, 0.0)
 
 
-@signal("step.trials", "ms a step")
+@signal("step.trials", "ms per step")
 def trials(recorded: Recorded) -> dict[str, Trial]:
     """Gains measured in the running program, by kind of trial."""
     return recorded.tried
 
 
-@signal("step.idle_ms", "ms a step")
+@signal("step.idle_ms", "ms per step")
 def idle_ms(recorded: Recorded) -> float:
     """The part of the mean step in which the device neither computes nor switches between kernels.
 
@@ -139,7 +139,7 @@ def device(recorded: Recorded) -> str:
     return recorded.device.device
 
 
-@signal("step.ledger", "ms a step")
+@signal("step.ledger", "ms per step")
 def ledger(recorded: Recorded) -> list[Row]:
     """All rows of the ledger, largest first."""
     return [

@@ -16,7 +16,7 @@ TIMES = 1.3  # times its usual duration
 ENOUGH = 3  # launches, to know the usual duration
 
 
-@signal("device.stretched", "ms a step")
+@signal("device.stretched", "ms per step")
 def stretched(recorded: Recorded) -> Stretched:
     """Kernels longer than their family in the same step, and than the same launch in other steps.
 

@@ -31,7 +31,7 @@ OPTIMIZER = "Optimizer.step#"
 Shape = tuple[int, ...]  # of a table: rows and width
 
 
-@signal("kernels.tables", "ms a step")
+@signal("kernels.tables", "ms per step")
 def tables(recorded: Recorded) -> list[Tables]:
     """Tables by shape, with the work that passes over all of their rows, the costliest shape first.
 

@@ -26,9 +26,9 @@ def others(signals: Signals) -> Candidates:
             Evidence(
                 "kernels at least 0.5 ms longer than their family's typical one",
                 interrupted.count,
-                "a step",
+                "per step",
             ),
-            Evidence("extra time of these kernels", interrupted.ms, "ms a step"),
+            Evidence("extra time of these kernels", interrupted.ms, "ms per step"),
             Evidence("kernel families affected", float(interrupted.families), "families"),
         ],
         changes=(f"all-kernels={1 - share:.6f}",),

@@ -67,4 +67,4 @@ def _claims(signals: Signals, share: float) -> list[Claim]:
 
 
 def _evidence(says: str, count: float, ms: float) -> list[Evidence]:
-    return [Evidence(says, count, "a step"), Evidence("time in these calls", ms, "ms a step")]
+    return [Evidence(says, count, "per step"), Evidence("time in these calls", ms, "ms per step")]

@@ -25,7 +25,7 @@ def _candidate(line: HostLine) -> Candidate:
     return Candidate(
         kind="host-blocked",
         claims=[Claim(line.entry, line.detail, line.ms)],
-        evidence=[Evidence(f"blocked in {line.detail}", line.ms, "ms a step")],
+        evidence=[Evidence(f"blocked in {line.detail}", line.ms, "ms per step")],
         gain_ms=(1 - LEFT) * line.ms,
         doubt=0.2,
         confidence=0.85,

@@ -38,8 +38,8 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
         kind="host-graph-breaks",
         claims=[],
         evidence=[
-            Evidence("compiled graphs that resume after a break", compiled.resumed, "a step"),
-            Evidence("Python and guards on the host before these graphs", compiled.between_ms, "ms a step"),
+            Evidence("compiled graphs that resume after a break", compiled.resumed, "per step"),
+            Evidence("Python and guards on the host before these graphs", compiled.between_ms, "ms per step"),
             *_reasons(signals.get("host.breaks").value or []),
         ],
         gain_ms=min(compiled.between_ms / step * signals["step.mean_ms"], idle),

@@ -52,8 +52,8 @@ def _beside_launches(signals: Signals) -> Candidates:
         kind="host-python",
         claims=[],
         evidence=[
-            Evidence("long Python computations between ops", own.count, "a step"),
-            Evidence("device idle meanwhile", own.idle_ms, "ms a step"),
+            Evidence("long Python computations between ops", own.count, "per step"),
+            Evidence("device idle meanwhile", own.idle_ms, "ms per step"),
             *_shares(signals),
         ],
         changes=("python=0.1",),
@@ -132,7 +132,7 @@ def _on_processor(signals: Signals) -> Outcomes:
         claims=claims,
         evidence=[
             Evidence("share of the recorded step spent in Python between ops", 100 * _share(signals), "%"),
-            Evidence("calls of ops", sum(signals["host.ops"].values()), "a step"),
+            Evidence("calls of ops", sum(signals["host.ops"].values()), "per step"),
             *_shares(signals),
         ],
         gain_ms=(1 - LEFT) * share * mean,
@@ -173,7 +173,11 @@ def _in_function(signals: Signals, lines: list[HostLine], ms: float) -> Candidat
     return Candidate(
         kind="host-python",
         claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
-        evidence=[Evidence(f"Python time in {lines[0].function}", ms, "ms a step"), *pace, *_shares(signals)],
+        evidence=[
+            Evidence(f"Python time in {lines[0].function}", ms, "ms per step"),
+            *pace,
+            *_shares(signals),
+        ],
         gain_ms=(1 - LEFT) * ms,
         doubt=0.3,
         confidence=0.75,

@@ -99,7 +99,7 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
         kind="host-thread-contention",
         claims=[],
         evidence=[
-            Evidence("pauses of at least 5 ms, the interpreter's switch interval", holds.count, "a step"),
+            Evidence("pauses of at least 5 ms, the interpreter's switch interval", holds.count, "per step"),
             Evidence("share of them that end with a switch of threads", 100 * holds.on_turns, "%"),
             Evidence("share of the recorded step in which the device waits for the host", 100 * share, "%"),
         ],
@@ -120,7 +120,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
         claims=[],
         evidence=[
             Evidence("share of the recorded step in which the device waits for launches", 100 * share, "%"),
-            Evidence("kernels and copies launched", signals["kernels.count"], "a step"),
+            Evidence("kernels and copies launched", signals["kernels.count"], "per step"),
             Evidence("median kernel duration", signals["kernels.median_us"], "µs"),
             *_too_long(part),
         ],

@@ -34,7 +34,7 @@ def oversubscription(signals: Signals) -> Candidates:
         evidence=[
             *shown,
             *_waits(signals),
-            Evidence("the step's wait for batches", lost, "ms a step"),
+            Evidence("the step's wait for batches", lost, "ms per step"),
         ],
         changes=("input=0",) if seen is None else (),
         gain_ms=seen,

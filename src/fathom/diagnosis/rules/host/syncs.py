@@ -65,8 +65,8 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         kind=row["kind"],
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
         evidence=[
-            Evidence(row["says"], count, "a step"),
-            Evidence("host waiting in these calls", ms, "ms a step"),
+            Evidence(row["says"], count, "per step"),
+            Evidence("host waiting in these calls", ms, "ms per step"),
         ],
         changes=(CHANGE, *row.get("without", ())),
         spill=LATE,

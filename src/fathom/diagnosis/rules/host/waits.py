@@ -75,7 +75,7 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
             *rows(signals, idle_entry(wait.cause)),
             *(Claim(line.entry, line.detail, line.ms) for line in around),
         ],
-        evidence=[Evidence(wait.says, ms or idle, "ms a step"), *more],
+        evidence=[Evidence(wait.says, ms or idle, "ms per step"), *more],
         changes=(f"{wait.cause}=0",) if gain is None else (),
         gain_ms=gain,
         doubt=SAMPLED if around else _doubt(signals, gain),

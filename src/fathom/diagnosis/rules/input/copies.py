@@ -45,8 +45,8 @@ def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candi
         kind=kind,
         claims=claims_of(works, share),
         evidence=[
-            Evidence(f"exposed copies from {where} memory", ms, "ms a step"),
-            Evidence("size of these copies", size / MB, "MB a step"),
+            Evidence(f"exposed copies from {where} memory", ms, "ms per step"),
+            Evidence("size of these copies", size / MB, "MB per step"),
         ],
         changes=(change,),
         doubt=0.2,

@@ -35,8 +35,8 @@ def padding(signals: Signals) -> Candidates:
         kind="input-padding",
         claims=claims_of(works, share),
         evidence=[
-            Evidence("rows of the model's products", rows, "a step"),
-            Evidence("tokens reported by the program", tokens, "a step"),
+            Evidence("rows of the model's products", rows, "per step"),
+            Evidence("tokens reported by the program", tokens, "per step"),
             Evidence("share of rows that are padding, if all other tokens are reported", 100 * share, "%"),
         ],
         changes=shrink(works, family_totals(every), 1.0 - share),

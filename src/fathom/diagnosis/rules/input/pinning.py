@@ -27,9 +27,9 @@ def pinning(signals: Signals) -> Candidates:
             kind="input-pinning",
             claims=_claims(signals, idle),
             evidence=[
-                Evidence("batches pinned by the launching thread", count, "a step"),
-                Evidence("time in these copies", ms, "ms a step"),
-                Evidence("device idle meanwhile", idle, "ms a step"),
+                Evidence("batches pinned by the launching thread", count, "per step"),
+                Evidence("time in these copies", ms, "ms per step"),
+                Evidence("device idle meanwhile", idle, "ms per step"),
             ],
             changes=(OP,),
             doubt=0.2,
@@ -62,8 +62,8 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
         kind="input-pinning",
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, Entry.ALLOCATOR)],
         evidence=[
-            Evidence("allocations of page-locked memory in the step", count, "a step"),
-            Evidence("time in these calls", ms, "ms a step"),
+            Evidence("allocations of page-locked memory in the step", count, "per step"),
+            Evidence("time in these calls", ms, "ms per step"),
         ],
         changes=("allocator=0",),
         part=share,
@@ -84,7 +84,7 @@ def _thread(signals: Signals) -> Candidates:
         kind="input-pinning",
         claims=list(rows(signals, Entry.INPUT)),
         evidence=[
-            Evidence("the step's wait for batches", lost, "ms a step"),
+            Evidence("the step's wait for batches", lost, "ms per step"),
             Evidence("time of the loader's single thread to pin a batch", loader.stages["pin"], "ms"),
             Evidence("time between two batches of its workers", loader.made_ms / loader.workers, "ms"),
         ],

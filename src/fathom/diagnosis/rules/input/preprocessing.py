@@ -39,11 +39,11 @@ def preprocessing(signals: Signals) -> Candidates:
 
 def _evidence(ops: list[HostWork], copies: list[Work], idle: float, sent: float) -> list[Evidence]:
     return [
-        Evidence("host computing on tensors while the device is idle", idle, "ms a step"),
+        Evidence("host computing on tensors while the device is idle", idle, "ms per step"),
         *(
-            Evidence(f"in {work.op} over {work.numel:,} elements", work.idle_ms, "ms a step")
+            Evidence(f"in {work.op} over {work.numel:,} elements", work.idle_ms, "ms per step")
             for work in ops[:3]
         ),
-        Evidence("size of the copy to the device", sent / MB, "MB a step"),
-        Evidence("time of this copy", sum(work.ms for work in copies), "ms a step"),
+        Evidence("size of the copy to the device", sent / MB, "MB per step"),
+        Evidence("time of this copy", sum(work.ms for work in copies), "ms per step"),
     ]

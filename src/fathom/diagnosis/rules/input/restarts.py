@@ -21,7 +21,7 @@ def restarts(signals: Signals) -> Candidates:
         claims=[],
         evidence=[
             Evidence(f"time to restart the loader's {workers} workers", sum(took) / len(took), "ms"),
-            Evidence("the same, spread over all steps", lasting, "ms a step"),
+            Evidence("the same, spread over all steps", lasting, "ms per step"),
             Evidence("time for the first batch, also with persistent workers", first, "ms"),
         ],
         gain_ms=(saved + lasting) / 2,

@@ -145,10 +145,10 @@ def _kind_of_read(loader: Loader) -> tuple[str, float]:
 
 
 def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> list[Evidence]:
-    evidence = [Evidence("the step waits for batches", lost, "ms a step")]
+    evidence = [Evidence("the step waits for batches", lost, "ms per step")]
     if first:
         text = "of which for a loader's first batch, which nothing overlaps"
-        evidence.append(Evidence(text, first * lost, "ms a step"))
+        evidence.append(Evidence(text, first * lost, "ms per step"))
     if loader is None:
         return (
             [*evidence, Evidence("the program's own process loads data: num_workers", 0, "")]

@@ -51,9 +51,9 @@ def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Can
         kind="kernels-atomics",
         claims=claims_of(mine, 1 - factor),
         evidence=[
-            Evidence("time of ops that add many elements to few places", now, "ms a step"),
+            Evidence("time of ops that add many elements to few places", now, "ms per step"),
             Evidence("additions per place", max(map(_meeting, mine)), ""),
-            Evidence("time to read their input", needed, "ms a step"),
+            Evidence("time to read their input", needed, "ms per step"),
         ],
         changes=shrink(mine, family_totals(works), factor),
         doubt=0.2,

@@ -81,8 +81,8 @@ def _candidate(kind: str, mine: list[Work], factor: float, says: str, total: dic
         kind=kind,
         claims=claims_of(mine, 1 - factor),
         evidence=[
-            Evidence(says, sum(work.ms for work in mine), "ms a step"),
-            Evidence("number of these kernels", sum(work.count for work in mine), "a step"),
+            Evidence(says, sum(work.ms for work in mine), "ms per step"),
+            Evidence("number of these kernels", sum(work.count for work in mine), "per step"),
         ],
         changes=shrink(mine, total, factor),
         doubt=0.2,

@@ -62,7 +62,7 @@ def _in_place(signals: Signals) -> Candidates:
         kind="kernels-l2-thrash",
         claims=[Claim(Entry.COMPUTE, family, ms) for family, ms in saved.items()],
         evidence=[
-            Evidence(f"{len(longest.ops)} in-place passes over one tensor", longest.ms, "ms a step"),
+            Evidence(f"{len(longest.ops)} in-place passes over one tensor", longest.ms, "ms per step"),
             Evidence("elements in this tensor", float(longest.numel), ""),
             Evidence("size of L2", l2 / MB, "MB"),
         ],
@@ -107,7 +107,7 @@ def _candidate(family: Family, read: float, allocated: float, cached: float) -> 
         evidence=[
             Evidence("DRAM traffic of a launch", read / MB, "MB"),
             Evidence("peak size of all tensors", allocated / MB, "MB"),
-            Evidence("time of this family", family.ms, "ms a step"),
+            Evidence("time of this family", family.ms, "ms per step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.4,

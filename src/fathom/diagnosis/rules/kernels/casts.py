@@ -25,8 +25,8 @@ def casts(signals: Signals) -> Candidates:
         kind="kernels-needless-casts",
         claims=claims_of(mine),
         evidence=[
-            Evidence("casts to a wider dtype and back", sum(work.ms for work in mine), "ms a step"),
-            Evidence("number of casts", sum(work.count for work in mine), "a step"),
+            Evidence("casts to a wider dtype and back", sum(work.ms for work in mine), "ms per step"),
+            Evidence("number of casts", sum(work.count for work in mine), "per step"),
         ],
         changes=shrink(mine, family_totals(signals["kernels.work"]), 0.0),
         doubt=0.15,

@@ -54,9 +54,9 @@ def _candidate(mine: list[Chain], total: dict[str, float]) -> Candidate:
             Evidence(
                 "consecutive elementwise kernels over the same tensor",
                 sum(chain.ms for chain in mine),
-                "ms a step",
+                "ms per step",
             ),
-            Evidence(f"costliest chain: {', '.join(longest.ops)[:120]}", longest.ms, "ms a step"),
+            Evidence(f"costliest chain: {', '.join(longest.ops)[:120]}", longest.ms, "ms per step"),
         ],
         changes=tuple(
             f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"

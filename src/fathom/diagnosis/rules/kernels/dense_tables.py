@@ -49,7 +49,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
         kind=KIND,
         claims=claims,
         evidence=[_evidence(table) for table in tables]
-        + [Evidence("time spent zeroing and updating all rows", ms, "ms a step")],
+        + [Evidence("time spent zeroing and updating all rows", ms, "ms per step")],
         changes=() if on_processor else shrink(works, family_totals(signals["kernels.work"]), left),
         gain_ms=_clean(signals, claims) if on_processor else None,
         doubt=0.3,

@@ -54,7 +54,7 @@ def double(signals: Signals) -> Candidates:
         kind="kernels-double-precision",
         claims=[*claims_of(products, 1 - factor), *claims_of(others, 1 - BYTES)],
         evidence=[
-            Evidence("computation in float64", sum(work.ms for work in mine), "ms a step"),
+            Evidence("computation in float64", sum(work.ms for work in mine), "ms per step"),
             Evidence("share of the products' time that a narrower dtype needs", 100 * factor, "%"),
         ],
         changes=(*shrink(products, total, factor), *shrink(others, total, BYTES)),
@@ -75,7 +75,7 @@ def _on_processor(signals: Signals) -> Candidates:
     yield Candidate(
         kind="kernels-double-precision",
         claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
-        evidence=[Evidence("computation in float64", total, "ms a step")],
+        evidence=[Evidence("computation in float64", total, "ms per step")],
         gain_ms=clean * sum(gained.values()),
         doubt=0.25,
         check=CHECK,

@@ -55,9 +55,9 @@ def _candidate(zeroing: list[Work], adding: Adding, total: dict[str, float]) -> 
         kind="kernels-gradient-memset",
         claims=[*claims_of(zeroing), *adding.claims],
         evidence=[
-            Evidence("time to zero gradients", sum(work.ms for work in zeroing), "ms a step"),
-            Evidence("number of these kernels", sum(work.count for work in zeroing), "a step"),
-            Evidence("time to add to these zeros", added, "ms a step"),
+            Evidence("time to zero gradients", sum(work.ms for work in zeroing), "ms per step"),
+            Evidence("number of these kernels", sum(work.count for work in zeroing), "per step"),
+            Evidence("time to add to these zeros", added, "ms per step"),
         ],
         changes=(*shrink(zeroing, total, 0.0), *shrink(adding.works, total, 1 - adding.share)),
         doubt=0.2,

@@ -106,7 +106,7 @@ def _candidate(mine: list[Work], factor: float, says: str, check: str, works: li
             Evidence(
                 f"{says}, in {', '.join(types) or 'unknown types'}",
                 sum(work.ms for work in mine),
-                "ms a step",
+                "ms per step",
             ),
             Evidence("share of this time that tensor cores would need", 100 * factor, "%"),
         ],

@@ -85,9 +85,11 @@ def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, flo
         kind="kernels-unfused-loss",
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
-            Evidence(f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms a step"),
-            Evidence("time of the library's loss, at the rate it reaches", needed, "ms a step"),
-            Evidence("number of these kernels", sum(work.count for work in mine), "a step"),
+            Evidence(
+                f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms per step"
+            ),
+            Evidence("time of the library's loss, at the rate it reaches", needed, "ms per step"),
+            Evidence("number of these kernels", sum(work.count for work in mine), "per step"),
         ],
         changes=shrink(mine, total, needed / now),
         doubt=0.15,

@@ -44,9 +44,9 @@ def math_attention(signals: Signals) -> Candidates:
         claims=claims_of(mine, 1 - factor),
         evidence=[
             Evidence(
-                "attention whose scores pass through memory", sum(work.ms for work in mine), "ms a step"
+                "attention whose scores pass through memory", sum(work.ms for work in mine), "ms per step"
             ),
-            Evidence("number of these kernels", sum(work.count for work in mine), "a step"),
+            Evidence("number of these kernels", sum(work.count for work in mine), "per step"),
         ],
         changes=shrink(mine, family_totals(works), factor),
         doubt=0.15,

@@ -105,7 +105,7 @@ def _candidate(row: dict[str, Any], family: Family, value: float) -> Candidate:
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence(row["says"], value, row.get("unit", "")),
-            Evidence("time of this family", family.ms, "ms a step"),
+            Evidence("time of this family", family.ms, "ms per step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.5,

@@ -129,9 +129,9 @@ def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, f
         kind="kernels-unfused-norm",
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
-            Evidence("kernels of unfused norms", now, "ms a step"),
-            Evidence("time of the library's kernels, at the rate they reach", needed, "ms a step"),
-            Evidence("number of these norms", calls, "a step"),
+            Evidence("kernels of unfused norms", now, "ms per step"),
+            Evidence("time of the library's kernels, at the rate they reach", needed, "ms per step"),
+            Evidence("number of these norms", calls, "per step"),
         ],
         changes=shrink(mine, total, needed / now),
         doubt=0.15,

@@ -66,10 +66,10 @@ def _evidence(eager: Eager) -> list[Evidence]:
         Evidence(
             "time in kernels that run op by op, and that torch.compile would fuse",
             eager.fusible_ms,
-            "ms a step",
+            "ms per step",
         ),
-        Evidence("number of these kernels", eager.before, "a step"),
-        Evidence("kernels that compiled code would launch instead", eager.after, "a step"),
+        Evidence("number of these kernels", eager.before, "per step"),
+        Evidence("kernels that compiled code would launch instead", eager.after, "per step"),
     ]
     if eager.ops:
         lines.append(

@@ -28,7 +28,7 @@ def offloading(signals: Signals) -> Candidates:
         kind="kernels-memory-headroom",
         claims=claims_of([*out, *back]),
         evidence=[
-            Evidence("copied to host memory", left / MB, "MB a step"),
+            Evidence("copied to host memory", left / MB, "MB per step"),
             Evidence("peak use of the device's memory", 100 * used / total, "%"),
         ],
         changes=("copy:DtoH=0", "copy:HtoD=0"),

@@ -83,8 +83,10 @@ def _candidate(mine: list[Work], works: list[Work], host: list[str]) -> Candidat
         kind="kernels-for-loop-optimizer",
         claims=claims_of(mine, 1 - FUSED),
         evidence=[
-            Evidence("kernels that update parameters one by one", sum(work.count for work in mine), "a step"),
-            Evidence("time of these kernels", sum(work.ms for work in mine), "ms a step"),
+            Evidence(
+                "kernels that update parameters one by one", sum(work.count for work in mine), "per step"
+            ),
+            Evidence("time of these kernels", sum(work.ms for work in mine), "ms per step"),
         ],
         changes=(*shrink(mine, family_totals(works), FUSED), *host),
         spill=LAUNCHING,

@@ -57,8 +57,8 @@ def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) 
         kind=row["kind"],
         claims=claims_of(works, 1.0 - factor),
         evidence=[
-            Evidence(row["says"], ms, "ms a step"),
-            Evidence("number of these kernels", count, "a step"),
+            Evidence(row["says"], ms, "ms per step"),
+            Evidence("number of these kernels", count, "per step"),
         ],
         changes=shrink(works, total, factor),
         doubt=row.get("doubt", 0.2),

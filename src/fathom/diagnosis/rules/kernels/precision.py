@@ -157,7 +157,7 @@ def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: f
         kind=kind,
         claims=claims_of(works, 1 - factor),
         evidence=[
-            Evidence(f"float32 products on {how}", ms, "ms a step"),
+            Evidence(f"float32 products on {how}", ms, "ms per step"),
             Evidence("share of this time on tensor cores in the narrower dtype", 100 * factor, "%"),
         ],
         changes=changes,

@@ -30,7 +30,7 @@ def recomputation(signals: Signals) -> Candidates:
             *claims_of(others),
         ],
         evidence=[
-            Evidence("time recomputing the forward pass", ms, "ms a step"),
+            Evidence("time recomputing the forward pass", ms, "ms per step"),
             Evidence("peak use of the device's memory", 100 * used / total, "%"),
         ],
         changes=("recomputed=0",),

@@ -134,8 +134,8 @@ def _candidate(
         kind=kind,
         claims=[*claims_of(products, 1 - factor), *claims_of(around, 1 - 1 / again)],
         evidence=[
-            Evidence(f"products of {rows} rows", sum(work.ms for work in products), "ms a step"),
-            Evidence("runs of each layer", float(again), "a step"),
+            Evidence(f"products of {rows} rows", sum(work.ms for work in products), "ms per step"),
+            Evidence("runs of each layer", float(again), "per step"),
             Evidence("share of this time that full tiles would need", 100 * factor, "%"),
         ],
         changes=(*shrink(products, total, factor), *shrink(around, total, 1 / again), *host),

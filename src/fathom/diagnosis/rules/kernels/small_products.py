@@ -40,14 +40,14 @@ def small_products(signals: Signals) -> Candidates:
             Evidence(
                 f"products of {mine[0].m} × {mine[0].n} × {mine[0].k} and similar, in sequence",
                 sum(work.count for work in works),
-                "a step",
+                "per step",
             ),
             Evidence(
                 "tiles of each product, at most",
                 float(max(map(_tiles, mine))),
                 f"of {places} multiprocessors",
             ),
-            Evidence("time of these products", sum(work.ms for work in works), "ms a step"),
+            Evidence("time of these products", sum(work.ms for work in works), "ms per step"),
         ],
         changes=(
             *shrink(works, family_totals(signals["kernels.work"]), factor),

@@ -43,7 +43,7 @@ def _candidate(family: Family) -> Candidate:
         evidence=[
             Evidence("share of bytes fetched from L2 that loads use", measures["received_use"], "%"),
             Evidence("memory bandwidth used", measures["dram"], "%"),
-            Evidence("time of this family", family.ms, "ms a step"),
+            Evidence("time of this family", family.ms, "ms per step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),
         doubt=0.5,

@@ -25,12 +25,12 @@ def unused_gradients(signals: Signals) -> Candidates:
         kind="kernels-needless-backward",
         claims=claims_of(gradients.works),
         evidence=[
-            Evidence("gradients of parameters that no optimizer has", float(gradients.unused), "a step"),
-            Evidence("parameters of the optimizers", float(gradients.used), "a step"),
+            Evidence("gradients of parameters that no optimizer has", float(gradients.unused), "per step"),
+            Evidence("parameters of the optimizers", float(gradients.used), "per step"),
             Evidence(
                 "backward work after the last gradient used",
                 sum(work.ms for work in gradients.works),
-                "ms a step",
+                "ms per step",
             ),
         ],
         changes=shrink(gradients.works, family_totals(signals["kernels.work"]), 0.0),

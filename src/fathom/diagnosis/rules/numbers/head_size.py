@@ -48,7 +48,7 @@ def _padded(signals: Signals) -> Candidates:
         kind="numbers-head-size",
         claims=[*claims_of(attending, 1 - FACTOR), *claims_of(moving)],
         evidence=[
-            Evidence(f"attention over heads of {size}, padding included", ms, "ms a step"),
+            Evidence(f"attention over heads of {size}, padding included", ms, "ms per step"),
             Evidence(
                 "size after padding (sizes that fit are multiples of 64)",
                 padded,

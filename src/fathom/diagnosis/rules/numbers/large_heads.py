@@ -31,7 +31,7 @@ def large_heads(signals: Signals) -> Candidates:
         kind="numbers-head-size",
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
-            Evidence(f"attention over heads of {max(map(head_of, mine))}", now, "ms a step"),
+            Evidence(f"attention over heads of {max(map(head_of, mine))}", now, "ms per step"),
             Evidence("largest head size of fused kernels", LARGEST, "numbers"),
         ],
         changes=shrink(mine, family_totals(works), needed / now),

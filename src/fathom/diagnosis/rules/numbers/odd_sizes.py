@@ -62,7 +62,7 @@ def _candidate(
         kind="numbers-odd-vocabulary" if large else "numbers-odd-size",
         claims=claims_of(works, 1 - factor),
         evidence=[
-            Evidence(f"products with a size of {size:,}", ms, "ms a step"),
+            Evidence(f"products with a size of {size:,}", ms, "ms per step"),
             Evidence("next aligned size", float(aligned), "elements"),
         ],
         changes=shrink(works, total, factor),

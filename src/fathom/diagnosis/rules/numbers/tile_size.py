@@ -62,7 +62,7 @@ def _candidate(mine: list[tuple[Product, float]], ms: float, total: dict[str, fl
         kind="numbers-tile-size",
         claims=claims_of(works, 1 - left / ms),
         evidence=[
-            Evidence(f"products of {largest.m} × {largest.n} and the like", ms, "ms a step"),
+            Evidence(f"products of {largest.m} × {largest.n} and the like", ms, "ms per step"),
             Evidence("waves of tiles in each", waves, ""),
             Evidence("number of rows that fills whole waves", float(rows_that_fit(largest, waves)), "rows"),
         ],
