@@ -1,4 +1,4 @@
-"""The part of Fathom that runs inside the program. It imports only the standard library and what is loaded.
+"""The part of Fathom that runs inside the program. It imports only the standard library and loaded modules.
 
 `step` and `region` are for programs and cost nothing while nothing records. `start` and `stop` are for
 `fathom.record`: they begin and end the recording of this process.

@@ -38,7 +38,7 @@ def start(raw: str, plan: dict[str, Any] | None = None) -> None:
 
 @guarded("the beginning of the recording")
 def begin(raw: str) -> None:
-    """Like `start`, but faults are reported and do not end the program."""
+    """Call `start`; report a fault instead of raising it into the program."""
     start(raw)
 
 

@@ -16,9 +16,9 @@ BY_OPTION = {
 }
 # How often a source must fire before it is chosen: lower ones wait for a higher one to appear.
 PATIENCE = {"mark": 1, "optimizer": 2, "replay": 8, "loader": 8, "forward": 8}
-INFERENCE_PATIENCE = 4  # without gradients, no optimizer is to be expected
+INFERENCE_PATIENCE = 4  # without gradients, no optimizer is expected
 STALE_REPLAYS = 12  # replays since the last optimizer step: the optimizer is now in the graph
-DEAD = 10  # multiple of the longest pause, while others are replayed: the graph was captured again
+DEAD = 10  # longest pauses without a replay while other graphs run: the graph was captured again
 
 
 class StepSignal(NamedTuple):
@@ -39,7 +39,7 @@ Clock = tuple[str, int]
 
 
 class Chooser:
-    """Receives every signal in order; `clock` is (source, key) once chosen, and may rise later."""
+    """Receives every signal in order. `clock` is the chosen (source, key); a higher source may replace it."""
 
     def __init__(self, step_on: str = "auto") -> None:
         self.allowed = BY_OPTION.get(step_on, set(RANK))
@@ -67,18 +67,18 @@ class Chooser:
         return changed
 
     def tick(self, signal: StepSignal) -> None:
-        """The clock itself fired."""
+        """Record that the clock itself fired."""
         self._counts[signal.source][signal.key] += 1
         self._since.clear()
         self._longest_ns = max(self._longest_ns, signal.ns - self._ticked_ns)
         self._ticked_ns = signal.ns
 
     def _below_clock(self, source: str) -> bool:
-        """Whether the clock permanently outranks it; only replays can replace an optimizer."""
+        """Return whether `source` ranks below the clock for good; a replay never does."""
         return self.clock is not None and source != "replay" and RANK[source] < RANK[self.clock[0]]
 
     def _outlives(self, signal: StepSignal) -> bool:
-        """Whether a lower source takes over: once graphs stop being replayed, it is the only clock left."""
+        """Return whether a lower source takes over, because the clock's graph is no longer replayed."""
         mine = signal.source, signal.key
         self._since[mine] += 1
         return self._is_dead(signal) and self._since[mine] >= PATIENCE[signal.source]
@@ -122,7 +122,7 @@ class Chooser:
         return ("optimizer", signal.key) if theirs >= 2 and 2 * theirs <= ours <= 16 * theirs else None
 
     def _usual_pause(self) -> int:
-        """Return the clock's longest pause so far, or the observed time if it fired only once."""
+        """Return the clock's longest pause in ns, or the length of the history if it fired only once."""
         fired = [signal.ns for signal in self.history if (signal.source, signal.key) == self.clock]
         pauses = [after - before for before, after in pairwise(fired)]
         return max(pauses, default=self.history[-1].ns - self.history[0].ns)
@@ -135,7 +135,7 @@ class Chooser:
         replays = sum(n for (source, _), n in self._since.items() if source == "replay")
         if replays < STALE_REPLAYS:
             return None
-        middle = (self._ticked_ns + signal.ns) // 2  # graphs replayed only before this died as well
+        middle = (self._ticked_ns + signal.ns) // 2  # a graph not replayed since then is dead too
         living = Counter(past.key for past in self.history if past.source == "replay" and past.ns >= middle)
         least = min(living.values())
         return "replay", next(key for key, n in living.items() if n == least)

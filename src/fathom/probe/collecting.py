@@ -21,7 +21,7 @@ class Handle:
 
 
 def collections(session: Reporter) -> Handle:
-    """Record collections of at least SHORTEST_COLLECTION_NS, for which the host waits, until removed."""
+    """Record collections of at least SHORTEST_COLLECTION_NS as waits, until the handle is removed."""
     began = {"ns": 0}
 
     @guarded("timing garbage collection")
@@ -38,7 +38,7 @@ def collections(session: Reporter) -> Handle:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable garbage collection, so that allocations in the block trigger none in the next step."""
+    """Disable garbage collection in the block, so that its allocations trigger none in the next step."""
     enabled = gc.isenabled()
     gc.disable()
     try:

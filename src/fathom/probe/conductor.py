@@ -1,4 +1,4 @@
-"""Carry out the orders of the phases at the marks of one process."""
+"""Carry out the orders of the phases, at the marks of one process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Conductor:
 
     @property
     def recorder(self) -> Recorder:
-        """Created on first use."""
+        """The recorder, created on first use."""
         if self._recorder is None:
             self._recorder = Recorder(self._session, lambda: self.foreign_profiler)
         return self._recorder
@@ -90,16 +90,16 @@ class Conductor:
 
     @property
     def quiet(self) -> bool:
-        """Whether marks may be examined late."""
+        """Whether marks may be deferred and processed together."""
         return self.phases.quiet and not (self.capturing or self.foreign_profiler)
 
     def passes(self, ns: int) -> None:
-        """A step opened at `ns` a moment ago, while nothing had to be decided."""
+        """Count a deferred step that opened at `ns`, without deciding anything."""
         self.phases.passed(ns)
         self._mark_ns = ns
 
     def opens(self, k: int, signal: StepSignal) -> StepSignal:
-        """Step k is about to open. Return the signal, delayed if a recorder had to start first."""
+        """Decide about step k before it opens. Return its signal, later if a recorder had to start first."""
         recorder = self._recorder
         if recorder is not None and recorder.running:
             signal = self.annotated(k, signal)
@@ -126,7 +126,7 @@ class Conductor:
         return signal
 
     def opened(self, k: int, ns: int) -> None:
-        """Step k has been recorded: do slow work now, within it."""
+        """Do slow work within step k, after its mark was recorded."""
         orders = self.orders
         if _timed(self._before) and not _timed(orders) and not self.capturing:
             self._events.record(k, ns, closing=True)
@@ -136,7 +136,7 @@ class Conductor:
             self._events.record(k, ns)
 
     def annotated(self, k: int, signal: StepSignal) -> StepSignal:
-        """Return the signal with the time of its annotation during a burst, so that both clocks agree."""
+        """During a burst, annotate the mark in the trace; return the signal with the annotation's time."""
         ns = self.safely(self.recorder.mark, k)
         return signal if ns is None else signal._replace(ns=ns)
 
@@ -147,7 +147,7 @@ class Conductor:
         return self._session.torch._C._cuda_getCurrentRawStream(self._device)
 
     def _start(self, k: int, signal: StepSignal) -> StepSignal:
-        """Start a recorder; the step opens afterwards, so that it is complete."""
+        """Start the recorder or trial before step k opens, and return the delayed signal."""
         job = self.orders.start
         if job is not None and job.phase.startswith(PREFIX):
             if not self.safely(self._trials.start, job):
@@ -178,7 +178,7 @@ class Conductor:
         before, recording = self._before, self._recorder is not None and self._recorder.running
         led_in = recording and (before.phase, before.burst) == ("transition", orders.burst)
         if (orders.phase, orders.burst) != (before.phase, before.burst) and not led_in:
-            self._enter(k, ns)  # after a lead-in step, since no file is written in a recorded step
+            self._enter(k, ns)  # not after a lead-in step: no file is written in a recorded step
 
     def _stop(self, k: int, job: Job) -> Orders:
         if job.phase.startswith(PREFIX):
@@ -255,7 +255,7 @@ class Conductor:
         self._recorder.sampler.close()
 
     def capture_begins(self) -> None:
-        """A CUDA graph is about to be captured: the device must not be touched, but watching is allowed."""
+        """Prepare for the capture of a CUDA graph: do not touch the device, but record the captured calls."""
         self._session.catch_up()
         if self._session.plan.depth != "surface" and not (self._recorder and self._recorder.running):
             self.suspend("a CUDA graph was captured")
@@ -263,7 +263,7 @@ class Conductor:
         self.capturing = True
 
     def capture_ends(self) -> None:
-        """The capture has ended."""
+        """Allow recording again, and save the capture if it was recorded."""
         self.capturing = False
         if self._recorder is not None:
             self.safely(self._recorder.end_capture, self._session.k)
@@ -283,7 +283,7 @@ class Conductor:
 
     @guarded("reading what was compiled")
     def _report_compiled(self) -> None:
-        """Report at every change of phase, as a killed program has no end; only changes are reported."""
+        """Report Dynamo's counts if they changed; called at every phase, since the program may be killed."""
         if (counts := dynamo.counted(self._frames)) is not None:
             self._frames = counts["frames"]
             self._session.say(counts)

@@ -8,7 +8,7 @@ from typing import Any
 def device_in_use(cuda: Any) -> int:
     """Return the device with most of torch's allocations in this process, or the current one without any.
 
-    A rank that names its device in every call without setting it has another current device: 0.
+    The current device is 0 in a rank that names its device in every call but never sets it.
     """
     if not cuda.is_initialized():
         return 0

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-LEAST_DISTANCE_NS = 2_000_000  # for steps below 2 ms, not every mark gets an event
+LEAST_DISTANCE_NS = 2_000_000  # between events: with steps below 2 ms, not every mark gets one
 REBASE_MS = 1_000.0  # elapsed times are float32 and lose resolution beyond a second
 
 
 def lengths(marks: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-    """Return, between two consecutive marks of a `device` record, the last step and nanoseconds per step."""
+    """Return (last step, ns per step) for each pair of consecutive marks of a `device` record."""
     return [(k, (end - begin) / (k - first)) for (first, begin), (k, end) in pairwise(marks) if k > first]
 
 
@@ -36,8 +36,8 @@ class DeviceClock:
     def record(self, k: int, now_ns: int, closing: bool = False) -> None:
         """Record the boundary of step k on the device's current stream, unless one was just recorded.
 
-        The `closing` one is always recorded: if short steps are launched far ahead of the device, only
-        it and the first one give their length.
+        A `closing` boundary is always recorded: if short steps are launched far ahead of the device, only the
+        first and the closing boundary give their length.
         """
         if (now_ns - self._last_ns < LEAST_DISTANCE_NS and not closing) or not self._cuda.is_initialized():
             return

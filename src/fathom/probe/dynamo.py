@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST = 32  # per list
-LOOKED_AT = 256  # entries read: a process may compile thousands of frames
+LOOKED_AT = 256  # most entries read, because a process may compile thousands of frames
 LONGEST = 200  # characters per reason
 
 
@@ -37,7 +37,7 @@ def counted(before: int = 0) -> dict[str, Any] | None:
 
 
 def _copy(counters: Any, name: str) -> dict[str, int]:
-    """Copy atomically, as other threads may compile; indexing a defaultdict would add missing keys."""
+    """Return a copy of one counter, made atomically because other threads may compile."""
     return dict(counters.get(name) or {})
 
 
@@ -54,7 +54,7 @@ def _reasons(*counts: dict[str, int]) -> list[list[Any]]:
 
 
 def line(text: Any) -> str:
-    """Shorten a reason to one line: its first, and that of the break caused by handling it."""
+    """Return the first line of a reason, with that of any break raised while handling it."""
     parts = [part.strip().partition("\n")[0].strip() for part in str(text).split("***")[::2]]
     return "; ".join(part for part in parts if part)[:LONGEST]
 

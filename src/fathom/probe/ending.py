@@ -1,4 +1,4 @@
-"""How a process ends: a fork that has inherited Kineto, a program interrupted by `--stop-after`."""
+"""End a process cleanly: a fork that inherited Kineto, or a program that `--stop-after` interrupts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that lose
 
 
 def end_quietly() -> None:
-    """Silence interrupts, and threads that lose their peers, from now on."""
+    """Print no traceback for interrupts, nor for threads that lose their peers, from now on."""
     of_program, of_threads = sys.excepthook, threading.excepthook
 
     def of_main(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -29,8 +29,8 @@ def end_quietly() -> None:
 def skip_destructors() -> None:
     """Let this forked process exit without C++ destructors.
 
-    They include Kineto's wait for a thread that the fork lacks, which would hang a program that did not hang
-    before. `exit` runs handlers last in, first out: streams are flushed, then `_exit(status)` ends it.
+    Kineto's destructor would wait forever for a thread that does not exist in the fork.
+    `exit` runs handlers last in, first out: streams are flushed, then `_exit(status)` ends it.
     """
     library = ctypes.CDLL(None)
     if all(hasattr(library, name) for name in ("on_exit", "fcloseall", "_exit")):

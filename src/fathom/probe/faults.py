@@ -12,7 +12,7 @@ _receive: Callable[[str, str], None] | None = None
 
 
 def fault(part: str, error: BaseException) -> None:
-    """Report once that `part` failed and is now off. The program continues."""
+    """Report, once per part, that `part` failed and is now off. The program continues."""
     if part in _disabled:
         return
     _disabled.add(part)
@@ -51,6 +51,6 @@ def reset() -> None:
 
 
 def set_receiver(note: Callable[[str, str], None] | None) -> None:
-    """Set the receiver of faults."""
+    """Set the function that receives (part, text) of each fault; None for none."""
     global _receive
     _receive = note

@@ -16,7 +16,7 @@ BURST = 1
 
 
 class Marked(Protocol):
-    """The recording that owns the window."""
+    """The part of a recording that the window uses."""
 
     torch: Any
     conductor: Conductor
@@ -26,7 +26,7 @@ class Marked(Protocol):
 
 
 class HostWindow:
-    """Opens once CUDA is in use, or half a second after importing torch; closes 5 s later or at exit.
+    """A window that opens once CUDA is in use, or half a second after torch's import, and lasts 5 s at most.
 
     It runs in its own thread, because no step of the program calls the probe.
     """

@@ -13,7 +13,7 @@ Before = Callable[[], None]
 
 
 class _Watch:
-    """A finder that finds nothing itself but adds an action to modules found by others."""
+    """A finder that lets other finders find a module, and adds actions to its import."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, list[tuple[Then, Before | None]]] = {}
@@ -33,7 +33,7 @@ _watch = _Watch()
 
 
 def when_imported(name: str, then: Then, before: Before | None = None) -> None:
-    """Call `then(module)` once module `name` is imported (now if it was), and `before()` just before."""
+    """Call `before()` before module `name` is imported and `then(module)` after, or `then` now if it was."""
     module = sys.modules.get(name)
     if module is not None:
         then(module)

@@ -16,9 +16,9 @@ from fathom.probe.device import device_in_use
 
 MARK = "fathom.mark#"
 BYTES_PER_EVENT = 300  # of Kineto's JSON, without shapes or stacks
-EVERYWHERE = "profile_all_threads"  # before torch had this, a burst covered only its own thread
+EVERYWHERE = "profile_all_threads"  # without this option, a burst covers only its own thread
 NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
-MOST_SECONDS = 3.0  # steps with more calls are skipped
+MOST_SECONDS = 3.0  # to read lines: with more calls than that allows, no lines are written
 LIBRARIES = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/", "<")
 
 CallLine = tuple[int, str, str, int]  # nanoseconds, file, function, line
@@ -39,7 +39,7 @@ class Kineto:
         self._prepare, self._enable = native._prepare_profiler, native._enable_profiler
         self._disable, self._enabled = native._disable_profiler, native._profiler_enabled
         self._torch, self._profiler = torch, profiler
-        self.annotation = profiler.record_function  # the fast one would record regions as ops
+        self.annotation = profiler.record_function  # _RecordFunctionFast would record regions as ops
         self._mark = getattr(torch._C._profiler, "_RecordFunctionFast", None) or self.annotation
         self._config: Any = None
         self._activities: set[Any] = set()
@@ -75,7 +75,7 @@ class Kineto:
         self.enabled = True
 
     def mark(self, k: int) -> int:
-        """Annotate the opening of step k on this thread; return the host's time of it."""
+        """Annotate the opening of step k on this thread; return the host's time of the annotation in ns."""
         with self._mark(f"{MARK}{k}"):
             return time.time_ns()
 
@@ -154,7 +154,7 @@ def _trim() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drop Kineto's lines from stderr; output of other threads is passed on afterwards."""
+    """Drop Kineto's lines from stderr; other output written in the block is passed on at its end."""
     try:
         captured = os.memfd_create("fathom-stderr", os.MFD_CLOEXEC)
         kept = os.dup(2)
@@ -179,10 +179,10 @@ def _pass_on(captured: int) -> None:
 
 
 def call_lines(result: Any) -> list[CallLine]:
-    """Return when a program's function was entered or made a call, and its line then, in time order.
+    """Return the times at which the program's functions were entered or made calls, and their lines then.
 
-    A frame in the trace has the first line of its function or, if it was open when the profiler began,
-    the line reached by then. But each call also has its caller's line: the line that actually ran.
+    In the trace, a frame has only the first line of its function, or the current line if it was open when
+    the profiler began. Each call also has its caller's line, the line that actually ran.
 
     Empty if this version of torch does not report lines, or if reading them takes too long.
     """

@@ -14,7 +14,7 @@ from fathom.probe import current
 if TYPE_CHECKING:
     from fathom.probe.session import Session
 
-_asked: list[bool] = []  # whether a recording was started here: it does not restart after its end
+_asked: list[bool] = []  # not empty once a recording was started here: it does not restart after its end
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -12,7 +12,7 @@ MOST_EVENTS = 200_000
 
 
 def peaks(cuda: Any) -> list[dict[str, Any]]:
-    """Return one `memory` record per device with allocations; reads counters without resetting them."""
+    """Return one `memory` record per device with allocations, without resetting the allocator's counters."""
     if cuda is None or not cuda.is_initialized():
         return []
     return [record for device in range(cuda.device_count()) if (record := _peak(cuda, device))]
@@ -43,7 +43,7 @@ class AllocatorSnapshot:
 
     @classmethod
     def possible(cls, session: Reporter) -> AllocatorSnapshot | None:
-        """Return a snapshot of the device in use; None with a note if the program records one itself."""
+        """Return a snapshot for the device in use; None, with a note, if the program records its own."""
         cuda = session.torch.cuda
         if not cuda.is_initialized():
             return None

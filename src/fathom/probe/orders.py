@@ -13,15 +13,15 @@ class Job:
     windows: int
     keep_above_ns: int | None = None  # keep the burst only if one of its steps is at least this long
     stacks: bool = False
-    ops: bool = False  # of a timeline: also record the framework's ops, because no attribution follows
-    group: int = 0  # of counters, sampled every `interval_ns`; `last` of all bursts with counters
+    ops: bool = False  # in a timeline: also record the framework's ops, because no attribution burst follows
+    group: int = 0  # counters to sample every `interval_ns`; `last`: the last burst with counters
     interval_ns: int = 0
     last: bool = False
 
 
 @dataclass(frozen=True)
 class Orders:
-    """The orders at a mark, and the label of the step that opens there. The same object means no change."""
+    """The orders at a mark, and the label of the step that opens there. Equal orders are the same object."""
 
     phase: str
     burst: int

@@ -13,14 +13,14 @@ from fathom.probe.settling import DRIFT_STEPS, ENOUGH_LEAST, CleanSteps, settled
 from fathom.probe.trials import rounds
 
 EVENTS_PER_BURST = 100_000
-FIRST_WINDOWS = 2  # of a first burst, which reveals the number of events per step; 1 if steps are long
+FIRST_WINDOWS = 2  # in a first burst, which shows the number of events per step; 1 if steps are long
 SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
-RECOVERY = 2  # irregular steps after an export: the device has run empty
+RECOVERY = 2  # irregular steps after an export, during which the device ran out of work
 SETTLE_LEAST = 3
-RECENT = 3  # bursts, of which the one with the longest steps decides how many fit into the next
+RECENT = 3  # bursts, of which the one with the longest steps sets the size of the next
 MOST_AGAIN = 2  # a lasting change of the step time restarts the recording
 STACKS_BELOW = 20_000  # events per step: stacks multiply them
-# Of a timeline of sampled stacks alone, which costs the program nothing.
+# Length of a timeline with sampled stacks alone, which costs the program nothing.
 SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
@@ -29,7 +29,7 @@ DEEP_MOST = 3  # steps of an attribution burst
 
 
 class Phases:
-    """Decides at every mark. Call `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
+    """Decides at every mark. Call `at(k, ns)` for each mark in order, and `stopped` after a stop.
 
     With `lead` > 0, decisions take effect that many steps later, so that other ranks can learn of them;
     `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts count from `burst`.
@@ -44,7 +44,7 @@ class Phases:
         self.finished = False
         self.light = self.bare = False  # timelines hardly disturb the program; they hold no ops
         self.sampled_alone = False  # timelines hold only marks and sampled stacks, which cost nothing
-        self.blocked = False  # another profiler runs: no burst can begin, and steps are not clean
+        self.blocked = False  # another profiler or a capture runs: no burst can begin, and no step is clean
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were unlike those that follow
         self._again = 0
@@ -84,7 +84,7 @@ class Phases:
         self._account(ns)
 
     def at(self, k: int, ns: int) -> Orders:
-        """Step k opens at `ns`."""
+        """Return the orders for step k, which opens at `ns`."""
         self._account(ns)
         if self._state == "running" and self._job is not None:
             self._left -= 1
@@ -116,7 +116,7 @@ class Phases:
         return self._orders("transition")
 
     def interrupted(self) -> None:
-        """The running burst was aborted; retry it later."""
+        """Schedule the armed or aborted burst again."""
         if self._job is not None:
             self._jobs.insert(0, self._job)
         self._job, self._state, self._recover = None, "recover", RECOVERY
@@ -132,19 +132,19 @@ class Phases:
         self._begun = self._looked_deeper = True
 
     def without_counters(self) -> None:
-        """Counters cannot be sampled here: continue with the other phases."""
+        """Drop all counter bursts, because counters cannot be sampled here."""
         self._groups = []
         self._jobs = [job for job in self._jobs if job.phase != "counters"]
         if self._job is not None and self._job.phase == "counters":
             self._job = None
 
     def without(self, phase: str) -> None:
-        """Trials of this phase are useless here."""
+        """Drop the trials of this phase, because they are impossible or useless here."""
         self._trials = [kind for kind in self._trials if rounds.PREFIX + kind != phase]
         self._jobs = rounds.without(self._jobs, phase)
 
     def request(self) -> None:
-        """Record one more timeline burst now, on request."""
+        """Schedule one more timeline burst, requested by the user."""
         if self.plan.depth != "surface":
             self._jobs.append(Job("timeline", self._fitting(self.plan.steps)))
 
@@ -222,9 +222,9 @@ class Phases:
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
     def _traced(self, job: Job, took_ns: float, events: int, kept: bool) -> None:
-        """After a timeline burst: repeat until there are enough windows, then go on to the other phases.
+        """Plan on after a timeline burst: another burst if windows are missing, else the other phases.
 
-        A burst that was not kept only informs the choice of the next ones.
+        A burst that was not kept only helps to size the next ones.
         """
         self._events_per_step = max(1, events // (job.windows + 1))
         self._recent_ns.clear()
@@ -262,13 +262,13 @@ class Phases:
         return jobs
 
     def _sampled(self, job: Job, took_ns: float, active: float) -> None:
-        """After a counter burst: if it sampled too little, repeat it after the others."""
+        """Schedule a counter burst again, after the others, if its group has too few active samples."""
         self._recent_ns.append(took_ns)
         if self._tally.again(job, active):
             self._jobs.insert(sum(other.phase == "counters" for other in self._jobs), job)
 
     def _next_job(self) -> Job:
-        """Size a counter burst by the present step time, which varies up to fivefold on a busy host."""
+        """Take the next job; size a counter burst by the recent step time, which may vary fivefold."""
         job = self._jobs.pop(0)
         if job.phase != "counters":
             return job
@@ -277,9 +277,9 @@ class Phases:
         return replace(job, windows=self._fitting(job.windows), last=last)
 
     def _is_quicker(self) -> bool:
-        """Whether steps since the timeline are shorter than before it, so that they had not settled yet.
+        """Return whether steps are shorter now than before the timeline, so that they had not settled then.
 
-        Longer steps mean nothing, as the profiler may still interfere. A user's settling time is trusted.
+        Longer steps mean nothing, because the profiler may still interfere. A user's `--settle` is trusted.
         """
         if self.plan.at or self.plan.settle is not None or self._again >= MOST_AGAIN:
             return False
@@ -333,7 +333,7 @@ class Phases:
         self._burst += 1
 
     def _waits(self) -> bool:
-        """Whether a trial's stretch or a counter burst must wait."""
+        """Return whether the armed job must wait for some more steps before it starts."""
         assert self._job is not None
         self._armed += 1
         self._warm = 0 if self.unsettled else self._warm + 1

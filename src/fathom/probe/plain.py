@@ -1,4 +1,4 @@
-"""Record a program without torch: marks, regions, garbage collections; stacks are sampled from outside.
+"""Record a program without torch: marks, regions and garbage collections. The recorder samples its stacks.
 
 `fathom.step()` starts it. Nothing here imports torch, or hooks anything but Python's garbage collector.
 """
@@ -25,7 +25,7 @@ class Plain:
         return False
 
     def prepare(self, **_: bool) -> None:
-        """There is nothing to set up."""
+        """Do nothing."""
 
     def enable(self) -> None:
         """The session records regions."""
@@ -38,11 +38,11 @@ class Plain:
         return time.time_ns()
 
     def save(self, path: str) -> int:
-        """Write no trace; return no events."""
+        """Write no trace; return 0 events."""
         return 0
 
     def drop(self) -> None:
-        """There is nothing to discard."""
+        """Do nothing."""
 
 
 class PlainRegion:
@@ -70,7 +70,7 @@ class StandIn:
 
 
 def is_plain(torch: Any) -> bool:
-    """Whether it is the stand-in."""
+    """Return whether `torch` is the stand-in."""
     return isinstance(torch, StandIn)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
-# In the order of a round. The loader comes last: an unchanged stretch waits until its lead is used up.
+# In the order of a round. `input` comes last: the unchanged stretch after it waits until the batches that
+# the loader has made ahead are used up.
 TRIALS = ("logging", "gc", "input")
 MOST_SETTLING_STEPS = 100
 MOST_SETTLING_NS = 60_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def number(name: str) -> int | None:
-    """Return an integer from the environment, or None."""
+    """Return the environment variable `name` as an integer; None if it is not one."""
     try:
         return int(os.environ[name])
     except (KeyError, ValueError):

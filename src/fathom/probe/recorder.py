@@ -33,20 +33,20 @@ CAPTURE_BURSTS = 10_000  # bursts around captures are numbered from here
 
 
 class Recorder:
-    """Carries out the orders of the phases in one process; `foreign`: whether the program profiles itself."""
+    """Starts and stops the recorders of a process. `foreign` returns whether the program profiles itself."""
 
     def __init__(self, session: Reporter, foreign: Callable[[], bool]) -> None:
         self._session, self._foreign = session, foreign
         self.kineto: Kineto | Plain = Plain() if is_plain(session.torch) else Kineto()
         self.sampler = CounterSampler(session)
         self._tracer: Kineto | Plain | Activities = self.kineto
-        self._cupti_taken = False  # by Kineto, from its first burst until it releases it
+        self._cupti_taken = False  # whether Kineto holds CUPTI, from its first burst on
         self._snapshot: AllocatorSnapshot | None = None
         self._job: Job | None = None
         self._first = 0
         self._burst = 0
         self._prepared = False
-        self._bound: int | None = None  # the only thread that can begin and end what is prepared
+        self._bound: int | None = None  # the only thread that can begin and end the prepared burst
         self._several = False  # several threads open steps
         self.stranded = False  # a burst of `_bound` that another thread should have ended
         self._captures = 0
@@ -96,14 +96,14 @@ class Recorder:
         return True
 
     def _explain(self, on_cuda: bool) -> None:
-        """Explain why the timeline disturbs the program more than necessary."""
+        """Note why the timeline disturbs the program more than usual, or lacks something."""
         if self.bare:
             self._session.note("timeline", f"{NO_CUPTI}: {DEVICE_ONLY}")
         elif not on_cuda and self._session.torch.cuda.is_initialized():
             self._session.note("timeline", WITH_OPS)
 
     def _arm_counters(self, job: Job) -> bool:
-        """CUPTI records the device's work, or Kineto if it has not released CUPTI."""
+        """Prepare a counter burst; record the device's work with CUPTI, or Kineto if it still holds CUPTI."""
         direct = activities()
         ready = direct if direct is not None and direct.ready(self._wait_for_device) else None
         self._cupti_taken = ready is None
@@ -116,19 +116,19 @@ class Recorder:
         return True
 
     def _let_go(self) -> None:
-        """Wait until Kineto has released CUPTI; otherwise that would end the burst about to begin."""
+        """Wait until Kineto has released CUPTI, because the release would end the burst about to begin."""
         direct = activities() if self._cupti_taken else None
         if direct is not None:
             direct.free(self._wait_for_device)
 
     def _everywhere(self) -> bool:
-        """Whether the ops of all threads must be recorded."""
+        """Return whether to record the ops of all threads, and set the thread that must end the burst."""
         several = self._several or self._borrowed_thread()
         self._bound = None if several and self.kineto.any_thread else threading.get_ident()
         return several
 
     def _borrowed_thread(self) -> bool:
-        """Whether this thread's state now belongs to autograd: a profiler bound to it would be lost."""
+        """Return whether this is an autograd or another side thread, where a bound profiler would be lost."""
         in_backward = self._session.torch._C._current_graph_task_id() != -1
         return in_backward or threading.current_thread() is not threading.main_thread()
 
@@ -158,7 +158,7 @@ class Recorder:
         return self._tracer is self.kineto and self._bound not in (None, threading.get_ident())
 
     def land(self) -> bool:
-        """Whether no burst is left open; its thread closes it when it next opens a step."""
+        """Close a stranded burst if it belongs to this thread; return whether none is left open."""
         if self.stranded and not self._elsewhere():
             self.stranded = False
             self.kineto.disable()
@@ -179,11 +179,11 @@ class Recorder:
         return True
 
     def mark(self, k: int) -> int | None:
-        """Annotate the mark if Kineto runs, and return its time, so that both clocks agree."""
+        """Annotate the mark if Kineto runs, and return the annotation's time in ns; None otherwise."""
         return self.kineto.mark(k) if self.kineto.enabled else None
 
     def stop(self, k: int, longest_ns: int = 0) -> tuple[int, bool, int]:
-        """Stop the job at mark k and save it. Return (events, whether it was kept, when it ended)."""
+        """Stop the job at mark k and save it. Return (events, whether it was kept, its end in ns)."""
         job, self._job = self._job, None
         if job is None:
             return 0, False, 0
@@ -219,7 +219,7 @@ class Recorder:
                 cuda.synchronize(device_in_use(cuda))
 
     def begin_capture(self) -> None:
-        """Record the capture of a CUDA graph: its replays show only kernels, the capture their operators."""
+        """Record the capture of a CUDA graph, because its replays show only kernels and no ops."""
         taken = self._foreign() or self.kineto.foreign() or self.stranded
         if taken or self._captures >= MOST_CAPTURES:
             return

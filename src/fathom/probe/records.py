@@ -42,7 +42,7 @@ class Records:
         self._pending.append(record)
 
     def due(self, now_ns: int) -> bool:
-        """Whether it is time to write."""
+        """Return whether pending records should be written now."""
         return len(self._pending) >= BATCH or now_ns - self.flushed_ns >= INTERVAL_NS
 
     def flush(self, now_ns: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The recording as its parts see it: output folder, plan, and whom to notify."""
+"""The interface of a recording for its components: output folder, plan and reporting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reporter(Protocol):
         """Append a record."""
 
     def note(self, what: str, text: str) -> None:
-        """Tell the user something, once."""
+        """Show the user a note, once per `what`."""
 
     def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
         """Record a wait of this thread with a known cause."""

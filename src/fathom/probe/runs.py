@@ -15,8 +15,8 @@ LONGEST_NS = 20_000_000
 
 
 class Label(NamedTuple):
-    """Everything about a mark except its step and time. `kind`, `samples`, `tokens` and `query`
-    describe the step that it ends."""
+    """A mark without its step and time. `kind`, `samples`, `tokens` and `query` describe the step that the
+    mark ends."""
 
     source: str
     thread: int
@@ -63,7 +63,7 @@ class MarkRuns:
 
 
 class DeferredMarks:
-    """Starts after a processed mark; accepts similar marks, up to a number and a duration."""
+    """Stores the times of marks like the last processed one, up to a count and a duration."""
 
     def __init__(self) -> None:
         self._of: tuple[str, int, int] | None = None
@@ -71,7 +71,7 @@ class DeferredMarks:
         self._times: list[int] = []
 
     def begin(self, signal: StepSignal) -> None:
-        """From now on, accept marks like `signal`."""
+        """Start deferring marks like `signal`."""
         self._of = (signal.source, signal.key, threading.get_ident())
         self._until = signal.ns + LONGEST_NS
 

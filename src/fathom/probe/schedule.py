@@ -1,4 +1,4 @@
-"""Agreement on the schedule between the ranks of a host: the lowest publishes it, the others read it."""
+"""The common schedule of the ranks of a host: the first rank publishes it, the others read it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ KINDS = {
 
 
 class Session:
-    """Everything recorded in this process. Nothing is written before there is a record."""
+    """The recording of this process. Its file is created with the first record."""
 
     def __init__(self, raw: str, plan: ProbePlan, torch: Any) -> None:
         self.raw, self.plan, self.torch = raw, plan, torch
@@ -111,14 +111,14 @@ class Session:
         self.records.add(record)
 
     def say_of_steps(self, record: Record) -> None:
-        """Append a record that matters only if there are steps; until then only the last ones are kept."""
+        """Append a record that matters only with steps; until there are any, keep only the last records."""
         if self.chooser.clock is None:
             self._early.append(record)
         else:
             self.records.add(record)
 
     def note(self, what: str, text: str) -> None:
-        """Tell the user something, once."""
+        """Show the user a note, once per `what`."""
         if (what, text) not in self._noted:
             self._noted.add((what, text))
             self.say({"t": "note", "what": what, "text": text, "ns": time.time_ns()})
@@ -129,7 +129,7 @@ class Session:
         self.say_of_steps({"t": "wait", **about})
 
     def annotation(self, name: str) -> Any:
-        """Return a context manager that names a stretch in the timeline; None if no timeline is recorded."""
+        """Return a context manager that names a region in the timeline; None if no timeline is recorded."""
         if not self.conductor.used_kineto or not self.conductor.recorder.running:
             return None
         kineto = self.conductor.recorder.kineto
@@ -140,7 +140,7 @@ class Session:
         )
 
     def step_aside(self) -> None:
-        """End our burst before the program's own profiler begins, and wait."""
+        """End our burst before the program's own profiler begins, and record none until it ends."""
         with self._lock:
             self.conductor.suspend("the program's own profiler began while Fathom's ran, which ended there")
             self.conductor.foreign_profiler = True
@@ -155,7 +155,7 @@ class Session:
     # marks
 
     def _take_clock(self) -> None:
-        """A clock was chosen or replaced: its earlier signals become the first marks."""
+        """Switch to a newly chosen clock, whose earlier signals become the first marks."""
         clock = self.chooser.clock
         assert clock is not None
         self.role, self._first = "rank", self.k + 1
@@ -185,7 +185,7 @@ class Session:
             self._deferred.begin(signal)
 
     def catch_up(self) -> None:
-        """Count the deferred marks: steps like the one before them."""
+        """Count the deferred marks as steps with the same label as the step before them."""
         for ns in self._deferred.end():
             self.k += 1
             self.conductor.passes(ns)
@@ -210,7 +210,7 @@ class Session:
             self.say(ended)
 
     def _close_step(self, signal: StepSignal) -> tuple[str, int | None, int | None]:
-        """Return kind, samples and tokens of the ending step; calls provide them when a step opens."""
+        """Return kind, samples and tokens of the ending step. Forward calls set them when the step opens."""
         kind, samples, tokens = self._opened
         kind, seen_samples, seen_tokens, micro = self.facts.close(kind or self._kind(signal), signal.ns)
         if signal.source == "forward":

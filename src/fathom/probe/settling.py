@@ -10,7 +10,7 @@ LASTING = 0.2
 SMALLEST, LARGEST = 2, 8  # steps in a window
 ENOUGH_LEAST, ENOUGH_MOST, ENOUGH_NS = 8, 12, 2_000_000_000  # steps, steps, time before the first timeline
 COMPLETE_LEAST, COMPLETE_NS = 20, 2_000_000_000  # steps and time that a complete recording should have
-LONG_NS = 50_000_000  # steps this long have few windows in a first burst, because they may hold many events
+LONG_NS = 50_000_000  # longer steps get few windows in a first burst, because they may hold many events
 DRIFT_STEPS = 20
 
 
@@ -40,7 +40,7 @@ def quicker(before: float, durations: Sequence[float]) -> bool:
 
 
 class CleanSteps:
-    """Lengths in ns, by stretch of clean steps (burst); `refer_to` chooses the one to compare with."""
+    """Durations of clean steps in ns, by burst. `refer_to` sets the reference for later steps."""
 
     def __init__(self) -> None:
         self.count = self._total_ns = 0
@@ -56,17 +56,17 @@ class CleanSteps:
         self._total_ns += length_ns
 
     def timed(self, burst: int, lengths: list[float]) -> None:
-        """Add the lengths of a burst's steps on the device."""
+        """Add device durations in ns of steps of `burst`."""
         self._on_device.setdefault(burst, deque(maxlen=DRIFT_STEPS)).extend(lengths)
 
     @property
     def step_ns(self) -> float:
-        """The median length; 0.0 if there is no step yet."""
+        """The median step duration in ns; 0.0 if there is no step yet."""
         return median(list(self._lengths)) if self._lengths else 0.0
 
     @property
     def slow_ns(self) -> int:
-        """The 99th percentile of lengths."""
+        """The 99th percentile of step durations, in ns."""
         return sorted(self._lengths)[int(0.99 * (len(self._lengths) - 1))]
 
     @property
@@ -81,19 +81,19 @@ class CleanSteps:
 
     @property
     def are_complete(self) -> bool:
-        """Whether there are as many as a complete recording should have."""
+        """Whether there are enough clean steps for a complete recording."""
         return self.count >= COMPLETE_LEAST and self._total_ns >= COMPLETE_NS
 
     def refer_to(self, burst: int) -> None:
-        """Compare later steps with those so far, and with this burst on the device."""
+        """Compare later steps with the median so far, and their device durations with those of `burst`."""
         self._reference_ns, self._reference = self.step_ns, burst
 
     def forget_all_but(self, count: int) -> None:
-        """Keep only the last lengths, because those before were unlike them."""
+        """Keep only the last `count` durations, because earlier ones differ."""
         self._lengths = deque(list(self._lengths)[-count:], self._lengths.maxlen)
 
     def became_shorter(self, burst: int, steps: int) -> bool:
-        """Whether the last steps, of a burst with `steps` so far, are shorter than those referred to."""
+        """Return whether the last of `steps` steps of `burst` are shorter than the reference."""
         self.doubtful = False
         if steps <= 2 * DRIFT_STEPS:
             return False
@@ -101,9 +101,9 @@ class CleanSteps:
         return shorter and self._device_agrees(burst, steps)
 
     def _device_agrees(self, burst: int, steps: int) -> bool:
-        """Whether steps became shorter on the device too, if it was timed.
+        """Return whether steps became shorter on the device too, or the device was not timed.
 
-        A host that launches faster does not make steps shorter. The device's lengths may arrive late.
+        A host that launches faster does not make steps shorter. Device durations may arrive late.
         """
         before, now = self._on_device.get(self._reference), self._on_device.get(burst)
         self.doubtful = bool(before) and not now and steps <= 4 * DRIFT_STEPS

@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class StepFacts:
-    """Collects loader deliveries between two marks; `close` returns the kind of the ending step."""
+    """Collects deliveries of loaders between two marks; `close` derives the kind of the step from them."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -21,17 +21,17 @@ class StepFacts:
         return bool(self._batches or self._restarted)
 
     def batch(self, loader: int, ns: int, samples: int | None, tokens: int | None) -> None:
-        """A loader delivered a batch to the program."""
+        """Note that `loader` delivered a batch to the program at `ns`."""
         self._batches.append((loader, ns, samples, tokens))
 
     def epoch(self, loader: int) -> None:
-        """A loader's iterator was created; the first one does not count as an epoch."""
+        """Note that an iterator of `loader` was created; its first does not count as an epoch start."""
         if loader in self._started:
             self._restarted.add(loader)
         self._started.add(loader)
 
     def close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
-        """Return (kind, samples, tokens, openings of micro-steps) of the step that ended at `ns`."""
+        """Return (kind, samples, tokens, start times of micro-steps in ns) of the step that ended at `ns`."""
         self._steps += 1
         if not self._batches and not self._restarted:
             return kind, None, None, []

@@ -8,7 +8,7 @@ _known: dict[int, int] = {}
 
 
 def native_id() -> int:
-    """Like threading.get_native_id, but cached, because that makes a system call every time."""
+    """Return threading.get_native_id(), cached because each call of it makes a system call."""
     ident = threading.get_ident()
     native = _known.get(ident)
     if native is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fathom.recorder.recording import Recording, leave, record
     from fathom.recorder.session import SelfRecording
 
-# Imports and reports of profiled kernels need little of this package.
+# `fathom import` and reports of profiled kernels need only a part of this package.
 __all__, __getattr__ = exports(
     __name__,
     {

@@ -68,7 +68,7 @@ def _why_not(program: str) -> CannotLaunchError:
 
 
 def default_name(command: list[str]) -> str:
-    """Return the recording's name, from the script, the module or the program."""
+    """Return the recording's name: that of the script, the module or the program."""
     for word in command:
         if word.endswith((".py", ".sh", ".bash")) and not word.startswith("-"):
             return _clean(Path(word).stem)

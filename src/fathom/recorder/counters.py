@@ -30,7 +30,7 @@ class NotSampledError(FathomError):
 
 
 def met(plan: Plan, machine: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Plan:
-    """Return `plan` for this machine, without counters and with the reason if it cannot sample them.
+    """Return `plan` with the counters that this machine can sample, or with the reason why it cannot.
 
     Raises NotSampledError if the depth is `counters`, because the user asked for them.
     """
@@ -41,14 +41,14 @@ def met(plan: Plan, machine: Mapping[str, Any], environment: Mapping[str, str] =
 
 
 def unsampled(raw: Path) -> str | None:
-    """Return why the program that left `raw` has no counter samples, or None if it has."""
+    """Return why the records in `raw` hold no counter samples; None if they do."""
     if any(file.stat().st_size for file in raw.glob("samples-*.bin")):
         return None
     return next(_notes(raw), TOO_SHORT)
 
 
 def _notes(raw: Path) -> Iterator[str]:
-    """Yield what the recorded processes noted about counters; truncated lines are skipped."""
+    """Yield the notes of the recorded processes about counters, skipping truncated lines."""
     for file in sorted(raw.glob("proc-*.jsonl")):
         with file.open(errors="replace") as lines:
             for line in lines:

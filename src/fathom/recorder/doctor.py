@@ -77,7 +77,7 @@ def examine_host(
     ask: Ask | None = None,
     machine: dict[str, Any] | None = None,
 ) -> Diagnosis:
-    """Check this machine and the program's Python: `python`, or the first one on PATH."""
+    """Check this machine and the program's Python, which is `python` or the first one on PATH."""
     machine = known_machine(inventory) if machine is None else machine
     program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
     answers = (ask or ask_python)(program)
@@ -103,7 +103,7 @@ def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck]) -> dict[str, str]:
 
 
 def ask_python(program: str) -> dict[str, Any]:
-    """Ask the program's Python about torch; `{"error"}` if it fails."""
+    """Return the answers of the program's Python about torch, or `{"error": …}` if it fails."""
     try:
         done = subprocess.run([program, "-c", QUESTIONS], capture_output=True, text=True, timeout=120)
         return json.loads(done.stdout.strip().splitlines()[-1])
@@ -175,7 +175,7 @@ def _permission(machine: dict[str, Any], root: Path) -> DoctorCheck:
         return DoctorCheck("counters' permission", None, "no NVIDIA kernel module")
     if allowed:
         return DoctorCheck("counters' permission", True, "hardware counters are readable")
-    # Tracing kernels does not need this right: only the depth `counters` does.
+    # Only the depth `counters` needs this right; tracing kernels does not.
     fix = "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
     return DoctorCheck("counters' permission", None, f"only root may read hardware counters; {fix}")
 
@@ -200,7 +200,7 @@ def _qualified(machine: dict[str, Any]) -> DoctorCheck:
 
 
 def _stacks(program: str) -> DoctorCheck:
-    """Rehearse: sample a child process that runs the program's Python."""
+    """Check stack sampling by sampling a child process that runs the program's Python."""
     why = why_no_stacks() or rehearse(program)
     result = f"not sampled: {why}" if why else "can be sampled"
     return DoctorCheck("host stacks", None if why else True, result)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TABLE_LIBRARIES = ("polars", "msgspec", "isal", "numpy")
 LONG = 2.0  # seconds without output
-PATIENCE = 2.0  # seconds that the user waits for one command of the checks
+PATIENCE = 2.0  # seconds, timeout of each command that a check runs
 
 
 def missing_libraries() -> list[str]:
@@ -31,9 +31,10 @@ def missing_libraries() -> list[str]:
 
 
 def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) -> Store | None:
-    """Replace `folder`'s raw records by a sounding, in place.
+    """Replace the raw records in `folder` by a sounding, and return it.
 
-    Returns None if they stay raw: on request, without the libraries, or after an error, which is reported.
+    Returns None if the records stay raw: on request, without the libraries, or after an error, which is
+    reported.
     """
     missing = [] if keep_raw else missing_libraries()
     if missing:
@@ -86,7 +87,7 @@ def note_checks(raw: Path) -> None:
         }
         with atomic_write(path) as part:
             Path(part).write_text(json.dumps(launch, indent=1))
-    except Exception:  # whatever a host is like, its recording matters more
+    except Exception:  # the recording matters more than the checks
         return
 
 

@@ -10,9 +10,9 @@ from fathom.replacing import Aside, require_replaceable
 
 
 class NewFolder:
-    """`path` with an empty `raw/`. `keep` deletes what it replaced, `undo` restores it.
+    """Creates `path` with an empty `raw/`. `keep` deletes the folder that it replaced, `undo` restores it.
 
-    Raises BadInputError if it exists and may not be replaced.
+    Raises BadInputError if `path` exists and may not be replaced.
     """
 
     def __init__(self, path: Path, replace: bool) -> None:
@@ -29,20 +29,20 @@ class NewFolder:
             raise BadInputError(f"{path} cannot be created: {error.strerror}.") from None
 
     def keep(self) -> Path:
-        """Delete what was replaced, and return the path of `raw/`."""
+        """Delete the replaced folder, and return the path of `raw/`."""
         if self._before:
             self._before.drop()
         return self.path / "raw"
 
     def undo(self) -> None:
-        """Delete the folder, and restore what was replaced."""
+        """Delete the new folder, and restore the replaced one."""
         shutil.rmtree(self.path)
         if self._before:
             self._before.restore()
 
 
 def check_free(folder: Path, replace: bool) -> None:
-    """Raise BadInputError if something exists there that may not be replaced."""
+    """Raise BadInputError if `folder` exists and may not be replaced."""
     if not folder.exists():
         return
     if not replace:

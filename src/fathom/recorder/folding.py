@@ -1,4 +1,4 @@
-"""Fold counter samples once: in a recording just made, or in a copy without the samples."""
+"""Fold counter samples into counters per kernel family, in a new recording or in a copy without samples."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def folded(store: Store, target: Path) -> Store:
 
 
 def _knowing(store: Store, facts: dict[int, dict[str, Any]]) -> list[Rank]:
-    """Return the ranks with these facts added to their own."""
+    """Return copies of the ranks, with `facts` of each rank added to its own."""
     ranks = []
     for known in store.manifest.ranks:
         rank = copy(known)

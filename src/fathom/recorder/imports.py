@@ -22,7 +22,7 @@ _PATTERNS = ("*.json", "*.json.gz")
 
 
 def import_any(paths: list[Path], output: Path | None = None, *, replace: bool = False) -> Store:
-    """Import raw records (one folder), traces and folders of traces, or ncu results as a sounding.
+    """Import one folder of raw records, traces and folders of traces, or ncu results, as a sounding.
 
     Without `output`, the sounding replaces raw records, or is named after the first input;
     `replace` overwrites an existing sounding.
@@ -37,7 +37,7 @@ def import_any(paths: list[Path], output: Path | None = None, *, replace: bool =
 
 
 def _recording(path: Path) -> Path | None:
-    """Return the recording's folder if `path` is one or its `raw/`."""
+    """Return the recording's folder if `path` is that folder or its `raw/`; else None."""
     if (path / "raw").is_dir():
         return path
     return path.parent if path.name == "raw" and (path / "launch.json").is_file() else None
@@ -96,7 +96,7 @@ def _refuse_others(file: Path) -> None:
 
 
 def trace_name(path: Path) -> str:
-    """Return the name for a trace's sounding: the file name without its extensions."""
+    """Return the name of a trace's sounding: the file name without its extensions."""
     name = path.resolve().name
     while name.endswith(TRACE_ENDINGS):
         name = name[: name.rindex(".")]

@@ -24,10 +24,10 @@ _PYTHON_IGNORES = [s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SI
 
 
 def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = False) -> dict[str, str]:
-    """Return the user's environment plus the output folder, with the probe's hook first on Python's path.
+    """Return the user's environment plus the output folder, with the probe's hook first on PYTHONPATH.
 
-    `traced` means that bursts are recorded: Kineto must then release CUPTI after its own phases, as later
-    versions do by default; otherwise every launch stays slower, and Kineto's clock remains in use.
+    `traced`: bursts will be recorded. Then Kineto must release CUPTI after each of its bursts, as later
+    versions do by default; otherwise every launch stays slower, and CUPTI keeps Kineto's clock.
     """
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = [p for p in before if p and p != str(INJECT)]

@@ -58,11 +58,11 @@ class Plan:
 
     @property
     def abstained(self) -> list[dict[str, str]]:
-        """Return what was requested but will not be recorded."""
+        """Return what was requested but will not be recorded, with reasons."""
         return [{"what": "counters", "why": self.why_no_counters}] if self.why_no_counters else []
 
     def meeting(self, counters: dict[str, Any] | None, why: str | None) -> Plan:
-        """Return this plan for a machine that can sample `counters`, or cannot, for the reason `why`."""
+        """Return this plan with the `counters` that the machine can sample, or the reason `why` it cannot."""
         if not self.samples:
             return self
         if counters and self.counter_samples:

@@ -66,7 +66,7 @@ def record(
         with (
             inbox() as signals,
             StackSampler(raw) as stacks,
-        ):  # signals first: threads would receive them instead of us
+        ):  # block signals before starting threads, which would receive them instead
             around = child_environment(environment, raw, traced=plan.depth != "surface")
             child = spawn(path, command, around, signals.mask)
             made.keep()
@@ -95,13 +95,13 @@ def _wait(
 
 
 def _lacks(raw: Path, plan: Plan) -> str | None:
-    """Return what was requested by name but is missing."""
+    """Return a sentence about counters that were requested by name but not sampled; None if none lack."""
     why = unsampled(raw) if plan.depth == "counters" else None
     return f"no hardware counters were sampled: {why}" if why else None
 
 
 def _keep(end: Ending, raw: Path, why_not: dict[str, str | None], plan: Plan) -> str | None:
-    """Write `end.json`; a full disk must not change the program's exit status."""
+    """Write `end.json`. Return the reason if that fails, because it must not change the exit status."""
     abstained = [{"what": what, "why": why} for what, why in why_not.items() if why]
     try:
         end.write(raw, abstained + plan.abstained)
@@ -126,4 +126,4 @@ def _die_of(number: int) -> None:
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    time.sleep(0.1)  # still alive: the kernel protects process 1 of a container
+    time.sleep(0.1)  # the signal may not kill us, because the kernel protects process 1 of a container

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 HIDDEN = "<redacted>"
 
-# The last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
+# Only the last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
 _LAST = r"(?:token|secret|password|passwd|pwd|passphrase|credentials?|auth|authorization|api_?key|key)"
 _NAME = rf"(?:[\w.-]*[._-])?{_LAST}"
 _FLAG = re.compile(rf"-{{1,2}}{_NAME}", re.I)
@@ -35,7 +35,7 @@ ALLOWED = (
 
 
 def redact_text(text: str) -> str:
-    """Replace everything in `text` that looks like a secret by HIDDEN."""
+    """Return `text` with everything that looks like a secret replaced by HIDDEN."""
     for pattern in (_BEARER, _ASSIGNED, _CAMEL):
         text = pattern.sub(rf"\g<1>{HIDDEN}", text)
     return _LOOKS.sub(HIDDEN, _IN_URL.sub(HIDDEN, text))

@@ -21,7 +21,7 @@ _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
 
 class GpuSensors:
-    """Sensors of one GPU; `device` is its index in the program."""
+    """Sensors of one GPU. `device` is the GPU's index in the program."""
 
     def __init__(self, nvml: Any, handle: Any, device: int) -> None:
         self.nvml, self.handle, self.device = nvml, handle, device
@@ -63,7 +63,7 @@ class GpuSensors:
 
 
 class HostSensors:
-    """Host sensors: energy of the processor packages, load, resident memory of the program."""
+    """Host sensors: energy of the CPU packages, load, and resident memory of the program."""
 
     def __init__(self, tree: ProcessTree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree, self.rapl, self.clock = tree, rapl, clock
@@ -71,7 +71,7 @@ class HostSensors:
         self._busy = _cpu_percent()
 
     def read(self) -> TelemetryRow:
-        """Return one row; `busy_percent` covers all processors since the last reading."""
+        """Return one row; `busy_percent` is the load of all cores since the last reading."""
         if self.clock() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
             self.tree.refresh()
             self._refreshed = self.clock()
@@ -93,7 +93,7 @@ def _cpu_percent() -> Callable[[], float] | None:
 
 
 class Rapl:
-    """Energy counters of all processor packages, summed and unwrapped."""
+    """Energy counters of all CPU packages, summed, with wrap-around removed."""
 
     def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
         zones = sorted(z for z in root.glob("intel-rapl:*") if z.name.count(":") == 1)
@@ -124,7 +124,7 @@ def _number(file: Path) -> int | None:
 def all_sensors(
     program: int, environment: Mapping[str, str] = os.environ
 ) -> tuple[list[GpuSensors | HostSensors], str | None]:
-    """Return all sensors for the program with process id `program`, and why GPUs are missing (else None)."""
+    """Return all sensors for the process id `program`, and why GPUs are missing (None if they are not)."""
     host = HostSensors(ProcessTree(program), Rapl())
     try:
         nvml = load()

@@ -26,7 +26,7 @@ _SAMPLE = "from fathom.recorder.telemetry import main; import sys; main(*sys.arg
 
 
 class SelfRecording:
-    """Records from now on, unless this process is recorded already, which it then reports."""
+    """Records this process from now on. If it is recorded already, prints that and does nothing."""
 
     def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:
         self.folder = path
@@ -72,7 +72,7 @@ def _recorded_already() -> bool:
 
 
 def _sampler(raw: Path) -> subprocess.Popen[bytes]:
-    """Start telemetry in a separate process: a thread here would take the GIL from the program."""
+    """Start telemetry in a separate process, because a thread here would take the GIL from the program."""
     path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-c", _SAMPLE, str(raw), str(os.getpid())],
@@ -80,7 +80,7 @@ def _sampler(raw: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        start_new_session=True,  # a Ctrl-C in the terminal is not for this process
+        start_new_session=True,  # so that a Ctrl-C in the terminal does not reach it
     )
 
 

@@ -1,7 +1,7 @@
 """Signals during a recording, received one by one by the waiting loop instead of by handlers.
 
-A handler does not learn where a signal came from. That matters: Ctrl-C in the terminal already reaches
-the program, and a second one would interrupt its cleanup.
+A handler does not learn who sent a signal. That matters: a Ctrl-C in the terminal already reaches the
+program, and passing it on would interrupt the program's cleanup.
 """
 
 from __future__ import annotations
@@ -74,5 +74,5 @@ def _in_foreground() -> bool:
 
 
 def inbox() -> Inbox | PortableInbox:
-    """Return the exact implementation if the system supports it."""
+    """Return an Inbox if the system supports it, else a PortableInbox."""
     return Inbox() if hasattr(signal, "sigtimedwait") else PortableInbox()

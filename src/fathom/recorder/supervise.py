@@ -21,9 +21,9 @@ _ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 @dataclass
 class Ending:
-    """How the program ended. `exit_status` is 128 + signal if killed by a signal, 0 for `--stop-after`.
+    """How the program ended. `exit_status` is 128 + signal if a signal killed it, 0 for `--stop-after`.
 
-    None means that the program continued after its recording.
+    `exit_status` is None if the program continued after its recording.
     """
 
     exit_status: int | None
@@ -98,7 +98,7 @@ class Stopping:
         self.go_on()
 
     def go_on(self) -> None:
-        """Send the next signal once the last one has had its time."""
+        """Send the next signal if the grace period of the last one is over."""
         if self.ways and self.clock() >= self.until:
             number, grace = self.ways.pop(0)
             self.until = self.clock() + grace

@@ -22,10 +22,10 @@ class Sensor(Protocol):
 
 
 class Telemetry:
-    """A thread that appends one row per sensor and period; a context manager that runs until its exit.
+    """Context manager with a thread that appends one row per sensor and period, until the exit.
 
     `clock` returns nanoseconds since the epoch; `pause` waits that many seconds and returns whether to end.
-    A full disk ends it; earlier rows stay, and `fault` says why.
+    A full disk ends the thread; earlier rows stay, and `fault` says why.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Telemetry:
         self._thread.join(timeout=5)
 
     def run(self) -> None:
-        """Sample until told to end, then one last time so that energy covers the whole program."""
+        """Sample until the end is requested, then once more so that energy covers the whole program."""
         try:
             with self.path.open("a", buffering=1) as file:
                 ended = False
@@ -74,7 +74,7 @@ class Telemetry:
 
 
 def main(raw: str, program: str) -> None:
-    """Sample sensors and stacks for a program that records itself, until it closes our standard input."""
+    """Sample sensors and stacks for a program that records itself, until the program closes our stdin."""
     from fathom.recorder.sensors import all_sensors
     from fathom.recorder.stacks import StackSampler
 

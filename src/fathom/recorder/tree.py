@@ -8,7 +8,7 @@ from typing import Any
 
 
 class ProcessTree:
-    """A program and its descendants; only the program itself without psutil."""
+    """A program and its descendants; without psutil, only the program itself."""
 
     def __init__(self, root: int) -> None:
         self.root = root
@@ -16,7 +16,7 @@ class ProcessTree:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look for new descendants; known ones stay known when their parent ends."""
+        """Find new descendants. Known descendants stay known when their parent ends."""
         for process in _family(self.root):
             self._known.setdefault(process.pid, process)
         self._known = {pid: p for pid, p in self._known.items() if p.is_running()}
@@ -26,7 +26,7 @@ class ProcessTree:
         return list(self._known.values())
 
     def send(self, number: int) -> None:
-        """Send a signal to all of them."""
+        """Send a signal to the program and its descendants."""
         self.refresh()
         if not self._known:
             _kill(self.root, number)

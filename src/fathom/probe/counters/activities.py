@@ -19,18 +19,18 @@ from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, SYNC, kind_of, 
 from fathom.probe.device import device_in_use
 
 BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each launching thread has a buffer
-ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: otherwise launches wait while CUPTI zeroes it
-NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
+ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while CUPTI zeroes a buffer
+NEAR_NS = 1_000_000  # largest offset between CUPTI's clock and the host's
 MAPS = "/proc/self/maps"
-TEARDOWN = "TEARDOWN_CUPTI"  # the variable that makes Kineto release CUPTI after a burst
+TEARDOWN = "TEARDOWN_CUPTI"  # the environment variable that makes Kineto release CUPTI after a burst
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by the value of TEARDOWN: newer versions of Kineto do not need it
 POLL_S = 0.02
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 FIRST = "spin_kernel"  # the kernel that `launch` launches
 SYSTEM_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM: the operating system's thread ids
 CLOCK_PAIRS = 5
-# Recorded besides the device's work: nothing; calls of the runtime; or the times at which kernels were
-# queued, and synchronisations.
+# Recorded in addition to the device's work: nothing; runtime calls; or synchronisations and the times at
+# which kernels were queued.
 WORK, CALLS, QUEUED = "work", "calls", "queued"
 
 Requested = ctypes.CFUNCTYPE(
@@ -59,22 +59,22 @@ class Activities:
         self._launches = CallReconstruction()
         self._dense = False  # launches are so frequent that recording their calls costs too much
         self._watched = WORK
-        self.rehearsal = False  # the last burst served only to learn when calls are made
+        self.rehearsal = False  # the last burst only taught `_launches` the timing of calls
         self.clock: tuple[int, int] | None = None  # CUPTI's clock minus the host's, and its error, in ns
         self.enabled = self._refused = self._launched = False
 
     def ready(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else uses CUPTI, and it follows the host's clock."""
+        """Return whether nobody else uses CUPTI, and its clock follows the host's."""
         if self.free(touch):
             self._spare = [_buffer() for _ in range(SPARE_BUFFERS)]
             self._refused = not self._follows_host()
         return not self._refused
 
     def free(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else uses CUPTI; if it does not become free, it is not asked again.
+        """Wait until nobody else uses CUPTI; return whether it became free. After a timeout, never ask again.
 
-        Kineto sets its own clock. It keeps CUPTI, or releases it at the first CUDA call after a burst, which
-        ends everything begun before; `touch` makes that call.
+        Kineto changes CUPTI's clock. It keeps CUPTI, or releases it at the first CUDA call after a burst. The
+        release ends every recording begun before it; `touch` makes that call.
         """
         until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
         while not self._refused and self._taken():
@@ -84,7 +84,7 @@ class Activities:
         return not self._refused
 
     def _follows_host(self) -> bool:
-        """Whether CUPTI's clock is the host's, which requires enabled activities, as does sampling."""
+        """Return whether CUPTI's clock is the host's; it can be read only while activities are enabled."""
         try:
             self._switch_on()
             try:
@@ -115,10 +115,10 @@ class Activities:
         return offset, width // 2
 
     def enable(self, first: Callable[[], bool] = lambda: False, calls: bool = False) -> None:
-        """Start recording, with `calls` also the calls that launch work. Raises CuptiError.
+        """Start recording the device's work, and with `calls` also the launching calls. Raises CuptiError.
 
-        The first launch afterwards takes CUPTI a third of a millisecond. `first` makes it, as `launch` does,
-        and returns whether it did; it is not written.
+        The first launch afterwards costs a third of a millisecond. `first` makes it, like `launch`, and
+        returns whether it did; that launch is not written.
         """
         self._switch_on(WORK if not calls else QUEUED if self._dense and self._launches.known else CALLS)
         self._launched = first()
@@ -163,8 +163,8 @@ class Activities:
     def save(self, path: str, thread: int = 0) -> int:
         """Write the burst in Kineto's format, free its memory, and return the number of events.
 
-        `thread` made the calls whose thread is not recorded. A `rehearsal` is not written: recording every
-        call of a program with many launches made its steps longer.
+        `thread` is the thread of calls recorded without one. A `rehearsal` is not written, because recording
+        every call made the steps of a program with many launches longer.
         """
         work, calls = trace.work_of(self._records()), self._calls()
         skip = self._first_of(work) if self._launched else -1
@@ -213,7 +213,7 @@ class Activities:
         return bool(next_record(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.byref(record)) == 0)
 
     def _zeroed(self, value: int) -> None:
-        """Tell CUPTI whether buffers are zeroed already."""
+        """Tell CUPTI whether our buffers are already zeroed (1) or not (0)."""
         size, is_zeroed = ctypes.c_size_t(1), ctypes.c_uint8(value)
         self._ask("cuptiActivitySetAttribute", ZEROED, ctypes.byref(size), ctypes.byref(is_zeroed))
 
@@ -233,9 +233,9 @@ class Activities:
 
 
 def launch(cuda: Any) -> bool:
-    """Launch a kernel of `torch.cuda` that the program does not notice; return whether it was launched.
+    """Launch a short kernel that the program does not notice; return whether it was launched.
 
-    It takes no memory, and torch's modes do not see it.
+    The kernel needs no memory, and torch's dispatch modes do not see it.
     """
     if not cuda.is_initialized():
         return False
@@ -248,9 +248,9 @@ def launch(cuda: Any) -> bool:
 
 
 def activities(maps: str = MAPS) -> Activities | None:
-    """Return the Activities of the libcupti that this process has loaded; None if none or unknown.
+    """Return the Activities of the libcupti that this process loaded; None if there is none, or not CUPTI 13.
 
-    None without a driver too: every call of libcupti 13.2 then recurses until the program dies.
+    Also None without a driver, because every call of libcupti 13.2 then recurses until the program dies.
     """
     path = loaded(maps) if _mapped("/libcuda.so", maps) else None
     return None if path is None else _of(path)
@@ -270,7 +270,7 @@ def loaded(maps: str = MAPS) -> str | None:
 
 
 def _mapped(name: str, maps: str) -> set[str]:
-    """The paths of the libraries of this name in the process; none where they cannot be read."""
+    """Return the paths of mapped libraries whose path contains `name`; empty if `maps` cannot be read."""
     try:
         with open(maps) as file:
             return {line.split(maxsplit=5)[5].strip() for line in file if name in line}

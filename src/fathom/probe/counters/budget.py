@@ -21,13 +21,13 @@ MOST_TIMES = 4  # multiple of the planned bursts, if the device is mostly idle
 
 
 def samples(counters: int) -> int:
-    """Return how many samples of that many counters fit into one image."""
+    """Return how many samples of `counters` counters fit into one counter image."""
     fitting = IMAGE_BYTES // (SAMPLE_BYTES + COUNTER_BYTES * counters)
     return max(LEAST_SAMPLES, min(MOST_SAMPLES, fitting))
 
 
 def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEPS) -> tuple[int, int]:
-    """Return (full steps, interval in ns) of one burst. Steps too long for one are sampled less often."""
+    """Return the full steps of one burst, and its interval in ns, which is longer for very long steps."""
     room = samples(counters)
     step = round(step_ns) or room * interval_ns
     windows = min(most, room * interval_ns // step)
@@ -35,9 +35,9 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
 
 
 def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
-    """Return one job per burst, to be `fitted` when its turn comes.
+    """Return one job per burst; `fitted` sets its size when its turn comes.
 
-    Groups alternate, because a program may end or change its work; the first and largest begins. Each
+    Groups alternate, because a program may end or change its work. The first, largest group begins. Each
     gets `wanted["samples"]` samples or `wanted["rounds"]` bursts.
     """
     rounds = [int(wanted.get("rounds") or -(-enough(wanted) // samples(len(names)))) for names in groups]
@@ -46,19 +46,19 @@ def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job
 
 
 def fitted(job: Job, step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> Job:
-    """Size the burst for steps of length `step_ns` (0: unknown), at most `wanted["steps"]`."""
+    """Return the job sized for steps of `step_ns` ns (0 if unknown), at most `wanted["steps"]` steps."""
     most, interval = int(wanted.get("steps") or MOST_STEPS), int(wanted.get("interval_ns") or INTERVAL_NS)
     windows, interval_ns = burst(step_ns, interval, len(groups[job.group]), most)
     return replace(job, windows=windows, interval_ns=interval_ns)
 
 
 def enough(wanted: Mapping[str, Any]) -> int:
-    """Return the samples required of each group."""
+    """Return the number of samples that each group needs."""
     return int(wanted.get("samples") or ENOUGH_SAMPLES)
 
 
 class Tally:
-    """Samples of each group so far: samples of an idle device say nothing about its kernels."""
+    """Counts each group's active samples, because samples of an idle device say nothing about kernels."""
 
     def __init__(self, planned: Sequence[Job], wanted: Mapping[str, Any]) -> None:
         self._enough_active = ENOUGH_ACTIVE * enough(wanted) / ENOUGH_SAMPLES
@@ -67,7 +67,7 @@ class Tally:
         self._active: dict[int, float] = {}
 
     def again(self, job: Job, active: float) -> bool:
-        """Whether to repeat the burst because it had so few active samples."""
+        """Return whether to repeat the burst, because its group still has too few active samples."""
         self._left[job.group] -= 1
         known = self._active[job.group] = self._active.get(job.group, 0.0) + active
         if self._left[job.group] > 0 or known >= self._enough_active or not self._more[job.group]:

@@ -21,7 +21,7 @@ CHOSEN = re.compile(
 
 @lru_cache(maxsize=1)
 def runtime_calls(library: Any) -> dict[int, str]:
-    """Return the runtime's calls by callback id, named as by Kineto; empty if the library has none."""
+    """Return the names of the runtime's calls by callback id, spelled as in Kineto; empty if unavailable."""
     return dict(_named(library))
 
 

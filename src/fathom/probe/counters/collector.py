@@ -14,7 +14,7 @@ class OverflowedError(Exception):
 
 
 class Chunk(NamedTuple):
-    """Samples read together. `populated` counts incomplete ones too; only complete ones are included.
+    """Complete samples that were read together. `populated` also counts incomplete samples.
 
     `starts` and `ends` are as delivered by the driver, in nanoseconds or ticks; `values` has one row per
     sample and one value per counter.
@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
 
 
 class Collector(Protocol):
-    """One device's counters. `open`, then bursts of `configure`, `start`, `stop`, `chunks`, then `close`.
+    """One device's counters. Call `open`; per burst `configure`, `start`, `stop`, `chunks`; finally `close`.
 
     Any call may raise the driver library's exceptions; `fathom.probe.counters.explain` explains them.
     """
@@ -36,7 +36,7 @@ class Collector(Protocol):
         """Reserve the device's performance monitors."""
 
     def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
-        """Sample these counters in one pass, every `interval` ns (or cycles for CLOCK)."""
+        """Choose the counters to sample in one pass, every `interval` ns (cycles if `trigger` is CLOCK)."""
 
     def start(self) -> None:
         """Start sampling."""

@@ -10,8 +10,8 @@ from fathom.probe.counters import budget
 from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, OverflowedError
 
 MOST_CHUNKS = 10_000
-# Before 13.3, libcupti expects this structure without its last field, the name of a single-pass set, and
-# rejects a longer one. The bindings take its size from their module.
+# Before 13.3, this structure lacks its last field, the name of a single-pass set, and libcupti rejects a
+# longer one. The bindings take its size from their module.
 HOST_PARAMETERS, SHORT_BYTES = "PROFILER_HOST_INITIALIZE_PARAMS_STRUCT_SIZE", 48
 
 
@@ -26,12 +26,12 @@ class CuptiCollector:
         self._configured = False
 
     def open(self) -> None:
-        """Raises PermissionError without the privilege, RuntimeError if another process samples."""
+        """Reserve the monitors. Raises PermissionError, or RuntimeError if another process uses them."""
         self._collector.enable()
         fit_library()
 
     def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
-        """Raises ValueError for counters that the chip lacks or cannot count in one pass."""
+        """Choose counters. Raises ValueError if the chip lacks one, or cannot count them all in one pass."""
         if self._configured:  # otherwise samples of a second burst are never complete (CUPTI 13.0)
             self._collector.disable()
             self._collector.enable()

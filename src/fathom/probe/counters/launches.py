@@ -1,9 +1,9 @@
-"""Reconstruct the calls that launched device work, if CUPTI recorded only the work.
+"""Reconstruct the calls that launched device work when CUPTI recorded only the work.
 
 Recording every call of the runtime costs a launch-bound step 4 to 8 %, because CUPTI then examines all of
 them, including the dozen queries per launch by which PyTorch asks for the current device. A kernel's own
-record holds the time at which it was queued, at no further cost. A burst with both shows how much earlier
-the call began, and how much later it returned.
+record holds the time at which it was queued, at no extra cost. One burst with both shows how long before
+that time the call began, and how long after it the call returned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RuntimeCall(NamedTuple):
 
 @dataclass
 class CallReconstruction:
-    """Adds missing calls to a process's bursts. `known`: a burst had both calls and queue times."""
+    """Adds missing calls to a process's bursts. `known`: some burst had both calls and queue times."""
 
     known: bool = False
     lead_ns: int = 2_500  # from the start of a call to the queue time of its kernel
@@ -55,7 +55,7 @@ class CallReconstruction:
     names: dict[int | str, str] = field(default_factory=dict)  # calls by kernel
 
     def learn(self, work: Sequence[WorkItem], calls: Sequence[RuntimeCall]) -> None:
-        """Compare queue times with the recorded calls."""
+        """Learn the calls' names and typical delays by comparing queue times with recorded calls."""
         by = {call.correlation: call for call in calls}
         queued = [item for item in work if item.queued]
         pairs = [(item, by[item.correlation]) for item in queued if item.correlation in by]
@@ -71,9 +71,9 @@ class CallReconstruction:
     def missing(
         self, work: Sequence[WorkItem], calls: Sequence[RuntimeCall], thread: int
     ) -> list[RuntimeCall]:
-        """Return calls for the work without one, by correlation; those of graphs stay missing.
+        """Return a reconstructed call for each item of work without one, except work of CUDA graphs.
 
-        Their thread is that of the preceding call, or `thread`.
+        A call's thread is that of the preceding call, or `thread` if there is none.
         """
         recorded = {call.correlation for call in calls}
         todo = [item for item in work if item.correlation not in recorded and not item.node]
@@ -99,7 +99,7 @@ class CallReconstruction:
         return RuntimeCall(item.correlation, name, 0, start, max(item.submitted + self.tail_ns, item.queued))
 
     def _estimated(self, item: WorkItem, before: RuntimeCall, after: RuntimeCall | None) -> RuntimeCall:
-        """Estimate a call: between its neighbours and, if the device was idle, shortly before its work."""
+        """Return an estimated call between its neighbours, shortly before its work if the device was idle."""
         last = item.start if after is None else min(item.start, after.start)
         start = min(max(item.start - self.lag_ns, before.end), max(last, 0))
         end = max(start, item.end if item.blocks else min(start + self.lead_ns + self.tail_ns, last))
@@ -107,7 +107,7 @@ class CallReconstruction:
 
 
 def is_sparse(work: Sequence[WorkItem]) -> bool:
-    """Whether launches are so rare, or made by graphs, that their calls should be recorded."""
+    """Return whether to record every call, because launches are rare or made by CUDA graphs."""
     if not work or any(item.node for item in work):
         return True
     lasted = max(item.end for item in work) - min(item.start for item in work)

@@ -50,7 +50,7 @@ _MEANINGS = (
 
 
 def why_not(cuda: str | None, version: str | None) -> str | None:
-    """Return what rules out sampling before it is tried, or None.
+    """Return the reason why sampling cannot work here, known before it is tried; None if there is none.
 
     `cuda` is the version that torch was built for, `version` that of cupti-python; None if absent.
     """
@@ -84,7 +84,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def explain(error: BaseException) -> str:
-    """Explain a collector's exception, and what to do about it."""
+    """Return one clause that explains a collector's exception and says what to do about it."""
     if isinstance(error, PermissionError):
         return PRIVILEGE
     if isinstance(error, ImportError):

@@ -13,7 +13,7 @@ KNOWN = (*KINDS, RUNTIME, SYNC)
 SYNCS = {1: "cudaEventSynchronize", 3: "cudaStreamSynchronize", 4: "cudaDeviceSynchronize"}
 COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 MEMORIES = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-LONGEST = 1024  # mangled name that is demangled, as by Kineto
+LONGEST = 1024  # longer mangled names stay mangled, as in Kineto
 
 
 class RecordLayout(NamedTuple):
@@ -48,12 +48,12 @@ def kind_of(address: int) -> int:
 
 
 def event(kind: int, address: int) -> dict[str, Any]:
-    """Return the record in Kineto's format, but with `ts` and `dur` in ns."""
+    """Return the record at `address` as an event in Kineto's format, but with `ts` and `dur` in ns."""
     return _EVENTS[kind](fields(kind, address))
 
 
 def fields(kind: int, address: int) -> dict[str, int]:
-    """Return the record's fields by name."""
+    """Read the fields of the record at `address`, by name."""
     layout = LAYOUTS[kind]
     values = layout.form.unpack(ctypes.string_at(address, layout.form.size))
     return dict(zip(layout.fields, values, strict=True))
@@ -116,7 +116,7 @@ def name_of(address: int | str) -> str:
 
 @lru_cache(maxsize=4096)
 def demangled(name: bytes) -> bytes:
-    """Return a C++ name as in its source, and any other name unchanged."""
+    """Return a mangled C++ name in source form, and any other name unchanged."""
     library = _library()
     if library is None or not name.startswith(b"_Z"):
         return name

@@ -124,7 +124,7 @@ class CounterSampler:
             self.close()  # samples left in the hardware buffer belong to no later burst
 
     def _was_delayed(self, job: Job) -> bool:
-        """Whether the burst took much longer than intended: no reason to sample others less often."""
+        """Return whether the burst took much longer than planned; then later bursts keep their interval."""
         took = self._stopped[0] - self._started[1] if self._started and self._stopped else 0
         return took > DELAYED * budget.samples(len(self._names(job))) * self._interval
 
@@ -165,7 +165,7 @@ def _warn(text: str) -> None:
 
 
 class SampleBuffer:
-    """Collects the complete samples of one burst in the compact form of the file."""
+    """Collects the complete samples of one burst, in the compact format of the samples file."""
 
     def __init__(self) -> None:
         self.starts, self.ends, self.values = array("Q"), array("Q"), array("f")

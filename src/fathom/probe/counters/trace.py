@@ -1,4 +1,4 @@
-"""Write a burst's records in Kineto's format, one event at a time, as there may be many."""
+"""Write a burst's records in Kineto's format, one event at a time to save memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _work(kind: int, fields: dict[str, int]) -> WorkItem:
 
 
 def calls_of(burst: Iterable[Record], names: dict[int, str]) -> list[RuntimeCall]:
-    """Return the runtime's calls and synchronisations, without those that CUPTI should not have recorded."""
+    """Return runtime calls and synchronisations, without unwanted calls that CUPTI recorded anyway."""
     calls = []
     for kind, address in burst:
         if kind not in (records.RUNTIME, records.SYNC):
@@ -52,7 +52,7 @@ def write(
     thread: int,
     skip: int,
 ) -> int:
-    """Write work and calls to `path`, except those of correlation `skip`. Return the number of events."""
+    """Write work and calls to `path`, except those with correlation `skip`. Return the number of events."""
     base = min([item.start for item in work] + [call.start for call in calls], default=0)
     count = 0
     with atomic_write(path) as part, open(part, "w", encoding="utf-8") as file:

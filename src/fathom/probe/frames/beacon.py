@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from fathom.probe.reporter import Reporter
 
 FIFO, LAYOUT = "stacks.fifo", "frames-{pid}.json"
-DENSE, SPARSE = "dense", "sparse"  # how often: a burst shows each gap, clean steps only long ones
+DENSE, SPARSE = "dense", "sparse"  # for every gap in a burst; for long gaps in clean steps
 SAMPLED = {"timeline": DENSE, "slow": DENSE, "clean": SPARSE}  # phases with sampled steps
 WHAT = "host stacks"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Beacon:
-    """Switches the sampling of one thread on and off, at the cost of one system call each."""
+    """Switches the sampling of one thread on and off. Each switch costs one system call."""
 
     def __init__(self, session: Reporter, off: bool = False) -> None:
         self._session = session
@@ -34,9 +34,9 @@ class Beacon:
         self._rate: str | None = None
 
     def follow(self, phase: str, ident: int | None = None) -> None:
-        """Sample only in these phases: the calling thread, or the thread `ident`."""
+        """Switch sampling for `phase`, of the calling thread or the thread `ident`; off unless in SAMPLED."""
         if phase == "settle" and not self._off:
-            self._ready()  # calibrating takes milliseconds, which no clean step should hold
+            self._ready()  # calibrate now: it takes milliseconds, which would lengthen a clean step
         rate = SAMPLED.get(phase)
         if rate == self._rate or self._off:
             return
@@ -46,7 +46,7 @@ class Beacon:
             self._send({"pid": os.getpid(), "thread": _native(ident), "state": state, "rate": rate})
 
     def _ready(self) -> bool:
-        """Open the pipe, which fails without a sampler, and calibrate before the first sample."""
+        """Open the pipe and calibrate, once; return False if there is no sampler or calibration failed."""
         if self._layout is not None:
             return True
         try:

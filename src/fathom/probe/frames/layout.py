@@ -1,7 +1,7 @@
-"""The layout of this interpreter's frames and code objects, found by searching its own memory and verified.
+"""Find and verify the layout of this interpreter's frames and code objects, by searching its own memory.
 
 No offset is hard-coded. Each is the location of a pointer that Python itself reports (`id(frame.f_code)`),
-so an unusual build is either understood or rejected.
+so the layout of an unusual build is either found or rejected.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _search(memory: ProcessMemory) -> FrameLayout:
 
 
 def _codes() -> list[CodeType]:
-    """Return code objects that differ in every field."""
+    """Return code objects that differ from each other in every field."""
     functions: list[Any] = [
         calibrate,
         _search,
@@ -173,13 +173,13 @@ def _strings(memory: ProcessMemory) -> dict[str, Any]:
 
 
 def _identifies_kind(values: list[int]) -> bool:
-    """Whether a byte is equal in all str of one kind and different between kinds."""
+    """Return whether a byte has one value for all strings of a kind, and other values for other kinds."""
     each = [set(values[i : i + _EACH]) for i in range(0, len(values), _EACH)]
     return all(len(kinds) == 1 for kinds in each) and len(set.union(*each)) == len(_KINDS)
 
 
 def _equal(data: list[bytes], values: list[int]) -> set[int]:
-    """Return the offsets of 64-bit words that hold each object's value."""
+    """Return the offsets at which the 64-bit word in `data[i]` is `values[i]`, for every i."""
     pairs = zip(data, values)  # noqa: B905 - Python 3.10
     return set.intersection(
         *({i for i in range(16, 48, 8) if _word(sample, i) == value} for sample, value in pairs)
@@ -251,7 +251,7 @@ def _instruction(words: list[tuple[int, ...]], frames: list[FrameType]) -> tuple
 
 
 def _current(memory: ProcessMemory, pointer: int) -> list[int]:
-    """Find the path from a thread's state to its innermost frame, the same at several depths."""
+    """Find the pointers from a thread's state to its innermost frame that work at several call depths."""
     state, ways = thread_state(), None
     for depth in range(3):
         here = _ways(memory, state, pointer, depth)
@@ -283,7 +283,7 @@ def _ways(memory: ProcessMemory, state: int, pointer: int, depth: int) -> list[l
 
 
 def verified(memory: ProcessMemory, layout: FrameLayout) -> bool:
-    """Whether a walk through memory finds the frames that Python reports."""
+    """Return whether a walk through memory finds the frames that Python reports."""
     frames = _chain(sys._getframe(), 1000)
     state = thread_state()
     address = state

@@ -11,8 +11,8 @@ _PR_SET_PTRACER = 0x59616D61
 class ProcessMemory:
     """Reads up to a page at a time into `words`, a view of 64-bit words that every read overwrites.
 
-    Raises OSError if the system forbids it. `file` stays bound to the program that runs now: once that has
-    ended or been replaced, nothing can be read.
+    Raises OSError if the system forbids it. `file` is bound to the program that runs now: after the program
+    ends or calls exec, nothing can be read.
     """
 
     def __init__(self, pid: int) -> None:
@@ -49,7 +49,7 @@ class ProcessMemory:
 
 
 def allow(pid: int) -> None:
-    """Let the process `pid`, not an ancestor of this one, read this one's memory (Yama's scope 1)."""
+    """Let the process `pid`, which is not our ancestor, read our memory under Yama's ptrace scope 1."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)

@@ -37,7 +37,7 @@ def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
 
 
 def _context(loader: Any) -> str | None:
-    """Return how workers start, if already decided; asking would decide it."""
+    """Return the start method of workers; None if it is not set yet, because asking Python would set it."""
     context = getattr(loader, "multiprocessing_context", None)
     if context is None and (multiprocessing := sys.modules.get("multiprocessing")):
         return multiprocessing.get_start_method(allow_none=True)
@@ -46,13 +46,13 @@ def _context(loader: Any) -> str | None:
 
 
 def _place(kind: type, methods: tuple[str, ...]) -> str | None:
-    """Return the location of the first of these methods that the program defines itself."""
+    """Return file:line of the first of these methods that the program, not a library, defines."""
     places = (_place_of(getattr(kind, name, None)) for name in methods)
     return next((place for place in places if place), None)
 
 
 def _place_of(function: Any) -> str | None:
-    """Return file:line of a function, method or callable object."""
+    """Return file:line of a function, method or callable object; None for a library's."""
     code = getattr(function, "__code__", None)
     if code is None and not isinstance(function, type):
         code = getattr(type(function).__dict__.get("__call__"), "__code__", None)

@@ -1,9 +1,9 @@
 """Outermost calls of modules and compiled functions: the steps of a program without optimizer and loader.
 
-Until the repeated callable is known, calls of every module are watched. Dynamo must not see that: it compares
-`Module.__call__` with the original and inlines what it finds. So the watch is lifted while Dynamo is
-imported, wraps a callable or compiles, and for good once the clock is known. If Dynamo gives up a frame,
-it tries every frame below, and would compile the watch's first: these are skipped.
+Until the repeated callable is known, calls of every module are watched. Dynamo must not see the wrapper: it
+compares `Module.__call__` with the original and inlines the function that it finds. So the wrapper is removed
+while Dynamo is imported, wraps a callable or compiles, and for good once the clock is known. If Dynamo gives
+up a frame, it tries every frame below, the wrapper's first; so Dynamo is told to skip the wrapper's frames.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ForwardCalls:
         self._roots: dict[int, Any] = {}
 
     def look(self) -> None:
-        """Watch all modules, if still useful."""
+        """Watch all modules, unless the clock is known."""
         if self.looking:
             self._everywhere.wrap(torch.nn.Module, "__call__", self.around)
 
@@ -63,7 +63,7 @@ class ForwardCalls:
         return __call__
 
     def around_function(self, compiled: Any) -> Any:
-        """Do the same for a compiled function."""
+        """Wrap a compiled function like `around`."""
         inside, seen = self._inside, self._seen
 
         @functools.wraps(compiled)
@@ -96,7 +96,7 @@ class ForwardCalls:
         self.session.signal("forward", id(root), grad, kind, samples, tokens, query)
 
     def chosen(self, source: str) -> None:
-        """The clock is known: watch only the root class that it needs, or nothing."""
+        """Watch only the class whose calls are the clock, or nothing if the clock has another source."""
         self.looking = False
         self.lift()
         clock = self.session.chooser.clock
@@ -113,8 +113,8 @@ def _in_worker() -> bool:
 
 
 def _in_backward() -> bool:
-    """Whether activations are being recomputed: with a GPU, in an autograd thread, where no burst may begin
-    that another thread ends."""
+    """Return whether activations are being recomputed. With a GPU, that runs in an autograd thread, where no
+    burst may begin, because another thread would end it."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -157,7 +157,7 @@ def _stay_out_of_dynamo(calls: ForwardCalls, patches: Patches) -> None:
 
 
 def _nothing() -> None:
-    """A stand-in to wrap, which gives access to the watch's code."""
+    """Do nothing. Wrapping this function gives access to the code of the wrappers."""
 
 
 def _is_compiled_function(context: Any, compiled: Any) -> bool:

@@ -1,4 +1,4 @@
-"""CUDA graphs: each replay may be a step, and a capture is a wait whose work is recorded."""
+"""CUDA graphs: each replay may be a step, and each capture is recorded as a wait with its ops."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
 
 
 def _serve(ahead: Ahead, base: Any) -> None:
-    """When the recording ends or continues in a fork, still deliver the batches fetched ahead."""
+    """Deliver the batches fetched ahead even after the recording has ended or continued in a fork."""
     patches = Patches()
 
     def remaining(original: Any) -> Any:
@@ -69,7 +69,7 @@ def _serve(ahead: Ahead, base: Any) -> None:
 
 
 class Iterators:
-    """The state of each loader's iterator, without keeping it alive."""
+    """Holds the state of each loader's iterator, without keeping the iterator alive."""
 
     def __init__(self) -> None:
         self._numbers: Any = weakref.WeakKeyDictionary()
@@ -85,11 +85,11 @@ class Iterators:
         self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": weakref.ref(loader)}
 
     def known(self, iterator: Any) -> dict[str, Any]:
-        """Return the state, or an empty one if unknown."""
+        """Return the iterator's state, or {"loader": -1} if it is unknown."""
         return self._of.get(iterator) or {"loader": -1}
 
     def of(self, iterator: Any) -> dict[str, Any]:
-        """Return loader, epoch, batch (number so far), made (worker: number in this epoch), last."""
+        """Return the state: loader, epoch, batch (count so far), made (batches of each worker), last."""
         return self._of[iterator]
 
 
@@ -105,13 +105,13 @@ class Deliveries:
 
     @guarded(PART)
     def started(self, iterator: Any, loader: Any) -> None:
-        """`iterator` begins its first epoch."""
+        """Register that `iterator` begins its first epoch."""
         self.iterators.started(iterator, loader)
         self.session.facts.epoch(self.iterators.of(iterator)["loader"])
 
     @guarded(PART)
     def reset(self, iterator: Any, loader: Any, first_iter: bool = False) -> None:
-        """`iterator`, with persistent workers, begins another epoch."""
+        """Count another epoch of `iterator`, which has persistent workers."""
         state = self.iterators.of(iterator)
         state.update(epoch=state["epoch"] + 1, made={})
         if self.ahead is not None:
@@ -121,7 +121,7 @@ class Deliveries:
 
     @guarded(PART)
     def received(self, iterator: Any, data: Any, worker: int) -> None:
-        """The next batch in order, from `worker`, has arrived."""
+        """Note that the next batch in order, made by `worker`, has arrived."""
         state = self.iterators.of(iterator)
         nth = state["made"].get(worker, 0)
         state["made"][worker] = nth + 1
@@ -129,7 +129,7 @@ class Deliveries:
         self.stages.pin = self.pinned.pop(id(data), None)
 
     def asked(self) -> int:
-        """The program requests a batch; return the time."""
+        """Start timing a batch that the program requests; return the time in ns."""
         start = time.time_ns()
         self.stages.forget()
         return start
@@ -142,7 +142,7 @@ class Deliveries:
 
     @guarded(PART)
     def delivered(self, iterator: Any, data: Any, start: int) -> None:
-        """The program has its batch."""
+        """Record the delivery of a batch that the program requested at `start`."""
         if get_worker_info() is not None:
             return
         state, session = self.iterators.of(iterator), self.session

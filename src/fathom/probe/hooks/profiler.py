@@ -12,7 +12,7 @@ from fathom.probe.session import Session
 
 
 def install(session: Session, patches: Patches) -> None:
-    """Step aside from when the program prepares its profiler until it is done."""
+    """Suspend our bursts from the time the program prepares its profiler until it has finished."""
 
     @guarded("stepping aside for the program's profiler")
     def taken(*_: Any, **__: Any) -> None:

@@ -18,7 +18,7 @@ except ImportError:  # not on Windows
 
 SCHEDULER = "/proc/thread-self/schedstat"  # ns running, ns ready to run, number of runs
 ACCOUNT = "/proc/thread-self/io"
-ACCOUNTED = "rchar", "read_bytes"  # bytes returned by read calls; bytes read from storage, also by mmap
+ACCOUNTED = "rchar", "read_bytes"  # bytes returned by read calls; bytes read from storage, including by mmap
 DECODERS = {
     "PIL.ImageFile": ("ImageFile.load",),
     "cv2": ("imread", "imdecode"),
@@ -31,7 +31,7 @@ DECODERS = {
 
 
 class Decoding(threading.local):
-    """Nanoseconds that this thread spent in decoders since the count was set to 0; None: not counting."""
+    """Counts in `ns` the time that this thread spends in decoders; None while it is not counting."""
 
     ns: int | None = None
     depth = 0
@@ -50,7 +50,7 @@ def used() -> int | None:
 
 
 def ready() -> int | None:
-    """Return the ns that this thread was ready to run without a processor; None if not counted."""
+    """Return the ns that this thread waited for a processor while ready to run; None if not counted."""
     try:
         with open(SCHEDULER) as file:
             ran, waited, _ = map(int, file.read().split())
@@ -60,7 +60,7 @@ def ready() -> int | None:
 
 
 def ready_since(before: int | None) -> int | None:
-    """Return the difference in nanoseconds."""
+    """Return the increase of `ready` since `before`, in ns; None if either is unknown."""
     now = ready()
     return None if before is None or now is None else now - before
 
@@ -76,7 +76,7 @@ def read() -> tuple[int, ...] | None:
 
 
 def read_since(before: tuple[int, ...] | None) -> int | None:
-    """Return the bytes since `before`; bytes read from storage by a read call count once."""
+    """Return the bytes read since `before`, the larger of both counts so that no byte counts twice."""
     now = read()
     return None if before is None or now is None else max(b - a for a, b in zip(before, now, strict=True))
 

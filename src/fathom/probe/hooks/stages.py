@@ -1,7 +1,7 @@
 """Time the stages of each batch in whichever process and thread makes it: fetch, collate, pin.
 
-`read` and `decode` are parts of fetch; `read_bytes` is the data read meanwhile. Workers also report torch's
-number of threads, and how long they were ready to run without a processor.
+`read` and `decode` are parts of fetch; `read_bytes` are the bytes read during it. Workers also report torch's
+number of threads, and how long they waited for a processor while ready to run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_PINNED = 1000  # batches whose time is kept until it is read
 
 
 class Stages(threading.local):
-    """Durations of this thread's current batch in ns; `used` is `reading.used` at that time.
+    """Durations in ns for this thread's current batch; `used` is `reading.used` when collation began.
 
-    `read_bytes` is not a duration but the bytes read meanwhile.
+    `read_bytes` is not a duration but the bytes read during the fetch.
     """
 
     fetch: int | None = None
@@ -40,12 +40,12 @@ class Stages(threading.local):
     depth = 0
 
     def forget(self) -> None:
-        """Start another batch."""
+        """Clear all durations, because another batch begins."""
         self.fetch = self.read = self.decode = self.collate = self.pin = self.used = self.read_bytes = None
 
 
 def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
-    """Time every fetch of a batch; workers report it at once, because nobody else sees it there."""
+    """Time every fetch of a batch. Workers report it at once, because the main process cannot see it."""
     making = Making(session, stages)
     watch_decoders(patches, making.decoding)
     patches.wrap(fetch._BaseDatasetFetcher, "__init__", after(making.created))
@@ -54,7 +54,7 @@ def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
 
 
 class Making:
-    """The batches made by this process; a worker numbers them by epoch."""
+    """Times the batches that this process makes; a worker numbers them from 0 in each epoch."""
 
     def __init__(self, session: Session, stages: Stages) -> None:
         self.session, self.stages, self.decoding = session, stages, Decoding()
@@ -62,7 +62,7 @@ class Making:
 
     @guarded(PART)
     def created(self, fetcher: Any, *args: Any, **kwargs: Any) -> None:
-        """A fetcher represents an epoch; one created inside another's fetch belongs to a dataset."""
+        """Count an epoch in a worker, unless the fetcher was created within another's fetch, by a dataset."""
         if get_worker_info() is not None and self.stages.depth == 0:
             self.epoch, self.nth = self.epoch + 1, 0
         fetcher.collate_fn = _timed_collate(fetcher.collate_fn, self.stages)

@@ -1,4 +1,4 @@
-"""The hooks of trials, which skip calls that print, log and collect garbage."""
+"""The hooks of trials, which postpone calls that print and log, and skip garbage collections."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WRITER = tuple(
     f"add_{what}"
     for what in ("scalar", "scalars", "histogram", "text", "image", "images", "figure", "hparams", "pr_curve")
 )
-# Module, class ("" for module functions), methods. Their return values are of no use.
+# Module, class ("" for module functions), methods. Programs do not use their return values.
 WRITERS = (
     ("torch.utils.tensorboard.writer", "SummaryWriter", _WRITER),
     ("tensorboardX.writer", "SummaryWriter", _WRITER),
     ("wandb.sdk.wandb_run", "Run", ("log",)),
     ("mlflow.tracking.fluent", "", ("log_metric", "log_metrics")),
 )
-# After these calls nobody, or another program, writes pending output, so it is written before them.
+# Pending output is written before these calls, because afterwards nobody in this process would write it.
 LAST = (
     ("torch.utils.tensorboard.writer", "SummaryWriter", ("close",)),
     ("tensorboardX.writer", "SummaryWriter", ("close",)),
@@ -42,7 +42,7 @@ LAST = (
 
 
 def install(session: Session, patches: Patches) -> None:
-    """Wrap them for the requested trials; outside of trial steps, the wrappers only forward."""
+    """Wrap the calls for the requested trials. Outside of trial steps, the wrappers only forward."""
     silence, garbage = session.trials.get("logging"), session.trials.get("gc")
     if isinstance(garbage, Garbage):
         patches.wrap(gc, "collect", functools.partial(_collect, garbage))

@@ -70,7 +70,7 @@ def _compilations(session: Session) -> Handle:
 
 
 def _compiled(arguments: Any) -> str:
-    """Return what is compiled, with the compiler's number of the function and its version: `dynamo 0/5`."""
+    """Return compiler and compile id (function number/version), as in `dynamo 0/5`."""
     trigger, number = getattr(arguments, "callback_trigger", None), getattr(arguments, "compile_id", None)
     return f"{getattr(trigger, 'name', '').lower()} {number or ''}".strip()
 

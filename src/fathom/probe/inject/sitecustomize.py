@@ -1,7 +1,7 @@
 """Imported by Python at startup because `fathom run` put this folder on PYTHONPATH.
 
 It imports nothing of Fathom, nor anything of the standard library that Python has not already loaded:
-a process that never imports torch must not pay for being watched.
+the recording must not slow down a process that never imports torch.
 """
 
 import os
@@ -33,7 +33,7 @@ def _chain(here: str) -> None:
 
 
 class _FathomFinder:
-    """Finds `fathom` for a program whose environment lacks it; asked last, so an installed one wins."""
+    """Finds `fathom` for a program whose environment lacks it. It comes last, so an installed one wins."""
 
     def __init__(self, package: str) -> None:
         self.package = package

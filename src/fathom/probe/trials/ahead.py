@@ -1,7 +1,7 @@
 """The trial `input`: batches are fetched before the trial, so that none of its steps waits for one.
 
-The program receives every batch once and in order. Repeating a batch would measure the same, but make
-epochs longer than expected: a schedule with a last step raises an error, and ranks deadlock.
+The program receives every batch once and in order. Repeating a batch would give the same measurement, but
+lengthen the epoch: a learning-rate schedule with a fixed length would raise an error, and ranks deadlock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOO_LARGE = "the batches of a trial would take too much of the free memory"
 
 
 class Ahead(Trial):
-    """Prefetched batches by iterator; each is what `original` returned or raised, and who made it."""
+    """Holds prefetched batches by iterator, each as (batch, exception, worker that made it)."""
 
     kind = "input"
 
@@ -60,7 +60,7 @@ class Ahead(Trial):
 
     @property
     def settled(self) -> bool:
-        """Whether all prefetched batches were delivered, and workers are no further ahead than usual."""
+        """Whether all prefetched batches were delivered, and workers have only the usual number ready."""
         return not self.pending and all(_lead(iterator) <= self._usual for iterator in list(self._seen))
 
     @property
@@ -71,11 +71,11 @@ class Ahead(Trial):
     # calls of the hooks
 
     def reset(self, iterator: Any) -> None:
-        """The program starts a new epoch and does not want the rest of this one."""
+        """Drop the iterator's prefetched batches, because the program starts a new epoch."""
         self._ready.pop(iterator, None)
 
     def hand_over(self) -> None:
-        """The hooks are gone, but prefetched batches must still reach the program."""
+        """Arrange that prefetched batches still reach the program after the hooks are removed."""
         self.open = self._watching = False
         if self.pending and self.serve is not None:
             self.serve()
@@ -117,7 +117,7 @@ class Ahead(Trial):
             try:
                 batch = original(iterator)
             except StopIteration:
-                ready.append((None, StopIteration(), None))  # a new one: its frames would keep the iterator
+                ready.append((None, StopIteration(), None))  # new: the caught one keeps the iterator
                 return
             except Exception as error:  # raised later, when the program gets there
                 ready.append((None, error, None))
@@ -148,7 +148,7 @@ def _fits(batch: Any, count: int) -> bool:
 
 
 def _room(where: str) -> float:
-    """Return the bytes that batches may take there."""
+    """Return the bytes that batches may use at `where`."""
     if where == "host":
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return min(MOST_BYTES, MEMORY_SHARE * free)
@@ -160,7 +160,7 @@ def _room(where: str) -> float:
 
 
 def _weigh(batch: Any, size: Counter[str], depth: int = 4) -> None:
-    """Add the bytes of a batch's arrays to `size`: host, shared memory, and each device."""
+    """Add the bytes of a batch's arrays to `size`, separately for host, shared memory and each device."""
     if hasattr(batch, "untyped_storage") and batch.device.type != "cpu":
         size[str(batch.device)] += batch.nbytes
     elif isinstance(getattr(batch, "nbytes", None), int):

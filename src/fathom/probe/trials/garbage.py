@@ -14,7 +14,7 @@ FULL = "less than a fifth of the device's memory is free, and garbage may contai
 
 
 class Garbage(Trial):
-    """Automatic collection is off, and calls of `gc.collect` do nothing."""
+    """Switches automatic collection off, and lets calls of `gc.collect` do nothing."""
 
     kind = "gc"
 
@@ -45,11 +45,11 @@ class Garbage(Trial):
             enable()
 
     def wants(self, on: bool) -> None:
-        """The program itself switches collection on or off, to take effect after the trial."""
+        """Note that the program switched collection on or off, which takes effect after the trial."""
         self._off = on
 
     def wanted(self) -> bool:
-        """Whether the program believes that collection is on."""
+        """Return whether collection would be on without the trial."""
         return self._off
 
     def futile(self) -> str:

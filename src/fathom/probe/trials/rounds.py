@@ -1,4 +1,4 @@
-"""Alternate unchanged and changed stretches, so that drift cancels."""
+"""Alternate unchanged and changed stretches of steps, so that drift cancels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_WAIT = 100  # steps that an unchanged stretch waits to resemble the one bef
 
 
 def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:
-    """Return every stretch of these trials, with an unchanged one first and last."""
+    """Return the stretches of these trials in order, beginning and ending with an unchanged one."""
     wanted = [kind for kind in TRIALS if kind in kinds]
     if not wanted:
         return []
@@ -26,7 +26,7 @@ def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:
 
 
 def without(left: list[Job], phase: str) -> list[Job]:
-    """Return the remaining jobs without one phase; of unchanged ones alone only the last is kept."""
+    """Return the jobs without those of `phase`. If no trial remains, keep only one unchanged stretch."""
     kept = [job for job in left if job.phase != phase]
     compared = any(job.phase.startswith(PREFIX) and job.phase != BASELINE for job in kept)
     if compared or len(kept) == len(left):

@@ -12,7 +12,7 @@ from typing import Any
 from fathom.probe.trials.trial import Trial, of_the_steps
 
 WARNING = 30  # as in the module logging
-MOST_BYTES = 256 << 20  # of tensor copies in one stretch
+MOST_BYTES = 256 << 20  # for copies of tensors in one stretch
 PLAIN = (str, int, float, bool, complex, bytes, type(None))
 NONE = "the program printed or logged nothing in the trial's steps"
 
@@ -22,7 +22,7 @@ class CannotKeepError(Exception):
 
 
 class Scalar:
-    """A copy of a one-element tensor with a gradient: its text, or its value for later formatting."""
+    """A copy of a one-element tensor with a gradient, which prints and formats like the original."""
 
     def __init__(self, tensor: Any, made_by: str) -> None:
         self._tensor, self._made_by = tensor, made_by
@@ -62,7 +62,7 @@ class Silence(Trial):
         self.release()
 
     def forget(self) -> None:
-        """After a fork: the buffered output is the parent's to write."""
+        """Discard buffered output after a fork, because the parent writes it."""
         self.open = False
         self._calls.clear()
         self._lock = threading.RLock()
@@ -71,25 +71,25 @@ class Silence(Trial):
         return "" if self._kept else NONE
 
     def release(self) -> None:
-        """Write the buffered output. After a Ctrl-C, the next call continues."""
+        """Write the buffered output. If Ctrl-C interrupts it, the next call continues."""
         while self._calls:
             try:
                 call, args, kwargs = self._calls.popleft()
-            except IndexError:  # another thread, such as a lapse's, also writes
+            except IndexError:  # another thread, such as the alarm's, also writes
                 return
             try:
                 call(*args, **kwargs)
             except Exception as error:
                 sys.stderr.write(f"fathom: buffered output could not be written: {error}\n")
 
-    # calls of the hooks: no other thread ever waits for the lock, whose holder may wait for a handler's
+    # calls of the hooks. Other threads never take the lock, because its holder may wait for a handler's lock
 
     def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """Whether the call was buffered; otherwise it must be made now, after everything buffered before."""
+        """Buffer the call if possible and return True; if False, make the call now, after earlier output."""
         return of_the_steps() and self._buffer(call, lambda: (self._frozen(args), self._frozen(kwargs)))
 
     def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """Do the same for `print`: buffer the text of what cannot be copied, unless it goes into a file."""
+        """Do the same for a `print` to stdout or stderr; arguments that cannot be copied are kept as text."""
         stream = kwargs.get("file") or sys.stdout
         if not of_the_steps() or not any(stream is argument for argument in self._streams):
             return False
@@ -128,14 +128,14 @@ class Silence(Trial):
         record.msg = record.msg if type(record.msg) is str else str(record.msg)
 
     def or_text(self, value: Any, text: Callable[[Any], str]) -> Any:
-        """Return a copy of `value`, else its text as of now."""
+        """Return a copy of `value`, or its present text if it cannot be copied."""
         try:
             return self._frozen(value, shown=True)
         except CannotKeepError:
             return text(value)
 
     def _frozen(self, value: Any, shown: bool = False) -> Any:
-        """Return a snapshot of `value`; `shown` if it becomes text later. Raises CannotKeepError."""
+        """Return a copy of `value`; `shown`: it is formatted as text later. Raises CannotKeepError."""
         try:
             return self._copied(value, shown)
         except Exception as error:  # a list that contains itself, a sparse tensor, memory that is exhausted
@@ -170,7 +170,7 @@ class Silence(Trial):
 
 
 def _is_file(stream: Any) -> bool:
-    """Whether it writes to a file, terminal or pipe, which the program does not read back."""
+    """Return whether the stream has a file descriptor, so that the program does not read it back."""
     try:
         return os.fstat(stream.fileno()) is not None
     except Exception:

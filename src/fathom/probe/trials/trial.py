@@ -6,7 +6,7 @@ import threading
 
 
 class Trial:
-    """Something skipped for some steps. `why` says why it cannot be tried, once known."""
+    """A trial of one kind: its cause is removed for some steps. `why` says why it is impossible, if it is."""
 
     kind = ""
 
@@ -15,13 +15,13 @@ class Trial:
         self.open = False
 
     def watch(self) -> None:
-        """An unchanged stretch begins."""
+        """Observe the unchanged stretch that begins now."""
 
     def watched(self, steps: int) -> None:
-        """The unchanged stretch is over; it had `steps` steps."""
+        """Evaluate the unchanged stretch that ended after `steps` steps."""
 
     def begin(self, steps: int) -> None:
-        """Skip it from here on, for about `steps` steps."""
+        """Remove the cause from now on, for about `steps` steps."""
         self.open = True
 
     def end(self) -> None:
@@ -34,12 +34,12 @@ class Trial:
         return True
 
     def futile(self) -> str:
-        """Return why continuing is useless, asked after a few stretches."""
+        """Return why continuing is useless, or "". Called after a few stretches."""
         return ""
 
 
 def of_the_steps() -> bool:
-    """Whether this is the thread that runs the steps: other threads do not delay them."""
+    """Return whether this is the main thread or the one that runs the steps."""
     return threading.current_thread() is threading.main_thread() or threading.get_ident() == stepping.thread
 
 

@@ -25,7 +25,7 @@ Note = Callable[[str, str], None]
 
 
 class Trials:
-    """One stretch at a time: `arm`, `start`, `stop`. `close` ends it early, from any thread."""
+    """Runs one stretch at a time: `arm`, `start`, `stop`. `close` ends it early, from any thread."""
 
     def __init__(self, kinds: Sequence[str], note: Note) -> None:
         self._note = note
@@ -38,12 +38,12 @@ class Trials:
 
     @property
     def refused(self) -> list[str]:
-        """The phases of impossible trials."""
+        """The phases whose trials are impossible."""
         return [PREFIX + kind for kind, trial in self._of.items() if trial.why]
 
     @property
     def open(self) -> bool:
-        """Whether something is changed now."""
+        """Whether a trial is changing the program now."""
         return self._open is not None
 
     def get(self, kind: str) -> Trial | None:
@@ -63,7 +63,7 @@ class Trials:
                 self._refuse(trial, RANKS)
 
     def arm(self, job: Job, step_ns: float) -> bool:
-        """Make the job's change; the steps that count come a little later."""
+        """Make the job's change, before the steps that count. Return False if the trial is impossible."""
         self.close()
         stepping.thread = threading.get_ident()
         trial = self._trial(job)
@@ -78,7 +78,7 @@ class Trials:
         return not self._refused(trial)
 
     def start(self, job: Job) -> bool:
-        """The steps that count begin. Return False if the trial turned out to be impossible."""
+        """Begin the steps that count. Return False if the trial turned out to be impossible."""
         trial = self._trial(job)
         if trial is not None:
             return not self._refused(trial) and trial.open
@@ -89,7 +89,7 @@ class Trials:
         return True
 
     def stop(self, job: Job) -> None:
-        """The steps that count are over."""
+        """End the steps that count, and check whether the trial is worth continuing."""
         self.close()
         trial = self._trial(job)
         if trial is None:
@@ -112,7 +112,7 @@ class Trials:
             trial.end()
 
     def cut(self, why: str) -> None:
-        """Restore everything within a stretch. A trial that never completes is given up."""
+        """End a stretch early for the reason `why`; give up the trial after MOST_CUT in a row."""
         trial = self._open
         self.close()
         if trial is not None:
@@ -121,19 +121,19 @@ class Trials:
                 self._refuse(trial, f"it was interrupted {MOST_CUT} times in a row, last because {why}")
 
     def forget(self) -> None:
-        """After a fork: nothing is changed here, and buffered output is the parent's."""
+        """End the trial in a forked process, and discard buffered output, which the parent writes."""
         if isinstance(silence := self._of.get("logging"), Silence):
             silence.forget()
         self._timer = None
         self.close()
 
     def hand_over(self) -> None:
-        """The hooks were removed."""
+        """Deliver prefetched batches, because the hooks were removed."""
         if isinstance(ahead := self._of.get("input"), Ahead):
             ahead.hand_over()
 
     def finish(self) -> None:
-        """No more trials follow: report those that were impossible."""
+        """End all trials, and report those that the program ended too early for."""
         self.close()
         for trial in self._of.values():
             done = self._done[trial.kind]
@@ -160,7 +160,7 @@ class Trials:
         self._timer.start()
 
     def _lapse(self) -> None:
-        """The program has stopped stepping and must not continue with its output buffered."""
+        """End the open trial, because the program stopped stepping and its output must not stay buffered."""
         trial, self._open = self._open, None
         if trial is not None:
             trial.end()

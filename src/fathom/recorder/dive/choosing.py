@@ -26,10 +26,10 @@ _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Target:
-    """A kernel family, and how ncu finds one of its launches.
+    """A kernel family, and the options with which ncu finds one of its launches.
 
-    `base` and `pattern` are ncu's --kernel-name-base and regular expression; of the matching launches,
-    `skip` are skipped and `count` profiled, enough to include the family wherever in a step they begin.
+    `base` and `pattern` are ncu's --kernel-name-base and regular expression. Of the matching launches, ncu
+    skips `skip` and profiles `count`, enough to include the family wherever in a step they begin.
     """
 
     family: str
@@ -39,7 +39,7 @@ class Target:
     pattern: str
     skip: int
     count: int
-    step: int | None  # the settled step that `skip` aims at
+    step: int | None  # the settled step in which the profiled launches should be
 
     @property
     def shape(self) -> str:
@@ -96,10 +96,10 @@ def _single_family(kernels: pl.DataFrame, pattern: str, where: str) -> str:
 
 
 def selector(name: str) -> tuple[str, str]:
-    """Return ncu's --kernel-name-base and a regular expression that find a kernel by its name in a sounding.
+    """Return ncu's --kernel-name-base and a regular expression for the kernel of this name in a sounding.
 
-    Demanglers differ in spaces, casts and anonymous namespaces, so a C++ name is matched by its words in
-    order, without those of its argument list.
+    Demanglers differ in spaces, casts and anonymous namespaces, so the expression matches the words of a C++
+    name in order, except those of its argument list.
     """
     if name.startswith("_Z"):
         return "mangled", f"^{re.escape(name)}$"
@@ -137,7 +137,7 @@ def _matching(kernels: pl.DataFrame, base: str, regex: str) -> pl.DataFrame:
 
 
 def _passing(store: Store, rank: int, matching: pl.DataFrame) -> tuple[int | None, int]:
-    """Return the first recorded step and the number of matching launches before it if all steps are alike."""
+    """Return the first recorded step, and the matching launches before it (assuming that steps are alike)."""
     import polars as pl
 
     recorded = matching["phase"].drop_nulls().unique().to_list()
@@ -153,7 +153,7 @@ def _passing(store: Store, rank: int, matching: pl.DataFrame) -> tuple[int | Non
 
 
 def _window(matching: pl.DataFrame, family: str) -> int:
-    """Return how many consecutive launches always include one of the family."""
+    """Return how many consecutive matching launches are sure to include one of the family."""
     places = [place for place, own in enumerate(matching["family"].to_list()) if own == family]
     gaps = [later - earlier for earlier, later in pairwise(places)]
     return max(gaps, default=max(len(matching), 1))

@@ -1,4 +1,4 @@
-"""Run a dive from its question to its answer."""
+"""Run a dive: choose the launch, profile it with ncu, import and explain the result."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _unusable(error: BadInputError, target: Target, shapes: set[str]) -> CannotP
 
 
 def families_of(store: Store) -> list[str]:
-    """Return the families of an imported ncu result, which has no timeline; [] for anything else."""
+    """Return the kernel families of an imported ncu result, which has no timeline; [] for other soundings."""
     if any(store.table("steps", rank).limit(1).collect().height for rank in store.ranks):
         return []
     rows = store.table("counters").filter(source="ncu").select("family").unique().collect()
@@ -151,5 +151,5 @@ def explanation_of(store: Store, family: str) -> Explanation:
 
 
 def spots_of(store: Store) -> list[dict[str, Any]]:
-    """Return where warps waited, by source line and instruction; [] if that was not sampled."""
+    """Return the places where warps waited, by source line and instruction; [] if ncu did not sample them."""
     return [spot for rank in store.manifest.ranks for spot in rank.facts.get("hot_spots", [])]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VARIABLE = "FATHOM_NCU"
 _WHY = ("SourceCounters", "WarpStateStats", "SchedulerStats", "LaunchStats", "Occupancy")
 _MEMORY = ("MemoryWorkloadAnalysis_Tables", "InstructionStats", "WorkloadDistribution")
-# ncu's own sets, with additional sections. `source` is our own: only the sections that show where warps wait.
+# ncu's sets, with additional sections. `source` is ours: only the sections that show where warps wait.
 SETS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "detailed": ("detailed", (*_WHY, *_MEMORY)),
     "full": ("full", (*_WHY, *_MEMORY)),
@@ -133,7 +133,7 @@ def _why_nothing(target: Target, status: int, said: str) -> str:
 
 
 def as_csv(report: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """Write the report as ncu prints it beside it, for machines without ncu's Python reader."""
+    """Write ncu's printed report as CSV beside the report, for machines without ncu's Python reader."""
     table = report.with_suffix(".csv")
     printed = ["--page", "raw", "--csv", "--print-units", "base"]
     command = [find_ncu(environment), "--import", str(report), *printed]

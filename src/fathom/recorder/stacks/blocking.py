@@ -41,7 +41,7 @@ State = tuple[bool | None, str | None]
 
 
 class Activity:
-    """Reads the state of one thread; None if the system does not report it."""
+    """Reads the state of one thread. Methods return None if the system does not report a value."""
 
     def __init__(self, pid: int, thread: int, root: str = "/proc") -> None:
         folder = f"{root}/{pid}/task/{thread}"
@@ -52,7 +52,7 @@ class Activity:
         self._ran, self._waited = self._schedule() or (0, 0)
 
     def now(self) -> State:
-        """Return whether the thread is running or ready, and otherwise the system call that blocks it."""
+        """Return (whether the thread is running or ready, the system call that blocks it or None)."""
         try:
             if self._call is not None:
                 return self._by_call(os.pread(self._call, 16, 0))
@@ -63,7 +63,7 @@ class Activity:
         return None, None
 
     def on_processor(self) -> float | None:
-        """Return the share of its runnable time since the last call in which the thread ran."""
+        """Return the time that the thread ran since the last call, as a share of the time it was runnable."""
         now = self._schedule()
         if now is None:
             return None
@@ -82,7 +82,7 @@ class Activity:
             return False
 
     def _schedule(self) -> tuple[int, int] | None:
-        """Return the nanoseconds that the thread ran, and those that it waited for a processor."""
+        """Return the ns that the thread ran, and the ns that it waited for a core."""
         if self._scheduler is None:
             return None
         try:

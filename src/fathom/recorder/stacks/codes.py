@@ -40,14 +40,14 @@ class Code:
 
 
 class Codes:
-    """The code objects of one process, each read once. Addresses are reused, so their fields are compared."""
+    """Caches the code objects of one process. Addresses are reused, so each use compares the fields."""
 
     def __init__(self, memory: ProcessMemory, layout: FrameLayout) -> None:
         self._memory, self._layout = memory, layout
         self._known: dict[int, Code] = {}
 
     def frame(self, code: int, instruction: int) -> Frame | None:
-        """Return the frame of an instruction; None in the interpreter's own code between C and Python.
+        """Return the frame of an instruction; None for the interpreter's own code between C and Python.
 
         Raises TornError, or OSError if memory cannot be read.
         """
@@ -127,7 +127,7 @@ def _entries(table: bytes) -> Iterator[tuple[int, int, list[int]]]:
 
 
 def _numbers(data: bytes) -> Iterator[int]:
-    """Yield little-endian numbers of six bits per byte; bit 6 marks continuation."""
+    """Decode little-endian numbers with six bits per byte; bit 6 marks continuation."""
     value = shift = 0
     for byte in data:
         value |= (byte & 63) << shift

@@ -17,11 +17,11 @@ from fathom.recorder.stacks.target import SampledProcess
 from fathom.recorder.stacks.walk import Walker
 
 PERIOD = 0.001  # seconds between two samples
-# Share of one processor that sampling may use; on small machines it comes from the program.
+# Share of one core that sampling may use; smaller on small machines, where it slows the program.
 FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
-MOST_COST = 0.001  # seconds per round that count: occasional batch writes cost more
+MOST_COST = 0.001  # seconds: cap on the cost of one round, because occasional batch writes cost more
 THIN_OUT = 20_000  # samples per stretch after which the period doubles
-# Clean steps are sampled to find the place of rare long ones, at a cost that does not grow with the program.
+# Clean steps are sampled to locate rare long steps, at a cost that does not grow with the recording.
 SPARSE_PERIOD, SPARSE_THIN_OUT = 0.025, 2_000  # the latter of all clean steps
 CHILD = """
 import json, sys
@@ -40,7 +40,7 @@ PACKAGES = str(Path(__file__).parents[3])
 
 
 class StackSampler:
-    """Context manager that samples every process that asks. `fault` says why it cannot, or why it stopped."""
+    """Context manager that samples every process that asks. `fault` says why sampling failed or stopped."""
 
     def __init__(self, raw: Path, period: float = PERIOD, processors: int | None = None) -> None:
         self._raw, self._period = raw, period
@@ -100,12 +100,12 @@ class StackSampler:
             due = time.monotonic() + self._pause(active)
 
     def _active(self) -> list[SampledProcess]:
-        """The processes to sample: those in a burst, else those in clean steps."""
+        """Return the processes to sample: those in a burst, or those in clean steps if none is in a burst."""
         active = [target for target in self._targets.values() if target.on]
         return [target for target in active if target.rate != SPARSE] or active
 
     def _pause(self, active: list[SampledProcess]) -> float:
-        """Return the seconds until the next round, jittered to avoid lockstep with the program."""
+        """Return the seconds until the next round, with jitter to avoid lockstep with the program."""
         if active[0].rate == SPARSE:
             period, done = SPARSE_PERIOD, max(target.sparse for target in active) // SPARSE_THIN_OUT
         else:

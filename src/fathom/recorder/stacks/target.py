@@ -13,11 +13,11 @@ from fathom.recorder.stacks.codes import Codes, Frame, TornError
 from fathom.recorder.stacks.walk import Chain, Walker
 
 BATCH, SPARSE_BATCH = 4096, 64  # samples per write; those of a burst are written when it has ended
-AGAIN = 2  # read the stack twice for every so many samples
+AGAIN = 2  # read the stack twice in one of this many samples
 MOST_KNOWN = 50_000  # chains to remember
 
-# Whether the thread went on between two reads, nanoseconds between them, and the share of the time since the
-# previous look that it had a processor.
+# Whether the interpreter moved on between two reads, ns between them, and the share of its runnable time
+# since the previous check in which the thread had a core.
 Moves = tuple[()] | tuple[bool, int, float | None]
 
 
@@ -34,15 +34,15 @@ class SampledProcess:
         self._walker, self._codes = Walker(memory, layout), Codes(memory, layout)
         self._activity: Activity | None = None
         self._state = self._thread = self._torn = self._start_ns = self.samples = 0
-        self._chains: dict[Chain, int | None] = {}  # to stack numbers; None: torn
-        self._places: dict[tuple[int, int], int] = {}  # to frame numbers
+        self._chains: dict[Chain, int | None] = {}  # stack number by chain; None for a torn chain
+        self._places: dict[tuple[int, int], int] = {}  # frame number by (code, instruction)
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._rows: list[tuple[int, bool | None, str | None, Chain, Moves]] = []
         self._new: dict[str, list[Any]] = {"frames": [], "stacks": []}
 
     def begin(self, thread: int, state: int, rate: str | None = DENSE) -> None:
-        """Begin a stretch of DENSE or SPARSE samples."""
+        """Begin a stretch of DENSE or SPARSE samples of `thread`, whose state is at address `state`."""
         self.end()
         self._forget()
         self.on, self._thread, self._state, self.rate = True, thread, state, rate or DENSE
@@ -51,7 +51,7 @@ class SampledProcess:
         self._activity = Activity(self.pid, thread)
 
     def end(self) -> None:
-        """End the stretch: write pending samples."""
+        """End the stretch and write pending samples."""
         if not self.on:
             return
         self.on = False
@@ -63,7 +63,7 @@ class SampledProcess:
         self._append([{"t": "stretch", **times, **counts}])
 
     def sample(self) -> None:
-        """Take one sample; a torn one is dropped, and the end of the process ends the stretch."""
+        """Take one sample. Drop it if it was torn; end the stretch if the process has ended."""
         assert self._activity is not None
         now = time.time_ns()
         running, call = self._activity.now()
@@ -79,7 +79,7 @@ class SampledProcess:
         self._rows.append((now, running, call, chain, moves))
         if self.rate == SPARSE:
             self.sparse += 1
-            self._stack(chain)  # now, because the process may end within the stretch
+            self._stack(chain)  # resolve now, because the process may end within the stretch
             if len(self._rows) >= SPARSE_BATCH:
                 self._write()
                 self._forget()
@@ -87,15 +87,15 @@ class SampledProcess:
             self._write()
 
     def _forget(self) -> None:
-        """Resolve addresses anew, because they are reused."""
+        """Forget resolved addresses, because the program reuses them."""
         self._chains.clear()
         self._places.clear()
 
     def _moves(self, chain: Chain, began: int) -> Moves:
-        """Read the stack again: the interpreter has gone on since, or sits in a call of native code.
+        """Read the stack again, to see whether the interpreter moved on or is inside a native call.
 
-        A loop may be back at the same instruction, with other values at hand. A thread whose processor the
-        sampler took shows neither.
+        The frame's values are compared too, because a loop may be back at the same instruction. Returns () if
+        the sampler itself took the thread's core, because then neither can be seen.
         """
         frame, again = self._walker.innermost, time.perf_counter_ns()
         after = self._walker.walk(self._state)
@@ -125,7 +125,7 @@ class SampledProcess:
         return number
 
     def _frame(self, code: int, instruction: int) -> int:
-        """Return the number of a frame; -1 for the interpreter's own."""
+        """Return the number of a frame; -1 for the interpreter's own code."""
         place = code, instruction
         if place not in self._places:
             frame = self._codes.frame(code, instruction)

@@ -61,5 +61,5 @@ class Walker:
         return tuple(chain) if chain else None
 
     def gone(self, state: int) -> bool:
-        """Whether the thread's state can no longer be read: its process has ended."""
+        """Return whether the thread's state can no longer be read, because its process has ended."""
         return not self._memory.load(state, 8)
