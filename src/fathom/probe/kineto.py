@@ -46,7 +46,7 @@ class Kineto:
         self._result: Any = None
         self._with_provenance = self._stacks = False
         self.enabled = False
-        self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end such a burst
+        self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end a burst
 
     def foreign(self) -> bool:
         """Whether the program itself is profiling now."""

@@ -24,7 +24,7 @@ STACKS_BELOW = 20_000  # events per step: stacks multiply them
 SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
-OPS_PER_EVENT, STACKED = 3, 3  # ops per event of a timeline without them; what stacks multiply events by
+OPS_PER_EVENT, STACKED = 3, 3  # ops per event of a timeline without ops; factor of events with stacks
 DEEP_MOST = 3  # steps of an attribution burst
 
 
@@ -32,7 +32,7 @@ class Phases:
     """Decides at every mark. Call `at(k, ns)` for each mark in order, and `stopped` after a stop.
 
     With `lead` > 0, decisions take effect that many steps later, so that other ranks can learn of them;
-    `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts count from `burst`.
+    `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts begin at `burst`.
     """
 
     def __init__(self, plan: ProbePlan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
@@ -239,7 +239,7 @@ class Phases:
             self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
 
     def _look_deeper(self, step_ns: float) -> None:
-        """After the timeline's first windows: the other phases, then more windows if they are cheap."""
+        """Schedule the other phases after the timeline's first windows, then more windows if cheap."""
         self._looked_deeper = True
         events = self._events_per_step * (1 + OPS_PER_EVENT * self.bare)
         windows = max(1, min(DEEP_MOST, EVENTS_PER_BURST // (STACKED * events))) if self.light else 1

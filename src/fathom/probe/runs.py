@@ -76,7 +76,7 @@ class DeferredMarks:
         self._until = signal.ns + LONGEST_NS
 
     def takes(self, source: str, key: int) -> bool:
-        """Whether this mark was deferred; if not, it must be processed, after the deferred ones."""
+        """Defer this mark and return True, or return False: process the deferred marks, then this one."""
         if self._of != (source, key, threading.get_ident()):
             return False
         now = time.time_ns()

@@ -72,9 +72,9 @@ def _make(folder: Path, say: Callable[[str], None]) -> Store:
 def note_checks(raw: Path) -> None:
     """Check the machine, and add the results to the inventory in `launch.json`, if that is possible.
 
-    This happens after the program has ended, because counters of throttling and killed processes then cover
-    its run, and reading them delays nothing. Records that stay raw have no checks: these need libraries that
-    such a target lacks.
+    The checks run after the program has ended: then the counters of throttling and of killed processes cover
+    its run, and reading them delays nothing. Records that stay raw get no checks, because the checks need
+    libraries that such a machine lacks.
     """
     from fathom.machine.checks import examine, stored, this_host
 

@@ -18,10 +18,10 @@ STATIC = "static"  # table facts that any recording of launches has
 
 
 def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
-    """Fold the samples of `store`, just written and not yet read, into its table `counters`.
+    """Fold the samples of `store`, just written and not yet read, into its table `counters`, and return it.
 
-    Without samples the store stays as it is. It also does if folding fails: `say` reports why, and
-    readers of its counters get the reason too.
+    Without samples, or if folding fails, the store stays as it is. `say` reports a failure, and readers of
+    its counters get the reason too.
     """
     import polars as pl
 
@@ -48,7 +48,7 @@ def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
 def folded(store: Store, target: Path) -> Store:
     """Write a copy of `store` to `target` with folded counters and without samples. Raises BadInputError.
 
-    Launches recorded inside bursts for the samples' sake are dropped too; everything else is copied.
+    Launches recorded in counter bursts are dropped too; everything else is copied.
     """
     from fathom.analysis.folding import counters_of, facts_from
     from fathom.sounding import TABLES, Writer

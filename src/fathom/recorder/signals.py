@@ -21,7 +21,7 @@ _FROM_KERNEL = 0x80  # si_code of a signal sent by a terminal to its foreground 
 
 
 class Inbox:
-    """Context manager that blocks this process's signals to wait for them, and drops the rest on exit."""
+    """Context manager that blocks signals of this process, so that `wait` gets them; exit drops the rest."""
 
     def __enter__(self) -> Inbox:
         self._child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -32,7 +32,7 @@ class Ending:
     end_ns: int
 
     def write(self, raw: Path, abstained: list[dict[str, str]]) -> None:
-        """Write `end.json` to the folder of raw records; `abstained` is what the parent could not record."""
+        """Write `end.json` to the folder of raw records; `abstained`: data that the parent did not record."""
         (raw / "end.json").write_text(json.dumps({**asdict(self), "abstained": abstained}, indent=1))
 
     @property
@@ -110,7 +110,7 @@ class Stopping:
 
 
 def ending(code: int, asked: set[int], stopped: bool) -> Ending:
-    """Classify an end: `code` as of `os.waitstatus_to_exitcode`, `asked` the signals received meanwhile."""
+    """Classify an end by `code` (`os.waitstatus_to_exitcode`) and the signals `asked` received until then."""
     died_of = signal.Signals(-code).name if code < 0 and -code in set(signal.Signals) else None
     status = 128 - code if code < 0 else code
     if stopped:

@@ -53,7 +53,7 @@ class Telemetry:
         self._thread.join(timeout=5)
 
     def run(self) -> None:
-        """Sample until the end is requested, then once more so that energy covers the whole program."""
+        """Sample until the end is requested, then a last time so that energy covers the whole program."""
         try:
             with self.path.open("a", buffering=1) as file:
                 ended = False

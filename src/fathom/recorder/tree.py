@@ -46,7 +46,7 @@ class ProcessTree:
                 _quietly(getattr(process, ask))
 
     def resident_bytes(self) -> int | None:
-        """Return the resident memory of all of them; shared pages count once per process."""
+        """Return the total resident memory in bytes; shared pages count once per process."""
         sizes = [_quietly(p.memory_info) for p in self.processes()]
         known = [size.rss for size in sizes if size]
         return sum(known) if known else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fathom.referee.turn import TooLongError, Turn
     from fathom.referee.verdict import Agreement, Comparison, Refusal, Timing, Verdict
 
-# The process of a side imports this package too, and does not need the parent's modules.
+# The process of a side imports this package too, but not the modules that only the parent needs.
 __all__, __getattr__ = exports(
     __name__,
     {

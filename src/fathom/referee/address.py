@@ -23,7 +23,7 @@ def split(address: str) -> tuple[str, str]:
 
 
 def absolute(address: str) -> str:
-    """The address with an absolute path, for a process in another directory. Raises BadInputError."""
+    """Return the address with an absolute path, for processes in other directories. Raises BadInputError."""
     place, name = split(address)
     if not place.endswith(".py"):
         return address
@@ -34,7 +34,7 @@ def absolute(address: str) -> str:
 
 
 def of(function: Callable[..., Any]) -> str:
-    """The address of a function that another process can import. Raises BadInputError."""
+    """Return the address by which another process can import `function`. Raises BadInputError."""
     name = getattr(function, "__qualname__", "")
     module = getattr(function, "__module__", None)
     if not module or not name or "<" in name:
@@ -46,7 +46,7 @@ def of(function: Callable[..., Any]) -> str:
 
 
 def load(address: str) -> Callable[..., Any]:
-    """Import the function. Raises BadInputError if it does not exist, and whatever its module raises."""
+    """Import the function. Raises BadInputError if it does not exist; errors of its module propagate."""
     place, name = split(address)
     target: Any = module_of(place)
     for part in name.split("."):
@@ -59,7 +59,7 @@ def load(address: str) -> Callable[..., Any]:
 
 
 def module_of(place: str) -> ModuleType:
-    """Import the module, once per process, with its folder on the path as for a script."""
+    """Import the module, once per process, with its folder on `sys.path` as for a script."""
     if not place.endswith(".py"):
         try:
             return importlib.import_module(place)

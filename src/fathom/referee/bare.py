@@ -1,4 +1,4 @@
-"""A run of the candidate in a process without any trace of the referee: it must compute the same."""
+"""Run the candidate in a process without any trace of the referee, where it must compute the same."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from fathom.referee.worker import SideError
 from fathom.units import NS_PER_S
 
 CODE = "detects-referee"
-SLOWER = 3.0  # times slower than under the referee, if the baseline is not
-OFFSET_NS = 1e6  # that cold caches and clocks may cost
+SLOWER = 3.0  # slowdown relative to the referee, and to the baseline's slowdown, that refuses
+OFFSET_NS = 1e6  # allowance for cold caches and clocks
 CALLS = 7
 LOOK_UP_S = 0.5
 _HIDDEN = ("PYTHONPATH", "PYTHONSAFEPATH")
@@ -101,7 +101,7 @@ print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".
 
 
 def behaves_differently(sides: Sides, baseline: Baseline, judge: Judge, seed: int) -> list[Refusal]:
-    """Reasons to refuse a candidate that raises, returns something else, or is much slower there."""
+    """Return reasons to refuse a candidate that fails, computes something else, or is much slower there."""
     try:
         theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
     except SideError:
@@ -130,7 +130,7 @@ def _slower(slow: float, baseline: float) -> bool:
 
 
 def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]]:
-    """One side's result under the referee, its slowdown without it, and the result without it."""
+    """Return a side's result under the referee, its slowdown without the referee, and its result then."""
     seeds = [*range(seed + 1, seed + CALLS), seed]
     with sides.start(side) as worker:
         times = []
@@ -145,7 +145,7 @@ def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]
 
 
 def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the times of all calls in ns, and the last result's bytes by leaf. Raises SideError."""
+    """Return `{"times": ns per call, …}`, and the bytes of each leaf of the last result. Raises SideError."""
     spec = sides.spec(target)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x"
@@ -176,7 +176,7 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
 
 
 def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
-    """Return its standard error. Polls, so that it can be stopped."""
+    """Wait for the process and return its standard error. Polls, so that the proof can be stopped."""
     turn, given = sides.turn, [job]
     until = turn.now_ns() + NS_PER_S * sides.patience_s
     while turn.left_s() and turn.now_ns() < until:
@@ -196,7 +196,7 @@ def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 def _substituted(saved: Saved, data: list[bytes]) -> Saved | None:
-    """The same call with the other process's bytes for its result."""
+    """Return `saved` with `data` as its result; None if the sizes differ."""
     own = [leaf for leaf in saved.leaves if leaf.place.startswith("result")]
     if len(own) != len(data) or any(len(a.data) != len(b) for a, b in zip(own, data, strict=True)):
         return None

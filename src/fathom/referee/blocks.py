@@ -21,22 +21,23 @@ from fathom.units import NS_PER_MS, NS_PER_S
 
 WARM, COLD = "warm", "cold"
 LEAST, MOST = 8, 60  # samples of a block
-SAMPLE_NS = 50e3  # least duration of a sample, if the inputs of so many calls fit into memory
+SAMPLE_NS = 50e3  # least duration of a sample, if inputs for that many calls fit into memory
 MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
-CHECK_NS, MOST_REPEATS, ATTEMPTS = 20e6, 2**20, 4  # of samples that the parent times as well
+CHECK_NS, MOST_REPEATS, ATTEMPTS = 20e6, 2**20, 4  # for samples that the parent times too
 SLACK_NS, SLACK = 3e6, 0.35  # by which the parent's clock may exceed the side's
 WARM_UPS = 3
-STAY = 2  # of the first LEAST samples use the same GPU memory, which exposes caches keyed by address
+STAY = 2  # consecutive samples in the same GPU memory, among the first LEAST; exposes caches keyed by address
 LONG_NS = 50e6  # longer calls are a sample each
 READ_NS = 20_000_000  # between two readings of the sensors
-PRECISE = 1e-3  # relative standard error of the mean from which more samples of this process add nothing
+PRECISE = 1e-3  # relative standard error of the mean at which more samples of this process add nothing
 
 
 class Sample(msgspec.Struct):
     """One sample of the side: `ns` over all its calls, `host_ns` by the host's clock on a GPU.
 
     `queued`: the host kept ahead of the device. `late`: the code of a refusal, if the result changed later.
-    `stays`: how many samples before it used the same memory. `reasons` and `clock_mhz` are the sensors'.
+    `stays`: how many preceding samples used the same memory. `reasons` (throttling) and `clock_mhz` come
+    from sensors.
     """
 
     ns: float
@@ -57,14 +58,14 @@ def sampled(worker: SideProcess, **options: Any) -> Sample:
 
 @dataclass
 class Block:
-    """One block. `samples`: ns per call, by condition of the cache; `kept`: the result of a timed call."""
+    """One block. `samples`: ns per call, by state of the cache; `kept`: the result of a timed call."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
     discarded: Counter[str] = field(default_factory=Counter)
     clock_mhz: float | None = None
     reasons: list[Refusal] = field(default_factory=list)
     held_seed: int | None = None  # seed of the call whose result the process keeps
-    kept: tuple[int, Saved] | None = None  # that seed, and the result
+    kept: tuple[int, Saved] | None = None  # (held_seed, result)
     notes: list[str] = field(default_factory=list)
 
 
@@ -83,7 +84,8 @@ class Sampler(Protocol):
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
         """Take a block. Both sides of a round get the same `seeds`. `chosen` (0 to 1) selects the sample
-        whose result is kept; a result equal to `known`, the other side's, is not copied. Raises SideError.
+        whose result is kept. A result equal to `known`, the other side's result, is not copied. Raises
+        SideError.
         """
         ...
 
@@ -101,17 +103,17 @@ class ProcessSampler:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Conditions of the cache: cold and warm on a GPU; a CPU has only one."""
+        """States of the cache that are timed: cold and warm on a GPU, only "" on a CPU."""
         return (WARM, COLD) if self._device == "cuda" else ("",)
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
-        """Prepare beside other proofs; then, in exclusive use, compare the clocks and take samples.
+        """Start and warm up beside other proofs; then compare clocks and take samples in exclusive use.
 
         Raises SideError.
         """
         block, turn = Block(), self._sides.turn
         with self._sides.start(side) as worker:
-            on_gpu = self._device == "cuda"  # where kernels are loaded when first launched
+            on_gpu = self._device == "cuda"  # kernels are loaded at their first launch
             for number in range(1, WARM_UPS):
                 seed = seeds("warm-up", number)
                 self._warm_up(worker, seed, latency="included", cold=on_gpu, check=on_gpu)
@@ -129,13 +131,13 @@ class ProcessSampler:
         return block
 
     def _warm_up(self, worker: SideProcess, seed: int, **options: Any) -> float:
-        """The time of one call in ns."""
+        """Make one call and return its time in ns."""
         worker.ask("place", seeds=[seed])
         return sampled(worker, **options).ns
 
     def _move(self, worker: SideProcess, seeds: list[int]) -> int:
-        """Move the inputs to other memory and make one call there, which allocates. Returns its time in
-        ns.
+        """Move the inputs to other memory, and make one call there so that its allocations move too. Returns
+        the time that both took, in ns.
         """
         worker.ask("place", seeds=seeds, elsewhere=True)
         moved = worker.waited_ns
@@ -143,12 +145,12 @@ class ProcessSampler:
         return moved + worker.waited_ns
 
     def _enough(self, per_call_ns: float) -> int:
-        """The number of calls per sample."""
+        """Return the number of calls per sample."""
         return max(1, min(self._most_calls, ceil(SAMPLE_NS / max(per_call_ns, 1))))
 
     def _clocks_agree(self, worker: SideProcess, per_call_ns: float) -> list[Refusal]:
-        """Time samples that are long enough for the parent's clock. Other work may disturb them, so one of
-        a few has to agree.
+        """Return a refusal if the side's clock disagrees with the parent's. Takes long samples; because other
+        work may disturb them, one of ATTEMPTS has to agree.
         """
         repeat = max(1, min(MOST_REPEATS, ceil(CHECK_NS / max(per_call_ns, 1))))
         attempts = 0
@@ -195,7 +197,7 @@ class ProcessSampler:
         self._count(taken, condition, calls, block)
 
     def _read_sensors(self, sample: Sample) -> None:
-        """Set the sensors' readings, new ones every READ_NS, as the driver may take longer than a sample."""
+        """Set the sensor readings of a sample. Reads at most every READ_NS, because reading may take long."""
         now = self._sides.turn.now_ns()
         if self._sensors is not None and now - self._read_ns >= READ_NS:
             self._read, self._read_ns = self._sensors.read("sm_clock_mhz", "reasons"), now
@@ -213,14 +215,14 @@ class ProcessSampler:
 
 
 def precise(taken: list[Sample]) -> bool:
-    """Whether the standard error of the mean is below PRECISE; samples in the same memory count as one."""
+    """Return whether the mean's standard error is below PRECISE. Samples in the same memory count as one."""
     starts = [number for number, sample in enumerate(taken) if not sample.stays]
     places = [float(part.mean()) for part in np.split(np.array([s.ns for s in taken]), starts[1:])]
     return float(np.std(places, ddof=1)) <= PRECISE * sqrt(len(places)) * float(np.mean(places))
 
 
 def undisturbed(taken: list[Sample]) -> tuple[list[Sample], Counter[str]]:
-    """The samples that count, and the number discarded by reason; all count if most would be discarded."""
+    """Return the samples that count, and counts of the others by reason. If most are disturbed, all count."""
     reasons = [_disturbance(sample) for sample in taken]
     good = [sample for sample, reason in zip(taken, reasons, strict=True) if reason is None]
     dropped = Counter(reason for reason in reasons if reason is not None)

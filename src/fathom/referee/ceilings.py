@@ -1,4 +1,4 @@
-"""Both sides against the machine's measured ceilings, and against the chip's peak."""
+"""Compare both sides with the machine's measured ceilings, and with the chip's peak."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Refusal
 from fathom.units import GB, NS_PER_S
 
-ABOVE = 1.03  # times a measured ceiling: beyond its spread
-FOOTPRINT = 4  # bytes moved, in L2 caches, from which nothing is reused from L2
+ABOVE = 1.03  # fraction of a measured ceiling that is beyond its spread
+FOOTPRINT = 4  # bytes moved, as a multiple of L2's size, from which nothing is reused from L2
 _NAMES = {long: short for short, long in SHORT.items()}
 
 
@@ -43,7 +43,7 @@ def unit_of(dtype: str) -> str:
 
 
 def placed(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any], device: str) -> list[str]:
-    """Set both sides' fractions of the ceiling. Returns notes on what is missing or implausible."""
+    """Set both sides' fractions of the ceiling. Returns notes on missing or implausible ceilings."""
     if not work.known:
         return []
     limits = limits_of(machine, 0 if device == "cuda" else None)
@@ -59,10 +59,10 @@ def placed(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any
 
 
 def fraction(ns: float, work: CallWork, limits: Limits, cache: str) -> Fraction | None:
-    """The time that the work needs at the ceilings over the time it took; None if no ceiling bounds it.
+    """Return the time that the work needs at the ceilings over `ns`; None if no ceiling bounds it.
 
-    Work that fits into a cache is held against the memory's rate if no rate of the cache is known, unless it
-    was faster than that.
+    Work that fits into a cache of unknown rate is compared with the memory's rate, unless it was faster than
+    that.
     """
     fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
     memory = limits.cache if fits else limits.moving(work.share_written)

@@ -1,4 +1,4 @@
-"""The verdict from the deciding comparison; if it is ambiguous, why, and what would settle it."""
+"""Derive the verdict from the deciding comparison. If it is ambiguous, say why and how to settle it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fathom.referee.race import MOST_ROUNDS
 from fathom.referee.verdict import Comparison, Verdict
 from fathom.timing import SETTLED
 
-DISTURBED = 0.05  # at most 3 % on an otherwise idle H200, 9 % and more beside other work
+DISTURBED = 0.05  # scatter of processes: at most 3 % on an idle H200, 9 % or more beside other work
 
 
 def conclude(verdict: Verdict, decisive: Comparison) -> None:
-    """Set the verdict to the result of `decisive`, with a note if that decides nothing."""
+    """Set the verdict to the result of `decisive`, with a note if that is ambiguous."""
     verdict.verdict, verdict.ratio, verdict.interval = decisive.decision, decisive.ratio, decisive.interval
     note = doubt(decisive, verdict.margin)
     if note:
@@ -22,7 +22,7 @@ def conclude(verdict: Verdict, decisive: Comparison) -> None:
 
 
 def doubt(comparison: Comparison, margin: float) -> str | None:
-    """Why a result is ambiguous; None if it is not, or if there is no interval."""
+    """Return why a result is ambiguous; None if it is not, or has no interval."""
     if comparison.decision != "ambiguous" or comparison.interval is None:
         return None
     half = (comparison.interval[1] - comparison.interval[0]) / 2
@@ -41,7 +41,7 @@ def doubt(comparison: Comparison, margin: float) -> str | None:
 
 
 def _more(comparison: Comparison, half: float, margin: float) -> str:
-    """Advice to settle the proof, if the width of its interval falls with the root of the pairs."""
+    """Return advice to settle the proof, assuming that the interval narrows with the root of the pairs."""
     assert comparison.ratio is not None
     enough = max(abs(abs(comparison.ratio - 1) - margin), margin * SETTLED)
     needed = max(comparison.pairs + 2, ceil(comparison.pairs * (half / enough) ** 2))

@@ -1,6 +1,6 @@
-"""Access to the machine: proofs share it while they prepare, and have it exclusively while they take samples.
+"""Access to the machine. Proofs share it while they prepare, and use it exclusively while they take samples.
 
-Meanwhile the processes of other proofs are stopped, so that no proof waits for another to finish.
+During exclusive use the processes of other proofs are stopped, so no proof waits for another to finish.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from itertools import count
 
 from fathom.timing import Clock, SystemClock
 
-SETTLE_S = 0.02  # after others were stopped, for work that they had queued on a GPU
+SETTLE_S = 0.02  # after stopping others, for work that they have queued on a GPU
 
 
 class StoppedError(Exception):
-    """The gate was closed; nobody is admitted any more."""
+    """The gate was closed, and admits nobody any more."""
 
 
 class Order:
     """The order of admission, without threads.
 
-    Exclusive users go before those who share, first come, first served; beside an exclusive user only
-    stoppable ones may be inside. While it waits for the others to leave, only stoppable ones are admitted.
+    Exclusive users go before those who share; otherwise first come, first served. Beside an exclusive user,
+    only stoppable users may be inside; while it waits for the others to leave, only those are admitted.
     """
 
     def __init__(self) -> None:
-        self.inside: dict[int, bool] = {}  # number → whether it can be stopped
+        self.inside: dict[int, bool] = {}  # user → whether it can be stopped
         self.exclusive: int | None = None
         self._shared: dict[int, bool] = {}
         self._exclusive: deque[int] = deque()
 
     def enqueue(self, who: int, exclusive: bool, stoppable: bool = False) -> None:
-        """Let `who` wait for admission."""
+        """Add `who` to those waiting for admission."""
         if exclusive:
             self._exclusive.append(who)
         else:
@@ -94,8 +94,8 @@ class Gate:
 
     @contextmanager
     def entered(self, *, exclusive: bool, group: int | None = None) -> Iterator[int]:
-        """A context inside the gate, shared or exclusive; gives a number. `group`: the process group that
-        works meanwhile and may be stopped. Raises StoppedError.
+        """A context inside the gate, shared or exclusive, with this user's number. `group`: the process group
+        that works for the user and may be stopped. Raises StoppedError.
         """
         who, event = next(self._numbers), threading.Event()
         try:
@@ -155,7 +155,7 @@ class Gate:
             _signal(groups, signal.SIGCONT)
 
     def close(self) -> None:
-        """Admit nobody any more, and wake those who wait, here and at `closing`."""
+        """Admit nobody any more; wake the threads that wait for admission or for `closing` to be readable."""
         with self._lock:
             if self.closed:
                 return
@@ -166,8 +166,8 @@ class Gate:
 
 
 def _signal(groups: Iterable[int], number: signal.Signals) -> None:
-    """Signal the groups, skipping those that have ended, even if their number was reused. A process that
-    does not lead its group yet gets the signal itself.
+    """Signal the groups, skipping those that have ended, even if their id was reused. A process that does
+    not lead its group yet gets the signal itself.
     """
     for group in groups:
         for send in (os.killpg, os.kill):

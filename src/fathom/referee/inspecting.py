@@ -1,4 +1,4 @@
-"""Checks before timing: whether both sides compute the same, and their side effects."""
+"""Check, before timing, whether both sides compute the same, and look for side effects."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class About(msgspec.Struct):
 
 
 class Reference:
-    """The source of reference results: the user's reference, else the baseline, in double precision; if that
-    fails, the baseline's own result."""
+    """The source of reference results: the user's reference or else the baseline, in double precision if
+    possible; if the baseline fails in double precision, its own result."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
@@ -76,11 +76,11 @@ class Reference:
 
     @property
     def exact(self) -> bool:
-        """Whether it is more precise than the baseline."""
+        """Whether reference results are computed separately, instead of being the baseline's results."""
         return self.worker is not None
 
     def of(self, seed: int, baseline: Saved, variant: str | None = None) -> Saved:
-        """The reference result of one call."""
+        """Return the reference result of one call; `baseline` if there is none."""
         if self.worker is None:
             return baseline
         try:
@@ -151,7 +151,7 @@ class Baseline:
 
 @dataclass
 class Inspection:
-    """Results of an inspection: `reasons` to refuse the candidate, `shared` ones that apply to the
+    """The results of an inspection: `reasons` to refuse the candidate, and `shared` ones, which apply to the
     baseline too.
     """
 
@@ -183,7 +183,7 @@ def inspect(sides: Sides, baseline: Baseline, judge: Judge, seeds: Iterator[int]
 
 
 def written(result: Saved) -> float:
-    """Bytes that the call wrote, without gradients, which are computed after it."""
+    """Return the bytes that the call wrote, without gradients, which are computed after it."""
     return float(sum(len(leaf.data) for leaf in result.leaves if not leaf.place.startswith(GRADIENT)))
 
 
@@ -205,7 +205,7 @@ def _comparable(baseline: Saved) -> None:
 
 
 def _late(candidate: SideProcess, seeds: Iterator[int]) -> Iterator[Refusal]:
-    """Check whether wrong results were still being written, which takes longer on a busy machine."""
+    """Yield a refusal if wrong results are still being written after the call. Tries TRIALS times."""
     for _ in range(TRIALS):
         candidate.ask("place", seeds=[next(seeds)])
         if late := sampled(candidate, latency="included", check=True).late:

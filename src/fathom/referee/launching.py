@@ -37,11 +37,11 @@ class Started(Protocol):
     pid: int
 
     def ended(self) -> str:
-        """How it ended, as a clause."""
+        """Wait for the end, and say in a clause how the process ended."""
         ...
 
     def end(self) -> None:
-        """Kill it and everything that it started, and wait for its end."""
+        """Kill the process and everything that it started, and wait for its end."""
         ...
 
 
@@ -75,7 +75,7 @@ class Spawned:
 
 
 class Spawn:
-    """Starts a new interpreter each time: processes share nothing, not even the layout of memory."""
+    """Starts a new interpreter each time, so that processes share nothing, not even the layout of memory."""
 
     def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
         command = [sys.executable, "-m", MODULE, json.dumps(spec), str(ask), str(answer)]
@@ -88,13 +88,13 @@ class Spawn:
 
 
 class Forked:
-    """A grandchild, which its parent reaps."""
+    """A grandchild of this process, which its own parent reaps."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._handle: int | None = None
         with suppress(ProcessLookupError):
-            self._handle = os.pidfd_open(pid)  # because its pid may be reused once it has ended
+            self._handle = os.pidfd_open(pid)  # because the pid may be reused after the process has ended
 
     def ended(self) -> str:
         if self._handle is not None:
@@ -115,9 +115,10 @@ class Forked:
 
 
 class Fork:
-    """Forks a process that has imported `modules` and run nothing, which saves the time of the imports.
+    """Forks a process that has only imported `modules`, which saves the time of the imports.
 
-    The forks share that process's memory layout and hash seed, so the interval does not cover their effect.
+    The forks share that process's memory layout and hash seed, so the confidence interval does not cover
+    the effect of these.
     Several threads may start forks.
     """
 

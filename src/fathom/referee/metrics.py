@@ -20,7 +20,7 @@ from fathom.referee.worker import SideError
 
 Metrics = dict[str, np.ndarray]
 SPREAD = 3.0  # times the largest difference between the baseline's own runs
-_DAMAGED = (  # RuntimeError: RecursionError and NotImplementedError, too
+_DAMAGED = (  # RuntimeError includes RecursionError and NotImplementedError
     *(EOFError, KeyError, MemoryError, OverflowError, RuntimeError, SyntaxError, TypeError, ValueError),
     *(struct.error, zipfile.BadZipFile, zlib.error),
 )

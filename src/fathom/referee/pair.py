@@ -73,7 +73,7 @@ class Pair:
         return replace(self, inputs=f"{module}:inputs")
 
     def addressed(self) -> Pair:
-        """The pair with every function as an absolute address. Raises BadInputError."""
+        """Return the pair with every function as an absolute address. Raises BadInputError."""
         unknown = set(self.allow) - codes().keys()
         if unknown:
             raise BadInputError(
@@ -89,7 +89,7 @@ class Pair:
 
 
 def command_of(text: str) -> Command:
-    """The words of a command line, as a shell splits them. Raises BadInputError."""
+    """Split a command line into words as a shell does. Raises BadInputError."""
     try:
         words = shlex.split(text)
     except ValueError as error:

@@ -26,12 +26,12 @@ from fathom.units import NS_PER_S
 
 NOTHING = "nothing-compared"
 INSTEAD = f"--metrics names a file that both write; --allow {NOTHING} races them without"
-LAST = 300  # characters of a failing program's message
+LAST = 300  # bytes of a failing program's output that are searched for its message
 
 
 @dataclass
 class Programs:
-    """A sampler of commands, which keeps the metrics of each run."""
+    """Times commands, and keeps the metrics of each run."""
 
     commands: dict[str, list[str]]
     metrics: Path | None
@@ -93,7 +93,7 @@ def _raced(verdict: Verdict, sampler: Programs, settings: Settings, pair: Pair) 
 
 
 def _cleared(metrics: Path | None) -> None:
-    """Remove the metrics of an earlier run, which must not count as this run's."""
+    """Remove the metrics of an earlier run, so that they do not count as this run's."""
     try:
         if metrics is not None:
             metrics.unlink(missing_ok=True)

@@ -19,14 +19,14 @@ except ImportError:  # Windows has none
 
 POLL_S = 0.25
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-_mine: dict[Path, int] = {}  # locks of this process, and how many of its proofs rely on each
+_mine: dict[Path, int] = {}  # locks of this process, with the number of proofs that use each
 _guard = threading.Lock()
 
 
 def first_gpu(
     gpus: list[dict[str, Any]], environment: Mapping[str, str] = os.environ
 ) -> dict[str, Any] | None:
-    """The GPU that a proof uses: the first that CUDA lists, or None."""
+    """Return the GPU that a proof uses, which is the first that CUDA lists; None without one."""
     named = environment.get(VISIBLE)
     if named is None:
         return gpus[0] if gpus else None
@@ -41,9 +41,9 @@ def first_gpu(
 def one_at_a_time(
     gpu: dict[str, Any] | None, tell: Callable[[str], None], folder: Path | None = None
 ) -> Iterator[None]:
-    """A context in which no other process proves anything on `gpu`; it waits for that, and says so.
+    """A context in which no other process runs proofs on `gpu`. If it has to wait, it tells the user.
 
-    Proofs of one process share the lock. Without a UUID or a file for the lock, nobody waits.
+    Proofs of one process share the lock. Without a UUID or a lock file, nobody waits.
     """
     uuid = str((gpu or {}).get("uuid") or "")
     if not uuid or fcntl is None:

@@ -26,7 +26,7 @@ Judged = Callable[[int, Saved, Saved], list[Refusal]]  # seed, baseline's result
 
 @dataclass
 class Race:
-    """All blocks in order, and reasons to refuse the candidate."""
+    """The blocks of both sides in order, and reasons to refuse the candidate."""
 
     baseline: list[Block] = field(default_factory=list)
     candidate: list[Block] = field(default_factory=list)
@@ -77,7 +77,7 @@ def race(
 
 
 def _report_outlook(run: Race, settings: Settings, spent_s: float, warned: bool) -> bool:
-    """Report progress, and once a warning if the budget will not do. Returns whether it was given."""
+    """Report progress and, once, a warning if the budget is too small. Returns whether it was given."""
     for condition in filter(settings.decides, run.conditions):
         ahead = outlook(run.ratio(condition), settings.margin, spent_s, settings.budget_s, MOST_ROUNDS)
         if ahead is None:

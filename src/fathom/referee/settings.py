@@ -73,7 +73,7 @@ class Settings:
                 )
 
     def decides(self, condition: str) -> bool:
-        """Whether this condition of the cache decides the verdict; a CPU has only the condition ""."""
+        """Return whether this state of the cache decides the verdict; a CPU has only the state ""."""
         return condition in (self.cache, "")
 
     def seeds(self) -> Iterator[int]:

@@ -55,7 +55,7 @@ class Sides:
         return SideProcess(spec, self.patience_s, self._launcher, self.turn)
 
     def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
-        """The specification of a process."""
+        """Return the specification of a process for `target`; `upcast`: compute in float64."""
         pair = self.pair
         return {
             "target": target,
@@ -77,9 +77,9 @@ class Sides:
         return self._fetched(worker, index=index, seed=seed, variant=variant)
 
     def held_result(self, worker: SideProcess, known: Saved | None = None) -> Saved:
-        """Fetch the result that the process kept; returns `known` if the bytes are equal.
+        """Fetch the result that the process holds; return `known` instead if the bytes are equal.
 
-        The process does not learn what it is compared with.
+        The process does not learn the result that its own is compared with.
         """
         answer = worker.ask("fingerprint")
         if known is not None and answer is not None and answer == known.fingerprint:
@@ -96,7 +96,7 @@ class Sides:
 
 
 def _quickest() -> Path | None:
-    """A folder in memory with enough free space; None for the default folder."""
+    """Return a folder in memory with enough free space; None for the default folder."""
     try:
         return SHARED_MEMORY if disk_usage(SHARED_MEMORY).free >= ROOM else None
     except OSError:
@@ -113,7 +113,7 @@ def blaming_baseline() -> Iterator[None]:
 
 
 def preloads(pair: Pair) -> Sequence[str]:
-    """`torch` if one of the files mentions it, so that both sides start alike."""
+    """Return `["torch"]` if one of the files mentions it, so that both sides preload the same; else []."""
     places = {address.split(str(where))[0] for where in (pair.plain, pair.tuned, pair.inputs)}
     files = [Path(place) for place in places if place.endswith(".py")]
     return ["torch"] if any(_TORCH.search(file.read_text(errors="replace")) for file in files) else []

@@ -17,7 +17,7 @@ class TooLongError(FathomError):
 
 
 class Turn:
-    """A proof's clock, which pauses while other proofs delay it; by default there are none.
+    """A proof's access and its clock, which pauses while other proofs delay it. By default there are none.
 
     `limit_s`: seconds on that clock after which the proof is abandoned. `quiet`: never share the machine, for
     candidates that tune themselves by timing. `device`: the device of the samples. For one thread at a time.
@@ -43,19 +43,19 @@ class Turn:
         return [] if self._gate is None else [self._gate.closing]
 
     def now_ns(self) -> int:
-        """Time in ns without waiting for other proofs or being stopped for them."""
+        """Return the time in ns, without the time spent waiting for other proofs or stopped for them."""
         return self._clock.now_ns() - self._waited_ns - self._stopped_ns()
 
     def _stopped_ns(self) -> int:
-        """Time stopped since it was admitted, in ns."""
+        """Return the time in ns for which this proof was stopped since its admission."""
         return self._gate.exclusive_ns() - self._entered_ns if self._gate and self._inside == "shared" else 0
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for that time."""
+        """Sleep on the proof's clock."""
         self._clock.sleep(seconds)
 
     def left_s(self) -> float:
-        """Seconds left until the limit. Raises TooLongError beyond it."""
+        """Return the seconds left until the limit. Raises TooLongError if none are left."""
         left = self.limit_s - (self.now_ns() - self._began_ns) / NS_PER_S
         if left <= 0:
             raise TooLongError(f"The proof did not end within {self.limit_s:g} s; allow more with --limit.")
@@ -64,8 +64,7 @@ class Turn:
     @contextmanager
     def shared(self, group: int | None = None) -> Iterator[None]:
         """A context that shares the machine, unless this proof has it exclusively. `group`: the process
-        group that works meanwhile and is stopped for exclusive users. Raises TooLongError,
-        StoppedError.
+        group that works in it and is stopped for exclusive users. Raises TooLongError, StoppedError.
         """
         self.left_s()
         with self._entered(exclusive=self._quiet, group=group):
@@ -85,7 +84,7 @@ class Turn:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """A context for work of this process, which does not disturb samples of a GPU.
+        """A context for work of this process. It is shared only on a CPU: samples of a GPU are not disturbed.
 
         Raises TooLongError, StoppedError.
         """

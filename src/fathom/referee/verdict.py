@@ -12,14 +12,14 @@ from fathom.data import load
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A reason to refuse a candidate: a code of `reasons.yaml`, and the observation."""
+    """A reason to refuse a candidate: a code from `reasons.yaml`, and the observation."""
 
     code: str
     detail: str = ""
 
     @property
     def says(self) -> str:
-        """The code in words."""
+        """The meaning of the code in words."""
         return codes()[self.code]
 
 
@@ -42,7 +42,7 @@ class Agreement(msgspec.Struct):
 
 
 class Fraction(msgspec.Struct):
-    """One side's time against the time its work needs at the measured ceilings."""
+    """The time that one side's work needs at the measured ceilings, as a fraction of its actual time."""
 
     fraction: float
     bound: str  # the ceiling: "hbm", "matmul.bf16" …
@@ -56,7 +56,7 @@ class Timing(msgspec.Struct):
     blocks: list[float]  # each process's time
     samples: int
     discarded: dict[str, int] = {}  # reason → number of discarded samples
-    cycles: float | None = None  # ns at the observed clock
+    cycles: float | None = None  # `ns` in cycles of the observed clock
     clock_mhz: float | None = None
     ceiling: Fraction | None = None
 
@@ -115,13 +115,13 @@ class Verdict(msgspec.Struct):
 
 @cache
 def codes() -> dict[str, str]:
-    """Code and text of every reason, most specific first."""
+    """Return the text of every reason by code, most specific first."""
     rows = load(__package__, "reasons")
     return {row["code"]: row["says"] for row in rows}
 
 
 def ordered(reasons: list[Refusal]) -> list[Refusal]:
-    """One reason per code, most specific first."""
+    """Return one reason per code, most specific first."""
     places = list(codes())
     first: dict[str, Refusal] = {}
     for reason in reasons:

@@ -1,4 +1,4 @@
-"""The process of one side, as its parent sees it: started, queried with a timeout, ended."""
+"""The parent's handle of one side's process: start it, query it with a timeout, end it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fathom.referee.launching import Launcher, Spawn, Started
 from fathom.referee.turn import TooLongError, Turn
 from fathom.units import NS_PER_S
 
-LONGEST_S = 3600.0  # of one wait: select() takes no infinity
+LONGEST_S = 3600.0  # longest single wait, because select() rejects infinity
 
 
 class SideError(Exception):
-    """A side that raised, died or hung; `code` is the reason, the text one clause."""
+    """A side raised, died or hung. `code` is the code of a refusal, the message one clause."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -27,11 +27,11 @@ class SideError(Exception):
 
 
 class HangsError(SideError):
-    """A side that did not answer in time."""
+    """A side did not answer in time."""
 
 
 class SideProcess:
-    """A context with one process and separate pipes, so that the side's output does not matter.
+    """A context with one process and separate pipes, so that the side's own output does not interfere.
 
     `spec` is the argument of `child.side.Side`. The process works only while `turn` admits it. Raises
     SideError, TooLongError, StoppedError, and BadInputError if a function does not exist.
@@ -101,7 +101,7 @@ class SideProcess:
     def _line(self) -> bytes:
         until = self._turn.now_ns() + NS_PER_S * self._patience_s
         while b"\n" not in self._read:
-            all_left = self._turn.left_s()  # first, so that exceeding the proof's own limit is reported
+            all_left = self._turn.left_s()  # first, so that exceeding the proof's limit is reported as that
             left = (until - self._turn.now_ns()) / NS_PER_S
             if left <= 0:
                 raise HangsError("hangs", f"it gave no answer within {self._patience_s:g} s")

@@ -25,7 +25,7 @@ REPORT = "kernel.ncu-rep"  # kept in the new sounding for the Nsight Compute GUI
 
 @dataclass(frozen=True)
 class Dive:
-    """The new sounding, the explanation of its counters, and where warps wait (see `sounding.ncu.spots`)."""
+    """The new sounding, the explanation of its counters, and the places where warps wait (`ncu.spots`)."""
 
     store: Store
     target: Target

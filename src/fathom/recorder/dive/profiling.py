@@ -55,7 +55,7 @@ def find_ncu(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def ncu_command(ncu: str, target: Target, sections: str, report: Path, log: Path) -> list[str]:
-    """Return ncu's command line before the program's: real clocks and caches, only the target's launches.
+    """Return ncu's part of the command line: profile the target's launches with unlocked clocks, warm caches.
 
     Options: https://docs.nvidia.com/nsight-compute/NsightComputeCli (2025.3).
     """

@@ -72,7 +72,7 @@ class Activity:
         return round(ran / (ran + waited), 3) if ran + waited > 0 else None
 
     def displaced(self) -> bool:
-        """Whether the thread's processor is the one that this process runs on, so that it cannot run now."""
+        """Return whether the thread last ran on the core that we are using now, so that it cannot run."""
         if self._stat is None:
             return False
         try:

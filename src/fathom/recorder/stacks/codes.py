@@ -120,7 +120,7 @@ def line_table(table: bytes, first: int) -> tuple[list[int], list[int | None], i
 
 
 def _entries(table: bytes) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield kind, code units and arguments of each entry, whose first byte has its highest bit set."""
+    """Yield (kind, code units, arguments) of each entry. An entry's first byte has its highest bit set."""
     starts = [i for i, byte in enumerate(table) if byte & 128]
     for start, end in zip(starts, [*starts[1:], len(table)], strict=True):
         yield (table[start] >> 3) & 15, (table[start] & 7) + 1, list(_numbers(table[start + 1 : end]))

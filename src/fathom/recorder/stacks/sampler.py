@@ -22,7 +22,7 @@ FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
 MOST_COST = 0.001  # seconds: cap on the cost of one round, because occasional batch writes cost more
 THIN_OUT = 20_000  # samples per stretch after which the period doubles
 # Clean steps are sampled to locate rare long steps, at a cost that does not grow with the recording.
-SPARSE_PERIOD, SPARSE_THIN_OUT = 0.025, 2_000  # the latter of all clean steps
+SPARSE_PERIOD, SPARSE_THIN_OUT = 0.025, 2_000  # seconds; samples after which it doubles
 CHILD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])

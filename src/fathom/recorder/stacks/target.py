@@ -136,7 +136,7 @@ class SampledProcess:
         return self._places[place]
 
     def _write(self) -> None:
-        """Resolve and write pending samples: rarely within a stretch, as it takes milliseconds."""
+        """Resolve and write pending samples. Rare within a stretch, because it takes milliseconds."""
         resolved = [
             (now, running, call, self._stack(chain), *moves)
             for now, running, call, chain, moves in self._rows

@@ -23,17 +23,17 @@ class Walker:
             offset // 8 for offset in (layout.code, layout.previous, layout.instruction)
         )
         self._size = 8 * (1 + max(self._code, self._previous, self._instruction))
-        self.innermost = b""  # of the last walk: it changes as the frame's instructions run
+        self.innermost = b""  # innermost frame's bytes at the last walk; they change as it runs
 
     def walk(self, state: int) -> Chain | None:
-        """Return the chain of the thread whose state is at `state`; None if the read was torn or failed."""
+        """Return the chain of the thread whose state is at address `state`; None if torn or unreadable."""
         try:
             return self._chain(state)
         except (OSError, OverflowError):
             return None
 
     def _chain(self, frame: int) -> Chain | None:
-        """Optimised as far as Python allows: this runs a thousand times a second."""
+        """Follow the frames from `frame`. Optimised as far as Python allows: it runs 1000 times a second."""
         memory = self._memory
         read, file, words, page, single = os.preadv, memory.file, memory.words, memory.page, memory.single
         code, previous, instruction, size = self._code, self._previous, self._instruction, self._size

@@ -18,7 +18,7 @@ from fathom.units import NS_PER_MS
 
 SPIN_S = 2e-3  # at first; doubled until it outlasts the queueing
 MOST_SPIN_S = 0.5
-CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor, so that the spin is never too short
+CLOCK_HZ = 2e9  # about the highest clock of a multiprocessor, so that the spin is never too short
 FLUSH = 2  # L2 caches' worth of bytes written between cold calls
 WRITER = 64 * 2**20
 PAGE = 2 * 2**20  # bytes of a page of the driver
@@ -57,10 +57,10 @@ class Cuda:
         latency: str = "removed",
         refresh: Callable[[], None] = lambda: None,
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Take one sample over all `calls`: `{"ns", "host_ns", "queued"}`, and their results in order.
+        """Take one sample over all `calls`. Returns `{"ns", "host_ns", "queued", …}`, and results in order.
 
-        `refresh` rewrites the inputs just before, so that they are in L2 as far as they fit, unless `cold`
-        overwrites it. `queued` is False if the host could not keep ahead of the device.
+        `refresh` rewrites the inputs first, so that L2 holds as much of them as fits, unless `cold` flushes
+        L2. `queued` is False if the host could not keep ahead of the device.
         """
         while True:
             sample, results = self._once(target, calls, repeat, cold, latency == "removed", refresh)
@@ -103,7 +103,7 @@ class Cuda:
         return {"ns": ns, "host_ns": host_ns, "queued": queued, "preempted": 0}, list(results)
 
     def late(self, result: Any) -> str | None:
-        """The reason if the latest result changed after the current stream had finished, else None."""
+        """Return a refusal's code if the result changed after the current stream had finished, else None."""
         self.synchronize()
         sleep(0.005)
         now_there = self._copies(result)
@@ -112,7 +112,7 @@ class Cuda:
         return None if same else "side-stream"
 
     def early(self, target: Callable[..., Any], call: Call, fresh: Call) -> Any:
-        """The result of a call whose inputs arrive late on its stream, so that unordered work reads NaN.
+        """Return the result of a call whose inputs arrive late on its stream: unordered work reads NaN.
 
         `call` has the buffers, `fresh` the values that they get after the stream has spun for a while.
         """
@@ -152,11 +152,11 @@ class Cuda:
         self.lib.cuda.empty_cache()
 
     def move(self, largest: int) -> None:
-        """Make the next allocations use other pages; `largest`: bytes of the largest input.
+        """Make the next allocations use other pages. `largest` is the size of the largest input in bytes.
 
-        The slices of L2 and the memory channels of a tensor's pages change the time of a memory-bound kernel
-        by up to several percent, as does the position of a small tensor in its page. So tensors are allocated
-        from reserved blocks, around spacers of random sizes, some of which leave holes.
+        The L2 slices and memory channels of a tensor's pages change the time of a memory-bound kernel by up
+        to several percent, as does the position of a small tensor in its page. So tensors are allocated from
+        reserved blocks, between spacers of random sizes, some of which are freed.
         """
         self.spacers, self.snapshot = [], []
         with suppress(self.lib.OutOfMemoryError):
@@ -170,8 +170,7 @@ class Cuda:
         return self.lib.empty(size, dtype=self.lib.uint8, device="cuda")
 
     def _reserve(self, most: int) -> None:
-        """Release all free memory, and reserve one block of random size instead, and some blocks for small
-        tensors."""
+        """Release all free memory; reserve one block of random size, and some blocks for small tensors."""
         self.release()
         free, _ = self.lib.cuda.mem_get_info()
         self.block = int(min(most, free // SHARE) * (1 + unpredictable()) / 2)

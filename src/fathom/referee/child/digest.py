@@ -14,7 +14,7 @@ GOLDEN, FIRST, SECOND = (
 
 
 def digest(value: Any) -> str:
-    """Hash everything inside the value."""
+    """Return a hash of all leaves inside the value, with their places."""
     hasher = blake2b(digest_size=16)
     for path, leaf in leaves(value):
         hasher.update(path.encode())
@@ -24,7 +24,7 @@ def digest(value: Any) -> str:
 
 
 def mixed(tensor: Any) -> bytes:
-    """The tensor's size, and the sum modulo 2^64 of `mix(word + place * GOLDEN)` over its words of 8 bytes.
+    """Return the tensor's size and hash: the sum of `mix(word + place * GOLDEN)` over 8-byte words, mod 2^64.
 
     The mix and its constants are those of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
     generators, OOPSLA 2014).

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Reasons = Iterator[tuple[str, str]]
 M_PERTURB = -6  # mallopt parameter: glibc fills allocated memory with this byte's complement
 FREED, ALLOCATED = 0xA5, 0x5A
-LONGEST_CHANCE = 16  # consecutive bytes of the pattern that cannot be chance
+LONGEST_CHANCE = 16  # consecutive bytes of the pattern that cannot be a coincidence
 
 
 def examine(side: Side, seeds: list[int]) -> Reasons:
-    """Yield (reason, detail) pairs. `seeds` are three different seeds."""
+    """Yield a (reason, detail) pair for each side effect found. `seeds` are three different seeds."""
     yield from _setup(side)
     yield from _repeats(side, seeds)
     yield from _watched(side, seeds[2])
@@ -34,7 +34,7 @@ def examine(side: Side, seeds: list[int]) -> Reasons:
 
 
 def left_changed(side: Side) -> Reasons:
-    """Functions and settings that were changed."""
+    """Yield the functions and settings that were changed."""
     for reason, name in guards.replaced(side.functions):
         yield reason, f"{name} was replaced"
     for name in guards.changed(side.settings, guards.settings()):
@@ -56,7 +56,7 @@ def _setup(side: Side) -> Reasons:
 
 
 def _repeats(side: Side, seeds: list[int]) -> Reasons:
-    """Check that new values in the same memory leave the earlier result alone and are computed again."""
+    """Check that a call with new values in the same memory recomputes, and keeps the earlier result."""
     side.place(seeds[:1])
     _poison(side)  # after the inputs, whose creation leaves free blocks of the size of a result
     late = side.go(check=True)["late"]
@@ -95,7 +95,7 @@ def _patterned(leaf: Any) -> bool:
 
 
 def _longest_run(data: bytes) -> int:
-    """The longest run of poison bytes."""
+    """Return the length of the longest run of poison bytes."""
     octets = np.frombuffer(data, np.uint8)
     longest = 0
     for byte in (FREED, ALLOCATED):
@@ -117,7 +117,7 @@ def _watched(side: Side, seed: int) -> Reasons:
 
 
 def _seeding(side: Side, seed: int) -> Reasons:
-    """Generators that end in the same state from different states were seeded."""
+    """Yield generators that the call seeds: those that end in one state after starting in two."""
     args, kwargs = side.fresh(seed)
     states = []
     for number in (seed + 1, seed + 2):
@@ -131,7 +131,7 @@ def _seeding(side: Side, seed: int) -> Reasons:
 
 
 def _early(side: Side, seed: int) -> Reasons:
-    """On a GPU: detect work that does not wait for the current stream and reads inputs too early."""
+    """On a GPU, detect work that does not wait for the current stream, and so reads inputs too early."""
     if side.bench.device != "cuda":
         return
     result = side.bench.early(side.target, side.slots[0], side.fresh(seed))

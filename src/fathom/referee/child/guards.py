@@ -1,6 +1,6 @@
 """State that a candidate must not change: clocks, functions of shared libraries, settings.
 
-References are taken when this module is imported, before any code of either side.
+References to them are taken when this module is imported, before any code of either side runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GPU_HOMES = ("torch.cuda", "torch.cuda.Event", "torch.cuda.Stream", "torch.nn.f
 
 
 def functions() -> dict[str, Any]:
-    """Public functions and classes of the watched libraries, by name."""
+    """Return the public functions and classes of the watched libraries, by name."""
     result: dict[str, Any] = {}
     for home in (*_HOMES, *_GPU_HOMES):
         for name, value in list(vars(_named(home)).items()) if _named(home) else ():
@@ -59,7 +59,7 @@ def _named(home: str) -> Any:
 
 
 def replaced(before: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (reason, name) of everything that was replaced."""
+    """Yield (reason, name) for every watched function or class that was replaced."""
     for name, value in before.items():
         home, _, last = name.rpartition(".")
         there = vars(_named(home)).get(last)
@@ -68,7 +68,7 @@ def replaced(before: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _wrapped_by_compiler(there: Any, value: Any) -> bool:
-    """Whether torch's compiler wrapped a function of torch in `there`, as it does on first use."""
+    """Return whether torch's compiler wrapped a function in the module `there`, as it does on first use."""
     if getattr(there, "_torchdynamo_orig_callable", None) is value:
         return True
     home = getattr(sys.modules.get("torch._compile"), "__file__", None)
@@ -77,7 +77,7 @@ def _wrapped_by_compiler(there: Any, value: Any) -> bool:
 
 
 def settings() -> dict[str, str]:
-    """Settings that change results or speed of other code, as text."""
+    """Return the settings that change results or speed of other code, as text by name."""
     return {name: _read(read) for name, read in _READINGS.items()} | _torch_settings() | _environment()
 
 
@@ -126,7 +126,7 @@ def _flag(lib: Any, name: str) -> Any:
 
 
 def _matmul_precision(lib: Any) -> str:
-    """The effective precision: `none` defers to the setting above, which defaults to float32."""
+    """Return the effective precision. `none` defers to the parent setting, which defaults to float32."""
     own, above = lib.backends.cuda.matmul.fp32_precision, lib.backends.fp32_precision
     return next((name for name in (own, above) if name != "none"), "ieee")
 
@@ -134,7 +134,7 @@ def _matmul_precision(lib: Any) -> str:
 def _read(read: Callable[[], Any]) -> str:
     try:
         return repr(read())
-    except Exception as error:  # contradictory settings of torch raise when read
+    except Exception as error:  # torch raises when contradictory settings are read
         return type(error).__name__
 
 
@@ -154,7 +154,7 @@ def _environment() -> dict[str, str]:
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Names of settings that differ; settings of newly imported libraries do not count."""
+    """Return the names of settings that differ, except settings of newly imported libraries."""
     known = [name for name in before if before[name] != after.get(name)]
     return known + [name for name in after if name not in before and not name.startswith("torch.")]
 
@@ -169,7 +169,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_state() -> list[str]:
-    """States of those generators, as text."""
+    """Return the states of all generators of random numbers, as text."""
     states = [repr(hash(random.getstate())), repr(np.random.get_state()[1].tobytes())]  # type: ignore[index]
     lib = torch()
     return states if lib is None else [*states, repr(lib.get_rng_state().numpy().tobytes())]

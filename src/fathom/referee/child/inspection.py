@@ -1,4 +1,4 @@
-"""Observation of a call's side effects: once, never while timing."""
+"""Observe the side effects of one call, never while timing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from fathom.referee.child.guards import now, processor_ns, sleep
 from fathom.referee.child.values import address, leaves, overlap
 
-QUIET_S, LOOK_S = 0.25, 0.05  # idle OpenMP threads spin for 200 ms
-BUSY = 0.1  # of a core, without a call
+QUIET_S, LOOK_S = 0.25, 0.05  # wait first, because idle OpenMP threads spin for 200 ms; then measure
+BUSY = 0.1  # share of a core in use between calls
 _PEEKING = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents")
 _THROUGH = ("inspect.py", "traceback.py")
 
 
 def code_key(function: Any) -> list[str] | None:
-    """An identification of a Python function's code that is valid in other processes; None without code."""
+    """Return a key for a Python function's code that is equal in other processes; None without code."""
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     return None if code is None else _key(code)
 
@@ -31,7 +31,7 @@ def _key(code: CodeType) -> list[str]:
 
 
 class RecordedCalls:
-    """A context that records calls of the functions in `wanted`, by key, except the first frame."""
+    """A context that records calls of the functions in `wanted` (name → key), except the target's own."""
 
     def __init__(self, wanted: dict[str, list[str]], own: list[str] | None) -> None:
         self._wanted = {tuple(key): name for name, key in wanted.items() if key != own}
@@ -55,7 +55,7 @@ class RecordedCalls:
 
 
 class Peeking:
-    """Records when code of one file inspects the stack or all objects. Audit hooks cannot be removed."""
+    """Records when code of `file` inspects the stack or all objects. Audit hooks cannot be removed."""
 
     def __init__(self, file: str) -> None:
         self._file, self.on, self.seen = str(Path(file).resolve()), False, set[str]()
@@ -75,7 +75,7 @@ class Peeking:
 
 
 def still_working() -> float:
-    """Share of a core that this process uses without a call, after idle threads have gone to sleep."""
+    """Return the share of a core that this process uses between calls, once idle threads are asleep."""
     used = _used()
     if used > BUSY:
         sleep(QUIET_S)
@@ -90,7 +90,7 @@ def _used() -> float:
 
 
 def working_children() -> list[int]:
-    """Ids of child processes that compute after the call."""
+    """Return the ids of child processes that still compute after the call."""
     import psutil
 
     children = psutil.Process().children(recursive=True)
@@ -109,7 +109,7 @@ def _spent(child: Any) -> float:
 
 
 def aliases(result: Any, call: Any) -> Iterator[tuple[str, str]]:
-    """Pairs of places in the result and in the inputs that share memory."""
+    """Yield pairs of places, in the result and in the inputs, that share memory."""
     inputs = list(leaves(call, "inputs"))
     for place, leaf in leaves(result):
         for other, given in inputs:
@@ -118,6 +118,6 @@ def aliases(result: Any, call: Any) -> Iterator[tuple[str, str]]:
 
 
 def shared(first: Any, other: Any) -> list[str]:
-    """Places in the results of two calls that share memory or a container."""
+    """Return the places at which the results of two calls share memory."""
     pairs = zip(leaves(first), leaves(other), strict=False)
     return [place for (place, a), (_, b) in pairs if overlap(a, b)]

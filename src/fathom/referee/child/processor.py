@@ -12,7 +12,7 @@ from fathom.referee.child.guards import now, sleep, threads
 from fathom.referee.child.values import Call, kind, leaves, raw
 from fathom.units import NS_PER_S
 
-GRACE_S, MOST_S = 0.005, 0.1  # time in which late writes show; with other threads running, at most
+GRACE_S, MOST_S = 0.005, 0.1  # wait for late writes: once, or up to MOST_S with other threads running
 
 
 class Processor:
@@ -23,8 +23,8 @@ class Processor:
     def run(
         self, target: Callable[..., Any], calls: Sequence[Call], *, repeat: int = 1, **_options: Any
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Take one sample over all `calls`, `repeat` times: `{"ns", "copied_ns", "preempted"}`, and the
-        latest results. Copying one of them is timed too.
+        """Take one sample over all `calls`, `repeat` times. Returns `{"ns", "copied_ns", "preempted"}` and
+        the latest results. `copied_ns` is the time to copy the last of them.
         """
         results: deque[Any] = deque(maxlen=len(calls))
         keep = results.append
@@ -41,8 +41,8 @@ class Processor:
         return {"ns": ns, "copied_ns": copied_ns, "preempted": after - before}, list(results)
 
     def _copy(self, result: Any) -> int:
-        """Time of a plain copy of the result's bytes in ns: anything else that reading the result does
-        belongs to the call.
+        """Copy the result's bytes and return the time in ns. Other work on reading the result, such as lazy
+        computation, counts as the call's.
         """
         self.snapshot, copied = [], 0
         for _, leaf in leaves(result):
@@ -53,7 +53,7 @@ class Processor:
         return copied
 
     def late(self, result: Any) -> str | None:
-        """The reason if the latest call's `result` changed after it was timed, else None."""
+        """Return the code of a refusal if the latest call's `result` changed after timing, else None."""
         until = now() + NS_PER_S * MOST_S
         while True:
             sleep(GRACE_S)
@@ -63,10 +63,10 @@ class Processor:
                 return None
 
     def settle(self) -> None:
-        """Wait until the device is idle."""
+        """Do nothing: a call has ended when it returns."""
 
     def release(self) -> None:
-        """Release unused memory."""
+        """Do nothing: unused memory is not kept."""
 
     def move(self, largest: int) -> None:
         """Do nothing: the operating system places allocations."""

@@ -13,12 +13,12 @@ from fathom.referee.child.inspection import aliases
 from fathom.referee.child.values import copied, described, equal, is_tensor, kind, leaves, torch, view
 
 Named = tuple[str, Any]
-GRADIENT = "gradient of"  # prefix of the places of gradients, which are computed after the call
+GRADIENT = "gradient of"  # prefix of the places of gradients that are computed after the call
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The result of a call: each value or a copy of it, with the description of the original."""
+    """The result of a call: (description, value or copy) pairs, and aliases of inputs."""
 
     result: list[tuple[dict[str, Any], Any]]
     inputs: list[tuple[dict[str, Any], Any]]  # after the call
@@ -27,7 +27,7 @@ class Snapshot:
 
 
 def snapshot(result: Any, call: Any, seed: int, copy: Callable[[Any], Any] = copied) -> Snapshot:
-    """Take everything that a comparison needs; by default as a copy."""
+    """Return everything that a comparison needs: result, inputs and gradients, copied by default."""
     inputs = [(place, leaf) for place, leaf in leaves(call, "inputs") if kind(leaf) in ("tensor", "array")]
     pairs = [f"{first} and {other}" for first, other in aliases(result, call)]
     gradients = _gradients(result, call, seed)
@@ -39,7 +39,7 @@ def snapshot(result: Any, call: Any, seed: int, copy: Callable[[Any], Any] = cop
 
 
 def save(taken: Snapshot, original: Any, path: Path) -> dict[str, Any]:
-    """Write the bytes to `path`. Returns `{"leaves", "mutated", "aliases"}`; each leaf has its position in
+    """Write the bytes to `path`. Returns `{"leaves", "mutated", "aliases"}`; each leaf has its offset in
     the file.
 
     Changed inputs and gradients are leaves as well.
@@ -55,8 +55,8 @@ def save(taken: Snapshot, original: Any, path: Path) -> dict[str, Any]:
 
 
 def fingerprint(taken: Snapshot, original: Any) -> str | None:
-    """A hash of everything that `save` returns and writes, and of the inputs; None if a value has no
-    bytes.
+    """Return a hash of everything that `save` returns and writes, and of the inputs; None if a value has
+    no bytes.
     """
     changed = _changed(taken, original)
     named = [*taken.result, *changed, *taken.gradients]
@@ -81,7 +81,7 @@ def _places(named: list[tuple[dict[str, Any], Any]]) -> list[str]:
 
 
 def _gradients(result: Any, call: Any, seed: int) -> Iterator[Named]:
-    """Gradients of the timed result, weighted with random signs, which every dtype represents exactly."""
+    """Yield gradients of the timed result, weighted by random signs, which every dtype holds exactly."""
     lib = torch()
     inputs = [(p, x) for p, x in leaves(call, "inputs") if is_tensor(x) and x.requires_grad and x.is_leaf]
     for place, leaf in inputs:

@@ -39,12 +39,12 @@ def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
         request = json.loads(line)
         try:
             reply({"ok": _do(side, request.pop("do"), request)})
-        except BaseException as error:  # SystemExit too: a candidate must not end the process
+        except BaseException as error:  # including SystemExit: a candidate must not end the process
             reply({"error": _described(error)})
 
 
 def end_with_parent() -> None:
-    """End with the parent: a stopped process would never notice that the pipe is closed."""
+    """Have the kernel kill this process with its parent, since a stopped process would not see EOF."""
     with suppress(AttributeError):  # only Linux has this call
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -71,7 +71,7 @@ def _described(error: BaseException) -> dict[str, Any]:
 
 
 def main() -> None:
-    """`python -m fathom.referee.child SPEC IN OUT`: the pipes are given by number."""
+    """Run `python -m fathom.referee.child SPEC IN OUT`, where IN and OUT are file descriptors of pipes."""
     end_with_parent()
     spec, reading, writing = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     del sys.argv[1:]

@@ -1,4 +1,4 @@
-"""One side of a proof inside its own process: prepares inputs, times calls, saves results."""
+"""One side of a proof, inside its process: prepare inputs, time calls, save results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Side:
         self._inputs_code = getattr(self._inputs, "__code__", None)
         self.peeking = inspection.Peeking(spec["target"].rpartition(":")[0])
         self._upcast = bool(spec.get("upcast"))
-        self.bench = self._bench()  # before the target is imported, so that it takes unmodified clocks
+        self.bench = self._bench()  # before the target is imported, so that the clocks are unmodified
         self.settings = guards.settings()
         wanted = {"inputs": key} if (key := inspection.code_key(self._inputs)) else {}
         with inspection.RecordedCalls(wanted, None) as calls:
@@ -41,7 +41,7 @@ class Side:
         self.fresh_values: list[Call] = []
         self.results: list[Any] = []
         self._held: tuple[Snapshot, int, str | None]
-        gc.freeze()  # so that gc before each sample skips objects of libraries
+        gc.freeze()  # so that the collection before each sample skips the libraries' objects
 
     def _bench(self) -> Any:
         call = self.fresh(1)
@@ -54,7 +54,7 @@ class Side:
         return Processor()
 
     def about(self) -> dict[str, Any]:
-        """Facts about this side that the parent needs."""
+        """Return the facts about this side that the parent needs (see `inspecting.About`)."""
         call = self.fresh(1)
         dtypes = [
             str(leaf.dtype).removeprefix("torch.") for _, leaf in leaves(call) if hasattr(leaf, "dtype")
@@ -73,7 +73,7 @@ class Side:
         }
 
     def fresh(self, seed: int, variant: str | None = None) -> Call:
-        """New inputs, the same for the same seed."""
+        """Make the inputs for a seed."""
         guards.seed_everything(seed)
         if variant is not None and self._variants is not None:
             return arguments(self._variants(seed)[variant])
@@ -85,7 +85,7 @@ class Side:
         return _declared(self._work, call) if self._work else _derived(self.target, call)
 
     def place(self, seeds: list[int], variant: str | None = None, elsewhere: bool = False) -> None:
-        """Put fresh inputs into the slots of earlier ones, one slot per call; `elsewhere`: in other
+        """Put fresh inputs into the memory of earlier ones, one slot per call; with `elsewhere`, into other
         memory.
         """
         if elsewhere:
@@ -125,7 +125,7 @@ class Side:
     def save(
         self, path: str, index: int | None = None, seed: int = 0, variant: str | None = None
     ) -> dict[str, Any]:
-        """Write the copied result and its inputs after the call; with `index` in their present state."""
+        """Write the held result and inputs to `path`; with `index`, the present ones of that call instead."""
         if index is None:
             current, seed, variant = self._held
         self.bench.settle()
@@ -142,25 +142,25 @@ class Side:
         return answer
 
     def fingerprint(self) -> str | None:
-        """A hash of everything that `save` would write; None if some of it has no bytes."""
+        """Return a hash of everything that `save` would write; None if a value has no bytes."""
         current, seed, variant = self._held
         self.bench.settle()
         original = self.fresh(seed, variant)
         return fingerprint(current, upcast([original])[0] if self._upcast else original)
 
     def unchanged_inputs(self) -> bool:
-        """Whether the function that makes the inputs has not been replaced."""
+        """Return whether the code of the function that makes the inputs is unchanged."""
         return getattr(self._inputs, "__code__", None) is self._inputs_code
 
 
 def _declared(function: Any, call: Any) -> dict[str, Any]:
-    """The result of the pair's `work` function for these inputs."""
+    """Return the work that the pair's `work` function declares for these inputs."""
     amounts = dict(function(*call[0], **call[1]))
     return {name: amounts.get(name) for name in ("flops", "bytes", "unit")} | {"source": "given"}
 
 
 def _derived(target: Any, call: Any) -> dict[str, Any]:
-    """FLOPs by torch's counter, and the bytes of every tensor in or out once; {} without torch."""
+    """Return FLOPs by torch's counter, and the bytes of inputs and results, each once; {} without torch."""
     lib = torch()
     if lib is None:
         return {}

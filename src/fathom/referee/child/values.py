@@ -1,6 +1,6 @@
 """Arguments and results: leaves of nested containers, raw bytes, refilling in place, double precision.
 
-Imports nothing from Fathom, and uses torch only if the program imported it.
+Imports nothing from Fathom, and uses torch only if the process has imported it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NUMBERS = (bool, int, float, complex)
 
 
 def torch() -> Any:
-    """The torch that this process imported, or None."""
+    """Return torch if this process has imported it, else None."""
     return sys.modules.get("torch")
 
 
 def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
-    """Yield every value inside tuples, lists and dicts, with its place. A container with its own
-    iteration, which may compute, counts as a value.
+    """Yield (place, value) for every value inside tuples, lists and dicts. A container whose class defines
+    its own iteration, which may compute, counts as a value.
     """
     if own_walk(value):
         yield path, value
@@ -43,20 +43,20 @@ def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
 
 
 def own_walk(value: Any) -> bool:
-    """Whether it is a container whose class defines its own iteration."""
+    """Return whether the value is a container whose class defines its own iteration."""
     if isinstance(value, dict):
         return type(value).items not in (dict.items, OrderedDict.items)
     return isinstance(value, (tuple, list)) and type(value).__iter__ not in (tuple.__iter__, list.__iter__)
 
 
 def is_module(value: Any) -> bool:
-    """Whether it is a torch module."""
+    """Return whether the value is a torch module."""
     lib = torch()
     return lib is not None and isinstance(value, lib.nn.Module)
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a plain tensor, not a subclass that may compute later."""
+    """Return whether the value is a plain tensor, not a subclass that may compute later."""
     lib = torch()
     if lib is None or type(value) not in (lib.Tensor, lib.nn.Parameter):
         return False
@@ -64,7 +64,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def kind(value: Any) -> str:
-    """`tensor`, `array`, `number`, `text`, or `object` for anything opaque."""
+    """Return the kind of a value: `tensor`, `array`, `number`, `text`, or `object` for anything else."""
     if is_tensor(value):
         return "tensor"
     if type(value) is np.ndarray and value.dtype.kind in "biufc":
@@ -77,7 +77,7 @@ def kind(value: Any) -> str:
 
 
 def view(value: Any) -> Any:
-    """The bytes of a tensor, array, number or text in row-major order; not copied if contiguous."""
+    """Return the bytes of a tensor, array, number or text in row-major order; no copy if contiguous."""
     if is_tensor(value):
         return flat(value).cpu().numpy().data
     if kind(value) == "text":
@@ -86,32 +86,32 @@ def view(value: Any) -> Any:
 
 
 def flat(value: Any) -> Any:
-    """The bytes of a tensor as one row, on its device; not copied if contiguous."""
+    """Return the bytes of a tensor as one row on its device, without a copy if contiguous."""
     row = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return row.view(torch().uint8)
 
 
 def raw(value: Any) -> bytes:
-    """Like `view`, copied."""
+    """Return a copy of the bytes of a value (see `view`)."""
     return bytes(view(value))
 
 
 def copied(value: Any) -> Any:
-    """A detached copy of a tensor or array; anything else unchanged."""
+    """Return a detached copy of a tensor or array, and anything else unchanged."""
     if is_tensor(value):
         return value.detach().clone()
     return value.copy() if kind(value) == "array" else value
 
 
 def equal(first: Any, other: Any) -> bool:
-    """Whether two tensors or arrays hold the same bytes."""
+    """Return whether two tensors or arrays hold the same bytes."""
     if is_tensor(first) and is_tensor(other) and first.device == other.device:
         return bool(torch().equal(flat(first), flat(other)))
     return np.array_equal(np.frombuffer(view(first), np.uint8), np.frombuffer(view(other), np.uint8))
 
 
 def described(value: Any) -> dict[str, Any]:
-    """`kind`, `type`, and if it has them `dtype`, `shape`, `stride` in elements, and `device`."""
+    """Return `kind`, `type`, and (if the value has them) `dtype`, `shape`, `stride` in elements, `device`."""
     what = kind(value)
     words: dict[str, Any] = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
     if what == "tensor":
@@ -128,13 +128,13 @@ def described(value: Any) -> dict[str, Any]:
 
 
 def deferred(value: Any) -> bool:
-    """Whether it looks like a promise, which computes when it is read."""
+    """Return whether the value looks like a promise, which computes when it is read."""
     promises = ("__array__", "__torch_function__", "__await__", "__next__", "result", "__call__", "__float__")
     return own_walk(value) or any(hasattr(type(value), name) for name in promises)
 
 
 def address(value: Any) -> tuple[int, int] | None:
-    """First and last byte of the memory of a tensor or array; None for other values."""
+    """Return the bounds of the memory of a tensor or array; None for other values."""
     if is_tensor(value):
         storage = value.untyped_storage()
         return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage.nbytes() else None
@@ -148,14 +148,14 @@ def _bounds(value: np.ndarray) -> tuple[int, int]:
 
 
 def overlap(first: Any, other: Any) -> bool:
-    """Whether two values share memory."""
+    """Return whether two values share memory."""
     a, b = address(first), address(other)
     return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
 
 
 def arguments(value: Any) -> Call:
-    """Positional and keyword arguments from the result of an `inputs` function: a tuple, a dict, both, or
-    a value.
+    """Return positional and keyword arguments from the result of an `inputs` function, which is a tuple, a
+    dict, both, or a value.
     """
     if isinstance(value, dict):
         return (), value
@@ -166,7 +166,7 @@ def arguments(value: Any) -> Call:
 
 
 def refilled(old: Any, new: Any) -> Any:
-    """`new` in the memory of `old` if the forms agree, which makes caches keyed by address stale."""
+    """Return `new`, in the memory of `old` if the forms agree, which exposes caches keyed by address."""
     if type(old) is not type(new):
         return new
     if isinstance(new, dict):
@@ -202,8 +202,8 @@ def _copied_tensor(old: Any, new: Any) -> bool:
 
 
 def upcast(value: Any) -> Any:
-    """Copy the value with floating-point tensors, arrays and modules in float64 and complex ones in
-    complex128.
+    """Return a copy of the value with floating-point tensors, arrays and modules in float64, and complex
+    ones in complex128.
     """
     if isinstance(value, dict):
         return {key: upcast(item) for key, item in value.items()}

@@ -16,8 +16,8 @@ from fathom.referee.child.serving import end_with_parent, serve
 
 
 def main() -> None:
-    """Serve requests: four bytes of length with three descriptors (questions, answers, errors), then a
-    spec.
+    """Serve requests. Each is a length of four bytes with three file descriptors (questions, answers,
+    errors), then a spec.
     """
     parent = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:

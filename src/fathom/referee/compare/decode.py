@@ -1,4 +1,4 @@
-"""Saved results as numbers in double precision."""
+"""Decode saved results into numbers in double precision."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class Leaf:
         return self.form["kind"] in ("tensor", "array", "number")
 
     def numbers(self) -> np.ndarray:
-        """The values in their shape, as float64, complex128, or unchanged integers. Raises BadInputError."""
+        """Return the values in their shape, as float64, complex128 or integers. Raises BadInputError."""
         return decode(self.data, self.dtype).reshape(self.form["shape"])
 
     @property
     def elements(self) -> int:
-        """The number of elements."""
+        """The number of elements in the shape."""
         return prod(self.form["shape"])
 
     def part(self, elements: slice) -> np.ndarray:
-        """The numbers of that slice of the flattened values, decoded like `numbers`."""
+        """Return a slice of the flattened values, decoded like `numbers`."""
         width = len(self.data) // max(self.elements, 1)
         return decode(self.data[elements.start * width : elements.stop * width], self.dtype)
 
     def same(self, other: Leaf) -> bool:
-        """Whether both hold the same bytes."""
+        """Return whether both leaves hold the same bytes."""
         return np.array_equal(np.frombuffer(self.data, np.uint8), np.frombuffer(other.data, np.uint8))
 
 
@@ -62,14 +62,14 @@ class Saved:
 
 
 def read(answer: dict[str, Any], path: Path) -> Saved:
-    """Read what a side saved at `path`, as a copy, because the side might change the file."""
+    """Read the result that a side saved at `path`, into memory because the side might change the file."""
     data = memoryview(path.read_bytes())
     leaves = [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in answer["leaves"]]
     return Saved(leaves, answer["mutated"], answer["aliases"], answer["inputs"])
 
 
 def decode(data: bytes | memoryview, dtype: str) -> np.ndarray:
-    """Raw bytes of `dtype`, a name like `bfloat16`, as one row of float64, complex128, or unchanged integers.
+    """Decode raw bytes of `dtype`, a name like `bfloat16`, into a row of float64, complex128 or integers.
 
     Raises BadInputError for an unknown dtype.
     """

@@ -1,4 +1,4 @@
-"""Errors of results against the reference, and the kind of error."""
+"""Measure errors of results against the reference, and diagnose their kind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from fathom.referee.compare.tolerance import Tolerance, coarser, tolerance
 
-RIGHT = 0.01  # share of right elements from which the others count as not computed
-FAR = 0.1  # of the scale: beyond any rounding
+RIGHT = 0.01  # least share of right elements at which wrong ones count as not computed
+FAR = 0.1  # of the reference's rms: larger than any rounding error
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Errors:
     worst: float
 
     def within(self, allowed: Tolerance) -> bool:
-        """Whether both are within the tolerance; NaN is not."""
+        """Return whether both errors are within the tolerance; NaN is not."""
         return self.norm <= allowed.norm and self.worst <= allowed.worst
 
 
 def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
-    """Errors over elements with a finite reference; a reference of zeros tolerates no error.
+    """Return the errors over elements with a finite reference; a reference of zeros tolerates no error.
 
-    Both arrays have one shape; `reference` is float64 or complex128, the dtype that differences are taken in.
+    Both arrays have one shape. `reference` is float64 or complex128, and differences have its dtype.
     """
     finite = np.isfinite(reference)
     x, r = values[finite].astype(reference.dtype), reference[finite]
@@ -43,7 +43,7 @@ def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
 
 
 def same_gaps(values: np.ndarray, reference: np.ndarray, baseline: np.ndarray | None) -> bool:
-    """Whether NaN and infinities match those of the reference, or of the baseline, which may overflow.
+    """Return whether NaN and infinities match the reference's, or those of the baseline, which may overflow.
 
     All arrays have one shape; +inf and -inf differ.
     """
@@ -59,7 +59,7 @@ def _infinite(values: np.ndarray) -> np.ndarray:
 
 
 def diagnose(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> tuple[str, str]:
-    """(code of a refusal, detail) for numbers beyond their tolerance.
+    """Return (code of a refusal, detail) for numbers beyond their tolerance.
 
     Both arrays are float64 or complex128 of one shape; `dtype` is that of the result, `reduction` the number
     of terms summed for one element.
@@ -78,7 +78,7 @@ def diagnose(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: i
 
 
 def like(norm: float, dtype: str, reduction: int) -> str | None:
-    """The finest lower precision whose tolerance holds an error of this norm."""
+    """Return the finest precision below `dtype` whose tolerance allows an error of this norm, or None."""
     for lower in coarser(dtype):
         allowed = tolerance(lower, reduction, 1)
         if allowed is not None and norm <= allowed.norm:
@@ -99,9 +99,8 @@ def _part(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int)
 
 
 def truncated(values: np.ndarray, reference: np.ndarray, dtype: str) -> str | None:
-    """The narrower format, `bfloat16` or `tf32`, that holds every element exactly, but not the reference's.
-
-    None for a `dtype` other than float32, and for fewer than 64 elements.
+    """Return the narrower format, `bfloat16` or `tf32`, that holds every element exactly, but not most of
+    the reference's. None if there is none, for fewer than 64 elements, and for dtypes other than float32.
     """
     if dtype != "float32" or values.size < 64:
         return None
@@ -112,7 +111,7 @@ def truncated(values: np.ndarray, reference: np.ndarray, dtype: str) -> str | No
 
 
 def finer(values: np.ndarray) -> bool:
-    """Whether some of the values need float32: more significant bits than tf32 has."""
+    """Return whether some of the values have more significant bits than tf32."""
     return bool(_bits(values, 13).any())
 
 

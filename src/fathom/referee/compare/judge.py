@@ -1,4 +1,4 @@
-"""Comparison of a candidate's results with the baseline's and with a reference in double precision."""
+"""Compare a candidate's results with the baseline's and with a reference in double precision."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fathom.referee.compare.tolerance import Tolerance, tolerance
 from fathom.referee.turn import Turn
 from fathom.referee.verdict import Agreement, Refusal
 
-AMPLIFIED = 2.0  # times the baseline's error is allowed, for computations that amplify rounding
-PAGE, PAGES = 4096, 1024  # hashed pages of a large result
+AMPLIFIED = 2.0  # multiple of the baseline's error that is allowed, as some computations amplify rounding
+PAGE, PAGES = 4096, 1024  # bytes per hashed page, and pages hashed of a large result
 LOOK = 4096  # elements compared first
 
 
@@ -29,20 +29,20 @@ class Judge:
 
     claim: str | None = None
     reduction: int | None = None
-    longest: int = 1  # extent of the inputs
-    largest: int = 1  # input, in elements
-    exact_reference: bool = True  # False where the reference is the baseline's own result
+    longest: int = 1  # longest extent of the inputs
+    largest: int = 1  # elements of the largest input
+    exact_reference: bool = True  # False if the reference is the baseline's own result
     turn: Turn = field(default_factory=Turn)
     agreement: dict[str, Agreement] = field(default_factory=dict)
     _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
-        """Reasons to refuse the candidate's result; all three results have the same inputs."""
+        """Return reasons to refuse the candidate's result. All three results are for the same inputs."""
         with self.turn.computing():
             return self._judged(candidate, baseline, reference)
 
     def same(self, result: Saved) -> bool:
-        """Whether a result with the baseline's bytes needs no further check; NaN and infinities do."""
+        """Count a result with the baseline's bytes and return True; return False for NaN or infinities."""
         with self.turn.computing():
             if not all(finite(leaf) for leaf in result.leaves if leaf.numeric):
                 return False
@@ -109,7 +109,7 @@ class Judge:
         return allowed.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
 
     def _stale(self, own: Leaf, base: Leaf) -> Refusal | None:
-        """The reason if this is wrong: the candidate returned equal bytes where the baseline's differ."""
+        """Return a refusal if the candidate returned bytes of an earlier call where the baseline's differ."""
         earlier = self._earlier.setdefault(own.place, {})
         data, theirs = _fingerprint(own), _fingerprint(base)
         if earlier.setdefault(data, theirs) == theirs or _constant(own):
@@ -117,14 +117,14 @@ class Judge:
         return Refusal("cached-result", f"{own.place} is the result of other inputs")
 
     def _counted(self, own: Leaf) -> Agreement:
-        """The agreement of this part of the result, with one more call."""
+        """Count a call for this part of the result, and return the part's agreement."""
         noted = self.agreement.setdefault(own.place, Agreement(own.place, own.dtype, 0))
         noted.calls += 1
         return noted
 
 
 def _widen(noted: Agreement, seen: Errors, allowed: Tolerance, theirs: Errors, length: int) -> None:
-    """Extend the agreement to the errors of another call."""
+    """Widen the agreement to include the errors of another call."""
     if noted.relative_norm is None or not seen.norm <= noted.relative_norm:
         noted.relative_norm, noted.allowed_norm = seen.norm, allowed.norm
     if noted.worst is None or not seen.worst <= noted.worst:
@@ -134,7 +134,7 @@ def _widen(noted: Agreement, seen: Errors, allowed: Tolerance, theirs: Errors, l
 
 
 def _narrower(own: Leaf, base: Leaf, ref: Leaf, claim: str) -> str | None:
-    """The narrower format that represents all of the candidate's numbers, but not the baseline's."""
+    """Return the narrower format that holds all of the candidate's numbers but not the baseline's."""
     if claim != "float32" or finer(own.part(slice(0, min(LOOK, own.elements)))):
         return None
     x, b, r = own.numbers(), base.numbers(), ref.numbers()
@@ -142,7 +142,7 @@ def _narrower(own: Leaf, base: Leaf, ref: Leaf, claim: str) -> str | None:
 
 
 def _fingerprint(leaf: Leaf) -> str:
-    """A hash of the bytes. Large results are sampled by page, because it only selects between reasons."""
+    """Return a hash of the bytes. Large results are sampled, because the hash only chooses the reason."""
     hasher, size = blake2b(digest_size=16), len(leaf.data)
     step = PAGE if size <= PAGES * PAGE else size // PAGES
     for at in range(0, size, step):
@@ -175,7 +175,7 @@ def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Refusal]:
 
 
 def _same_layout(what: str, mine: Leaf, theirs: Leaf) -> bool:
-    """Compare strides, except of dimensions with one element, where they have no meaning."""
+    """Return whether strides are equal, except those of dimensions with one element, which mean nothing."""
     if what != "stride" or mine.form.get("shape") != theirs.form.get("shape"):
         return False
     steps = zip(mine.form["shape"], mine.form["stride"], theirs.form["stride"], strict=True)
@@ -183,7 +183,7 @@ def _same_layout(what: str, mine: Leaf, theirs: Leaf) -> bool:
 
 
 def _matching(reference: Saved, baseline: Saved) -> list[Leaf]:
-    """The reference's leaves in the baseline's order; the baseline's leaf where the forms differ."""
+    """Return the reference's leaves in the baseline's order; the baseline's leaf if the shapes differ."""
     known = {leaf.place: leaf for leaf in reference.leaves}
     return [
         ref

@@ -1,4 +1,4 @@
-"""Errors of large results, computed in parts that stay in a core's cache, on several cores. The results equal
+"""Compute errors of large results in parts that fit a core's cache, on several cores. The results equal
 those of `errors` and `same_gaps` for the whole array."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
 
 
 def finite(leaf: Leaf) -> bool:
-    """Whether all of its numbers are finite."""
+    """Return whether all numbers of the leaf are finite."""
     return all(_each(lambda part: bool(np.isfinite(leaf.part(part)).all()), _parts(leaf)))
 
 
@@ -70,14 +70,14 @@ def _parts(leaf: Leaf) -> list[slice]:
 
 
 def _size(r: np.ndarray) -> tuple[int, float]:
-    """The number of finite elements, and the sum of their squares."""
+    """Return the number of finite elements, and the sum of their squares."""
     finite = np.isfinite(r)
     kept = np.abs(r if finite.all() else r[finite])
     return kept.size, float(np.sum(kept * kept))
 
 
 def _deviation(x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float) -> _Deviation:
-    """Deviations where `r` is finite."""
+    """Return the deviations of candidate `x` and baseline `b` where the reference `r` is finite."""
     gaps = _gaps(x, b, r)
     finite = np.isfinite(r)
     if not finite.all():

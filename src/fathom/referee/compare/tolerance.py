@@ -7,8 +7,8 @@ result to the storing format adds a u of that format each time. Hence
 
     relative norm  ≤  4 u_storing + 4 √n u_accumulating
 
-and the worst of N elements, errors being about normal, lies within √(2 ln 2N) of that (the expected maximum
-of N normal deviates), relative to the larger of the element and the root mean square of all.
+The worst of N elements, with roughly normal errors, is within √(2 ln 2N) times that bound (the expected
+maximum of N normal deviates), relative to the larger of the element and the root mean square of all.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Tolerance:
     worst: float
 
     def at_least(self, norm: float, worst: float) -> Tolerance:
-        """The tolerance with both values raised to at least these."""
+        """Return the tolerance with its values raised to at least these."""
         return Tolerance(max(self.norm, norm), max(self.worst, worst))
 
 
 def tolerance(dtype: str, reduction: int, elements: int) -> Tolerance | None:
-    """The tolerance of `elements` numbers, each a sum of `reduction` terms; None for exact dtypes."""
+    """Return the tolerance for `elements` numbers, each a sum of `reduction` terms; None for exact dtypes."""
     storing = ROUNDOFF.get(dtype)
     if storing is None:
         return None
@@ -68,7 +68,7 @@ def tolerance(dtype: str, reduction: int, elements: int) -> Tolerance | None:
 
 
 def coarser(dtype: str) -> list[str]:
-    """Precisions below `dtype`, the finest first."""
+    """Return the precisions below `dtype`, the finest first."""
     order = ["float64", "float32", "tf32", "bfloat16", "float8_e4m3fn"]
     own = ROUNDOFF.get(dtype, 0.0)
     return [name for name in order if ROUNDOFF[name] > own]
