@@ -43,7 +43,7 @@ class Timeline(msgspec.Struct):
 
     @property
     def caller(self) -> int | None:
-        """The thread that runs the steps: of the marks, else the main one, else the one with most ops."""
+        """The thread that runs the steps: that of the marks, else the main one, else that with most ops."""
         marked = self.steps["thread"].drop_nulls()
         if len(marked):
             return int(marked.mode().min())  # type: ignore[arg-type]

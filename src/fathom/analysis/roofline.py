@@ -58,7 +58,7 @@ def _or_nothing(column: str) -> pl.Expr:
 
 
 def _uncounted() -> pl.Expr:
-    """Whether a product reads from a cache without a ceiling; its arithmetic then bounds it alone."""
+    """Whether a row is a product with known bytes, which arithmetic bounds even without a traffic ceiling."""
     return pl.col("product") & pl.col("bytes").is_not_null()
 
 
@@ -209,8 +209,7 @@ def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tupl
 def _published(entry: LedgerRow) -> tuple[str, float]:
     """Return the name of the datasheet figure that limits a row, and the row's rate.
 
-    Kernels that read memory have no such limit, because caches are faster than any datasheet figure of
-    memory.
+    Compute rows are checked for arithmetic only, because caches are faster than the datasheet's memory.
     """
     moved = entry.bytes_per_s or 0.0
     if entry.entry in _LINKED:

@@ -115,7 +115,7 @@ def works(
 
 
 def shaped_elsewhere(steps: pl.DataFrame, kind: str) -> list[int]:
-    """Return the bursts whose shapes are from another kind of step, as of prefill for decoding."""
+    """Return the bursts that recorded shapes of another kind of step, such as prefill instead of decoding."""
     if kind in ("", HOST):
         return []
     other = pl.col("kind").str.split("+").list.first() != base(kind)

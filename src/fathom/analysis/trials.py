@@ -1,4 +1,4 @@
-"""Trials in the running program: steps without something, compared with unchanged steps."""
+"""Trials in the running program: steps with a part disabled, compared with unchanged steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fathom.timing import RESAMPLES, median, widened_tail
 from fathom.units import NS_PER_MS
 
 PREFIX, BASELINE = "trial-", "trial-baseline"
-LEAST = 3  # trials, and unchanged stretches: fewer do not show their variation
-COMPLETE = 0.5  # of the longest stretch: shorter ones were cut off
+LEAST = 3  # fewest trials, and fewest unchanged stretches, that show their variation
+COMPLETE = 0.5  # of the longest stretch's steps: shorter stretches were cut off
 
 
 class _Block(msgspec.Struct):
-    """The steps of one burst: their mean, the middle of the burst, and each measured length."""
+    """The steps of one burst: their mean, the middle of the burst in time, and each measured length."""
 
     mean_ms: float
     middle_ns: float
@@ -27,12 +27,12 @@ class _Block(msgspec.Struct):
 
 
 def trial_results(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]]:
-    """The result of each kind of trial on steps of `kind`, largest gain first, and what was not analysed.
+    """Return the result of each kind of trial on steps of `kind`, largest gain first, and those not analysed.
 
     Each trial is compared with the unchanged stretches before and after it, weighted by their distance in
-    time, so that drift cancels; a trial at the edge of the recording has only one neighbour. The gain is
-    the mean of these differences; its interval comes from a bootstrap over stretches, widened if they are
-    few (as in `timing.ratio`).
+    time, so that drift cancels. A trial at the edge of the recording has only one neighbour. The gain is the
+    mean of these differences. Its interval is from a bootstrap over stretches, widened if there are few (as
+    in `timing.ratio`).
     """
     phases = steps["phase"].drop_nulls().unique().to_list()
     kinds = sorted(phase[len(PREFIX) :] for phase in phases if phase.startswith(PREFIX) and phase != BASELINE)
@@ -50,7 +50,7 @@ def trial_results(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abs
 
 
 def _blocks(steps: pl.DataFrame, kind: str, phase: str) -> list[_Block]:
-    """One block per burst: stretches separated by steps of other kinds are one trial."""
+    """Return one block per burst; stretches of a burst that steps of other kinds separate are one trial."""
     burst = dict(steps.filter(phase=phase).select("mark_ns", "burst").iter_rows())
     by_burst: dict[int, list[Stretch]] = {}
     for stretch in stretches(steps, kind, phase):
@@ -93,12 +93,12 @@ def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:
 
 
 def _levels(blocks: list[_Block]) -> tuple[Array, Array]:
-    """The middle of each stretch in ns, and its mean step in ms."""
+    """Return the middle of each stretch in ns, and its mean step in ms."""
     return np.array([block.middle_ns for block in blocks]), np.array([block.mean_ms for block in blocks])
 
 
 def _level(times: Array, values: Array) -> Array:
-    """`values` without their linear drift, around their mean."""
+    """Return `values` without their linear drift, around their mean."""
     if len(values) <= LEAST:
         return values
     since = times - times.mean()
@@ -108,7 +108,7 @@ def _level(times: Array, values: Array) -> Array:
 
 
 def _interval(gain: float, unchanged: Array, tried: Array) -> tuple[float, float]:
-    """The bootstrap interval of the gain.
+    """Return the bootstrap interval of the gain in ms.
 
     Both sides are resampled separately, because neighbouring differences share an unchanged stretch.
     """

@@ -15,7 +15,7 @@ from fathom.units import NS_PER_MS
 
 # Causes whose hooks run in every phase.
 HOOKED = causes_of(Entry.CHECKPOINT, Entry.COMPILATION, Entry.INPUT, Entry.GC)
-SEEN = 0.1  # of the clean steps' wait: with less, profiled steps do not show how much of it is hidden
+SEEN = 0.1  # of the clean steps' wait: least wait of profiled steps that shows the hidden share
 
 
 class Waits:
@@ -32,14 +32,14 @@ class Waits:
             self._spans[cause], taken = mine, merge(taken, mine)
 
     def of_steps(self, runs: list[Stretch], usual: bool = False) -> dict[str, float]:
-        """Milliseconds per clean step by cause; `usual`: only of the steps near the median."""
+        """Return the ms per clean step by cause; with `usual`, only of steps near the median length."""
         rows = np.array([span for run in runs for span in run.host_spans()], float).reshape(-1, 4)
         bounds = np.array([span[2:] for run in runs for span in run.host_spans()], np.int64).reshape(-1, 2)
         chosen = typical(rows[:, 0]) if usual else np.ones(len(rows), bool)
         return self._each(bounds[chosen, 0], bounds[chosen, 1], float(rows[chosen, 1].sum()))
 
     def of_windows(self, starts: Array, ends: Array) -> dict[str, float]:
-        """Milliseconds per window by cause."""
+        """Return the ms per window by cause."""
         return self._each(starts, ends, float(len(starts)))
 
     def _each(self, starts: Array, ends: Array, steps: float) -> dict[str, float]:
@@ -52,11 +52,11 @@ class Waits:
 
 
 def exposed(clean: Mapping[str, float], profiled: Mapping[str, float], idle: Mapping[str, float]) -> dict:
-    """The part of the clean steps' waits in which the device is idle, by cause, in ms per step.
+    """Return the part of the clean steps' waits in which the device is idle, by cause, in ms per step.
 
-    `profiled` and `idle` are the waits and idle times of profiled steps. The share that these hide behind
-    device work is hidden in clean steps too. If they hardly waited (a loader catches up while the profiler
-    starts), all of the wait counts.
+    `profiled` and `idle` are the waits and idle times of profiled steps. The share of waits that profiled
+    steps hide behind device work is hidden in clean steps too. If profiled steps hardly waited (a loader
+    catches up while the profiler starts), the whole wait counts.
     """
     result = {}
     for cause, wait in clean.items():

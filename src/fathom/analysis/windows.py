@@ -1,4 +1,4 @@
-"""The windows of a step on one device: [B_k, B_k+1), B_k = max(mark, end of the work launched before it)."""
+"""The windows of steps on one device: [B_k, B_k+1), B_k = max(mark, end of the work launched before it)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
 from fathom.units import NS_PER_MS
 
-SETTLED_SHARE = 0.05  # of a window: the most by which a settled lead differs from the usual one
-# The first work of a burst that begins so late, after so many launches, waited for unrecorded work.
+SETTLED_SHARE = 0.05  # of a window: a settled lead differs from the usual one by at most this
+# If the first work of a burst begins this long after its launch, and after this many launches, it waited for
+# unrecorded work.
 BEHIND_NS, BEHIND = 1_000_000, 8
 UNSETTLED = "the host's lead over the device never settled, so every window is used"
 SINGLE = "only one step was recorded, so it is unknown whether others are like it"
@@ -22,14 +23,14 @@ HOST = "host"  # kind of the one window of a recording without steps
 
 
 class Windows(msgspec.Struct):
-    """Windows of one device, sorted, in ns; those of a burst tile. Leads are B - mark at start and end."""
+    """Windows of one device, sorted, in ns; those of a burst tile it. Leads are B - mark at start and end."""
 
     starts: Array
     ends: Array
     steps: Array
     bursts: Array
     kinds: list[str]
-    thread: int | None  # of the marks
+    thread: int | None  # the thread of the marks
     start_leads: Array
     end_leads: Array
     used: Array = msgspec.field(default_factory=lambda: np.zeros(0, bool))
@@ -40,7 +41,7 @@ class Windows(msgspec.Struct):
 
     @property
     def kind(self) -> str:
-        """The requested kind, or else the one with the most time."""
+        """The requested kind of step, or else the kind with the most time."""
         return self.wanted or dominant(self.kinds, self.ends - self.starts)
 
     @property
@@ -50,10 +51,10 @@ class Windows(msgspec.Struct):
 
 
 def dominant(kinds: list[str], lengths: Array) -> str:
-    """The kind with the most total time.
+    """Return the kind with the most total time.
 
-    Additional work of a step (`train+epoch start`) counts for its base kind, so that a few long steps do
-    not win.
+    Steps with additional work (`train+epoch start`) count as their base kind, so that a few long steps do not
+    win.
     """
     totals: dict[str, int] = {}
     for kind, length in zip(kinds, lengths.tolist(), strict=True):
@@ -63,7 +64,7 @@ def dominant(kinds: list[str], lengths: Array) -> str:
 
 
 def base(kind: str) -> str:
-    """The kind of a step without its additional work."""
+    """Return the kind of a step without its additional work."""
     return kind.partition("+")[0]
 
 
@@ -73,10 +74,10 @@ def make_windows(
     kind: str | None = None,
     holes: Sequence[tuple[int, int]] = (),
 ) -> Windows:
-    """Windows of the steps (not micro-steps) in the table `steps`; those of `kind` are used.
+    """Return the windows of the steps (not micro-steps) in the table `steps`; those of `kind` are used.
 
-    None means the kind with the most time. A window ends where the next of its burst begins, so that they
-    tile; the last one of a burst ends at the boundary of its step's end.
+    By default, the kind with the most time is used. A window ends where the next window of its burst begins;
+    the last window of a burst ends at the boundary of its step's end.
     """
     rows = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")).sort("mark_ns")
     marks, ends, bursts = (rows[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
@@ -100,7 +101,7 @@ def make_windows(
 def tiles(
     marks: Array, ends: Array, streams: list[int | None], bursts: Array, boundary: Boundary
 ) -> tuple[Array, Array, Array]:
-    """Begins and ends of the windows of sorted steps, and the mark or end that closes each."""
+    """Return the starts and ends of the windows of sorted steps, and the mark or end that closes each."""
     follows = np.append(bursts[1:] == bursts[:-1], False)[: len(marks)]
     closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
     # Boundaries of marks on different streams may be in another order than the marks.
@@ -110,7 +111,7 @@ def tiles(
 
 
 def _opened(boundary: Boundary, marks: Array, streams: list[int | None], bursts: Array) -> Array:
-    """The boundaries of marks; a burst of one step also waits for work from before the recording."""
+    """Return the boundaries of marks; in a burst of one step, also after any unrecorded earlier work."""
     at = boundary.at(marks, streams, bursts)
     steps = Counter(bursts.tolist())
     for place, burst in enumerate(bursts.tolist()):
@@ -120,14 +121,15 @@ def _opened(boundary: Boundary, marks: Array, streams: list[int | None], bursts:
 
 
 class Boundary:
-    """The end of the device work that was launched before an instant, by stream of one device and by burst.
+    """The end of the device work launched before an instant, per stream of one device and per burst.
 
-    Work that was launched before its burst began counts for that burst only, because its launch is unknown.
+    If the launch of work was not recorded, because it precedes its burst, the work counts for that burst
+    only.
     """
 
     @classmethod
     def of(cls, work: DeviceWork | None) -> Boundary:
-        """The boundary of a device's work; None: of the processor, which has no launches."""
+        """Return the boundary of a device's work; None: of the processor, which has no launches."""
         if work is None:
             nothing = np.zeros(0, np.int64)
             return cls(nothing, nothing, nothing, nothing, None)
@@ -147,7 +149,10 @@ class Boundary:
         self._reach: dict[tuple[int | None, int], tuple[Array, Array]] = {}
 
     def at(self, instants: Array, streams: list[int | None], bursts: Array) -> Array:
-        """The boundary of each instant on its stream; null or a stream without work means the usual one."""
+        """Return the boundary of each instant on its stream.
+
+        A null stream, or one without work, means the stream with the most compute time.
+        """
         result = instants.copy()
         places: dict[tuple[int | None, int], list[int]] = {}
         for place, (stream, burst) in enumerate(zip(streams, bursts.tolist(), strict=True)):
@@ -159,9 +164,9 @@ class Boundary:
         return result
 
     def after_unrecorded(self, instant: int, burst: int) -> int:
-        """The begin of a burst's first work, if it waited for work from before the recording; else `instant`.
+        """Return the start of a burst's first work if it waited for unrecorded work, else `instant`.
 
-        It cannot wait for launches after its own, and no recorded work runs meanwhile.
+        The first work cannot have waited for later launches, and no recorded work ran before it.
         """
         mine = np.flatnonzero(self._burst == burst)
         if not len(mine):
@@ -192,7 +197,7 @@ def _mode(column: pl.Series) -> int | None:
 
 
 def _choose(windows: Windows) -> None:
-    """Choose the windows that enter the means: settled ones of the dominant kind."""
+    """Choose the windows that enter the means: settled ones of the chosen kind."""
     lengths = windows.ends - windows.starts
     kind = windows.kind
     if kind == HOST:
@@ -209,7 +214,10 @@ def _choose(windows: Windows) -> None:
 
 
 def _pierced(windows: Windows) -> Array:
-    """Mask of the windows that are mostly a gap; a gap ends with the next record, shortly after a mark."""
+    """Return a mask of the windows that are mostly a gap in the recording.
+
+    A gap ends with the next record, shortly after a mark.
+    """
     mask = np.zeros(len(windows.starts), bool)
     for start, end in windows.holes:
         shared = np.minimum(windows.ends, end) - np.maximum(windows.starts, start)
@@ -218,7 +226,7 @@ def _pierced(windows: Windows) -> Array:
 
 
 def settled_of(windows: Windows, same: Array) -> tuple[Array, str]:
-    """Mask of the settled windows, judged by those in `same`; if none is, all, with the reason."""
+    """Return a mask of the settled windows, judged by those in `same`; if there are none, all, and why."""
     settled = _settled(windows, same)
     if same.any() and not (same & settled).any():
         return np.ones(len(settled), bool), UNSETTLED if same.sum() > 1 else SINGLE
@@ -226,7 +234,7 @@ def settled_of(windows: Windows, same: Array) -> tuple[Array, str]:
 
 
 def _settled(windows: Windows, same: Array) -> Array:
-    """Mask of the windows from the first boundary of their burst on whose lead is near the usual one."""
+    """Return a mask of each burst's windows from the first one whose lead is near the usual lead."""
     if not same.any():
         return same
     leads = windows.end_leads[same]

@@ -13,13 +13,13 @@ from fathom.data import load
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """The result of one rule; `weight`, roughly per cent of the kernel's time, only orders facts."""
+    """The result of one rule; `weight`, roughly per cent of the kernel's time, is only used to sort facts."""
 
     rule: str
     title: str
     value: float
     unit: str
-    holds: bool  # beyond its threshold
+    holds: bool  # the value is beyond its threshold
     weight: float
     words: str
     remedy: str
@@ -27,7 +27,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Facts of a family, those beyond their threshold first, by weight; `unseen` rules lack counters."""
+    """Facts of a family: those beyond their threshold first, then by weight. `unseen` rules lack counters."""
 
     family: str
     facts: list[Fact] = msgspec.field(default_factory=list)
@@ -41,7 +41,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 @cache
 def rules() -> dict[str, dict[str, Any]]:
-    """The rules of `rules.yaml` by id; those for stall reasons are expanded from one template."""
+    """Return the rules of `rules.yaml` by ID; those for stall reasons are expanded from one template."""
     read = load(__package__, "rules")
     template, reasons = read["stalls"]["template"], read["stalls"]["reasons"]
     stalls = {f"stall_{reason}": {**_spelled(template, reason), **words} for reason, words in reasons.items()}

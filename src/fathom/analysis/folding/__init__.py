@@ -1,4 +1,4 @@
-"""Hardware counters per kernel family, inferred from samples of the whole device and the kernels that ran."""
+"""Hardware counters per kernel family, inferred from samples of the whole device and the recorded kernels."""
 
 from __future__ import annotations
 

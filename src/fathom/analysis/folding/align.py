@@ -1,4 +1,4 @@
-"""Align one burst's samples with the kernels' clock: the shift at which kernels explain counters best."""
+"""Align one burst's samples with the kernels' clock: find the shift at which kernels explain them best."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from fathom.analysis.folding.states import IDLE, States
 from fathom.analysis.intervals import Array, Spans, covered
 from fathom.units import NS_PER_MS
 
-REACH_NS = 250_000  # the usual difference of the clocks is smaller
-FAR_NS = 2_500_000  # of the first burst too, where sampling takes long to start
+REACH_NS = 250_000  # usually, the clocks differ by less
+FAR_NS = 2_500_000  # in the first burst too, although its sampling takes long to start
 LONGEST_NS = 1_000_000_000  # the largest uncertainty of a burst's start that is searched
-FEWEST_STEPS = 16  # of half an interval, on either side
+FEWEST_STEPS = 16  # fewest steps of half an interval that are searched on either side
 FEWEST = 64  # samples
-STEADY = 0.99  # of a burst's time in one state: its samples are alike at any shift
+STEADY = 0.99  # share of a burst in one state, from which on its samples are alike at any shift
 COARSE = 4000  # samples in the search over the full range
-CLEAR = 8.0  # nats by which the peak must beat all others, if a tenth of samples are independent
+CLEAR = 8.0  # nats by which the peak must beat all others, if a tenth of the samples is independent
 DRIFT_SEGMENT, DRIFT_SEGMENTS = 1000, 4  # fewest samples per segment, most segments
 DRIFT_SIGMA = 4.0
 
 
 def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) -> Alignment:
-    """Find the shift of one burst: kernels' time = samples' time + shift.
+    """Return the alignment of one burst: the shift with kernel time = sample time + shift.
 
-    The coarse search, within REACH_NS, maximises the correlation of an activity counter with the kernels'
-    busy time. If that has no clear peak, it maximises the variance of all counters that the mixture of states
-    explains. If samples may have begun more than FAR_NS earlier than their timestamps (`unsure_ns`), only the
-    correlation is used, over that range. The mixture of states then refines the shift below the interval of
-    a sample, with a block bootstrap for its error. A drift counts if shifts of parts of the burst show it.
+    The coarse search, within REACH_NS, maximises the correlation of an activity counter with the busy time of
+    kernels. Without a clear peak, it maximises the variance of all counters that the mixture of states
+    explains. If samples may have begun more than FAR_NS before their timestamps (`unsure_ns`), only the
+    correlation is used, over that range. The mixture of states then refines the shift to less than a sample
+    interval, with a block bootstrap for its error. A drift counts if the shifts of parts of the burst show
+    it.
     """
     count = len(readings.starts)
     middle = int(readings.starts[count // 2]) if count else 0
@@ -51,7 +52,7 @@ def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) ->
 
 
 def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tuple[Array, Array]:
-    """Starts and ends of one burst's samples on the kernels' clock, in ns."""
+    """Return the starts and ends of one burst's samples on the kernels' clock, in ns."""
     age = (readings.starts - alignment.middle_ns).astype(float)
     by = np.rint(alignment.shift_ns + extra_ns + alignment.drift_ppm * 1e-6 * age).astype(np.int64)
     return readings.starts + by, readings.ends + by
@@ -83,7 +84,7 @@ def _unclear(unsure_ns: int) -> str:
 
 
 def _rough(readings: Readings, states: States, unsure_ns: int) -> float | None:
-    """The shift to within half an interval; None if no peak is clear."""
+    """Return the shift in ns to within half an interval; None if no peak is clear."""
     if unsure_ns > FAR_NS:
         return _wide(readings, states, unsure_ns)
     few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
@@ -103,10 +104,11 @@ def _shifts(interval: float, reach: float) -> Array:
 
 
 def _wide(readings: Readings, states: States, unsure_ns: int) -> float | None:
-    """The shift to within half an interval, where samples may have begun up to `unsure_ns` early.
+    """Return the shift in ns to within half an interval if samples may have begun up to `unsure_ns` early.
 
-    Work that was launched before the recording may run unrecorded, so samples before the first kernel are
-    left out at first. If that gives no clear peak, the device counts as idle before it. None: unclear.
+    Work that was launched before the recording may run unrecorded. So samples before the first kernel are
+    left out at first; if that gives no clear peak, the device counts as idle before the first kernel. None if
+    no peak is clear.
     """
     interval, known = readings.interval_ns, _activity(readings)
     if known is None:
@@ -123,13 +125,13 @@ def _wide(readings: Readings, states: States, unsure_ns: int) -> float | None:
 
 
 def _recorded(readings: Readings, states: States, shift: float) -> Readings:
-    """Drop the samples before the first kernel, where the work is unknown, unless too few are left."""
+    """Return the samples without those before the first kernel (unknown work), unless too few are left."""
     later = readings.starts + shift >= states.spans.starts[0] + 2 * readings.interval_ns
     return readings.only(later) if later.sum() >= FEWEST else readings
 
 
 def _activity(readings: Readings) -> tuple[Array, Array] | None:
-    """The counter that best shows whether anything runs, and a mask of the samples that have it."""
+    """Return the values of the counter that best shows activity, and a mask of the samples with a value."""
     place = activity(readings.names)
     if place is None:
         return None
@@ -139,7 +141,7 @@ def _activity(readings: Readings) -> tuple[Array, Array] | None:
 
 
 def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
-    """Squared correlation of activity with the busy share at each shift, 0 if negative."""
+    """Return the squared correlation of activity with the busy share at each shift; 0 if it is negative."""
     activity_values = _activity(readings)
     if activity_values is None:
         return np.zeros(len(shifts))
@@ -155,7 +157,7 @@ def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
 
 
 def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float | None:
-    """The best shift, if it beats all that are more than two intervals away; else None."""
+    """Return the best shift if it clearly beats all shifts more than two intervals away, else None."""
     best = int(np.argmax(score))
     others = np.abs(shifts - shifts[best]) > 2 * interval
     if not others.any() or score[best] <= 0.02:
@@ -166,7 +168,7 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
 
 
 def _drift(readings: Readings, states: States, shift: float, middle: int) -> float:
-    """The drift in ns per ns; 0 if the parts of the burst show none beyond their errors."""
+    """Return the drift in ns per ns; 0 if the parts of the burst show none beyond their errors."""
     count = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
     if count < 3:
         return 0.0
@@ -185,20 +187,20 @@ def _drift(readings: Readings, states: States, shift: float, middle: int) -> flo
     return slope if abs(slope) > DRIFT_SIGMA * np.sqrt(noise / spread) else 0.0
 
 
-MOST_STEPS = 1 << 21  # half intervals: longer searches or bursts are refused
-LEAST = 0.5  # of the most samples that count at any shift: with fewer, a shift has no score
+MOST_STEPS = 1 << 21  # in half intervals: longer searches or bursts are refused
+LEAST = 0.5  # of the most samples that any shift has: a shift with fewer has no score
 SMALL = 1e-9  # of the largest possible variance: rounding errors of the transforms
 
 
 def wide_scores(
     spans: Spans, starts: Array, interval: float, active: Array, shifts: Array, since: int = 0
 ) -> Array:
-    """Squared correlation of `active` with the busy share at each of very many shifts, 0 if negative.
+    """Return the squared correlation of `active` with the busy share at very many shifts; 0 if negative.
 
-    `spans` are the times when kernels ran; `starts` those when samples began, each `interval` long, in ns;
-    `active` has one value per sample. `shifts` are equidistant, by half an interval; samples are placed on
-    that grid, so that fast Fourier transforms give all sums. Samples that begin before `since`, in kernels'
-    time, do not count.
+    `spans` are the times in which kernels ran. `starts` are those at which samples began, each `interval`
+    long, in ns, and `active` has one value per sample. `shifts` are half an interval apart. Samples are
+    placed on that grid, so that fast Fourier transforms compute all sums. Samples that begin before `since`,
+    on the kernels' clock, do not count.
     """
     step, scale = interval / 2, float(np.abs(active).max())
     place = np.rint((starts - starts[0]) / step).astype(np.int64)
@@ -218,7 +220,7 @@ def wide_scores(
 
 
 def _squared(number: Array, sums: tuple[Array, Array, Array], squares: tuple[Array, Array]) -> Array:
-    """The squared correlation from sums of x, y and xy, and of x² and y²."""
+    """Return the squared correlation from the sums of x, y and xy, and of x² and y²."""
     number = np.maximum(number, 1)
     x, y, both = sums
     spread_x, spread_y = squares[0] - x**2 / number, squares[1] - y**2 / number
@@ -228,7 +230,7 @@ def _squared(number: Array, sums: tuple[Array, Array, Array], squares: tuple[Arr
 
 
 def _sliding(weights: Array, over: Array) -> Array:
-    """The sum of `weights` times `over`, for lags of 0, 1, … steps."""
+    """Return the sum of `weights` times `over` for lags of 0, 1, … steps."""
     size = len(weights) + len(over)
     product = np.conj(np.fft.rfft(weights, size)) * np.fft.rfft(over, size)
     return np.fft.irfft(product, size)[: len(over) - len(weights) + 1]

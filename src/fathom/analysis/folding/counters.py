@@ -1,4 +1,4 @@
-"""Counters of every kernel family of one rank: read from the sounding, or folded from its samples."""
+"""Counters of each kernel family of one rank: read from the sounding, or folded from its samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KERNELS = [
 
 
 def counters_of(store: Store, rank: int) -> Folding:
-    """Counters by kernel family: rows of COUNTERS, from samples ("PM sampling") and launches ("static").
+    """Return counters by kernel family: COUNTERS rows from samples ("PM sampling") and launches ("static").
 
     They are stored when a recording is finished. Samples that an earlier Fathom recorded are folded on the
     first read, and the result is kept in the user's cache.
@@ -48,14 +48,14 @@ def counters_of(store: Store, rank: int) -> Folding:
 
 
 def _key(store: Store, rank: int) -> str | None:
-    """The key of a folding in the cache; None without checksums, which identify the samples."""
+    """Return the key of a folding in the cache; None without checksums, which identify the samples."""
     if not store.manifest.checksums:
         return None
     return cache.key("counters", msgspec.json.encode(store.manifest), rank)
 
 
 def fold_rank(store: Store, rank: int) -> Folding:
-    """Fold the samples of a rank, whether or not the sounding stores the result."""
+    """Fold the samples of a rank, even if the sounding stores the result."""
     kernels = store.table("kernels", rank).select(_KERNELS).drop_nulls(["start_ns", "end_ns"]).collect()
     samples = store.table("samples", rank).filter(phase=PHASE).collect()
     facts = _facts(store, rank)
@@ -74,7 +74,7 @@ def fold_rank(store: Store, rank: int) -> Folding:
 
 
 def counters_table(store: Store) -> pl.DataFrame:
-    """The table `counters` of all ranks, with `rank` as the last column; samples are folded if necessary."""
+    """Return the table `counters` of all ranks, with `rank` as the last column; fold samples if necessary."""
     frames = [
         counters_of(store, rank).frame.with_columns(rank=pl.lit(rank, pl.Int32)) for rank in store.ranks
     ]
@@ -87,7 +87,7 @@ def _facts(store: Store, rank: int) -> dict[str, Any]:
 
 
 def _unsure(sampling: Any) -> dict[int, int]:
-    """By burst, how much earlier than its timestamps it may have been sampled, in ns."""
+    """Return by burst the ns by which sampling may have begun before its timestamps."""
     facts = [fact for fact in sampling if isinstance(fact, dict)] if isinstance(sampling, list) else []
     bursts = [(fact.get("burst"), fact.get("clock_error_ns")) for fact in facts]
     return {burst: ns for burst, ns in bursts if isinstance(burst, int) and isinstance(ns, int)}
@@ -98,7 +98,7 @@ def fold_samples(
 ) -> Folding:
     """Fold the tables `samples` and `kernels`; `groups[number]` names the counters of each group.
 
-    `unsure` gives by burst by how many ns its samples may have begun earlier than their timestamps.
+    `unsure` gives by burst the ns by which samples may have begun before their timestamps.
     """
     readings, abstained = readings_of(samples, groups)
     if not readings:

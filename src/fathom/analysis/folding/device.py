@@ -27,7 +27,7 @@ _KEYS = ["device", "family", "counter"]
 
 
 class Group(NamedTuple):
-    """Samples of one group of counters, and the states of the device during its bursts, with their times."""
+    """Samples of one counter group, and the states of the device in its bursts, with their times in ns."""
 
     readings: Readings
     alignments: dict[int, Alignment]
@@ -39,19 +39,19 @@ class Group(NamedTuple):
 class Round(msgspec.Struct):
     """The result of one fold of all groups.
 
-    `resolved` and `sampled` are numbers of counters by family: those with a value, and those that were
+    By family, `resolved` is the count of counters with a value, and `sampled` the count of counters that were
     sampled while the family ran.
     """
 
     frames: list[pl.DataFrame] = msgspec.field(default_factory=list)
-    unresolved: dict[str, str] = msgspec.field(default_factory=dict)  # family: why
+    unresolved: dict[str, str] = msgspec.field(default_factory=dict)  # the reason by family
     resolved: Counter[str] = msgspec.field(default_factory=Counter)
     sampled: Counter[str] = msgspec.field(default_factory=Counter)
     unknown: list[Abstained] = msgspec.field(default_factory=list)
 
     @property
     def frame(self) -> pl.DataFrame:
-        """All rows; for counters of several groups, those with the smallest error."""
+        """All rows; a counter in several groups has the row with the smallest error."""
         if not self.frames:
             return conform("counters", pl.DataFrame())
         rows = pl.concat(self.frames).sort(*_KEYS, "error")
@@ -59,9 +59,9 @@ class Round(msgspec.Struct):
 
 
 def fold_device(readings: list[Readings], kernels: pl.DataFrame, unsure: dict[int, int]) -> Folding:
-    """The counters of one device; `unsure` is that of `fold_samples`.
+    """Return the counters of one device; `unsure` is that of `fold_samples`.
 
-    Launch shapes of one function that are too rare are folded again as one family, a pool. A pool counts if
+    Launch shapes of one function that are too rare are folded again as one family, a pool. A pool is used if
     it resolves more counters than any of its rare families.
     """
     launches, device = launches_of(kernels), readings[0].device
@@ -85,7 +85,7 @@ def fold_device(readings: list[Readings], kernels: pl.DataFrame, unsure: dict[in
 
 
 def _best(pool: Pool, rare: set[str], once: Round) -> int:
-    """The most counters that the first fold resolved for one of the pool's rare families."""
+    """Return the most counters that the first fold resolved for one of the pool's rare families."""
     return max(once.resolved[name] for name in rare.intersection(pool.families))
 
 
@@ -101,7 +101,7 @@ def _aligned(readings: Readings, launches: Launches, members: list[Members], uns
 def _ran(
     launches: Launches, bursts: Iterable[int], members: list[Members], various: Collection[int] = ()
 ) -> tuple[dict[int, States], dict[int, Parts], Array]:
-    """The states of each burst, their parts, and the time of each state in all bursts."""
+    """Return the states of each burst, their parts, and the time of each state over all bursts in ns."""
     states = {burst: launches.states(burst, members) for burst in bursts}
     return states, parts_of(states, various), np.sum([own.times for own in states.values()], axis=0)
 
@@ -109,8 +109,8 @@ def _ran(
 def _pooled(groups: list[Group], launches: Launches, pools: Sequence[Pool]) -> Round:
     """Fold the same samples at the same alignment, with the families of each pool merged into one.
 
-    If a pool's launches were longer or shorter during one group's bursts than over all groups, other shapes
-    ran: its rates may be wrong by as much.
+    If the launches of a pool are longer or shorter during one group's bursts than over all groups, other
+    shapes ran, and its rates may be wrong by the same ratio.
     """
     other = launches.relabelled({name: pool.label for pool in pools for name in pool.families})
     various = [other.labels.index(pool.label) for pool in pools]
@@ -132,7 +132,7 @@ def _pooled(groups: list[Group], launches: Launches, pools: Sequence[Pool]) -> R
 
 
 def _round(groups: list[Group], labels: list[str], deviations: Sequence[dict[str, float]] = ()) -> Round:
-    """Fold every group; `deviations` gives by group and family how wrong rates may be, relatively."""
+    """Fold every group; `deviations` has by group and family the relative error that rates may have."""
     result = Round()
     for group, deviation in zip(groups, deviations or [{}] * len(groups), strict=True):
         folded = fold(group.readings, group.parts, group.alignments, len(group.members))
@@ -151,7 +151,7 @@ def _round(groups: list[Group], labels: list[str], deviations: Sequence[dict[str
 
 
 def _both(once: pl.DataFrame, again: pl.DataFrame, pools: Sequence[Pool], rare: set[str]) -> pl.DataFrame:
-    """The rows of the first fold without the rare families of pools, and the rows of the pools."""
+    """Return the rows of the first fold without the rare families of pools, and the rows of the pools."""
     if not pools:
         return once
     pooled = rare.intersection(name for pool in pools for name in pool.families)

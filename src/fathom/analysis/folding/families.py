@@ -1,4 +1,4 @@
-"""Which rows of a fold describe which kernel families: alone, as a group, or as a pool of launch shapes."""
+"""Assign rows of a fold to kernel families: alone, as a group, or as a pool of launch shapes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fathom.analysis.folding.results import Pool
 from fathom.analysis.folding.states import IDLE, Members
 from fathom.analysis.intervals import Array
 
-ALONE = 0.02  # of a family's time: from this share on, the time in which it runs alone represents it
-GROUP = 0.05  # of a family's time: from this share on, a set of concurrent families gets rows
-ENOUGH = 0.25  # information, in samples that lie wholly within the family
-LONGEST = 3  # families of a group that are named
+ALONE = 0.02  # least share of a family's time in which it runs alone, to represent it
+GROUP = 0.05  # least share of a family's time in a set of concurrent families that gets rows
+ENOUGH = 0.25  # least information, in samples that lie wholly within the family
+LONGEST = 3  # most families that the name of a group lists
 REST = "others"
 AND = " + "  # between the families of a group
 
 
 class Resolved(NamedTuple):
-    """A family or group `name` whose values are those of column `column` of the fold."""
+    """A family or group `name` with the values of column `column` of the fold."""
 
     name: str
     column: int
@@ -28,10 +28,10 @@ class Resolved(NamedTuple):
 def resolve(
     folded: Folded, members: list[Members], times: Array, labels: list[str]
 ) -> tuple[list[Resolved], list[tuple[str, str]]]:
-    """The columns that describe families, and the families without one, as (family, why).
+    """Return the columns that describe families, and the families without one, as (family, why).
 
-    `times` are nanoseconds by state, `members` the families of each state, `labels` the families' names. A
-    family that also runs alone is described by that time; one that never does, by the groups in which it
+    `times` are ns by state, `members` the families of each state, `labels` the names of the families. A
+    family that also runs alone is described by that time; a family that never does, by the groups in which it
     runs, "A + B". The same holds for families that samples always show in the same proportion.
     """
     by_state = {state: column for column, states in enumerate(folded.columns) for state in states}
@@ -55,7 +55,7 @@ def resolve(
 def _chosen(
     family: int, mine: list[int], members: list[Members], times: Array, by_state: dict[int, int]
 ) -> tuple[list[int], list[int]]:
-    """The column in which a family runs alone, if any, and those of the groups in which it mostly runs."""
+    """Return the column in which a family runs alone, if any, and the columns of its main groups."""
     total = sum(times[state] for state in mine)
     alone = [s for s in mine if members[s] == (family,) and times[s] >= ALONE * total]
     groups = [s for s in mine if s not in alone and times[s] >= GROUP * total]
@@ -79,7 +79,7 @@ def _why(folded: Folded, chosen: list[int]) -> str:
 
 
 def _name(states: list[int], members: list[Members], times: Array, labels: list[str]) -> str:
-    """The families of the states, joined, those with most time first."""
+    """Return the names of the states' families, joined, those with the most time first."""
     weight: dict[int, float] = {}
     for state in states:
         for family in members[state]:
@@ -96,13 +96,13 @@ Counts = Mapping[str, int]  # counters by family
 
 
 def rare_of(resolved: Counts, sampled: Counts) -> set[str]:
-    """The families that fewer than half of the counters describe."""
+    """Return the families for which less than half of the counters are resolved."""
     most = max(sampled.values(), default=0)
     return {family for family in sampled if 2 * resolved.get(family, 0) < most}
 
 
 def passing_of(sampled: Counts) -> set[str]:
-    """The families that did not run during some counters' bursts."""
+    """Return the families that did not run while some of the counters were sampled."""
     most = max(sampled.values(), default=0)
     return {family for family, count in sampled.items() if count < most}
 
@@ -110,10 +110,11 @@ def passing_of(sampled: Counts) -> set[str]:
 def pools_of(
     functions: Mapping[str, tuple[str, str]], rare: set[str], passing: set[str], device: int
 ) -> list[Pool]:
-    """The pools of one device: per function (kind, name) with rare shapes, those and the passing ones.
+    """Return the pools of one device: per function (kind, name) with rare shapes, its rare and passing ones.
 
-    A cache that grows with every token is copied with ever new grids: no launch shape gets enough samples, or
-    it ran during one group's bursts only. All shapes of the function are folded as one family instead.
+    A cache that grows with every token is copied with ever new grids, so each launch shape gets too few
+    samples or runs during the bursts of one group only. The shapes of the function are then folded as one
+    family.
     """
     shapes: dict[tuple[str, str], list[str]] = {}
     for family, function in functions.items():
@@ -128,5 +129,5 @@ def pools_of(
 
 
 def by_family(pools: Sequence[Pool], device: int | None) -> dict[str, str]:
-    """The pool's label of each pooled family of a device."""
+    """Return the label of the pool of each pooled family of a device."""
     return {family: pool.label for pool in pools if pool.device == device for family in pool.families}

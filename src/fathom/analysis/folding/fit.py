@@ -1,4 +1,4 @@
-"""Least squares with one design for all counters, and standard errors for correlated samples."""
+"""Least squares with one design matrix for all counters, and standard errors for correlated samples."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fathom.analysis.intervals import Array
 
 BLOCK, MOST_BLOCKS = 64, 400  # fewest samples per block; most blocks
 INVERTIBLE = 1e-11  # smallest pivot of a matrix that is inverted, relative to its largest element
-SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix below which columns are collinear
+SINGULAR = 1e-7  # columns are collinear below this eigenvalue of the scaled normal matrix
 SPLIT = 0.05  # of a null vector: larger components belong to collinear columns
-FEW_BLOCKS = 8  # in which a state occurs: with fewer, errors of blocks are too uncertain
+FEW_BLOCKS = 8  # fewest blocks with a state for which clustered errors are reliable
 LEVEL = 0.01  # weight, in samples, of the prior that counters are constant during a launch
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The values that a fit computes: means of columns, weighted by rows of `blend`, which sum to 1.
+    """The values that a fit computes: weighted means of columns, with the rows of `blend` (sum 1) as weights.
 
     `ridge` is added to the normal matrix.
     """
@@ -30,9 +30,9 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """States x counters: values, standard errors, and the errors of ratios.
+    """Values, standard errors, and errors of ratios, as states x counters.
 
-    `information` is the number of samples wholly within a state that would determine it as well.
+    `information` is the number of samples wholly within a state that would determine its value as precisely.
     """
 
     values: Array
@@ -43,7 +43,7 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 def level_ridge(level: Array, into: Array, columns: int) -> Array:
-    """The ridge that pulls parts towards their middle part; `into` gives the column of each part.
+    """Return the ridge that pulls parts towards their middle part; `into` gives the column of each part.
 
     Parts that share a column with their middle, or with others, need none.
     """
@@ -57,7 +57,7 @@ def level_ridge(level: Array, into: Array, columns: int) -> Array:
 
 
 def blocks_of(burst: Array) -> Array:
-    """Edges of blocks of neighbouring samples within bursts: first rows, and the number of rows."""
+    """Return the edges of blocks of neighbouring samples within bursts: first rows, then the row count."""
     size = max(BLOCK, -(-len(burst) // MOST_BLOCKS))
     edges = np.concatenate(([0], np.flatnonzero(np.diff(burst)) + 1, [len(burst)]))
     cuts = [
@@ -68,7 +68,7 @@ def blocks_of(burst: Array) -> Array:
 
 
 def collinear(gram: Array) -> Array:
-    """The group of each column, from 0: columns of one group are collinear."""
+    """Return the group of each column, from 0; columns of one group are collinear."""
     into = np.arange(len(gram))
     while True:
         merged = _merge(gram, into)
@@ -105,15 +105,15 @@ def fit(
     *,
     sure: bool = True,
 ) -> Fit:
-    """The non-negative least-squares solution for every counter, over the samples that `known` selects.
+    """Return the non-negative least-squares solution for every counter, over the samples in the mask `known`.
 
-    `values` is samples x counters; `edges` is that of `blocks_of`. `under[k]` is the denominator of counter
-    k, k itself if it is no ratio. `zero`, columns x counters, is a guess of the values that are 0. Unless
-    `sure`, errors are 0.
+    `values` is samples x counters, and `edges` comes from `blocks_of`. `under[k]` is the index of the
+    denominator of counter k, or k itself if it is no ratio. `zero`, columns x counters, is a guess of the
+    values that are 0. Unless `sure`, errors are 0.
 
     An error is the larger of two errors of the unbounded solution: one robust to unequal variances (HC3:
-    MacKinnon and White, Journal of Econometrics 29, 1985), one robust to correlation within blocks of
-    neighbouring samples (clustered, with the same correction for leverage). The latter counts only if a state
+    MacKinnon and White, Journal of Econometrics 29, 1985), and one robust to correlation within blocks of
+    neighbouring samples (clustered, with the same correction for leverage). The second counts only if a state
     occurs in FEW_BLOCKS blocks. States that never occur have no information.
     """
     design = design.only(known)
@@ -141,7 +141,7 @@ def fit(
 
 
 def _normal_matrix(design: Shares, asked: Question) -> tuple[Array, Array]:
-    """X'X with the ridge for states that occur, and a mask of those states."""
+    """Return X'X with the ridge for states that occur, and a mask of those states."""
     gram, among = design.gram(), asked.blend > 0
     occurs = among @ np.diag(gram) > 0
     return gram + asked.ridge * np.outer(*[occurs @ among] * 2), occurs
@@ -167,7 +167,7 @@ class _Spread:
             self.clustered_ratio += ratios**2
 
     def errors(self, enough: Array) -> tuple[Array, Array]:
-        """Standard errors of values and of ratios; `enough`: states whose clustered errors count."""
+        """Return standard errors of values and ratios; `enough` masks states whose clustered errors count."""
         ratios = np.zeros_like(self.scattered)
         squares = self.scattered[:, self.ratios], self.scattered[:, self.under]
         scattered = squares[0] - 2 * self.ratio * self.with_under + self.ratio**2 * squares[1]
@@ -181,7 +181,7 @@ def _larger(scattered: Array, clustered: Array, enough: Array) -> Array:
 
 
 def _inverse(gram: Array) -> Array:
-    """The inverse within the columns that occur; other rows and columns are zero."""
+    """Return the inverse over the columns that occur; other rows and columns are zero."""
     occurs = np.flatnonzero(np.diag(gram) > 0)
     inverse = np.zeros_like(gram)
     if len(occurs):

@@ -15,16 +15,16 @@ from fathom.analysis.folding.shares import Shares, shares
 from fathom.analysis.intervals import Array
 from fathom.units import NS_PER_S
 
-MOST_STATES = 600  # columns of the fit; rarer states share one column
-MOST_PARTS = 400  # states are divided into parts up to this number of columns
+MOST_STATES = 600  # most columns of the fit; rarer states share one column
+MOST_PARTS = 400  # most columns after states are divided into parts
 TINY = 1e-9
 
 
 class Folded(msgspec.Struct):
-    """Values and standard errors of sets of states, sets x counters; NaN if unknown.
+    """Values and standard errors, as sets of states x counters; NaN if unknown.
 
-    `columns` lists the states (indices) of each set; `samples` is the number of samples in which one of them
-    occurred; `information` the number of samples wholly within them that would determine them as well.
+    `columns` lists the states (indices) of each set. `samples` is the number of samples in which a state of
+    the set occurs, `information` the number of samples wholly within the set that would be as precise.
     """
 
     columns: list[list[int]]
@@ -42,7 +42,7 @@ def fold(
 ) -> Folded | None:
     """Fold the samples of the aligned bursts; `names` is the number of states in all bursts.
 
-    `parts` are the parts of the states by burst. None if no sample lies between recorded kernels.
+    `parts` are the parts of the states by burst. Returns None if no sample lies between recorded kernels.
     """
     rows, design = _design(readings, parts, alignments)
     if not len(rows):
@@ -62,20 +62,21 @@ def fold(
 
 
 def _columns(flat: Shares) -> tuple[Array, Array]:
-    """The column of each state, shared by collinear ones, and the rare states that share one."""
+    """Return the column of each state (shared by collinear states), and the rare states that share one."""
     pooled, into, rare = _pool(flat)
     return collinear(pooled.gram())[into], rare
 
 
 def _time(parts: dict[int, Parts]) -> Array:
-    """The time of each part in all bursts, in ns."""
+    """Return the time of each part over all bursts, in ns."""
     return np.sum([burst.times for burst in parts.values()], axis=0)
 
 
 def _asked(parts: Parts, column: Array, times: Array) -> tuple[Array, Question]:
-    """The fit's column of each part, separate ones as long as there are any left, and the question to answer.
+    """Return the fit's column of each part, and the question that the fit answers.
 
-    `column` and `times` are those of each part; the time is 0 if no sample shows it.
+    Parts get separate columns as long as there are any left. `column` and `times` are per part; the time is 0
+    if no sample shows the part.
     """
     divided = _divided(parts, column, times)[column]
     own = np.where((times > 0) | (parts.level == np.arange(len(times))), np.arange(len(times)), parts.level)
@@ -88,7 +89,7 @@ def _asked(parts: Parts, column: Array, times: Array) -> tuple[Array, Question]:
 
 
 def _divided(parts: Parts, column: Array, times: Array) -> Array:
-    """Mask of the columns that are divided into the parts of their one state: those with most time."""
+    """Return a mask of the columns, each of one state, to divide into parts: those with the most time."""
     size = int(column.max()) + 1
     seen = np.flatnonzero(times > 0)
     states = np.unique(np.stack((column[seen], parts.owner[seen])), axis=1)[0]
@@ -103,10 +104,10 @@ def _divided(parts: Parts, column: Array, times: Array) -> Array:
 def _design(
     readings: Readings, states: dict[int, Parts], alignments: dict[int, Alignment], sigma: float = 0.0
 ) -> tuple[Array, Shares]:
-    """The rows of the samples between the first and last kernel of their burst, and their shares.
+    """Return the rows of samples between the first and last kernel of their burst, and their shares.
 
-    Clocks are shifted by `sigma` times their errors. In a steady burst, samples that their error might move
-    out of that range are left out.
+    Clocks are shifted by `sigma` times their errors. In a steady burst, samples are left out if the clock
+    error might move them out of that range.
     """
     names = len(next(iter(states.values())).members)
     rows, parts, done = [], [], 0
@@ -129,7 +130,7 @@ def _design(
 
 
 def _pool(design: Shares) -> tuple[Shares, Array, Array]:
-    """At most MOST_STATES columns, each state's column, and the rarest states, which share the last."""
+    """Return at most MOST_STATES columns, each state's column, and the rare states that share the last."""
     time = np.bincount(design.column, design.part, design.columns)
     kept = np.argsort(-time, kind="stable")[: MOST_STATES - 1]
     into = np.full(design.columns, len(kept))
@@ -142,7 +143,7 @@ def _pool(design: Shares) -> tuple[Shares, Array, Array]:
 def _solve(
     readings: Readings, design: Shares, asked: Question, zero: Array | None = None, *, sure: bool = True
 ) -> Folded:
-    """Fold every counter by its kind, without errors unless `sure`; `zero` is that of `fit`."""
+    """Fold every counter by its kind, without errors unless `sure`; `zero` is the guess for `fit`."""
     kinds, below = [kind_of(name) for name in readings.names], denominators(readings.names)
     values, edges = _additive(readings, kinds, below), blocks_of(readings.burst)
     empty = np.full((len(asked.blend), len(kinds)), np.nan)
@@ -165,7 +166,7 @@ def _place(position: dict[int, int], counter: int | None, otherwise: int) -> int
 
 
 def _additive(readings: Readings, kinds: list[CounterKind | None], below: list[int | None]) -> Array:
-    """Values for which a mixture's is the mean of its parts': sums as rates, ratios as numerators."""
+    """Return values that add up over a mixture of states: sums as rates, ratios as their numerators."""
     values = readings.values.copy()
     seconds = (readings.ends - readings.starts) / NS_PER_S
     for place, kind in enumerate(kinds):
@@ -175,7 +176,7 @@ def _additive(readings: Readings, kinds: list[CounterKind | None], below: list[i
 
 
 def _numerator(values: Array, place: int, below: list[int | None]) -> Array:
-    """The counter times its denominator, which may be a ratio itself."""
+    """Return the counter times its denominator, which may be a ratio itself."""
     under = below[place]
     if under is None or under == place:
         return values[:, place]
@@ -184,7 +185,7 @@ def _numerator(values: Array, place: int, below: list[int | None]) -> Array:
 
 
 def _alike(values: Array, places: list[int]) -> list[tuple[list[int], Array]]:
-    """Counters that were sampled in the same rows, with a mask of those rows: they share a fit."""
+    """Return groups of counters sampled in the same rows, with a mask of the rows; a group shares a fit."""
     known = np.isfinite(values)
     groups: dict[bytes, list[int]] = {}
     for place in places:

@@ -1,7 +1,7 @@
-"""Joint alignment of the bursts of one group, which share the values of states.
+"""Align the bursts of one group jointly, with the same values of states.
 
-Almost any shift explains a burst in which little ran, because each part of a state may take the value that
-fits best. All bursts share these values: given them, few samples determine the shift.
+If little ran in a burst, almost any shift explains it, because each part of a state may take the value that
+fits best. But all bursts share these values: once they are known, few samples determine the shift.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.intervals import Array
 
-SURE_NS = 500.0  # an alignment with a smaller error is searched for nearby only
+SURE_NS = 500.0  # if its error is smaller, an alignment is only searched for nearby
 TRUSTED_NS = 2_000.0  # bursts with a larger error do not determine values, unless all have
 COUNTERS = 24
 ROUNDS, STILL_NS = 6, 25.0
@@ -34,7 +34,7 @@ ROUNDS, STILL_NS = 6, 25.0
 def align_jointly(
     readings: Readings, parts: dict[int, Parts], alignments: dict[int, Alignment]
 ) -> dict[int, Alignment]:
-    """Refine the alignments of bursts: the values of states that fit all bursts decide each one's shift."""
+    """Refine the alignments of bursts: the values of states that best fit all bursts decide each shift."""
     refined = dict(alignments)
     usable = [burst for burst, own in refined.items() if not (own.why or own.steady)]
     if len(usable) < 2:
@@ -52,9 +52,10 @@ def align_jointly(
 
 
 def _with_mean_of(joint: dict[int, Alignment], single: dict[int, Alignment]) -> dict[int, Alignment]:
-    """Joint alignments moved to the mean of the single ones.
+    """Return the joint alignments, moved to the mean of the single ones.
 
-    A shift that is common to all bursts could be absorbed by the values of launches' first and last parts.
+    Without this, the values of the first and last parts of launches could absorb a shift common to all
+    bursts.
     """
     weight = {burst: max(single[burst].error_ns, 1.0) ** -2 for burst in joint}
     total = sum(weight.values())
@@ -66,7 +67,7 @@ def _with_mean_of(joint: dict[int, Alignment], single: dict[int, Alignment]) -> 
 
 
 class _Model:
-    """Standardised values of the least noisy counters, explained by the states with most time."""
+    """Standardised values of the least noisy counters, explained by the states with the most time."""
 
     def __init__(self, readings: Readings, parts: dict[int, Parts], bursts: list[int]) -> None:
         mine = {burst: np.flatnonzero(readings.burst == burst) for burst in bursts}
@@ -82,14 +83,14 @@ class _Model:
         self.interval = readings.interval_ns
 
     def weigh(self, shifts: dict[int, float]) -> None:
-        """Weight counters by how well states explain them at these shifts."""
+        """Weight counters by the precision with which states explain them at these shifts."""
         values = self.values(shifts)
         left = [self.seen[n] - self._design(n, shifts[burst]) @ values for burst, n in self.bursts.items()]
         scale = noise(np.concatenate(left))
         self.seen = [values / scale for values in self.seen]
 
     def values(self, shifts: dict[int, float]) -> Array:
-        """The least-squares values of the states, columns x counters, at these shifts by burst."""
+        """Return the least-squares values of the states at these shifts by burst, columns x counters."""
         gram, right = self.pooling.ridge.copy(), 0.0
         for burst, shift in shifts.items():
             design = self._design(self.bursts[burst], shift)
@@ -98,7 +99,7 @@ class _Model:
         return np.linalg.solve(gram, right)
 
     def aligned(self, alignment: Alignment, values: Array) -> Alignment:
-        """The burst's alignment, given the values of states."""
+        """Return the alignment of the burst that best fits the given values of states."""
         number = self.bursts[alignment.burst]
 
         def residuals(shift: float) -> Array:

@@ -1,4 +1,4 @@
-"""How each counter folds, from its name; the rules are in `kinds.yaml`."""
+"""The kind of each counter, which decides how it folds, from its name; the rules are in `kinds.yaml`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fathom.data import load
 
 
 class CounterKind(NamedTuple):
-    """`kind` is mean, sum or ratio; `unit` is that of the folded value; `weight` is a ratio's denominator."""
+    """`kind` is mean, sum or ratio; `unit` belongs to the folded value; `weight` is a ratio's denominator."""
 
     kind: str
     unit: str
@@ -19,25 +19,25 @@ class CounterKind(NamedTuple):
 
 @lru_cache(maxsize=1 << 14)
 def bare(name: str) -> str:
-    """A counter's name without the prefixes of its set: `SM_A.TriageCompute.sm__x.avg` is `sm__x.avg`."""
+    """Return a counter's name without its set's prefixes: `sm__x.avg` for `SM_A.TriageCompute.sm__x.avg`."""
     parts = name.split(".")
     return ".".join(parts[next((i for i, part in enumerate(parts) if "__" in part), 0) :])
 
 
 @lru_cache(maxsize=1 << 14)
 def base(name: str) -> str:
-    """A counter's name without prefixes and suffixes: `sm__x`."""
+    """Return a counter's name without prefixes and suffixes, as `sm__x`."""
     return bare(name).partition(".")[0]
 
 
 def kind_of(name: str) -> CounterKind | None:
-    """How the counter folds; None for a name that no rule describes."""
+    """Return the kind of a counter, or None if no rule matches its name."""
     rule = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
     return rule and CounterKind(rule["kind"], rule["unit"], _weight(name, rule))
 
 
 def _weight(name: str, row: dict[str, Any]) -> str | None:
-    """The counter's denominator; for a share of elapsed cycles, the clock of its unit."""
+    """Return the denominator of a ratio; for a share of elapsed cycles, the clock of its unit."""
     if row["kind"] == "ratio":
         return _rules()["weights"].get(base(name))
     clocks = _rules()["clocks"].items() if row.get("cycles") else ()
@@ -51,20 +51,20 @@ def is_share(name: str) -> bool:
 
 
 def denominators(names: Sequence[str]) -> list[int | None]:
-    """The index in `names` of each counter's denominator; None if it is not among them."""
+    """Return the index in `names` of each counter's denominator; None if it is not among them."""
     place = {base(name): number for number, name in reversed(list(enumerate(names)))}
     kinds = [kind_of(name) for name in names]
     return [place.get(kind.weight) if kind and kind.weight else None for kind in kinds]
 
 
 def activity(names: Sequence[str]) -> int | None:
-    """The index of the counter that best shows whether anything runs; None if none of them is known."""
+    """Return the index of the counter that best shows whether anything runs, or None."""
     bases = [base(name) for name in names]
     return next((bases.index(known) for known in _rules()["activity"] if known in bases), None)
 
 
 def informative(names: Sequence[str]) -> list[int]:
-    """The indices of the counters of units that only kernels keep busy."""
+    """Return the indices of counters of units that only kernels keep busy."""
     units = tuple(_rules()["informative"])
     return [place for place, name in enumerate(names) if base(name).startswith(units)]
 

@@ -1,8 +1,8 @@
-"""Parts of states: stretches are cut into parts from begin to end, separately for clearly different lengths.
+"""Divide states into parts: cut stretches from start to end, separately for clearly different lengths.
 
 Counters are not constant during a launch: blocks start and end one after the other, tensor cores wait for the
-first tiles, a few blocks go on when all others are done. With one value per state, the ends of launches
-beside a gap or another kernel would bias the fit. Instead, each part has a value, and a state's value is the
+first tiles, and a few blocks go on when all others are done. With one value per state, the ends of launches
+next to a gap or another kernel would bias the fit. Instead, each part has a value, and a state's value is the
 mean of its parts over time. Launches of one family with different lengths do different work.
 """
 
@@ -18,33 +18,33 @@ from fathom.analysis.folding.states import IDLE, Members, States
 from fathom.analysis.intervals import Array, Spans
 
 EDGES_NS = (1000.0, 3000.0)  # from either end of a stretch: the bounds of its first and last parts
-SHARE = 0.4  # of a stretch: the most that the parts at one end may take
-MIDDLE_NS, MOST_MIDDLES = 8000.0, 6  # length and number of the parts in between
+SHARE = 0.4  # largest share of a stretch for the parts at one end
+MIDDLE_NS, MOST_MIDDLES = 8000.0, 6  # length of the parts in between, and their largest count
 SHORTEST_NS = 8000.0  # shorter stretches are not divided
-DIFFERENT = 1.2  # ratio of neighbouring lengths: above it, they are different work
-COMMON = 0.05  # of a state's time: the least that each of its lengths must hold
+DIFFERENT = 1.2  # neighbouring lengths with a larger ratio are different work
+COMMON = 0.05  # least share of a state's time for each of its lengths
 _EDGES = len(EDGES_NS)
 
 
 class Parts(States, frozen=True):
-    """States whose stretches are cut into parts: `state` numbers the parts, `members` are their states'."""
+    """States whose stretches are cut into parts: `state` has part indices, `members` families per part."""
 
     states_of_parts: Array
     middles: Array
 
     @property
     def owner(self) -> Array:
-        """The state of each part."""
+        """The index of the state of each part."""
         return self.states_of_parts
 
     @property
     def level(self) -> Array:
-        """The middle part of each part's stretch, whose value it takes where samples are missing."""
+        """The middle part of each part's stretch, which gives its value if samples are missing."""
         return self.middles
 
 
 class Length(NamedTuple):
-    """Stretches of one state from `least` ns on: the number of their first part, and of middle parts."""
+    """Stretches of a state that last at least `least` ns: index of the `first` part, count of `middles`."""
 
     least: float
     first: int
@@ -52,9 +52,9 @@ class Length(NamedTuple):
 
 
 def parts_of(states: dict[int, States], various: Collection[int] = ()) -> dict[int, Parts]:
-    """The parts of every burst, numbered alike in all; idle time is one part, number IDLE.
+    """Return the parts of every burst, with the same indices in all; idle time is one part, index IDLE.
 
-    Families in `various` do different work at every length, not only at clearly different ones.
+    Families in `various` do different work at every length, even if lengths differ little.
     """
     lengths, owner, level = _numbered(_lengths(states, various))
     members = next(iter(states.values())).members if states else []
@@ -65,7 +65,7 @@ def parts_of(states: dict[int, States], various: Collection[int] = ()) -> dict[i
 
 
 def _lengths(states: dict[int, States], various: Collection[int]) -> list[list[Array]]:
-    """The lengths of each state's stretches in all bursts, split by different work."""
+    """Return the sorted lengths of each state's stretches over all bursts, split where the work differs."""
     members = max((burst.members for burst in states.values()), key=len)
     each = [_split_evenly if set(various).intersection(families) else _split_at_jumps for families in members]
     state = np.concatenate([burst.state for burst in states.values()])
@@ -90,9 +90,9 @@ def _split_at_jumps(lengths: Array) -> list[Array]:
 
 
 def _split_evenly(lengths: Array) -> list[Array]:
-    """Split sorted lengths so that those of one part differ little, and each holds enough of the time.
+    """Split sorted lengths so that each part has similar lengths and enough of the time.
 
-    One value for all would be biased to long stretches, which fill more of a sample.
+    One value for all lengths would be biased to long stretches, which fill more of a sample.
     """
     time = np.cumsum(lengths) / max(lengths.sum(), 1)
     cuts, first, before = [], 0, 0.0
@@ -106,7 +106,7 @@ def _split_evenly(lengths: Array) -> list[Array]:
 
 
 def _numbered(lengths: list[list[Array]]) -> tuple[list[list[Length]], list[int], list[int]]:
-    """Each state's lengths; by part its state, and the part whose value it takes if samples are missing."""
+    """Return each state's lengths; per part its state, and the part that replaces it without samples."""
     numbered: list[list[Length]] = []
     owner: list[int] = []
     level: list[int] = []
@@ -144,7 +144,7 @@ def _cut(
 
 
 def _kinds(states: States, lengths: list[list[Length]]) -> tuple[Array, Array]:
-    """Each stretch's first part and number of middle parts, by its state and length."""
+    """Return the first part and the count of middle parts of each stretch, by its state and length."""
     took = states.spans.ends - states.spans.starts
     begins = np.cumsum([0, *(len(kinds) for kinds in lengths)])
     kind = begins[states.state]
@@ -161,7 +161,7 @@ def _kinds(states: States, lengths: list[list[Length]]) -> tuple[Array, Array]:
 
 
 def _points(starts: Array, ends: Array, middles: int) -> Array:
-    """The begins of the parts of stretches, and the ends; without middles, a stretch is one part."""
+    """Return the start of each part of the stretches, and the end; without middles, a stretch is one part."""
     if not middles:
         return np.stack((starts, ends))
     share = SHARE * np.arange(1, _EDGES + 1) / _EDGES

@@ -1,4 +1,4 @@
-"""How well a mixture of states explains samples, as a function of the shift between their clocks."""
+"""The fit of a mixture of states to samples, as a function of the shift between their clocks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array
 
 BLOCKS, RESAMPLES = 50, 200
-MOST = 2000  # samples that determine the shift: with more, the model's own error dominates
+MOST = 2000  # most samples that determine the shift: with more, the error of the model dominates
 COLUMNS, COUNTERS = 64, 24
-DIVIDED = 160  # columns, if states are divided into parts
-WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
+DIVIDED = 160  # most columns if states are divided into parts
+WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # in sample intervals
 CLOSE = np.linspace(-0.2, 0.2, 13)
-NEAR = 3  # shifts on either side of the lowest to which a parabola is fitted
-LEAST_NOISE = 1e-4  # of a counter's variance
+NEAR = 3  # shifts on either side of the lowest, for the fit of a parabola
+LEAST_NOISE = 1e-4  # least noise, as a share of a counter's variance
 NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix singular
 
 
 class Pooling:
-    """Columns of a design: one per part of the states with most time; all others share the last one."""
+    """Columns of a design: one per part of the states with the most time; all others share the last one."""
 
     def __init__(self, states: States, times: Array, samples: int, columns: int) -> None:
         most = min(columns, max(samples // 20, 2))
@@ -36,13 +36,13 @@ class Pooling:
         self.ridge = NEVER * np.eye(self.columns) + level_ridge(states.level, self._into, self.columns)
 
     def design(self, readings: Readings, states: States, shift: float) -> Array:
-        """Samples x columns: the share of each sample that the device spent in each, at that shift."""
+        """Return the share of each sample that the device spent in each column, samples x columns."""
         by = round(float(shift))
         return dense_shares(states, readings.starts + by, readings.ends + by, self._into, self.columns)
 
 
 def _largest(owner: Array, times: Array, most: int) -> Array:
-    """The parts of the states with most time, at most `most` parts."""
+    """Return at most `most` parts: those of the states with the most time."""
     time = np.bincount(owner, times)
     count = np.bincount(owner, times > 0)
     order = np.argsort(-time, kind="stable")
@@ -52,10 +52,11 @@ def _largest(owner: Array, times: Array, most: int) -> Array:
 
 
 class Mixture:
-    """A least-squares model of samples: the least noisy counters, explained by the states with most time.
+    """A least-squares model of samples: the least noisy counters, explained by the states with the most time.
 
-    Other states share one column; the large ones suffice to locate the samples. With `near`, a shift,
-    counters are weighted by how well states explain them there: maximum likelihood if their noise differs.
+    Other states share one column, because the large ones suffice to locate the samples. With a shift `near`,
+    counters are weighted by how precisely states explain them there: this is maximum likelihood if their
+    noise differs.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Mixture:
         self._total = float((self.values**2).sum())
 
     def residuals(self, shift: float) -> Array:
-        """Squared residuals of the least-squares fit at that shift by sample, summed over counters."""
+        """Return the squared residuals of the fit at that shift by sample, summed over counters."""
         return (self._left(shift) ** 2).sum(axis=1)
 
     def residual(self, shift: float) -> float:
-        """The sum of the squared residuals at that shift."""
+        """Return the sum of the squared residuals at that shift."""
         _, solved, right = self._solved(shift)
         return self._total - float((solved * (right + self._pooling.ridge @ solved)).sum())
 
@@ -82,27 +83,27 @@ class Mixture:
         return self.values - design @ solved
 
     def _solved(self, shift: float) -> tuple[Array, Array, Array]:
-        """The design at that shift, the least-squares values, and their right-hand sides."""
+        """Return the design at that shift, the least-squares values, and their right-hand sides."""
         design = self._pooling.design(self.readings, self.states, shift)
         right = design.T @ self.values
         return design, np.linalg.solve(design.T @ design + self._pooling.ridge, right), right
 
     def explained(self, shifts: Array) -> Array:
-        """The share of the variance that the mixture explains at each shift."""
+        """Return the share of the variance that the mixture explains at each shift."""
         if self._total == 0:
             return np.zeros(len(shifts))
         return np.array([1 - self.residual(shift) / self._total for shift in shifts])
 
 
 def noise(left: Array) -> Array:
-    """The root mean square of each counter's residuals."""
+    """Return the root mean square of each counter's residuals."""
     return np.sqrt(np.maximum((left**2).mean(axis=0), LEAST_NOISE))
 
 
 def standard(readings: Readings, most: int) -> Array:
-    """Samples x the `most` least noisy counters without gaps, scaled to mean 0 and variance 1.
+    """Return samples x the `most` least noisy counters without gaps, scaled to mean 0 and variance 1.
 
-    Counters of multiprocessors are preferred: only these show when a kernel's blocks run.
+    Counters of multiprocessors are preferred, because only these show when the blocks of a kernel run.
     """
     places = informative(readings.names)
     values = readings.values[:, places] if places else readings.values
@@ -113,14 +114,14 @@ def standard(readings: Readings, most: int) -> Array:
     if not chosen.shape[1]:
         return np.zeros((len(values), 1))
     scaled = (chosen - chosen.mean(axis=0)) / spread
-    smooth = (scaled[1:] * scaled[:-1]).mean(axis=0)  # noise is independent of its neighbour
+    smooth = (scaled[1:] * scaled[:-1]).mean(axis=0)  # noise is independent between neighbouring samples
     return scaled[:, np.argsort(-smooth, kind="stable")[:most]]
 
 
 def precise(
     readings: Readings, states: States, near: float, *, widely: bool = True
 ) -> tuple[float, float, float]:
-    """The best shift near `near` and its standard error, in ns, and the share of the variance it explains.
+    """Return the best shift near `near` and its standard error in ns, and the share of variance explained.
 
     The search covers two sample intervals on either side, or half an interval unless `widely`.
     """
@@ -134,9 +135,9 @@ def precise(
 
 
 def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[float, float, float]:
-    """The shift with the smallest residual, its standard error (block bootstrap), and that residual.
+    """Return the shift with the smallest residual, its standard error (block bootstrap), and that residual.
 
-    `shifts` are equidistant. Those far from the lowest are not evaluated, because they cannot win.
+    `shifts` are equidistant. Shifts far from the lowest are not evaluated, because they cannot win.
     """
     blocks: dict[int, Array] = {}
     first, last = len(shifts) // 2 - NEAR, len(shifts) // 2 + NEAR
@@ -153,18 +154,18 @@ def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[f
 
 
 def _blocks(left: Array) -> Array:
-    """Residuals summed over blocks of neighbouring samples."""
+    """Return the residuals summed over blocks of neighbouring samples."""
     return np.add.reduceat(left, np.linspace(0, len(left), BLOCKS, endpoint=False).astype(int))
 
 
 def _drawn(profile: Array) -> Array:
-    """The cost at each shift (columns): of all blocks first, then of blocks drawn with replacement."""
+    """Return the cost at each shift (columns): of all blocks first, then of blocks drawn with replacement."""
     drawn = np.random.default_rng(0).integers(0, BLOCKS, (RESAMPLES, BLOCKS))
     return np.vstack((profile.sum(axis=1), profile[:, drawn].sum(axis=2).T))
 
 
 def lowest(residual: Callable[[float], float], shifts: Array) -> float:
-    """The shift with the smallest residual: the best of every second one, refined by its neighbours."""
+    """Return the shift with the smallest residual: best of every second one, refined by its neighbours."""
     residuals = {n: residual(shifts[n]) for n in range(0, len(shifts), 2)}
     best = min(residuals, key=lambda n: residuals[n])
     residuals |= {n: residual(shifts[n]) for n in (best - 1, best + 1) if 0 <= n < len(shifts)}
@@ -172,12 +173,12 @@ def lowest(residual: Callable[[float], float], shifts: Array) -> float:
 
 
 def thinned(count: int) -> Array:
-    """Indices of at most MOST of `count` rows, evenly spaced."""
+    """Return the indices of at most MOST of `count` rows, evenly spaced."""
     return np.linspace(0, count, min(count, MOST), endpoint=False, dtype=int)
 
 
 def _vertices(shifts: Array, costs: Array, lowest: Array, reach: float) -> Array:
-    """For each row of costs, the minimum of a parabola around its lowest shift."""
+    """Return the minimum of a parabola around the lowest shift, for each row of costs."""
     minima = shifts[lowest].astype(float)
     for place in np.unique(lowest):
         near, mine = slice(max(place - NEAR, 0), place + NEAR + 1), np.flatnonzero(lowest == place)

@@ -13,7 +13,7 @@ from fathom.analysis.results import Abstained
 
 
 class Readings(msgspec.Struct, frozen=True):
-    """Samples sorted by burst and time, in ns; `values` is samples x counters, NaN where not sampled."""
+    """Samples sorted by burst and time, in ns; `values` is samples x counters, NaN if not sampled."""
 
     device: int
     names: list[str]
@@ -23,22 +23,22 @@ class Readings(msgspec.Struct, frozen=True):
     values: Array
 
     def only(self, rows: Array) -> Readings:
-        """Select samples by a mask or by indices."""
+        """Return the samples that a mask or indices select."""
         return Readings(
             self.device, self.names, self.burst[rows], self.starts[rows], self.ends[rows], self.values[rows]
         )
 
     @property
     def interval_ns(self) -> float:
-        """The median length of a sample."""
+        """Median length of a sample in ns; 0 without samples."""
         return float(np.median(self.ends - self.starts)) if len(self.starts) else 0.0
 
 
 def readings_of(samples: pl.DataFrame, groups: Any) -> tuple[list[Readings], list[Abstained]]:
-    """Readings of each device and group from the table `samples`; `groups[group]` names its counters.
+    """Return readings of each device and group from the table `samples`; `groups[group]` names its counters.
 
-    Samples without a length, or with a number of values that differs from their group's, are left out and
-    reported.
+    Samples are left out and reported if they have no length, or if their number of values differs from their
+    group's.
     """
     if not samples.height:
         return [], []
@@ -61,7 +61,7 @@ def readings_of(samples: pl.DataFrame, groups: Any) -> tuple[list[Readings], lis
 
 
 def _names(groups: Any) -> dict[Any, list[str]]:
-    """Names of counters by group; empty if the recording is damaged."""
+    """Return the names of counters by group; {} if the recording is damaged."""
     if not isinstance(groups, list):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Results of folding, and how a sounding stores them: rows of its table `counters`, and facts of a rank."""
+"""Results of folding, and their storage in a sounding: rows of its table `counters`, and facts of a rank."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fathom.sounding import COUNTERS
 
 
 class Alignment(NamedTuple):
-    """How one burst's samples lie on the kernels' clock: kernel time = sample time + shift.
+    """The position of one burst's samples on the kernels' clock: kernel time = sample time + shift.
 
-    `shift_ns` applies at `middle_ns` and grows by `drift_ppm`, 0 if no drift was detected. `explained` is the
-    share of the counters' variance that the kernels explain at that shift. `why` is the reason why the burst
-    could not be aligned, "" if it could. A `steady` burst, nearly all in one state, needs no alignment: its
-    `shift_ns` is 0 and its `error_ns` bounds the difference of the clocks.
+    `shift_ns` applies at `middle_ns` and grows by `drift_ppm`, which is 0 if no drift was detected.
+    `explained` is the share of the counters' variance that the kernels explain at that shift. `why` is the
+    reason why the burst could not be aligned, "" if it could. A `steady` burst is nearly all in one state and
+    needs no alignment: its `shift_ns` is 0, and its `error_ns` bounds the difference of the clocks.
     """
 
     device: int
@@ -35,9 +35,9 @@ class Alignment(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Families of one function that are folded as one, named `label`, because each launch shape is too rare.
+    """Families of one function folded as one, named `label`, because each launch shape is too rare.
 
-    Those that ran often enough, but not during all bursts, may have separate rows as well.
+    Families that ran often enough, but not during all bursts, may have separate rows as well.
     """
 
     device: int
@@ -46,7 +46,7 @@ class Pool(NamedTuple):
 
 
 class Folding(NamedTuple):
-    """Rows of the table `counters`, what was not analysed and why, and how each burst was aligned.
+    """Rows of the table `counters`, the reasons for missing ones, and the alignment of each burst.
 
     For families of a pool without sampled rows, the rows of the pool's label apply.
     """
@@ -62,7 +62,7 @@ FACT, POOLS = "folding", "pools"
 
 
 def facts_from(folding: Folding) -> dict[str, Any]:
-    """The facts of a rank that store a folding: `pools`, and under `folding` all else that is no row.
+    """Return the facts of a rank that store a folding: `pools`, and under `folding` everything except rows.
 
     These are `version`, `abstained` (each with `what` and `why`) and `alignment` (the fields of `Alignment`
     for each burst).
@@ -76,7 +76,7 @@ def facts_from(folding: Folding) -> dict[str, Any]:
 
 
 def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
-    """The stored folding from its rows and the rank's facts; None if there is none of this version.
+    """Return the stored folding from its rows and the rank's facts; None if none has this version.
 
     Unreadable facts count as missing.
     """
@@ -92,7 +92,7 @@ def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
 
 
 def pools_from(facts: dict[str, Any]) -> list[Pool]:
-    """The pools among a rank's facts; malformed ones are left out."""
+    """Return the pools in a rank's facts, without malformed ones."""
     recorded = facts.get(POOLS)
     rows = [row for row in recorded if isinstance(row, dict)] if isinstance(recorded, list) else []
     fields = [(row.get("device"), row.get("label"), row.get("families")) for row in rows]
@@ -104,7 +104,7 @@ def pools_from(facts: dict[str, Any]) -> list[Pool]:
 
 
 def packed(folding: Folding) -> bytes:
-    """Encode a folding: Parquet of the rows and facts, in MessagePack."""
+    """Encode a folding in MessagePack: its rows as Parquet, and its facts."""
     table = io.BytesIO()
     folding.frame.write_parquet(table, compression="zstd", statistics=False)
     return msgspec.msgpack.encode((table.getvalue(), facts_from(folding)))

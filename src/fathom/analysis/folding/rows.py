@@ -14,14 +14,14 @@ from fathom.analysis.results import Abstained
 from fathom.sounding import COUNTERS, conform
 
 SAMPLED, STATIC = "PM sampling", "static"  # sources of rows
-SLACK = 0.02  # beyond 0 and 1
+SLACK = 0.02  # tolerance beyond 0 and 1
 ERRORS = 2.0
 
 
 def possible(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Abstained]]:
-    """Drop shares outside 0 to 1 by more than their errors, and report them.
+    """Drop shares that lie outside 0 to 1 by more than their errors, and report them.
 
-    A kernel of next to no traffic would be given its neighbours' share.
+    They occur if a kernel has next to no traffic, so that the fit gives it the share of its neighbours.
     """
     shares = [name for name in frame["counter"].unique().to_list() if is_share(name)]
     beyond = pl.max_horizontal(pl.col("value") - 1, -pl.col("value"))
@@ -39,7 +39,7 @@ def _why(family: str, counters: list[str], values: list[float]) -> Abstained:
 
 
 def less_sure(frame: pl.DataFrame, relative: dict[str, float]) -> pl.DataFrame:
-    """Add a relative error by family, for a group the largest of its families', in quadrature."""
+    """Add a relative error by family in quadrature; a group gets the largest of its families' errors."""
     names = frame["family"].unique().to_list() if relative else []
     share = {name: max(relative.get(member, 0.0) for member in name.split(AND)) for name in names}
     if not share:
@@ -49,7 +49,7 @@ def less_sure(frame: pl.DataFrame, relative: dict[str, float]) -> pl.DataFrame:
 
 
 def rows_of(readings: Readings, folded: Folded, resolved: list[Resolved]) -> pl.DataFrame:
-    """Rows of COUNTERS; counters that were not sampled while a family ran have none."""
+    """Return rows of COUNTERS; counters that were not sampled while a family ran have none."""
     columns = [row.column for row in resolved]
     values, errors = folded.values[columns], folded.errors[columns]
     width = len(readings.names)
@@ -80,9 +80,10 @@ _LAUNCHED = ("compute", "collective")
 
 
 def static_attributes(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Rows of COUNTERS: means over a family's launches with standard errors, under Nsight Compute's names.
+    """Return rows of COUNTERS: means over a family's launches, named as in Nsight Compute.
 
-    A family has no row for an attribute that its launches do not report.
+    The errors are standard errors of the means. A family has no row for an attribute that its launches do not
+    report.
     """
     launched = kernels.filter(pl.col("kind").is_in(_LAUNCHED))
     own = (
@@ -111,7 +112,7 @@ def _attributes(launched: pl.DataFrame) -> list[pl.Expr | pl.Series]:
 
 
 def _products(shapes: pl.Series) -> pl.Series:
-    """The number of elements of shapes such as 64x8x1, of which few differ."""
+    """Return the number of elements of shapes such as 64x8x1, computed once per distinct shape."""
     different = shapes.unique().drop_nulls().rename("shape")
     sides = pl.col("shape").str.split("x").list.eval(pl.element().cast(pl.Float64, strict=False))
     complete = sides.list.eval(pl.element().is_not_null()).list.all() & (sides.list.len() > 0)

@@ -1,6 +1,6 @@
 """The share of each sample that the device spent in each state: a sparse matrix, and its products.
 
-A sample touches a few of hundreds of states, so products iterate over its entries and their pairs.
+A sample touches only a few of hundreds of states, so products iterate over its entries and their pairs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from fathom.analysis.folding.states import IDLE, States
 from fathom.analysis.intervals import Array, Spans, overlaps
 
-DENSE = 0.002  # pairs of entries that take as long as one cell of a dense product
-MOST_PAIRS = 4_000_000  # that are kept in memory
-ROWS = 2048  # of a dense product at a time
+DENSE = 0.002  # one pair of entries takes as long as 1 / DENSE cells of a dense product
+MOST_PAIRS = 4_000_000  # most pairs that are kept in memory
+ROWS = 2048  # rows of a dense product that are computed at a time
 
 
 class Shares(msgspec.Struct, frozen=True, dict=True):
@@ -33,30 +33,30 @@ class Shares(msgspec.Struct, frozen=True, dict=True):
     columns: int
 
     def dense(self, first: int, last: int) -> Array:
-        """Rows `first` to `last` as a dense matrix, (last - first) x columns; each row sums to 1."""
+        """Return rows `first` to `last` as a dense matrix, (last - first) x columns; each row sums to 1."""
         low, high = self.starts[first], self.starts[last]
         place = (self.row[low:high] - first) * self.columns + self.column[low:high]
         size = (last - first) * self.columns
         return np.bincount(place, self.part[low:high], size).reshape(last - first, self.columns)
 
     def touched(self) -> Array:
-        """The number of samples in which each state occurs."""
+        """Return the number of samples in which each state occurs."""
         pairs = np.unique(self.row * self.columns + self.column)
         return np.bincount(pairs % self.columns, minlength=self.columns)
 
     def pooled(self, into: Array, columns: int) -> Shares:
-        """Add each column to the one that `into` gives."""
+        """Return the shares with each column added to the one that `into` gives."""
         return Shares(self.row, into[self.column], self.part, self.rows, columns)
 
     def only(self, known: Array) -> Shares:
-        """Empty the rows that the mask leaves out."""
+        """Return the shares with the rows outside the mask emptied."""
         if known.all():
             return self
         kept = known[self.row]
         return Shares(self.row[kept], self.column[kept], self.part[kept], self.rows, self.columns)
 
     def gram(self) -> Array:
-        """The matrix X'X, columns x columns."""
+        """Return the matrix X'X, columns x columns."""
         size = self.columns
         if self._dense_is_faster:
             return np.sum([chunk.T @ chunk for chunk in self._chunks()], axis=0)
@@ -66,7 +66,7 @@ class Shares(msgspec.Struct, frozen=True, dict=True):
         return (square + square.T) / 2
 
     def leverage(self, inverse: Array) -> Array:
-        """x' M x of every row x, for a symmetric M."""
+        """Return x' M x for every row x, with a symmetric M."""
         if self._dense_is_faster:
             return np.concatenate([((chunk @ inverse) * chunk).sum(axis=1) for chunk in self._chunks()])
         first, second, weight = self._pairs
@@ -76,7 +76,7 @@ class Shares(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def starts(self) -> Array:
-        """The first entry of each row, and the number of entries."""
+        """Index of the first entry of each row, and at the end the number of entries."""
         return np.searchsorted(self.row, np.arange(self.rows + 1))
 
     @property
@@ -102,7 +102,7 @@ class Shares(msgspec.Struct, frozen=True, dict=True):
 class Blocks:
     """Blocks of neighbouring rows, each as a dense matrix of the few columns that occur in it.
 
-    `edges` are the first rows of blocks, and the number of rows.
+    `edges` are the first rows of the blocks, then the row count.
     """
 
     def __init__(self, design: Shares, edges: Array) -> None:
@@ -124,14 +124,14 @@ class Blocks:
             yield slice(first, last), columns, own.reshape(last - first, width)
 
     def occurs(self) -> Array:
-        """Mask, blocks x columns: whether a column occurs in a block."""
+        """Return a mask, blocks x columns, of the columns that occur in each block."""
         mask = np.zeros((len(self.edges) - 1, self.design.columns), bool)
         mask[np.repeat(np.arange(len(mask)), np.diff(self._first)), self._columns] = True
         return mask
 
 
 def shares(states: States, starts: Array, ends: Array) -> Shares:
-    """The shares of sorted samples [start, end), in ns of the kernels' clock."""
+    """Return the shares of sorted samples [start, end), in ns on the kernels' clock."""
     sample, segment, parts = overlaps(Spans(starts, ends), states.spans)
     lengths = (ends - starts).astype(float)
     part = (parts.ends - parts.starts) / lengths[sample]
@@ -145,7 +145,7 @@ def shares(states: States, starts: Array, ends: Array) -> Shares:
 
 
 def dense_shares(states: States, starts: Array, ends: Array, into: Array, columns: int) -> Array:
-    """The shares as samples x columns, each state added to column `into[state]`; samples in any order."""
+    """Return shares as samples x columns, each state added to column `into[state]`; samples in any order."""
     sample, segment, parts = overlaps(Spans(starts, ends), states.spans)
     part = (parts.ends - parts.starts) / (ends - starts).astype(float)[sample]
     place = sample * columns + into[states.state[segment]]

@@ -1,8 +1,8 @@
-"""Non-negative least squares for many right-hand sides with one normal matrix.
+"""Solve non-negative least squares for many right-hand sides with one normal matrix.
 
-Block principal pivoting (Portugal, Júdice and Vicente, Mathematics of Computation 63, 1994): guess which
-values are zero, solve for the others, and exchange those that violate a bound, all at once. It reaches the
-exact solution after a few solves; coordinate descent needs hundreds of sweeps.
+This is block principal pivoting (Portugal, Júdice and Vicente, Mathematics of Computation 63, 1994): guess
+which values are zero, solve for the others, and exchange all that violate a bound at once. It finds the exact
+solution after a few solves, while coordinate descent needs hundreds of sweeps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fathom.analysis.intervals import Array
 
 SETTLED = 1e-7  # of the largest value: far below any standard error
 EXCHANGES = 100  # after these, coordinate descent takes over
-PATIENCE = 3  # full exchanges that may fail to lower the number of violations
+PATIENCE = 3  # full exchanges that may fail to reduce the number of violations
 SWEEPS = 300
 
 
 def bounded(gram: Array, inverse: Array, right: Array, zero: Array | None = None) -> tuple[Array, Array]:
-    """The values v >= 0, columns x counters, that minimise v'Gv / 2 - r'v, and a mask of those at the bound.
+    """Return the v >= 0, columns x counters, that minimise v'Gv / 2 - r'v, and a mask of those at the bound.
 
-    `inverse` is that of `gram`, zero in columns that do not occur. `zero` is a guess of the mask.
+    `inverse` is the inverse of `gram`, zero in columns that do not occur. `zero` is a guess of the mask.
     """
     free = inverse @ right
     bound = free < 0 if zero is None else zero & (np.diag(gram) > 0)[:, None]
@@ -41,7 +41,7 @@ def bounded(gram: Array, inverse: Array, right: Array, zero: Array | None = None
 def _pivoted(
     gram: Array, inverse: Array, right: Array, free: Array, bound: Array
 ) -> tuple[Array, Array] | None:
-    """The values of one counter and the mask of those at the bound; None if exchanges do not converge."""
+    """Return one counter's values and the mask of those at the bound; None if exchanges do not converge."""
     occurs = np.diag(gram) > 0
     scale = np.where(occurs, np.diag(gram), 1.0)
     slack = SETTLED * max(float(np.abs(free).max(initial=0.0)), 1e-300)
@@ -65,7 +65,7 @@ def _pivoted(
 def _solved(
     gram: Array, inverse: Array, right: Array, free: Array, bound: Array, occurs: Array
 ) -> tuple[Array, Array]:
-    """The least-squares values with those at the bound set to 0, and the gradient of the objective."""
+    """Return the least-squares values with those at the bound set to 0, and the gradient of the objective."""
     bound_rows = np.flatnonzero(bound)
     if 2 * len(bound_rows) <= occurs.sum():
         slope = np.zeros(len(free))
@@ -81,7 +81,7 @@ def _solved(
 
 
 def _descended(gram: Array, right: Array, values: Array) -> tuple[Array, Array]:
-    """Coordinate descent from these values until it converges."""
+    """Return the values after coordinate descent until convergence, and the mask of those at the bound."""
     scale = np.diag(gram)
     still = SETTLED * max(float(values.max(initial=0.0)), 1e-300)
     for _ in range(SWEEPS):
@@ -101,7 +101,7 @@ _PREFIXES = ("scipy_openblas", "openblas")
 def one_thread() -> Iterator[None]:
     """Limit OpenBLAS to one thread within the context.
 
-    Its other threads spin while they wait: on matrices as small as those of a fold, they cost four times the
+    Its other threads spin while they wait. On matrices as small as those of a fold, they cost four times the
     CPU time and gain nothing. Other libraries are left unchanged.
     """
     get, set_to = _functions()
@@ -116,7 +116,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _functions() -> tuple[ctypes._FuncPointer | None, ctypes._FuncPointer | None]:
-    """OpenBLAS's functions that get and set the number of threads, from numpy's linear algebra."""
+    """Return the functions that get and set the number of OpenBLAS's threads; None if there are none."""
     try:
         library = ctypes.CDLL(str(np.linalg._umath_linalg.__file__))
     except (AttributeError, OSError):

@@ -12,7 +12,7 @@ import polars as pl
 from fathom.analysis.device import detail
 from fathom.analysis.intervals import Array, Spans
 
-IDLE = 0  # the number of the state in which nothing runs
+IDLE = 0  # index of the state in which nothing runs
 Members = tuple[int, ...]
 
 
@@ -28,7 +28,7 @@ class States(msgspec.Struct, frozen=True):
 
     @property
     def times(self) -> Array:
-        """Nanoseconds of each state; idle time counts between the first kernel and the last."""
+        """The ns of each state; idle time counts from the first kernel to the last."""
         lengths = self.spans.ends - self.spans.starts
         times = np.bincount(self.state, lengths, len(self.members))
         if len(lengths):
@@ -37,17 +37,17 @@ class States(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> Array:
-        """The state of each number: itself, because states are not divided here."""
+        """The state of each index: itself, because states are not divided here."""
         return np.arange(len(self.members))
 
     @property
     def level(self) -> Array:
-        """The number whose value each takes where samples are missing: its own."""
+        """The index that gives each one's value if samples are missing: itself."""
         return np.arange(len(self.members))
 
 
 def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -> States:
-    """The states of one burst's kernels; new states are appended to `known`, which begins with idle."""
+    """Return the states of one burst's kernels; append new states to `known`, which begins with idle."""
     kept = ends > starts
     starts, ends, family = starts[kept], ends[kept], family[kept]
     points = np.unique(np.concatenate((starts, ends)))
@@ -61,7 +61,7 @@ def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -
 
 
 def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[Array, Array]:
-    """How many kernels run between neighbouring points, and a hash of the families that run there."""
+    """Return the count of kernels between neighbouring points, and a hash of the families that run there."""
     opens, closes = np.searchsorted(points, starts), np.searchsorted(points, ends)
     size = len(points)
     count = np.cumsum(np.bincount(opens, minlength=size) - np.bincount(closes, minlength=size))
@@ -73,7 +73,7 @@ def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[
 
 
 def _identify(at: int, starts: Array, ends: Array, family: Array, known: list[Members]) -> int:
-    """The number of the device's state at an instant."""
+    """Return the index of the device's state at an instant; append a new state to `known`."""
     members = tuple(np.unique(family[(starts <= at) & (ends > at)]).tolist())
     if members not in known:
         known.append(members)
@@ -86,7 +86,7 @@ _NO_FUNCTIONS = ("copy", "set")
 class Launches(NamedTuple):
     """One device's kernels, copies and memsets of all bursts; `family` is an index into `labels`.
 
-    `functions` gives (kind, name) of the labels that consist of a name and a launch shape.
+    `functions` gives (kind, name) for labels that consist of a name and a launch shape.
     """
 
     burst: Array
@@ -97,18 +97,18 @@ class Launches(NamedTuple):
     functions: dict[str, tuple[str, str]]
 
     def states(self, burst: int, members: list[Members]) -> States:
-        """The states of one burst."""
+        """Return the states of one burst."""
         mine = self.burst == burst
         return states_of(self.starts[mine], self.ends[mine], self.family[mine], members)
 
     def relabelled(self, other: Mapping[str, str]) -> Launches:
-        """Rename families as `other` says, which merges those with the same new label."""
+        """Rename families by the map `other`, which merges families with the same new label."""
         labels = sorted({other.get(label, label) for label in self.labels})
         place = np.array([labels.index(other.get(label, label)) for label in self.labels], np.int64)
         return self._replace(family=place[self.family], labels=labels, functions={})
 
     def lengths(self, labels: Sequence[str], bursts: Sequence[int]) -> dict[str, float]:
-        """The mean length in ns of the launches of each of `labels` that ran during `bursts`."""
+        """Return the mean length in ns of the launches of each of `labels` that ran during `bursts`."""
         within = np.isin(self.burst, bursts)
         took = {
             label: (self.ends - self.starts)[within & (self.family == place)]
@@ -119,7 +119,7 @@ class Launches(NamedTuple):
 
 
 def launches_of(kernels: pl.DataFrame) -> Launches:
-    """Launches from the rows of the table `kernels` of one device."""
+    """Return the launches in one device's rows of the table `kernels`."""
     rows = kernels.with_columns(label=detail())
     labels = rows["label"].unique().sort().to_list()
     number = {label: place for place, label in enumerate(labels)}

@@ -1,4 +1,4 @@
-"""Samples and kernels around one launch, for a picture."""
+"""An excerpt of samples and kernels around one launch, for a plot."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fathom.analysis.folding.results import Alignment, Folding
 from fathom.analysis.intervals import Array
 from fathom.sounding import Store
 
-_AROUND = 2.0  # times the launch's length, before and after it
+_AROUND = 2.0  # multiple of the launch's length, before and after it
 _LEAST_NS = 100_000
 
 
 class Excerpt(NamedTuple):
-    """Kernels and samples of a stretch of time, in ns since its begin, both on the kernels' clock.
+    """Kernels and samples of a stretch of time, in ns since its start, both on the kernels' clock.
 
     `kernels` has label, stream, start and end. `values` holds counters in per cent by their names without
     prefix, one value per sample.
@@ -34,7 +34,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpt_around(store: Store, rank: int, device: str, family: str, folding: Folding) -> Excerpt | None:
-    """The stretch around the family's median launch in the aligned bursts; None if none was sampled.
+    """Return the stretch around the family's median launch in the aligned bursts; None if none was sampled.
 
     `device` is a label such as `cuda:0`.
     """
