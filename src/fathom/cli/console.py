@@ -1,4 +1,4 @@
-"""JSON on standard output, and messages on standard error, where they do not mix with results."""
+"""Print JSON on standard output, and messages on standard error so that they do not mix with results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 def say(text: str) -> None:
     """Print the line `fathom: text` on standard error, if that is open."""
-    if sys.stderr is None:  # print would take standard output instead
+    if sys.stderr is None:  # print would write to standard output instead
         return
     try:
         print(f"fathom: {text}", file=sys.stderr, flush=True)
@@ -28,14 +28,14 @@ def print_json(content: Any) -> None:
 
 
 def write_json(content: Any) -> None:
-    """Write dicts, lists and structs as JSON on one line, which takes a fraction of the time."""
+    """Write dicts, lists and structs as JSON on one line, which is faster than `print_json`."""
     import msgspec
 
     sys.stdout.buffer.write(msgspec.json.encode(content) + b"\n")
 
 
 def explain(error: Exception) -> str:
-    """One sentence for an unexpected error; its traceback goes to a file."""
+    """Return one sentence for an unexpected error, and write its traceback to a file."""
     kind = type(error)
     if kind.__module__.startswith("polars."):
         return f"a table of the sounding is damaged ({_first_line(error)}); record or import it again."

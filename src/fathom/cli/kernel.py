@@ -53,7 +53,7 @@ def kernel(
 
 
 def _imported(store: Store) -> list[str]:
-    """The families of an imported result of ncu, which has no steps; [] of anything else."""
+    """Return the families of an imported ncu result, which has no steps; [] for other soundings."""
     if any(file.endswith("/steps.parquet") for file in store.manifest.checksums):
         return []
     from fathom.recorder.dive import families_of
@@ -62,7 +62,7 @@ def _imported(store: Store) -> list[str]:
 
 
 def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:
-    """Explain each family that matches the pattern by ncu's counters."""
+    """Print, from ncu's counters, what limits each family that matches the pattern."""
     from fathom.recorder.dive import explanation_of, spots_of
     from fathom.report import dive_content, named, print_dive
 

@@ -86,7 +86,7 @@ class _Results:
             print_outcome(outcome)
 
     def record(self, outcome: Outcome, folder: Path, tell: Callable[[str], None]) -> None:
-        """Record both forms, and compare the findings on them; nothing for what does not run here."""
+        """Record both forms and compare their findings; do nothing if the technique does not run here."""
         from fathom import lab
         from fathom.diagnosis import form_findings, pair_findings
         from fathom.report import print_pair_findings
@@ -114,7 +114,7 @@ class _Results:
 
     @contextmanager
     def printed(self) -> Iterator[None]:
-        """A context that prints the results at its end, however it ends."""
+        """A context that prints the results at its end, even after an error."""
         import msgspec
 
         try:

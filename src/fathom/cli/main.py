@@ -128,7 +128,7 @@ def main() -> None:
         say(explain(error))
         sys.exit(1)
     finally:
-        gc.freeze()  # otherwise the interpreter visits every object at exit
+        gc.freeze()  # so that the interpreter does not visit every object at exit
 
 
 def _keep(name: str) -> None:

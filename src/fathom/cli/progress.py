@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from fathom.gauges import GaugeProgress, MeasurementPlan
     from fathom.machine import Ceiling, Missing
 
-PATIENT_S = 2.0  # shorter work shows no progress
-QUIET_S = 10.0  # between two lines where there is no terminal
+PATIENT_S = 2.0  # work that takes less time shows no progress
+QUIET_S = 10.0  # between two lines if there is no terminal
 
 
 @dataclass(frozen=True)
 class Messages:
-    """`progress` prints a line that replaces the one before it, `tell` one that stays."""
+    """Two functions: `progress` prints a line that replaces the last one, `tell` a line that stays."""
 
     progress: Callable[[str], None]
     tell: Callable[[str], None]
@@ -30,7 +30,7 @@ class Messages:
 
 @contextmanager
 def shown(first: str) -> Iterator[Messages]:
-    """A context with progress on standard error, beginning with the line `first`."""
+    """A context that shows progress on standard error, beginning with the line `first`."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -61,7 +61,7 @@ def waiting(doing: str, stream: TextIO | None = None) -> Iterator[None]:
 
 
 def count(doing: str, stream: TextIO, over: Callable[[float], bool], clock: Callable[[], float]) -> None:
-    """Rewrite the line each second until `over`, which waits for that many seconds, returns True."""
+    """Rewrite the line each second until `over(seconds)`, which waits that long, returns True."""
     begun = clock()
     if over(PATIENT_S):
         return
@@ -73,7 +73,7 @@ def count(doing: str, stream: TextIO, over: Callable[[float], bool], clock: Call
 
 
 def _lines() -> Callable[[str], None]:
-    """A function that prints a line at most every QUIET_S seconds, and none before."""
+    """Return a function that prints at most one line in QUIET_S seconds, the first after QUIET_S."""
     last = time.monotonic()
 
     def progress(text: str) -> None:

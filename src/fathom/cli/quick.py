@@ -1,4 +1,4 @@
-"""Make commands that only read faster: simple arguments, few threads, rare garbage collection."""
+"""Speed up commands that only read, by simple arguments, few threads and rare garbage collection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ READING = ("report", "findings", "tips", "explain", "kernel", "what-if", "import
 # The tables of a step are small: starting and waking threads takes more time than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GARBAGE = 1_000_000  # objects between collections: imports make many, and each pass visits them all
-_CHECKED = ("exists", "resolve_path", "parser", "click_type")  # of a parameter: more than its type
+_CHECKED = ("exists", "resolve_path", "parser", "click_type")  # settings that need typer's conversion
 
 
 def only_read(command: str | None) -> None:
     """Limit the threads of numerical libraries, unless the user did, and collect garbage rarely.
 
-    Commands that start a program are left out, because it would inherit the limits.
+    Do nothing for commands that start a program, because the program would inherit the limits.
     """
     if command not in READING:
         return
@@ -32,7 +32,7 @@ def quicken(command: Any, ctx: Any) -> None:
 
     Newer releases of typer check every value with pydantic; they still convert all other types.
     """
-    for param in command.get_params(ctx):  # the option for help is among them
+    for param in command.get_params(ctx):  # including the option for help
         usual = getattr(param, "get_runtime_param", None)
         if usual is not None and not _is_checked(param):
             param.get_runtime_param = lambda usual=usual: _Plain(usual)
@@ -67,7 +67,7 @@ def _list(value: Any, param: Any) -> list[Any] | None:
 
 
 def _converted(value: Any, annotation: Any) -> str | Path | None:
-    """The value as a string, or as a path that can be read or does not exist yet; else None."""
+    """Return the value as a string, or as a path that is readable or does not exist yet; else None."""
     if not isinstance(value, str):
         return None
     if annotation is str:

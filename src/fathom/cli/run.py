@@ -45,9 +45,9 @@ class RunCommand(TyperCommand):
 
 
 def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
-    """Without a number, `--stop-after` means `recorded`; without a kind, `--what-if` means `all`.
+    """Return `args` with default values: `recorded` after a bare `--stop-after`, `all` after `--what-if`.
 
-    The words of the command stay unchanged.
+    The words of the program's command stay unchanged.
     """
     done: list[str] = []
     rest = list(args)
@@ -66,7 +66,7 @@ def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
 
 
 def _meant_for_it(rest: list[str]) -> bool:
-    """Whether a single word before `--` is not a program but a value, possibly a wrong one."""
+    """Return whether the single word before `--` is a value (perhaps a wrong one), not a program."""
     return rest[1:2] == ["--"] and not rest[0].startswith("-") and shutil.which(rest[0]) is None
 
 

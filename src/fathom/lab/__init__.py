@@ -1,4 +1,4 @@
-"""Techniques: optimisations as runnable pairs, plain and tuned, that the referee judges on this machine.
+"""Techniques: optimisations as runnable pairs, plain and tuned, which the referee judges on this machine.
 
 Operations import `Draw`, `Source`, the helpers that draw inputs, and the module `jpeg`. Everything
 else lists, shows and runs techniques.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fathom.lab.surroundings import Here, here, why_not
     from fathom.lab.technique import Technique, described
 
-# The process of one side imports an operation, without the modules that only its parent needs.
+# The process of a side imports operations, but not the modules that only its parent needs.
 __all__, __getattr__ = exports(
     __name__,
     {

@@ -16,14 +16,14 @@ FOLDER = Path(__file__).parent / "operations"
 
 @cache
 def techniques(folder: Path = FOLDER) -> dict[str, Technique]:
-    """Every technique by its name, group by group. Raises BadInputError where a file is damaged."""
+    """Return every technique by its name, group by group. Raises BadInputError if a file is damaged."""
     read = [technique for path in sorted(folder.glob("[!_]*.py")) for technique in techniques_of(path)]
     read.sort(key=lambda technique: (GROUPS.index(technique.group), technique.name))
     return {technique.name: technique for technique in read}
 
 
 def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:
-    """The techniques of these names, or of the groups so named. Raises BadInputError."""
+    """Return the techniques that `names` select by name or by group. Raises BadInputError."""
     every = techniques(folder)
     selected: dict[str, Technique] = {}
     for name in names:
@@ -37,5 +37,5 @@ def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:
 
 
 def naming(kind: str, folder: Path = FOLDER) -> list[Technique]:
-    """The techniques that a finding of this kind names."""
+    """Return the techniques whose headers list this kind of finding."""
     return [technique for technique in techniques(folder).values() if kind in technique.header.findings]

@@ -1,4 +1,4 @@
-"""Run proofs in parallel, with threads that each take the next one behind one gate, and report progress."""
+"""Run proofs in parallel, in threads that share a queue and a gate, and report progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.referee import Gate, StoppedError
 from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
 
-LOOK_UP_S = 0.5  # polars has signals resume a wait, so that Ctrl-C would not end one without a timeout
+LOOK_UP_S = 0.5  # timeout of a wait: with polars, signals resume waits, and Ctrl-C would not end them
 Say = Callable[[str], None]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,9 +21,10 @@ _Done = tuple[list[R], BaseException | None]
 
 
 def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> Generator[R, None, None]:
-    """The results of `do` in the order in which they arrive, `jobs` at a time.
+    """Run `do` on each of `things`, `jobs` at a time, and yield the results as they arrive.
 
-    Raises the first exception of `do`. Then, or when the generator is closed, the gate closes and all end.
+    Raises the first exception of `do`. After it, or when the generator is closed, the gate closes and all
+    threads end.
     """
     todo, done = deque(things), SimpleQueue[_Done[R]]()
     with Gate() as gate:
@@ -67,7 +68,7 @@ def _next(done: SimpleQueue[_Done[R]]) -> _Done[R]:
 
 
 class Progress:
-    """Counts proofs, for several threads. Each change and each message of a proof is one line to `say`."""
+    """Counts proofs of several threads. Each start and each message of a proof prints one line with `say`."""
 
     def __init__(self, total: int, say: Say, clock: Clock | None = None) -> None:
         self._total, self._say, self._clock = total, say, clock or SystemClock()
@@ -92,7 +93,7 @@ class Progress:
         self._say(f"{counts}{about} · {name}: {text}" if self._total > 1 else f"{name}: {text}")
 
     def _estimate(self) -> str:
-        """The remaining time, if the rest take as long as those that are done."""
+        """Return the remaining time as text, if the rest takes as long per proof as those that are done."""
         spent_s = (self._clock.now_ns() - self._began_ns) / NS_PER_S
         left_s = spent_s * (self._total - self.done) / self.done
         return f"{left_s:.0f} s" if left_s < 100 else f"{left_s / 60:.0f} min"

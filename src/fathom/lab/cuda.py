@@ -1,4 +1,4 @@
-"""Kernels in CUDA C++, compiled at their first launch, on torch's current stream."""
+"""Launch kernels in CUDA C++ on torch's current stream; each is compiled at its first launch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Stream:
 
 
 class Source:
-    """The `.cu` file of an operation, which is given as its `__file__`: of the same name, or of `name`.
+    """The `.cu` file of the operation whose `__file__` is `file`: of the same name, or of `name`.
 
     `device_runtime`: link the device runtime, for kernels that launch kernels.
     """
@@ -44,7 +44,7 @@ class Source:
     ) -> None:
         """Launch one kernel. Tensors are passed as addresses, integers as int, other numbers as float.
 
-        Values of ctypes are passed unchanged. `cooperative`: all blocks run at the same time, or none does.
+        Values of ctypes are passed unchanged. `cooperative`: all blocks run at the same time, or none runs.
         `shared`: bytes of shared memory per block beyond those that the kernel declares. Raises DriverError.
         """
         core = core_of_cuda()
@@ -54,12 +54,12 @@ class Source:
         core.launch(_Stream(), config, run, *map(_passed, arguments))
 
     def multiprocessors(self) -> int:
-        """The multiprocessors of the current device."""
+        """Return the number of multiprocessors of the current device."""
         return int(torch.cuda.get_device_properties().multi_processor_count)
 
 
 def _cooperative(**how: Any) -> Any:
-    """The configuration of a cooperative launch, for older and newer versions of cuda.core."""
+    """Return the configuration of a cooperative launch, in older and newer versions of cuda.core."""
     core = core_of_cuda()
     try:
         return core.LaunchConfig(**how, is_cooperative=True)
@@ -91,7 +91,7 @@ def _compiled(path: Path, device_runtime: bool) -> Any:
     major, minor = torch.cuda.get_device_capability()
     how: dict[str, Any] = {"relocatable_device_code": True} if device_runtime else {}
     arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-    # A dive shows the lines where warps wait, in the file of this name.
+    # With these, a dive can show the source lines where warps wait.
     how |= {"lineinfo": True, "name": str(path)}
     options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], **how)
     program = core.Program(path.read_text(), "c++", options=options)

@@ -1,4 +1,4 @@
-"""Calls of the CUDA driver that neither torch nor cuda.core offers."""
+"""Make calls of the CUDA driver that neither torch nor cuda.core offers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fathom.errors import BadInputError
 
 
 class DriverError(RuntimeError):
-    """The driver refused a call; the message is its name for the reason."""
+    """The driver refused a call; the message is the driver's name of the error."""
 
 
 @cache
 def driver() -> Any:
-    """The module `cuda.bindings.driver`, with torch's context current."""
+    """Return the module `cuda.bindings.driver`, after making torch's context current."""
     torch.cuda.current_stream()
     return import_module("cuda.bindings.driver")
 
 
 def done(answer: tuple[Any, ...]) -> Any:
-    """The values that a call of the driver returned beside its status. Raises DriverError."""
+    """Return the values in the answer of a driver call, without the status. Raises DriverError."""
     status, *values = answer
     if int(status) != 0:
         raise DriverError(str(getattr(status, "name", status)))
@@ -43,7 +43,7 @@ def allow_shared(kernel: Any, size: int) -> None:
 
 
 def device_runtime_library(roots: Iterable[Path] | None = None) -> str:
-    """The path of CUDA's device runtime, in NVIDIA's wheels or in a toolkit. Raises BadInputError."""
+    """Return the path of CUDA's device runtime, in NVIDIA's wheels or a toolkit. Raises BadInputError."""
     for root in _roots() if roots is None else roots:
         for library in sorted(root.glob("**/libcudadevrt.a")):
             return str(library)
@@ -59,7 +59,7 @@ def _roots() -> list[Path]:
 
 
 def link_device_runtime(ptx: bytes, library: str) -> bytes:
-    """A cubin of relocatable PTX and the device runtime, which launches kernels from kernels.
+    """Link relocatable PTX with the device runtime, which launches kernels from kernels; return the cubin.
 
     Raises DriverError.
     """

@@ -33,7 +33,7 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the referee judges the pair: fields of its `Pair` and of its `Settings`."""
+    """Settings of the pair's proof: fields of the referee's `Pair` and `Settings`."""
 
     precision: str | None = None
     reduction: int | None = None
@@ -43,7 +43,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Roles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Its group in lists, and functions of the file: the plain form, and those that `Pair` needs.
+    """The technique's group, and names of functions in the file: the plain form, and those for `Pair`.
 
     Without a reference, results are compared with the plain form in double precision.
     """
@@ -57,10 +57,10 @@ class Roles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`saves`: the resource; `cost`: gains and costs, modelled; `not_when`: when it does not pay.
+    """`saves`: the resource; `cost`: modelled gains and costs; `not_when`: cases in which it does not pay.
 
     `gains`: its purpose; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
-    kinds that name it, and `no_finding` says why there are none.
+    kinds of findings that name it; `no_finding` says why there are none.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(docstring: str) -> Header:
-    """The header in a docstring, where a line of `shows` reads `measure: plain → tuned`.
+    """Parse the header in a docstring. A line of `shows` has the form `measure: plain → tuned`.
 
     Raises ValueError.
     """

@@ -17,7 +17,7 @@ from fathom.probe import step
 from fathom.referee import absolute, arguments, load
 
 FORMS = ("plain", "tuned")
-STEP_S = 0.005  # about, per step: marking would dominate shorter ones
+STEP_S = 0.005  # intended duration of a step; the cost of marks would dominate shorter steps
 MOST_CALLS = 200
 MOST_STEPS = 2000
 
@@ -37,7 +37,7 @@ def loop(form: Callable[..., Any], given: Any, seconds: float) -> int:
 
 
 def calls_a_step(call: Callable[[], Any]) -> int:
-    """How many calls take as long as a step should; the first one, which compiles, is not timed."""
+    """Return how many calls take STEP_S, at most MOST_CALLS. The first call, which compiles, is not timed."""
     call()
     wait()
     began, many = time.perf_counter(), 3
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
     inputs, form = (load(absolute(place)) for place in (options.inputs, options.form))
-    with suppress(KeyboardInterrupt):  # the recorder ends a program this way once it has everything
+    with suppress(KeyboardInterrupt):  # the recorder interrupts the program when the recording is complete
         loop(form, inputs(0), options.seconds)
         wait()
 

@@ -1,4 +1,4 @@
-"""One file of `operations/`, read without running it: its definitions, and the code that each needs."""
+"""Read a file of `operations/` without running it: its definitions, and the code that each needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """As a person types it: `row-sum` for row_sum.py."""
+        """The name on the command line: `row-sum` for row_sum.py."""
         return self.path.stem.replace("_", "-")
 
     @cached_property
@@ -39,7 +39,7 @@ class Operation:
         return statements
 
     def needed(self, names: Iterable[str]) -> list[ast.stmt]:
-        """The statements that these names need, in the file's order, and all that define no name."""
+        """Return the statements that these names need, and all that define no name, in the file's order."""
         todo, seen = list(names), set[str]()
         kept = {id(statement) for statement in self.tree.body[1:] if not any(_defines(statement))}
         while todo:
@@ -53,7 +53,7 @@ class Operation:
         return [statement for statement in self.tree.body[1:] if id(statement) in kept]
 
     def code(self, statements: Iterable[ast.stmt]) -> str:
-        """The text of statements, docstrings of functions and classes left out."""
+        """Return the text of statements, without docstrings of functions and classes."""
         lines = self.text.splitlines(keepends=True)
         return "".join(lines[number - 1] for statement in statements for number in _lines(statement))
 
@@ -87,7 +87,7 @@ def _lines(statement: ast.stmt) -> Iterator[int]:
 
 
 def read(path: Path) -> Operation:
-    """The operation of one file. Raises BadInputError."""
+    """Read the operation in the file `path`. Raises BadInputError."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)

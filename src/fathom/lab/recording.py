@@ -32,7 +32,7 @@ def record_forms(
 ) -> tuple[Store, Store]:
     """Record FOLDER/NAME.plain.fathom and FOLDER/NAME.tuned.fathom; each runs for at most `seconds`.
 
-    Raises NotRecordedError, CannotLaunchError, and BadInputError where the folder cannot be made.
+    Raises NotRecordedError, CannotLaunchError, and BadInputError if the folder cannot be created.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plain, tuned = (_recorded(technique, form, folder, seconds, plan, say) for form in FORMS)

@@ -16,7 +16,7 @@ from fathom.referee import Timing, Verdict
 
 
 class Kept(msgspec.Struct):
-    """A verdict, with the versions it was reached with; `source` is the technique's digest."""
+    """A stored verdict, with versions of libraries at that time; `source` is the technique's digest."""
 
     technique: str
     source: str
@@ -41,7 +41,7 @@ class Kept(msgspec.Struct):
 
 
 class Last(msgspec.Struct):
-    """The last verdict on a technique here, with the shares of their ceilings that both forms reached."""
+    """The last verdict on a technique here, with the share of its ceiling that each form reached."""
 
     verdict: str
     ratio: float | None
@@ -65,12 +65,12 @@ class Listed(msgspec.Struct):
 
 
 def place(name: str, fingerprint: str, folder: Path | None = None) -> Path:
-    """The file with the result of a technique on this machine."""
+    """Return the path of the file with the result of a technique on this machine."""
     return (folder or home()) / "lab" / fingerprint / f"{name}.json"
 
 
 def recall(technique: Technique, fingerprint: str, folder: Path | None = None) -> Kept | None:
-    """The last result with the technique's present code, or None. Raises MachineFileError."""
+    """Return the last result with the technique's present code, or None. Raises MachineFileError."""
     path = place(technique.name, fingerprint, folder)
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=Kept)
@@ -98,7 +98,7 @@ def keep(kept: Kept, fingerprint: str, folder: Path | None = None) -> Path:
 
 
 def listed(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], None]) -> Listed:
-    """The technique, whether it runs `at` this place, and its last verdict; `say` reports a damaged file."""
+    """Return the technique with its last verdict, and why it does not run. `say` reports damaged files."""
     try:
         kept = recall(technique, fingerprint)
     except MachineFileError as error:

@@ -1,4 +1,4 @@
-"""Prove techniques here, in parallel; those proven before are not proven again."""
+"""Prove techniques here, in parallel, except those that were already proven."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MEMORY = re.compile(r"out.of.memory", re.IGNORECASE)
 
 
 class Outcome(msgspec.Struct):
-    """`state`: proven (now), kept (from before), skipped or failed; the last two have a reason."""
+    """`state`: proven (in this run), kept (proven before), skipped or failed; the last two have a reason."""
 
     technique: str
     state: str
@@ -86,7 +86,7 @@ def run(
     prove: Prove = prove_pair,
     folder: Path | None = None,
 ) -> Generator[Outcome, None, None]:
-    """Yield one outcome per technique as it is reached, those without a proof first.
+    """Yield one outcome per technique as soon as it is known, first those that need no proof.
 
     `budget_s`: maximum seconds of timing per technique; `limit_s`: maximum seconds in total, without the time
     in which it waits for others; `jobs`: how many run in parallel, by default as many as the machine has room
@@ -110,7 +110,7 @@ def run(
 
 
 def _all(todo: list[Technique], shared: _Run, jobs: int, say: Say) -> Iterator[Outcome]:
-    """Proofs that ran out of memory beside others are repeated alone."""
+    """Run the proofs; repeat alone those that ran out of memory beside others."""
     progress, again = Progress(len(todo), say), list[Technique]()
     named = {technique.name: technique for technique in todo}
     with closing(side_by_side(todo, partial(_prove_one, shared, progress), jobs)) as outcomes:
@@ -142,7 +142,7 @@ def _known(
 
 
 def _imported(at: Here) -> list[str]:
-    """Modules that take seconds to import and do not initialise CUDA, for the processes of a GPU's proofs."""
+    """Return modules that take seconds to import without initialising CUDA, for the process to fork."""
     return ["torch", "torch._dynamo", *(["triton"] if at.has("triton") else [])]
 
 

@@ -1,4 +1,4 @@
-"""Whether a technique runs on this machine, or why not."""
+"""Find out whether a technique runs on this machine, or why not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _has(package: str) -> bool:
 
 
 def _version(tool: str) -> str:
-    """The version of a program of the CUDA toolkit, as `13.3`; "" if it is not found."""
+    """Return the version of a program of the CUDA toolkit, as `13.3`; "" if it is not found."""
     try:
         spec = find_spec("nvidia")
     except (ImportError, ValueError):
@@ -60,7 +60,7 @@ def _version(tool: str) -> str:
 
 @dataclass(frozen=True)
 class Here:
-    """`capability` of the GPU that torch would use, None without one; `torch`: its version, "" without."""
+    """`capability`: compute capability of torch's GPU, None without; `torch`: its version, "" without."""
 
     capability: float | None
     why_no_gpu: str
@@ -75,7 +75,7 @@ class Here:
 
 
 def here(machine: dict[str, Any]) -> Here:
-    """The capabilities of this machine. Torch is imported only if the driver reports a GPU."""
+    """Return the capabilities of this machine. Imports torch only if the driver reports a GPU."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
@@ -89,7 +89,7 @@ def here(machine: dict[str, Any]) -> Here:
 
 
 def room(machine: dict[str, Any], at: Here) -> int:
-    """How many proofs run in parallel: one on a processor, since they would compete for cores."""
+    """Return how many proofs to run in parallel: one on a CPU, because they would compete for cores."""
     if at.device == "cpu":
         return 1
     cores, host = usable_cores(), machine["host"].get("memory_bytes")
@@ -99,7 +99,7 @@ def room(machine: dict[str, Any], at: Here) -> int:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -112,7 +112,7 @@ def _torch_sees_it() -> bool:
 
 
 def why_not(needs: Needs, at: Here) -> str | None:
-    """Why a technique cannot run here, as a clause; None if it can."""
+    """Return a clause that says why a technique cannot run here; None if it can."""
     if not at.torch:
         return "it needs torch, which is not installed"
     if needs.torch and _numbers(at.torch) < _numbers(needs.torch):

@@ -1,4 +1,4 @@
-"""A technique: a named pair of versions of an operation, as the referee is given it."""
+"""A technique: a named pair of versions of an operation, in the form that the referee takes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Technique:
 
     @property
     def name(self) -> str:
-        """As a person types it: `bank-padding` for the function bank_padding."""
+        """The name on the command line: `bank-padding` for the function bank_padding."""
         return self.function.replace("_", "-")
 
     @property
@@ -50,7 +50,7 @@ class Technique:
 
     @cached_property
     def roles(self) -> dict[str, str]:
-        """The function in each role: `plain`, `tuned`, `inputs`, and those of the others that there are."""
+        """The function in each role: `plain`, `tuned`, `inputs`, and optional roles that the file defines."""
         named = {"tuned": self.function} | {role: getattr(self.header.pair, role) for role in _ROLES}
         return {role: name for role, name in named.items() if name in self.operation.defined}
 
@@ -60,7 +60,7 @@ class Technique:
 
     @cached_property
     def code(self) -> str:
-        """The part of the file that its forms need, docstrings left out."""
+        """The part of the file that its forms need, without docstrings."""
         return self.operation.code(self._needed)
 
     @cached_property
@@ -75,7 +75,7 @@ class Technique:
 
     @property
     def needs(self) -> Needs:
-        """The header's, a compiler for kernels in CUDA C++, and a GPU for these and for Triton's."""
+        """The header's needs, plus cuda.core for CUDA C++, and a GPU for CUDA C++ and Triton."""
         needs = self.header.needs
         packages = ("cuda.core", *needs.packages) if self.compiled else needs.packages
         gpu = needs.gpu or self.compiled or "triton" in packages
@@ -83,12 +83,12 @@ class Technique:
 
     @cached_property
     def chooses(self) -> bool:
-        """Whether it chooses kernels by timing them, which goes wrong while other proofs run."""
+        """Whether it chooses kernels by timing them, which other proofs would disturb."""
         return _TIMES_KERNELS.search(self.code) is not None
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that change with what a proof depends on: code, and the header's `proof`."""
+        """Sixteen hex digits that change with the code and with the header's `proof`."""
         included = sorted(INCLUDE.iterdir()) if self.compiled else []
         others = [path.read_bytes() for path in (*self.sources[1:], *included)]
         decisive = json.dumps([self.roles, msgspec.to_builtins(self.header.proof)])
@@ -96,7 +96,7 @@ class Technique:
 
     @property
     def pair(self) -> Pair:
-        """The two forms, for the referee, the crafted kernels and the suite of faults alike."""
+        """The referee's pair of both forms, which the crafted kernels and the suite of faults use too."""
         at = {role: f"{self.path}:{name}" for role, name in self.roles.items()}
         proof = self.header.proof
         return Pair(
@@ -115,7 +115,7 @@ class Technique:
 
 
 def described(technique: Technique) -> dict[str, Any]:
-    """The technique's header, needs and sources, for JSON."""
+    """Return the technique's header, needs and sources, for JSON."""
     header = msgspec.to_builtins(technique.header)
     group = header.pop("pair")["group"]
     header |= header.pop("proof") | {"needs": msgspec.to_builtins(technique.needs)}
@@ -125,7 +125,7 @@ def described(technique: Technique) -> dict[str, Any]:
 
 
 def techniques_of(path: Path) -> list[Technique]:
-    """The techniques of one file, in its order. Raises BadInputError."""
+    """Return the techniques of one file, in its order. Raises BadInputError."""
     operation = read(path)
     texts = {name: ast.get_docstring(node) or "" for name, node in operation.functions.items()}
     headers = {name: _header(path, name, text) for name, text in texts.items() if text.startswith(MARK)}
@@ -143,7 +143,7 @@ def _header(path: Path, name: str, text: str) -> Header:
 
 
 def _checked(technique: Technique) -> Technique:
-    """The technique, once the functions that it names are there. Raises BadInputError."""
+    """Return the technique. Raises BadInputError if the file lacks a function that its header names."""
     for role in _ROLES:
         name = getattr(technique.header.pair, role)
         if role not in technique.roles and name != _DEFAULTS.get(role):

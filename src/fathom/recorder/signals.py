@@ -41,7 +41,7 @@ class Inbox:
 
 
 class PortableInbox:
-    """The same with handlers, for systems without `sigtimedwait`; guesses which signals the terminal sent."""
+    """An inbox with handlers, for systems without `sigtimedwait`. It guesses the sender of a signal."""
 
     def __enter__(self) -> PortableInbox:
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())

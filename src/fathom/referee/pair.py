@@ -66,7 +66,7 @@ class Pair:
         return None
 
     def with_inputs(self) -> Pair:
-        """The pair with the function `inputs` beside the plain form, if it has none. Raises BadInputError."""
+        """Return the pair, with `inputs` from the plain form's module by default. Raises BadInputError."""
         if self.inputs is not None or isinstance(self.plain, tuple):
             return self
         module = address.split(str(_addressed(self.plain)))[0]

@@ -71,7 +71,7 @@ class Turn:
             yield
 
     def started(self, group: int) -> None:
-        """Declare, inside, that only this process group works from now on, so that it may be stopped."""
+        """Declare, in a shared context, that only this process group works from now on and may be stopped."""
         if self._gate and self._inside == "shared":
             self._gate.started(self._number, group)
 

@@ -1,4 +1,4 @@
-"""Renderings of an Examination for people and programs; nothing is computed here but sums and shares."""
+"""Render an Examination for people and programs. Nothing is computed here but sums and shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fathom.report.verdict import print_verdict
     from fathom.report.what_if import print_prediction
 
-# Each screen imports what only it needs: `fathom machine` does without polars.
+# Screens are imported when they are used, so that `fathom machine` does not import polars.
 __all__, __getattr__ = exports(
     __name__,
     {

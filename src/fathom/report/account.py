@@ -1,4 +1,4 @@
-"""The account as a table: from the matrix units' peak down to the step, with an owner for each part."""
+"""The account as a table: it adds up the step from its time at the matrix units' peak; parts have owners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KERNELS = (_LEAD, "kernels ")
 
 
 def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[Text]:
-    """The largest parts in their order and the rest in one line; `every`: all of them."""
+    """Yield a line for each of the largest parts in order, or for `every` part, and sums of the rest."""
     if not parts:
         return
     total = sum(part.ms for part in parts)
@@ -45,7 +45,7 @@ def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[
 
 
 def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
-    """The largest parts in the account's order; a single small part is shown as well."""
+    """Return the largest parts in the account's order. A single small part is included."""
     if every:
         return list(parts)
     largest = sorted(parts, key=lambda part: -part.ms)[:MOST]
@@ -55,7 +55,7 @@ def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
 
 
 def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
-    """Two sums: kernels below their ceilings, and all other small parts."""
+    """Yield (label, ms) for kernels below their ceilings, and for all other small parts."""
     slow = [part.ms for part in rest if part.owner.startswith(_KERNELS)]
     others = [part.ms for part in rest if not part.owner.startswith(_KERNELS)]
     for words, some in ((SLOW, slow), (REST, others)):
@@ -77,7 +77,7 @@ def _label(part: Part, room: int) -> str:
 
 
 def _owner(part: Part) -> str:
-    """The limit of a family, whose name is in the line already; the name of a cause."""
+    """Return the owner's name: for a family, only its limit, because its name is in the line already."""
     if part.owner.startswith(_LEAD):
         return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "lead"
     return part.owner.removeprefix(_FINDING).removeprefix(_CAUSE)

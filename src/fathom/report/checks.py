@@ -1,4 +1,4 @@
-"""The checks of a host as text: failures first, with reason and fix, then counts of the others."""
+"""Show the checks of a host as text: failures first, with reason and fix, then counts of the others."""
 
 from __future__ import annotations
 

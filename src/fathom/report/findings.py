@@ -1,4 +1,4 @@
-"""Findings as text: two lines each in the report, in full for `fathom findings`; kinds of findings."""
+"""Show findings as text, with two lines each in the report and in full for `fathom findings`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NONE = "Nothing found that costs 1 % of the step or more"
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
 LEAST = 12  # columns of text beside a figure
-LESS = 0.7  # of the device's own rows: a gain below this share is explained
+LESS = 0.7  # a gain below this share of the device time that a finding claims is explained
 
 
 def none(unseen: int, stepped: bool = True) -> str:
-    """The sentence for a report without findings, where `unseen` checks lacked data."""
+    """Return the sentence for a report without findings, if `unseen` checks lacked data."""
     every = len(kinds())
     if not stepped:
         return NO_STEP
@@ -108,13 +108,13 @@ def _full(finding: Finding, width: int) -> Iterator[Text]:
 
 
 def _limited(finding: Finding) -> bool:
-    """Whether much of the device time that the finding claims would not be gained."""
+    """Return whether the gain is much smaller than the device time that the finding claims."""
     taken = sum(claim.ms for claim in finding.claims if claim.entry == Entry.COMPUTE)
     return finding.gain_ms is not None and finding.gain_ms < LESS * taken
 
 
 def _part(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
-    """The texts that are not empty, wrapped beside the title."""
+    """Yield the texts that are not empty, wrapped beside the title."""
     for number, text in enumerate(filter(None, texts)):
         yield from paragraph(_label("" if number else title), text, width, label_style="dim")
 
@@ -128,7 +128,7 @@ def _lines(commands: Iterable[str]) -> Iterator[Text]:
 
 
 def gain_of(finding: Finding) -> str:
-    """The gain with its interval and share, as `3.2 ms (2.1–4.3) 12 %`; `costs no time`, `not predicted`."""
+    """Return gain, interval and share, as `3.2 ms (2.1–4.3) 12 %`; or `costs no time`, or `not predicted`."""
     if finding.gain_ms is None:
         return "not predicted" if finding.claims or finding.unpredicted else "costs no time"
     low_ms = finding.gain_ms if finding.low_ms is None else finding.low_ms
@@ -155,7 +155,7 @@ def _place(finding: Finding) -> str:
 
 
 def _shown(line: Evidence, width: int | None = None) -> str:
-    """Text and figure; only the text is shortened to fit `width`."""
+    """Return text and figure of the evidence, with the text shortened to fit `width`."""
     figure = f": {units.significant(line.value)} {line.unit}".rstrip()
     words = line.text if width is None else units.shorten(line.text, max(width - len(figure), LEAST))
     return words + figure

@@ -1,4 +1,4 @@
-"""The top of a report: the verdict, then what was recorded, what is wrong with it, and the step."""
+"""The top of a report: the verdict, facts and problems of the recording, and the step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fathom.report.screen import joined
 
 MOST = 4  # lines of the verdict
 NOTHING = "Fathom found no remedy for this bound."
-UNEVEN = 0.02  # relative distance of mean and median from which both are shown: gains are shares of the mean
+UNEVEN = 0.02  # relative difference of mean and median at which both are shown: gains are shares of the mean
 REPEATS = "no step was marked: this is the repeating work, which may be only part of a step"
 UNMARKED = "no step was marked: this is a stretch of the program, not a step"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by the source of the steps
@@ -26,7 +26,7 @@ _GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def opening(examination: Examination, width: int) -> Iterator[Text]:
-    """The verdict in at most MOST lines; nothing without a verdict."""
+    """Yield the verdict in at most MOST lines; nothing without a verdict."""
     verdict = examination.verdict
     if verdict is None:
         return
@@ -43,7 +43,7 @@ def _wrapped(text: str, width: int, **options: Any) -> list[str]:
 
 
 def advice(examination: Examination) -> str:
-    """The first thing to do and its saving; empty without a verdict."""
+    """Return the first thing to do and its saving; empty without a verdict."""
     verdict = examination.verdict
     if verdict is None:
         return ""
@@ -53,14 +53,14 @@ def advice(examination: Examination) -> str:
 
 
 def basis(step: Step) -> str:
-    """The step that shares of findings are of: `step`, or `mean step, 13.9 ms` where steps are uneven."""
+    """Return the base of the findings' shares: `step`, or `mean step, 13.9 ms` if steps are uneven."""
     if step.basis_ms is None or step.basis_ms != step.clean_mean_ms or step.clean_mean_ms == step.clean_ms:
         return "step"
     return f"mean step, {units.duration(step.basis_ms)}"
 
 
 def _saves(finding: Finding | None, of: str) -> str:
-    """`Saves 3.2 ms (2.1 to 4.3), 12 % of the step.`"""
+    """Return a sentence like `Saves 3.2 ms (2.1 to 4.3), 12 % of the step.`; empty without a gain."""
     if finding is None or finding.gain_ms is None or finding.low_ms is None or finding.high_ms is None:
         return ""
     low, high = units.significant(finding.low_ms, 2), units.significant(finding.high_ms, 2)
@@ -126,7 +126,7 @@ def _date(facts: dict[str, Any]) -> str:
 
 
 def integrity(state: Integrity, width: int) -> list[Text]:
-    """Every problem of the recording; in red if it is damaged, nothing if it is sound."""
+    """Return lines on every problem of the recording, in red if it is damaged; none if it is sound."""
     if state.ok and not state.problems:
         return []
     title = "This recording is damaged. Damaged records are left out of all sums" if not state.ok else "Notes"
@@ -150,7 +150,7 @@ def stepped(step: Step) -> bool:
 
 
 def step_lines(step: Step, width: int) -> list[Text]:
-    """The step's time with its interval and its rates, which go on a second line if they don't fit."""
+    """Return the step's time with its interval, and its rates, on a second line if they do not fit."""
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
     if best is None:
         return [Text("no step was found", "yellow")]

@@ -47,7 +47,7 @@ def _status(row: Listed) -> Text:
 
 
 def _briefly(why_not: str) -> str:
-    """The missing requirement in short; `lab run` gives the whole reason."""
+    """Return the missing requirement in short; `lab run` prints the whole reason."""
     return re.split("[:,]", why_not)[0].removeprefix("it ")
 
 
@@ -59,7 +59,7 @@ def _short(last: Last, gains: str) -> str:
 
 
 def _style(verdict: str, gains: str) -> str:
-    """The style of a verdict; a technique that trades time for something else is no bad news."""
+    """Return the style of a verdict. A slower verdict is fine for a technique that saves something else."""
     return "" if verdict == "slower" and gains != "time" else _STYLES.get(verdict, "")
 
 

@@ -18,7 +18,7 @@ TITLE = "Headroom"
 ROOM = 16  # columns that an op needs at least
 FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its ceiling (no cause identified)"
 NONE = "No kernel family would save 1 % of the step by getting closer to its ceiling."
-PART = 24  # characters of a name: `fathom kernel` accepts parts of names
+PART = 24  # characters of a name that are shown, because `fathom kernel` accepts parts of names
 _WORD = re.compile(r"\w+")
 
 

@@ -32,7 +32,7 @@ KINDS = (
     GroupStyle("idle", "░", "red", "causes"),
     GroupStyle(Entry.UNATTRIBUTED, "·", "blue", "differences"),
 )
-# A CPU that runs Python is not idle.
+# On a CPU, time outside ops is not idle, because it runs Python.
 _OUTSIDE = GroupStyle("idle", "░", "red", "causes", "outside ops")
 _HOST = GroupStyle("idle", "░", "red", "causes", "host time")
 _UNIT_DIMENSIONS = re.compile(r"(?:x1)+(?=·|$)")
@@ -53,12 +53,12 @@ class LedgerGroup:
 
 
 def step_ms(device: Device) -> float:
-    """The sum of the device's ledger in ms: the clean step, else the profiled step."""
+    """Return the sum of the device's ledger in ms: the clean step, or else the profiled step."""
     return (device.total_ms or 0.0) + (device.observer_ms or 0.0)
 
 
 def groups(device: Device) -> list[LedgerGroup]:
-    """The device's entries by kind, without kinds that took no time."""
+    """Return the device's entries grouped by kind, without kinds that took no time."""
     result: list[LedgerGroup] = []
     for kind in KINDS:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
@@ -77,13 +77,13 @@ def _kind_of(entry: LedgerRow) -> str:
 
 
 def ran_ms(entry: LedgerRow) -> float:
-    """Duration of its work per step in ms, hidden parts included: the base of rates and of ceilings."""
+    """Return the duration of an entry's work per step in ms, overlapped parts included, the base of rates."""
     return entry.ms if entry.own_ms is None else entry.own_ms
 
 
 def fold(group: LedgerGroup, total_ms: float, top: int | None) -> tuple[list[LedgerRow], list[LedgerRow]]:
-    """The entries that get a line, at most `top`, and the rest. None folds nothing; a single entry is never
-    folded."""
+    """Return the entries that get a line, at most `top` (None: all), and the rest, which is never a single
+    entry."""
     if top is None:
         return group.entries, []
     small = sum(entry.ms < SMALL * total_ms for entry in group.entries)
@@ -94,7 +94,7 @@ def fold(group: LedgerGroup, total_ms: float, top: int | None) -> tuple[list[Led
 
 
 def name(entry: LedgerRow) -> str:
-    """An entry's name inside its group, as "name shape"; the shape leaves out dimensions of 1."""
+    """Return an entry's name inside its group, as "name shape", without dimensions of 1."""
     rest = entry.entry if entry.entry in _COMMUNICATION else cause_of(entry.entry)
     family, space, shape = entry.detail.rpartition(" ")
     is_family = bool(space) and "·" in shape
@@ -103,13 +103,13 @@ def name(entry: LedgerRow) -> str:
 
 
 def _innermost(family: str) -> str:
-    """The template argument first, because a wrapper's name says less: `Functor<float> (wrapper)`."""
+    """Return the name with its template argument first, which says more: `Functor<float> (wrapper)`."""
     match = _WRAPPED.fullmatch(family)
     return f"{match['inner']} ({match['wrapper']})" if match else family
 
 
 def by_entry(entries: Iterable[LedgerRow]) -> dict[str, float]:
-    """Milliseconds by the name of the entry, summed over its details."""
+    """Return milliseconds by entry name, summed over details."""
     sums: dict[str, float] = {}
     for entry in entries:
         sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms

@@ -16,7 +16,7 @@ _NUMBER = 'style="text-align:right"'
 
 
 def to_html(examination: Examination) -> str:
-    """An HTML fragment without classes or scripts, in which every name is escaped."""
+    """Return an HTML fragment without classes or scripts, with every name escaped."""
     parts = [_title(examination), _damage(examination), _verdict(examination)]
     parts += [_ledger(device) for device in examination.devices[:1]]
     return "".join([*parts, _findings(examination)])
@@ -41,7 +41,7 @@ def _verdict(examination: Examination) -> str:
 
 
 def _ledger(device: Device) -> str:
-    """The groups of a device's ledger with their largest entries, and the step that they sum to."""
+    """Return the groups of a device's ledger with their largest entries, and the sum, which is the step."""
     total = step_ms(device)
     rows = []
     for group in groups(device):

@@ -19,12 +19,12 @@ _ASCII = str.maketrans(
 
 
 def console_or_default(console: Console | None) -> Console:
-    """The console given, or standard output without rich's own colours and wrapping."""
+    """Return `console`, or by default standard output without rich's own colours and wrapping."""
     return console or Console(highlight=False, soft_wrap=True)
 
 
 def cells(console: Console) -> int:
-    """Cells per line: the terminal's width within 80 to 120; 100 if the output is piped."""
+    """Return the cells per line: the terminal's width, limited to 80 to 120; 100 if the output is piped."""
     width = console.width if console.is_terminal or console.record else PIPED
     return min(max(width, NARROW), BROAD)
 
@@ -54,7 +54,7 @@ def within_margins(lines: Iterable[Text], width: int) -> Iterator[Text]:
 def paragraph(
     label: str, text: str, width: int, style: str = "", *, label_style: str = "bold", hyphens: bool = True
 ) -> Iterator[Text]:
-    """`text` wrapped to the right of `label`, whose length is the indent; nothing for an empty text.
+    """Yield `text` wrapped to the right of `label`, whose length is the indent; nothing for an empty text.
 
     `hyphens`: whether words may break, at hyphens or because they are too long for a line.
     """
@@ -64,13 +64,13 @@ def paragraph(
 
 
 def beside(label: str, lines: Iterable[Text], style: str = "bold") -> Iterator[Text]:
-    """Lines unchanged, the first of them beside the label, the others indented by its length."""
+    """Yield lines unchanged, the first beside the label, the others indented by the label's length."""
     for number, line in enumerate(lines):
         yield Text.assemble((label if number == 0 else " " * len(label), style), line)
 
 
 def unknown(text: str, width: int) -> Iterator[Text]:
-    """A line about something that lacked data, with its continuation lines indented further."""
+    """Yield a line about something that lacked data, wrapped with a deeper indent."""
     for number, line in enumerate(textwrap.wrap(text, width - 5, break_on_hyphens=False)):
         yield Text.assemble(("?? " if number == 0 else "     ", "yellow"), (line, "dim"))
 
@@ -94,7 +94,7 @@ def joined(*parts: str | None) -> str:
 
 
 def by_reason(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Names grouped by reason, from pairs (reason, name), in the order of the first of each."""
+    """Group names by reason, from pairs (reason, name), in the order of the first pair of each reason."""
     reasons: dict[str, list[str]] = {}
     for why, name in entries:
         reasons.setdefault(why, []).append(name)

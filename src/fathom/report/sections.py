@@ -19,7 +19,7 @@ from fathom.report.ledger import by_entry, groups, step_ms
 from fathom.report.screen import by_reason, joined, paragraph
 from fathom.units import NS_PER_MS
 
-# The suffix of a key is the unit of its value.
+# Format of a value by the suffix of its key, which is the unit.
 _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_ns", lambda value: units.duration(value / NS_PER_MS)),
     ("_ms", units.duration),
@@ -30,7 +30,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_c", lambda value: f"{value:.0f} °C"),
     ("_percent", lambda value: f"{units.significant(value)} %"),
 )
-# A remainder: the loader's time that its thread did not spend in user space.
+# `read` is a remainder: the time that the loader's thread did not spend in user space.
 _LABELS = {"read": "system calls and waits"}
 LABEL = 10  # columns
 MOST_ROWS = 4
@@ -47,7 +47,7 @@ _COLUMN_OF: dict[str, str] = {Entry.OPS: Entry.COMPUTE}
 
 
 def facts(title: str, figures: Input | Memory | Energy | None, width: int) -> Iterator[Text]:
-    """A section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
+    """Yield a section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
     section = msgspec.to_builtins(figures)
     if not section:
         return
@@ -124,7 +124,7 @@ def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
 
 
 def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
-    """How often rare long steps come, what they cost, and where the host spent it."""
+    """Yield how often rare long steps occur, the time they cost, and where the host spent it."""
     for rare in outliers:
         some = f"{rare.n} of {rare.of} {rare.kind} steps"
         often = f"one {rare.kind} step in {rare.every}" if rare.every else some
@@ -139,7 +139,7 @@ def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
 
 
 def slow(examination: Examination) -> Iterator[Text]:
-    """A line for each step that was recorded because it was slow: its time beyond a usual step, by entry."""
+    """Yield a line for each step recorded because it was slow: its extra time over a usual step, by entry."""
     if not examination.slow:
         return
     yield Text("slow steps", "bold")
@@ -152,7 +152,7 @@ def slow(examination: Examination) -> Iterator[Text]:
 
 
 def _row(kind: str, row: dict[str, Any]) -> list[str]:
-    """The pairs of one row, beginning with its kind, as in `worker 3`."""
+    """Return the `label value` pairs of one row, beginning with its kind, as in `worker 3`."""
     pairs = [pair for key, value in row.items() for pair in _pairs(key, value)]
     return pairs if kind in row else [kind, *pairs]
 
@@ -166,7 +166,7 @@ def _singular(key: str) -> str:
 
 
 def _pairs(key: str, value: Any) -> Iterator[str]:
-    """`label value` of a key; one pair for each member of a dict, none for null and empty values."""
+    """Yield `label value` of a key: a pair for each member of a dict, none for null and empty values."""
     if isinstance(value, dict):
         for name, member in value.items():
             yield from _pairs(f"{key}_{name}", member)
@@ -225,7 +225,7 @@ def _counted(what: list[str]) -> list[str]:
 
 
 def _few(what: list[str]) -> list[str]:
-    """Distinct names; many checks are only counted, because the JSON has their names."""
+    """Return the distinct names. More than FEW checks are only counted; the JSON has their names."""
     names = list(dict.fromkeys(what))
     checks = [name for name in names if name.startswith(FINDING)]
     if len(checks) <= FEW:

@@ -1,4 +1,4 @@
-"""Kinds of steps with their time and rates, and the gains that trials in the running program showed."""
+"""Show kinds of steps with their time and rates, and gains observed in trials in the running program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
 
 
 def _verdict(kind: StepKind, width: int) -> Iterator[Text]:
-    """The verdict on another kind of steps, and the saving of its first finding."""
+    """Yield the verdict on another kind of step, and the saving of its first finding."""
     if kind.verdict is None:
         return
     text = f"{kind.name}: {kind.verdict.headline}"
@@ -64,7 +64,7 @@ def _figures(kind: StepKind) -> dict[str, str]:
 
 
 def observed_gains(trials: Sequence[Trial]) -> Iterator[Text]:
-    """Steps with and without the cause, the gain of the mean step and its interval."""
+    """Yield step times with and without the cause, the gain of the mean step and its interval."""
     if not trials:
         return
     yield Text("observed gains", "bold")

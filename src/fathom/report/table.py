@@ -15,7 +15,7 @@ from fathom.report import units
 from fathom.report.ledger import LedgerGroup, by_entry, fold, groups, name, ran_ms, step_ms
 
 WIDE = 90  # columns from which bars are long
-RATES = 36  # columns of percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
+RATES = 36  # columns for percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
 CEILING = 11  # column of the share of the ceiling, if ceilings are known
 COMPLETE = 0.995  # share of busy time that counts as all of it
 OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly uneven steps"
@@ -99,7 +99,7 @@ def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
 
 
 def _above(device: Device, width: int) -> Iterator[Text]:
-    """A note on families whose rates exceed their ceiling, which the table marks."""
+    """Yield a note on families whose rates exceed their ceiling; the table marks them."""
     above = [entry for entry in device.ledger if entry.problem]
     if not above:
         return
@@ -110,14 +110,14 @@ def _above(device: Device, width: int) -> Iterator[Text]:
 
 
 def as_profiled(device: Device) -> Device:
-    """The device with only the ledger of its profiled steps."""
+    """Return a copy of the device with only the ledger of its profiled steps."""
     return replace(device, ledger=device.profiled_ledger, mean_ledger=[], observer_ms=None)
 
 
 def _lines(
     group: LedgerGroup, columns: Columns, total: float, top: int | None
 ) -> Iterator[tuple[str, float, str, str, bool]]:
-    """Label, milliseconds, text right of the bar, style, and whether the time is inferred."""
+    """Yield (label, milliseconds, text right of the bar, style, whether the time is inferred) per line."""
     inferred = any(entry.inferred for entry in group.entries)
     yield group.kind.title or group.kind.name, group.ms, _work(columns, group.entries), "bold", inferred
     shown, rest = fold(group, total, top)
@@ -178,7 +178,7 @@ def _ms(columns: Columns, ms: float, mark: str = "") -> str:
 
 
 def _tail(columns: Columns, entry: LedgerRow) -> str:
-    """The text right of the bar: rates for work, the meaning of idle time."""
+    """Return the text right of the bar: the meaning of idle time, or rates for work."""
     meaning = meaning_of(entry.entry)
     if meaning:
         return f"  {meaning}"
@@ -192,7 +192,7 @@ def _work(
     bytes_per_s: float | None = None,
     mark: str = "",
 ) -> str:
-    """Runs, rates and share of the ceiling; `mark` precedes the last of them."""
+    """Return runs, rates and share of the ceiling as text, with `mark` before the last column."""
     counts = [entry.count for entry in entries if entry.count is not None]
     runs = _runs(sum(counts) if counts else None)
     share = f"{mark + _of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
@@ -202,7 +202,7 @@ def _work(
 
 
 def _of_ceiling(entries: list[LedgerRow]) -> str:
-    """The entries' combined share of their ceilings; empty if too much of it is unknown."""
+    """Return the entries' combined share of their ceilings; empty if too many ceilings are unknown."""
     known = [entry for entry in entries if entry.at_ceiling_ms is not None]
     ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)
     return units.share(needed, ms) if needed and ms >= COMPLETE * sum(map(ran_ms, entries)) else ""
@@ -215,7 +215,7 @@ def _runs(count: float | None) -> str:
 
 
 def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
-    """Families by the time lost to their ceiling, largest first."""
+    """Yield a table of families, sorted by the time lost against their ceiling, largest first."""
     known = [entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound]
     if not known:
         return

@@ -1,4 +1,4 @@
-"""Tips as text: broken ones with their cost, then the reasons of unknown ones and a table by area."""
+"""Show tips as text: broken tips with their cost, reasons of unknown tips, and a table by area."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fathom.tips import AREAS, STATUSES, Score, Scores, Status
 INDENT = 3
 LABEL = 6  # columns
 COLUMN = 10
-NAMED = 3  # ids of tips with one reason
+NAMED = 3  # most ids listed per reason; more are counted
 _SIGNS: dict[Status, tuple[str, str]] = {
     "broken": ("!!", "bold red"),
     "unknown": ("??", "yellow"),
@@ -27,7 +27,7 @@ MORE = "Add options to list tips, like: --area {area} --status to-be-read"
 
 
 def print_tips(scores: Scores, console: Console | None = None, *, listed: bool = False) -> None:
-    """Print broken tips, reasons of unknown ones, and counts by area; `listed`: every tip instead."""
+    """Print broken tips, reasons of unknown tips, and counts by area; with `listed`, every tip instead."""
     show(lambda width: _list(scores, width) if listed else _overview(scores, width), console)
 
 
@@ -51,7 +51,7 @@ def _overview(scores: Scores, width: int) -> Iterator[Text]:
 
 
 def _causes(broken: Iterable[Score]) -> list[list[Score]]:
-    """Broken tips that the same findings or checks show, together: they are ways to fix one loss."""
+    """Group broken tips by the findings and checks that show them, as ways to fix one loss."""
     causes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Score]] = {}
     for entry in broken:
         causes.setdefault((entry.findings, entry.checks), []).append(entry)
@@ -77,7 +77,7 @@ def _entry(entry: Score, width: int) -> Iterator[Text]:
 
 
 def _title(sign: Text, entry: Score, width: int) -> Iterator[Text]:
-    """The title with its id behind it, or below it where both do not fit."""
+    """Yield the title followed by its id, which goes below it if both do not fit."""
     if INDENT + len(entry.title) + 2 + len(entry.id) <= width:
         yield Text.assemble(sign, (entry.title, "bold"), (f"  {entry.id}", "dim"))
         return
@@ -90,7 +90,7 @@ def _label(status: Status) -> str:
 
 
 def _cost(entry: Score) -> str:
-    """`3.2 ms (2.1–4.3), 12 % of a decode step · 22.7 USD per day and GPU`; empty where nothing is known."""
+    """Return the cost, as `3.2 ms (2.1–4.3), 12 % of a decode step · 22.7 USD per day and GPU`, or ""."""
     if entry.gain_ms is None:
         return ""
     low, high = (entry.gain_ms if end is None else end for end in (entry.low_ms, entry.high_ms))
@@ -119,7 +119,7 @@ def _counts(scores: Scores) -> Text:
 
 
 def _reasons(scores: Iterable[Score], width: int) -> Iterator[Text]:
-    """Unknown tips, grouped by reason: those that most tips share first."""
+    """Yield the reasons of unknown tips, those that most tips share first."""
     reasons = by_reason((entry.reason, entry.id) for entry in scores if entry.status == "unknown")
     for reason, ids in sorted(reasons.items(), key=lambda item: -len(item[1])):
         named = ", ".join(ids) if len(ids) <= NAMED else f"{len(ids)} tips"

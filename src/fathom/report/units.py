@@ -1,4 +1,4 @@
-"""Numbers as text, with few digits and their units, and as bars of Unicode blocks."""
+"""Format numbers as text, with few digits and their units, or as bars of Unicode blocks."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def rate(value: float | None, unit: float) -> str:
 
 
 def flops_unit(fastest: float) -> tuple[str, float]:
-    """Name and size of the unit for a column of FLOP/s with this maximum; CPUs rarely reach TFLOP/s."""
+    """Return name and size of the unit for a column of FLOP/s with the maximum `fastest`."""
     return ("TFLOP/s", 1e12) if fastest >= 1e12 or not fastest else ("GFLOP/s", 1e9)
 
 
 def duration(ms: float | None) -> str:
-    """A time in the unit that suits it: 850 ns, 12.3 µs, 46.3 ms, 1.21 s."""
+    """Return a time in a suitable unit: 850 ns, 12.3 µs, 46.3 ms, 1.21 s."""
     if not ms:
         return MISSING if ms is None else "0 ms"
     for unit, scale in (("s", 1e-3), ("ms", 1.0), ("µs", 1e3)):
@@ -65,7 +65,7 @@ def within(ms: float, low: float, high: float) -> str:
 
 
 def perhaps(value: float, low: float, high: float) -> str:
-    """The prefix of a figure whose interval is wider than the figure itself."""
+    """Return "perhaps " for a figure whose interval is wider than the figure itself, else ""."""
     return "perhaps " if high - low > value else ""
 
 
@@ -88,7 +88,7 @@ def share(part: float, total: float | None) -> str:
 
 
 def decimals(total_ms: float | None) -> int:
-    """Decimals for a column of milliseconds that sums to `total_ms`: four digits, at least one decimal."""
+    """Return the decimals that show `total_ms`, the sum of a column, with four digits; at least one."""
     return 2 if not total_ms or total_ms <= 0 else min(max(3 - floor(log10(total_ms)), 1), 6)
 
 

@@ -88,8 +88,8 @@ def _comparison(verdict: Verdict, comparison: Comparison, width: int) -> Iterato
 
 
 def _shares(comparison: Comparison) -> tuple[float, float]:
-    """Lengths of both bars, as shares of the longer. Their ratio comes from neighbouring pairs, so it may
-    differ from the ratio of the medians.
+    """Return the lengths of both bars, as shares of the longer. The ratio comes from neighbouring pairs, so
+    it may differ from the ratio of the medians.
     """
     ratio = comparison.ratio
     if ratio is None:

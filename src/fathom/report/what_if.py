@@ -1,4 +1,4 @@
-"""A predicted step as text: its time, and where the time would move."""
+"""Show a predicted step as text: its time, and the changes of each ledger entry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fathom.report.screen import MARGIN, show, within_margins
 
 COLUMN = 12  # columns of a number
 HIDDEN = 0.0005  # of the step: entries that are smaller before and after are left out
-STILL = 0.0005  # of the step: smaller changes count as none
+STILL = 0.0005  # of the step: smaller changes count as no change
 
 
 def print_prediction(prediction: Prediction, console: Console | None = None) -> None:

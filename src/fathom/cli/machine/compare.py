@@ -1,4 +1,4 @@
-"""`fathom machine compare`: the results that carry over from one machine to another."""
+"""`fathom machine compare`: find the results that carry over from one machine to another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compare(
 
 
 def _names(a: Path, b: Path | None) -> tuple[str, str]:
-    """Return short names, unless only their folders distinguish them."""
+    """Return the file names of both machines, or their paths if the names are equal."""
     if b is None:
         return a.name, "this machine"
     return (str(a), str(b)) if a.name == b.name else (a.name, b.name)

@@ -1,4 +1,4 @@
-"""One kernel family in depth: its distance from each ceiling, its limit, and the reasons."""
+"""One kernel family in depth: its share of each ceiling, its limit, and the reasons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAUNCH_SOURCES = ("static", "timeline")
 
 
 def depth(portrait: Portrait, width: int, *, every: bool = False, counters: bool = False) -> Iterator[Text]:
-    """The lines about one family; with `every` measure, and with all folded `counters`."""
+    """Yield the lines about one family; `every`: all measures, `counters`: also all folded counters."""
     yield from (Text(line, "bold") for line in textwrap.wrap(portrait.family, width))
     yield Text(_times(portrait), "dim")
     yield Text()
@@ -122,7 +122,7 @@ def _work(portrait: Portrait) -> str:
 
 
 def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
-    """Every ceiling of the family, its share used, and the source of that figure."""
+    """Yield each ceiling of the family, the share of it that is used, and the source of that share."""
     if not levels:
         return
     yield Text()
@@ -142,7 +142,7 @@ def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
 
 
 def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
-    """Measures from counters, those with reasons first; measures of the launch are shown above."""
+    """Yield measures from counters, first those behind reasons. Measures of the launch are shown above."""
     sampled = [measure for measure in portrait.measures if measure.source not in _LAUNCH_SOURCES]
     if not sampled:
         return

@@ -23,7 +23,7 @@ def print_dive(explanation: Explanation, spots: list[dict[str, Any]], console: C
 
 
 def dive_content(explanation: Explanation, spots: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same for JSON."""
+    """Return the content of `print_dive` for JSON."""
     import msgspec
 
     return {**msgspec.to_builtins(explanation), "hot_spots": spots}
@@ -53,7 +53,7 @@ def _limit(fact: Fact, width: int) -> Iterator[Text]:
 
 
 def _part(title: str, lines: Iterable[Text]) -> Iterator[Text]:
-    """The lines under their title; nothing without lines."""
+    """Yield the lines under their title; nothing without lines."""
     for number, line in enumerate(lines):
         yield from () if number else (Text(), Text(f" {title}", style="bold"))
         yield line

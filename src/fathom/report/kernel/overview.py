@@ -48,7 +48,7 @@ def _row(portrait: Portrait, room: int) -> Text:
 
 
 def _bound(portrait: Portrait) -> tuple[str, str]:
-    """The limit of a family and its style; if it is not known, the nearest ceiling."""
+    """Return the limit of a family and its style; the nearest ceiling if the limit is not known."""
     if portrait.bound != NOT_KNOWN:
         return portrait.bound, "bold" if portrait.used is not None and portrait.used >= GOOD else ""
     nearest = max(portrait.roofline, key=lambda level: level.used, default=None)
@@ -66,7 +66,7 @@ def _counted(portraits: Sequence[Portrait]) -> str:
 
 
 def _remedies(portraits: Sequence[Portrait], width: int) -> Iterator[Text]:
-    """The distinct first reasons of the families, by the time they stand for."""
+    """Yield the distinct first reasons of the families, sorted by the time of their families."""
     whose: dict[str, list[Portrait]] = {}
     for portrait in portraits:
         first = measure_of(portrait, portrait.reasons[0]) if portrait.reasons else None

@@ -25,7 +25,7 @@ _MOST = 7
 
 
 def picture(excerpt: Excerpt, family: str, title: str, wanted: Sequence[str] = _WANTED) -> str:
-    """The excerpt as SVG, with its `wanted` counters, else the first ones."""
+    """Return the excerpt as SVG, with its `wanted` counters, or the first ones if it has none of these."""
     names = [name for name in wanted if name in excerpt.values] or list(excerpt.values)
     names = names[:_MOST]
     streams = excerpt.kernels["stream"].fill_null(-1).unique().sort().to_list()
@@ -70,7 +70,7 @@ def _lanes(excerpt: Excerpt, family: str, streams: list[int]) -> Iterator[str]:
 
 
 def _row(excerpt: Excerpt, name: str, top: float) -> Iterator[str]:
-    """One counter as steps from 0 to 100 %, interrupted where it was not sampled."""
+    """Yield one counter as a step line from 0 to 100 %, with gaps where it was not sampled."""
     bottom = top + ROW
     box = f'x="{LEFT}" y="{top}" width="{WIDTH - LEFT - RIGHT}" height="{ROW}"'
     yield f'<rect {box} fill="none" stroke="{_PALE}"/>'

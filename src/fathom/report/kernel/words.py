@@ -18,12 +18,12 @@ _SCALED = ("B", "B/s", "Hz", "/s")
 
 
 def name(portrait: Portrait) -> str:
-    """The family's name in a line."""
+    """Return the family's name as shown in a line."""
     return ledger.name(LedgerRow("", portrait.family, portrait.ms))
 
 
 def colour(used: float | None) -> str:
-    """The style of a share of a ceiling."""
+    """Return the style for a share of a ceiling."""
     if used is None:
         return "dim"
     return "green" if used >= GOOD else "yellow" if used >= FAIR else "red"
@@ -40,7 +40,7 @@ def measure_of(portrait: Portrait, reason: Reason) -> Measure | None:
 
 
 def number(value: float, unit: str) -> str:
-    """A measure's value, without a unit that is printed separately."""
+    """Return a measure's value as text, without a unit that is printed separately."""
     if unit == "s":
         return units.duration(value * 1e3)
     if unit in _SCALED:

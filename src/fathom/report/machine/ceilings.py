@@ -25,18 +25,18 @@ GROUPS = (
 _NAME, _VALUE, _BAR = 30, 14, 10
 _SERIES, _CELL = 26, 10  # columns of ceilings with several values
 _SIZES = 7  # columns at most
-FAR = 0.05  # of the first GPU's value: a GPU that differs by more is named
+FAR = 0.05  # relative difference from the first GPU above which another GPU is named
 
 
 def value(number: float, unit: str) -> str:
-    """A rate with its prefix, or a time in the unit that suits it."""
+    """Return a rate with its prefix, or a time in a suitable unit, as text."""
     return units.duration(number * 1e3) if unit == "s" else units.scaled(number, unit)
 
 
 def lines(
     machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
 ) -> Iterator[Text]:
-    """A table for the first GPU and the host, a line on the other GPUs, and ceilings not measured."""
+    """Yield a table for the first GPU and the host, a line on other GPUs, and the missing ceilings."""
     measured = machine.get("measured_ns")
     when = f"  measured {units.date(measured)}" if isinstance(measured, int) else ""
     yield Text.assemble(("ceilings", "bold"), (when, "dim"))
@@ -102,7 +102,7 @@ def _spread(ceiling: Ceiling) -> str:
 
 
 def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Iterator[Text]:
-    """One sentence on the GPUs without a table."""
+    """Yield one sentence on the GPUs that have no table."""
     every = list(ceilings)
     main = {c.id: c.value for c in every if c.device == first}
     rest = [c for c in every if c.device not in (first, None) and main.get(c.id)]
@@ -124,7 +124,7 @@ def _missing(missing: Iterable[Missing], cells: int) -> Iterator[Text]:
 
 
 def _peers(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
-    """GB/s from each GPU (rows) to each other one, one way at a time."""
+    """Yield a table of GB/s from each GPU (rows) to each other GPU, one direction at a time."""
     matrix = next((c.series for c in ceilings if c.id == "link.peer"), [])
     cells = {(row.get("from"), row.get("to")): row["value"] for row in matrix if not row.get("both_ways")}
     gpus = sorted({gpu for pair in cells for gpu in pair if isinstance(gpu, int)})

@@ -49,7 +49,7 @@ def _kinds(kinds: Sequence[ResultKind]) -> Iterator[Text]:
 
 
 def _differences(differences: Sequence[Difference], cells: int) -> Iterator[Text]:
-    """Differences, worst first, with why they matter; harmless ones on one line."""
+    """Yield the differences, worst first, with the reason why they matter; harmless ones on one line."""
     for severity in ("does not carry over", "check again"):
         for difference in differences:
             if difference.severity == severity:

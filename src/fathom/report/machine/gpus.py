@@ -22,7 +22,7 @@ _MEANING = {
 
 
 def lines(machine: Gpu, cells: int) -> Iterator[Text]:
-    """A paragraph for each kind of GPU, the matrix of links, and readings that the driver refused."""
+    """Yield a paragraph for each kind of GPU, the matrix of links, and readings that the driver refused."""
     gpus = machine.get("gpus") or []
     if not gpus:
         yield from labelled("gpus", f"none: {machine.get('why_no_gpu') or 'nothing was found'}", cells)

@@ -16,7 +16,7 @@ LABEL = 10
 
 
 def size(count: float | None) -> str:
-    """Bytes in binary units: 48 KiB, 141 GiB, 2 TiB."""
+    """Return a number of bytes in binary units: 48 KiB, 141 GiB, 2 TiB."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count is not None and count >= scale:
             return f"{count / scale:.4g} {unit}" if count % scale == 0 else f"{count / scale:.3g} {unit}"
@@ -31,7 +31,7 @@ class _Facts(Formatter):
 
 
 def known(facts: Mapping[str, Any], *templates: str) -> str:
-    """The templates whose fields all have a value, like `"{cores:g} cores"`, filled and joined by dots."""
+    """Fill the templates, like `"{cores:g} cores"`, whose fields all have values; join them by dots."""
     fields = {template: [field for _, field, *_ in _FACTS.parse(template) if field] for template in templates}
     return joined(*(_FACTS.vformat(t, (), facts) for t in templates if all(map(facts.get, fields[t]))))
 
@@ -50,14 +50,14 @@ def block(label: str, lines: Iterable[Text]) -> Iterator[Text]:
 
 
 def wrapped(text: str, cells: int) -> list[str]:
-    """Wrap to lines of at most `cells`, keeping the parts between dots intact unless they are long."""
+    """Wrap `text` to lines of at most `cells`, and break parts between dots only if they are long."""
     parts = (part.replace(" ", _HARD) if len(part) < cells // 2 else part for part in text.split(SEPARATOR))
     lines = textwrap.wrap(SEPARATOR.join(parts), cells, break_on_hyphens=False)
     return [line.replace(_HARD, " ") for line in lines]
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """`0–3, 6` for 0, 1, 2, 3, 6."""
+    """Return numbers as ranges: `0–3, 6` for 0, 1, 2, 3, 6."""
     groups: list[list[int]] = []
     for number in sorted(numbers):
         if groups and number == groups[-1][-1] + 1:
