@@ -23,10 +23,11 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One measure. `sources` are in order of preference: the first with all its counters is used.
+    """One measure.
 
-    `healthy` is [least, most], either may be null; `low` and `high` explain values outside it. A `resource`
-    is a share, in per cent, of something that can be exhausted, so that a high value is a limit.
+    `sources` are in order of preference: the first one with all its counters is used. `healthy` is [least,
+    most], either of which may be null; `low` and `high` explain values outside it. A `resource` is a share,
+    in per cent, of something that can be exhausted, so a high value is a limit.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def catalogue() -> list[Definition]:
-    """Every measure, in the order of the report."""
+    """Return every measure, in the order of the report."""
     rows: list[Definition] = []
     for group in FILES:
         for row in load(__package__, f"rows/{group}"):
@@ -52,7 +53,7 @@ def catalogue() -> list[Definition]:
 
 
 def _each(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Expand `each` to one row per key: {} in any text becomes the key, {words} its value."""
+    """Yield a copy of the row for each key of `each`: {} in any text becomes the key, {words} its value."""
     each = row.pop("each", None)
     if each is None:
         yield row

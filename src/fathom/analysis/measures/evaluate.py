@@ -15,7 +15,7 @@ Values = dict[str, tuple[float, float]]
 
 
 class KnownValues:
-    """The values of one family by name: counters of each source, and facts, which all formulas may use."""
+    """Values of one family by name: counters of each source, and facts, which all formulas may use."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, float]) -> None:
         self.facts: Values = {name: (value, 0.0) for name, value in facts.items()}
@@ -35,16 +35,16 @@ class KnownValues:
         self.samples[base(row["counter"])] = int(row["samples"] or 0)
 
     def of(self, source: str) -> Values:
-        """The values that formulas of that source may use, with errors, by name."""
+        """Return the (value, error) pairs by name that formulas of that source may use."""
         return self._usable.get(source, self.facts)
 
     def counted(self, formula: str) -> int:
-        """The number of samples of the formula's least sampled counter; 0 if it reads none."""
+        """Return the number of samples of the formula's least sampled counter; 0 if it has none."""
         return min((n for name in names(formula) if (n := self.samples.get(base(name)))), default=0)
 
 
 def measures_of(known: KnownValues) -> tuple[list[Measure], dict[str, str]]:
-    """The measures of the catalogue that have a value, and for the others the reason, by name."""
+    """Return the measures of the catalogue that have a value, and the reasons for the others, by name."""
     measures: list[Measure] = []
     available = tuple((source, frozenset(known.of(source))) for source in ("", *SOURCES))
     possible, lacking_all = _plan(available)
@@ -62,10 +62,11 @@ def measures_of(known: KnownValues) -> tuple[list[Measure], dict[str, str]]:
 def _plan(
     available: tuple[tuple[str, frozenset[str]], ...],
 ) -> tuple[list[tuple[Definition, list[str]]], dict[str, str]]:
-    """Rows of the catalogue with the first name that each of their sources lacks ("" for none).
+    """Return the catalogue's rows with the first name that each of their sources lacks ("" for none).
 
-    Rows all of whose sources lack one are apart, with the reason by name. `available` are names by source
-    ("": any other). Most families of a recording share them, hence the cache.
+    Rows that lack a name in all their sources are returned separately, as the reason by name. `available` has
+    the known names by source ("" for any other source). Most families of a recording share them, hence the
+    cache.
     """
     known, possible, missing = dict(available), [], {}
     for row in catalogue():
@@ -82,7 +83,7 @@ def _lacking(source: Source, available: frozenset[str]) -> str:
 
 
 def _first(row: Definition, known: KnownValues, lacking: list[str]) -> Measure | str:
-    """The measure from the first source that has a value, or the reason why none has."""
+    """Return the measure from the first source that has a value, or the reason why none has."""
     why = ""
     for source, name in zip(row.sources, lacking, strict=True):
         if name:

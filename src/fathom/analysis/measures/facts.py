@@ -13,8 +13,8 @@ _CORES_PER_WARP = 32
 class Hardware(NamedTuple):
     """Figures of one device.
 
-    `figures` are the peaks that counters are relative to: multiprocessors, dram_peak, link_peak, pcie_peak
-    (B/s) and so on. `limits` are measured ceilings; `peaks` the datasheet's dense matrix and vector rates.
+    `figures` are the peaks to which counters refer: multiprocessors, dram_peak, link_peak, pcie_peak (B/s)
+    and so on. `limits` are measured ceilings. `peaks` are the dense matrix and vector rates of the datasheet.
     """
 
     chip: Chip | None
@@ -23,7 +23,7 @@ class Hardware(NamedTuple):
     peaks: dict[str, float]
 
     def arithmetic(self, unit: str | None) -> tuple[float, str] | None:
-        """FLOP/s of a unit such as `matmul.bf16`, and "measured" or "datasheet"."""
+        """Return the FLOP/s of a unit like `matmul.bf16`, and "measured" or "datasheet"; None if unknown."""
         measured = self.limits.arithmetic.get(unit or "") if self.limits else None
         if measured:
             return measured, "measured"
@@ -31,7 +31,7 @@ class Hardware(NamedTuple):
         return (published, "datasheet") if published else None
 
     def memory(self) -> tuple[float, str] | None:
-        """B/s of DRAM, and "measured" or "datasheet"."""
+        """Return the B/s of DRAM, and "measured" or "datasheet"; None if unknown."""
         if self.limits and self.limits.memory:
             return self.limits.memory, "measured"
         peak = self.figures.get("dram_peak")
@@ -39,7 +39,7 @@ class Hardware(NamedTuple):
 
 
 def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
-    """Device `index` of a machine file; missing figures come from the chip's datasheet."""
+    """Return device `index` of a machine file; missing figures come from the chip's datasheet."""
     gpus = machine.get("gpus") or []
     gpu = next((known for known in gpus if known.get("index") == index), gpus[0] if gpus else {})
     sheet = datasheet.find(gpu)
@@ -61,13 +61,13 @@ def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
 
 
 def _dram(gpu: dict[str, Any]) -> float | None:
-    """B/s of DRAM: both edges of the memory's clock over the full bus width."""
+    """Return the B/s of DRAM: both edges of the memory's clock over the full bus width."""
     clock, bits = gpu.get("memory_clock_max_mhz"), gpu.get("memory_bus_bits")
     return 2 * clock * 1e6 * bits / 8 if clock and bits else None
 
 
 def _rates(capability: str | None, on: Chip | None) -> dict[str, float | None]:
-    """Warp instructions per clock and multiprocessor: limits of issue and of pipes."""
+    """Return the limits of issue and of pipes, in warp instructions per clock and multiprocessor."""
     family = architecture(capability)
     if on is None or family is None:
         return {}
@@ -82,7 +82,7 @@ def _rates(capability: str | None, on: Chip | None) -> dict[str, float | None]:
 
 
 def fits(on: Hardware, launch: dict[str, Any]) -> Occupancy | None:
-    """The theoretical occupancy of a launch with threads, registers and shared_bytes; None if unknown."""
+    """Return the theoretical occupancy of a launch (threads, registers, shared_bytes); None if unknown."""
     threads, registers, shared = (launch.get(key) for key in ("threads", "registers", "shared_bytes"))
     if on.chip is None or threads is None or registers is None or shared is None:
         return None
@@ -90,7 +90,7 @@ def fits(on: Hardware, launch: dict[str, Any]) -> Occupancy | None:
 
 
 def facts_of(on: Hardware, launch: dict[str, Any], work: dict[str, Any], seconds: float) -> dict[str, float]:
-    """Facts for the formulas of one family: of its device, its launches, and the work of one launch."""
+    """Return facts for the formulas of one family: about its device, its launches, and one launch's work."""
     fit = fits(on, launch)
     arithmetic = on.arithmetic(work.get("unit"))
     known = {

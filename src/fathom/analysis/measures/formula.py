@@ -15,7 +15,7 @@ Function = Callable[[Mapping[str, float]], float]
 
 
 class FormulaError(BadInputError):
-    """A formula that is not arithmetic over names."""
+    """The text is not arithmetic over names."""
 
 
 class MissingError(Exception):
@@ -37,7 +37,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 _FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
 _LONGEST = 2000  # characters of a formula
 NOT_SAMPLED = "{} was not sampled"
-_STEP = 1e-4  # of a standard error, for derivatives
+_STEP = 1e-4  # of a standard error: the step of numerical derivatives
 
 
 @lru_cache(maxsize=1024)
@@ -57,12 +57,12 @@ def parse(text: str) -> ast.expr:
 
 @lru_cache(maxsize=1024)
 def names(text: str) -> tuple[str, ...]:
-    """The names in a formula, in order: `sm__cycles_active.avg.per_second`."""
+    """Return the names in a formula in order, for example `sm__cycles_active.avg.per_second`."""
     return tuple(dict.fromkeys(_names(parse(text))))
 
 
 def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    """The value of a formula and its standard error, from (value, error) by name, assumed independent.
+    """Return the value of a formula and its standard error, from independent (value, error) by name.
 
     Raises MissingError if a name has no value or the result is not finite.
     """
@@ -84,7 +84,7 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
 
 
 def value_of(text: str, values: Mapping[str, float]) -> float | None:
-    """The value of a formula over exact values; None if a name has no value or the result is not finite."""
+    """Return a formula's value over exact values; None if a name has no value or it is not finite."""
     try:
         return evaluate(text, {name: (value, 0.0) for name, value in values.items()})[0]
     except MissingError:
@@ -129,7 +129,7 @@ def _names(node: ast.expr) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _compiled(text: str) -> Function:
-    """The formula as a function of the values by name."""
+    """Return the formula as a function of the values by name."""
     return _function(parse(text))
 
 

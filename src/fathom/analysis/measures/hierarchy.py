@@ -1,7 +1,7 @@
-"""The hierarchical roofline: the share of every memory level and kind of arithmetic that a family reaches.
+"""The hierarchical roofline: the share of each memory level and kind of arithmetic that a family achieves.
 
-After Yang, Kurth, Williams, "Hierarchical Roofline analysis for GPUs" (Concurrency and Computation 32, 2020),
-with counters' shares of peak instead of counts.
+It follows Yang, Kurth, Williams, "Hierarchical Roofline analysis for GPUs" (Concurrency and Computation 32,
+2020), with counters' shares of peak instead of counts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MATRIX = ("matmul.bf16", "matmul.fp16", "matmul.tf32", "matmul.fp8", "matmul.in
 _DRAM = ("DRAM", "dram", "dram_peak", "share of the memory's peak × its bandwidth")
 _L1 = ("L1 and shared", "lsu", "l1_peak", "share of the data stage × 128 B a clock, at most")
 _WORTH = "share of its counters' peak × that peak in bytes, from kernels of this recording with known bytes"
-_LARGEST_RATIO = 2.0  # of the FLOPs that a pipe's use amounts to and those of the op's formula
-_IDLE = 1.0  # percent of the tensor cores' time
+_LARGEST_RATIO = 2.0  # largest ratio between the FLOPs by a pipe's use and those by the op's formula
+_IDLE = 1.0  # per cent of the time: with less use, tensor cores count as idle
 _NO_FLOPS = "its busy time does not give FLOPs, and the op has no formula for them"
 _NOT_ITS_WORK = "its use and the op's FLOPs differ by over a factor of two"
 
@@ -34,7 +34,7 @@ class _Flops(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """One family: its measures by name, its work, its FLOPs, and its device."""
+    """One family: its measures by name, work, mean launch time, device, and FLOP/s."""
 
     measures: dict[str, Measure]
     work: dict[str, Any]
@@ -43,19 +43,20 @@ class _Family(NamedTuple):
     flops: _Flops | None
 
     def used(self, name: str) -> tuple[float, float]:
-        """A measure in per cent as a share of 1, with its error."""
+        """Return a measure in per cent as a share of 1, with its error."""
         return self.measures[name].value / 100, self.measures[name].error / 100
 
     def over(self, rate: float | None) -> float | None:
-        """FLOPs per byte at this rate in B/s."""
+        """Return the FLOPs per byte at this rate in B/s; None if either is unknown."""
         return self.flops.rate / rate if self.flops and rate else None
 
 
 def levels(measures: list[Measure], work: dict[str, Any], seconds: float, on: Hardware) -> list[Level]:
-    """The levels of memory, then the kinds of arithmetic, about which anything is known.
+    """Return the levels of memory, then the kinds of arithmetic, with known figures.
 
-    FLOPs come from the op's formula. Without one, for kernels that do not use tensor cores, they are at most
-    what the instructions of the other pipes can do. Without counters, DRAM moves the op's compulsory bytes.
+    FLOPs come from the op's formula. Without a formula, the FLOPs of kernels that do not use tensor cores are
+    at most those that the other pipes' instructions can do. Without counters, DRAM moves the op's compulsory
+    bytes.
     """
     by_name = {measure.name: measure for measure in measures}
     family = _Family(by_name, work, seconds, on, _flops(by_name, work, seconds, on))
@@ -79,7 +80,7 @@ def _flops(by_name: dict[str, Measure], work: dict[str, Any], seconds: float, on
 
 
 def _peak(on: Hardware, unit: str, work: dict[str, Any]) -> tuple[float, str] | None:
-    """The measured or published rate; for tensor cores in the work's dtype, else in a common one."""
+    """Return the measured or published rate; for tensor cores, of the work's dtype or else a common one."""
     if unit != "matmul.":
         return on.arithmetic(unit)
     own = str(work.get("unit") or "")
@@ -88,7 +89,7 @@ def _peak(on: Hardware, unit: str, work: dict[str, Any]) -> tuple[float, str] | 
 
 
 def _shares(family: _Family, title: str, name: str, peak: str, basis: str) -> Iterator[Level]:
-    """A level of memory for which a counter gives the share of a known peak."""
+    """Yield a level of memory for which a counter gives the share of a known peak."""
     if name in family.measures:
         used, error = family.used(name)
         ceiling = family.on.figures.get(peak)
@@ -107,7 +108,7 @@ def _dram(family: _Family) -> Iterator[Level]:
 
 
 def _cache(family: _Family) -> Iterator[Level]:
-    """L2 with its measured ceiling if its traffic is known in bytes, else the share of its peak only."""
+    """Yield L2 with its measured ceiling if its traffic in bytes is known, else the share of its peak."""
     ceiling = family.on.limits.cache if family.on.limits else None
     traffic = family.measures.get("l2_rate")
     if traffic is not None and (ceiling or "l2" in family.measures):
@@ -122,7 +123,7 @@ def _cache(family: _Family) -> Iterator[Level]:
 
 
 def _arithmetic(family: _Family) -> Iterator[Level]:
-    """The use of each pipe as a share, and as FLOP/s where that agrees with the op or counts instructions."""
+    """Yield the use of each pipe as a share; also as FLOP/s, if `_flops_of_use` accepts them."""
     for title, name, unit in _ARITHMETIC:
         if name in family.measures and (family.measures[name].value > 0 or name == "tensor"):
             used, error = family.used(name)
@@ -137,7 +138,7 @@ def _arithmetic(family: _Family) -> Iterator[Level]:
 
 
 def _flops_of_use(family: _Family, name: str, rate: float) -> tuple[float | None, str]:
-    """The FLOP/s of a pipe's use, or why they are unknown."""
+    """Return the FLOP/s of a pipe's use, or the reason why they are unknown."""
     if not rate:
         return rate, ""
     if family.work.get("flops_a_launch") and family.flops:
@@ -154,26 +155,26 @@ def _formula(family: _Family) -> Iterator[Level]:
         yield Level(unit, "arithmetic", rate / own[0], 0.0, rate, own[0], "FLOP/s", None, basis)
 
 
-SHARE = "lts__t_sector_throughput_srcunit_tex"  # of the most sectors that multiprocessors can request
+SHARE = "lts__t_sector_throughput_srcunit_tex"  # share of the most sectors that multiprocessors can request
 LEAST_SHARE, MOST_ERROR = 5.0, 0.02  # per cent; relative to the share
 AGREEING, TOLERANCE = 3, 0.05  # families; relative difference of their values
 NO_PEAK = f"its counters' peak is not published, and fewer than {AGREEING} kernels of known bytes agree on it"
 
 
 class CachePeak(NamedTuple):
-    """The peak of L2 in B/s, and the number of families that agree on it."""
+    """The peak of L2 in B/s, and the number of families whose values agree on it."""
 
     peak: float
     families: int
 
 
 def cache_peak(families: Iterable[tuple[float, float, float]]) -> CachePeak | None:
-    """The bandwidth of L2 to which counters' shares refer; None if too few families agree on it.
+    """Return the bandwidth of L2 to which counters' shares refer; None if too few families agree on it.
 
-    No such peak is published, so it comes from the recording's kernels: (share in per cent, its error,
-    compulsory B/s) of each family. All compulsory bytes pass L2, so no family's can exceed its share times
-    the peak. Copies and elementwise kernels move little else: the largest value on which several agree is
-    the peak.
+    This peak is not published, so it is derived from the recorded kernels: (share in per cent, its error,
+    compulsory B/s) of each family. All compulsory bytes pass L2, so their rate cannot exceed the share times
+    the peak. Copies and elementwise kernels move little else, so the peak is the largest value on which
+    several families agree.
     """
     precise = (
         (share, rate)

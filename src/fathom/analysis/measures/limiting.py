@@ -1,10 +1,10 @@
-"""The tightest limit of a kernel family, and the reasons, from its measures."""
+"""Find the tightest limit of a kernel family, and the reasons, from its measures."""
 
 from __future__ import annotations
 
 from fathom.analysis.measures.results import Level, Measure, Reason
 
-SATURATED, BUSY = 0.80, 0.60  # use of a resource: above, it sets the pace, or nearly does
+SATURATED, BUSY = 0.80, 0.60  # use of a resource above which it sets the pace, or nearly does
 LATENCY = "latency"
 NOT_KNOWN = "not known"
 _MOST_SPECIFIC_FIRST = (  # unhealthy measures
@@ -19,14 +19,14 @@ _CAUSES = {
     "local_per_thread": "spills",
     "tail": "tail wave",
 }
-_REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # measures with the same cause
+_REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # a repeated cause
 
 
 def limit(measures: list[Measure], levels: list[Level]) -> tuple[str, float | None, list[Reason]]:
-    """The tightest limit, the share of it in use, and the reasons, most specific first.
+    """Return the tightest limit, the share of it in use, and the reasons, most specific first.
 
-    That is the most used resource, if its use is high; else latency, if counters were read; else the ceiling
-    that the op's work comes closest to.
+    The limit is the most used resource if its use is high. Otherwise it is latency if counters were read,
+    else the ceiling that the op's work comes closest to.
     """
     resources = sorted((m for m in measures if m.resource), key=lambda measure: -measure.value)
     reasons = _unhealthy(measures)
@@ -44,7 +44,7 @@ def limit(measures: list[Measure], levels: list[Level]) -> tuple[str, float | No
 
 
 def _unused(reasons: list[Reason], otherwise: str) -> str:
-    """The limit if no resource is used much: short launches, small grids and so on."""
+    """Return the limit if no resource is used much: short launches, a small grid and so on."""
     return _CAUSES.get(reasons[0].measure, otherwise) if reasons else otherwise
 
 

@@ -1,4 +1,4 @@
-"""Theoretical occupancy: the warps of a launch that fit on a multiprocessor at once, and their limiters."""
+"""Theoretical occupancy: the warps of a launch that fit on a multiprocessor, and the limiting resources."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Chip(msgspec.Struct, frozen=True):
 
     @property
     def warps(self) -> int:
-        """The most warps that a multiprocessor can hold."""
+        """Most warps that a multiprocessor can hold."""
         return self.threads // self.warp
 
 
 class Occupancy(NamedTuple):
-    """Blocks and warps per multiprocessor, and the latter as a share (0 to 1) of the most it can hold.
+    """Blocks and warps per multiprocessor, and the warps as a `share` (0 to 1) of the most it can hold.
 
     `limiters` prevent one more block: registers, shared memory, blocks, warps, cluster. `next_at` gives the
     registers per thread and the shared memory per block with which one more block would fit.
@@ -54,7 +54,7 @@ def _chips() -> dict[str, Any]:
 
 
 def chip(capability: str | None) -> Chip | None:
-    """The chip of a compute capability such as `9.0`; None for one that is not listed."""
+    """Return the chip of a compute capability such as `9.0`; None if it is not listed."""
     row = _chips().get(capability or "")
     return msgspec.convert(row, Chip) if row and capability != "common" else None
 
@@ -62,11 +62,11 @@ def chip(capability: str | None) -> Chip | None:
 def occupancy(
     on: Chip, threads: int, registers: int, shared: int, *, cluster: int = 1, sms_per_gpc: int | None = None
 ) -> Occupancy | None:
-    """Occupancy of blocks of `threads` with `registers` per thread and `shared` bytes (static and dynamic).
+    """Return the occupancy of blocks of `threads` with `registers` per thread and `shared` bytes.
 
-    `cluster` blocks are placed within one of the chip's clusters of `sms_per_gpc` multiprocessors. None if
-    the block cannot run. After NVIDIA's `cuda_occupancy.h`, with the multiprocessor's largest shared
-    memory.
+    `shared` is static plus dynamic memory. `cluster` blocks are placed within one of the chip's clusters of
+    `sms_per_gpc` multiprocessors. None if the block cannot run. The calculation is that of NVIDIA's
+    `cuda_occupancy.h`, with the multiprocessor's largest shared memory.
     """
     if threads < 1 or threads > on.threads_per_block or registers > on.registers_per_thread:
         return None
@@ -94,7 +94,10 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _by_registers(on: Chip, warps: int, registers: int) -> int:
-    """Blocks by registers, which are allocated per warp, from the scheduler's part of the register file."""
+    """Return the blocks that fit by registers.
+
+    Registers are allocated per warp, from a scheduler's part of the register file.
+    """
     if not registers:
         return on.blocks
     each = _round_up(registers * on.warp, on.register_unit)
@@ -111,7 +114,7 @@ def _by_shared(on: Chip, shared: int) -> int:
 
 
 def _next(on: Chip, warps: int, registers: int, shared: int, blocks: int) -> dict[str, int]:
-    """The largest use of each limiter alone with which one more block would fit."""
+    """Return the largest use of each limiter alone with which one more block would fit."""
     largest = {}
     fewer = (r for r in range(registers - 1, 0, -1) if _by_registers(on, warps, r) > blocks)
     if (enough := next(fewer, None)) is not None:

@@ -30,7 +30,7 @@ Rows = dict[str, list[dict[str, Any]]]  # counters by family
 def device_portraits(
     store: Store, device: Device, machine: dict[str, Any], folding: Folding
 ) -> list[Portrait]:
-    """A portrait per kernel family of one device's ledger, longest first; none for a processor.
+    """Return a portrait per kernel family of one device's ledger, longest first; [] for a processor.
 
     `folding` has the counters of the device's rank, `machine` the ceilings.
     """
@@ -66,7 +66,7 @@ def device_portraits(
 
 
 def _cache_shares(entries: list[LedgerRow], counters: Rows) -> Iterator[tuple[float, float, float]]:
-    """(share of L2's peak in per cent, its error, compulsory B/s) of compute families that have all three."""
+    """Yield (share of L2's peak in per cent, its error, compulsory B/s) of compute families that have all."""
     for entry in entries:
         rows = [row for row in counters.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
         if entry.entry == Entry.COMPUTE and entry.bytes_per_s and rows:
@@ -79,7 +79,7 @@ def _index(device: Device) -> int | None:
 
 
 def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Launches by family: durations in µs, and the most common launch attributes."""
+    """Return the launches by family: durations in µs, and the most common launch attributes."""
     time = (pl.col("end_ns") - pl.col("start_ns")) / NS_PER_US
     usual = ("grid", "block", "registers", "shared_bytes", "local_bytes")
     launches = (
@@ -98,7 +98,7 @@ def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def _clock(store: Store, rank: int, index: int | None, kernels: pl.DataFrame) -> float | None:
-    """The multiprocessors' median clock in Hz, during the timeline, or else while the device was busy."""
+    """Return the multiprocessors' median clock in Hz in the timeline, else while the device was busy."""
     own = (
         store.table("telemetry", rank).filter(pl.col("device") == index).drop_nulls("sm_clock_mhz").collect()
     )
@@ -163,7 +163,7 @@ def _threads(block: str | None) -> int | None:
 
 
 def _work(entry: LedgerRow, mean_us: float) -> dict[str, Any]:
-    """The entry's work per step, and per launch of mean length."""
+    """Return the entry's work per step, and per launch of mean length."""
     part = mean_us / US_PER_MS / entry.ms
     return {
         "flops": entry.flops,
@@ -187,7 +187,7 @@ def _by_family(counters: pl.DataFrame) -> Rows:
 
 
 def _rows_of(family: str, counters: Rows, pool: str | None = None) -> tuple[list[dict[str, Any]], str]:
-    """A family's rows, and what they describe: the family, its pool, or the group in which either runs."""
+    """Return a family's rows, and the name that they describe: the family, its pool, or a group of either."""
     own = counters.get(family, [])
     if _sampled(own):
         return own, family
@@ -202,7 +202,7 @@ def _sampled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _not_analysed(entry: LedgerRow, abstained: list[Abstained], counted_as: str) -> list[Abstained]:
-    """The parts of this portrait that are unknown, with reasons."""
+    """Return the parts of this portrait that are unknown, with reasons."""
     reasons = [Abstained("work", entry.abstained)] if entry.abstained else []
     if not counted_as:
         own = [reason for reason in abstained if reason.what.startswith(f"counters of {entry.detail} on")]
@@ -215,9 +215,10 @@ NO_KERNELS = "This program ran on the processor, which has no kernels; `fathom r
 
 
 def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None) -> list[Portrait]:
-    """A portrait per kernel family of a rank (by default the first with a timeline), longest first.
+    """Return a portrait per kernel family of a rank, longest first.
 
-    `machine` has the ceilings. Raises BadInputError if no kernels of the rank were recorded.
+    By default, the rank is the first with a timeline. `machine` has the ceilings. Raises BadInputError if no
+    kernels of the rank were recorded.
     """
     store = store.cached()
     chosen = _devices(store, machine, rank)
@@ -229,7 +230,10 @@ def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None)
 
 
 def _devices(store: Store, machine: dict[str, Any], rank: int | None) -> list[Device]:
-    """The devices of that rank, or for None of the first rank that has any."""
+    """Return the devices of `rank`, or by default of the first rank that has any.
+
+    Raises BadInputError if there are none.
+    """
     met = meetings(store)
     for number in store.ranks if rank is None else [rank] * (rank in store.ranks):
         if devices := account_of(store, number, machine, met.of.get(number)).devices:

@@ -22,7 +22,7 @@ class Measure(msgspec.Struct):
     source: str
     meaning: str
     resource: bool = False
-    advice: str = ""  # the meaning of a value outside the healthy range; "" for one inside
+    advice: str = ""  # the meaning of a value outside the healthy range; "" inside it
     note: str = ""
 
 
@@ -30,8 +30,8 @@ class Level(msgspec.Struct):
     """A level of the memory hierarchy, or a kind of arithmetic, as a ceiling of the family.
 
     `used` is the achieved share (0 to 1) of the ceiling. `rate` and `ceiling` are in B/s or FLOP/s, null if
-    only the share is known; `intensity` is FLOP per byte of that level. `basis` names their source, `why` the
-    reason for a missing rate.
+    only the share is known. `intensity` is FLOP per byte of that level. `basis` names the source of these
+    figures, `why` the reason for a missing rate.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Edges into calls in which the host waits: for device work, a slot in a launch queue, or a batch."""
+"""Add edges into calls in which the host waits: for device work, a slot in a launch queue, or a batch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from fathom.analysis.replay.pieces import Launched
 from fathom.analysis.replay.team import INPUT, SYNC
 from fathom.analysis.replay.typical import usual_mean
 
-QUEUE = 1024  # pending launches of a stream from which CUDA blocks the next one
-NEARLY_FULL = 0.9  # of the deepest queue in the recording
+QUEUE = 1024  # CUDA blocks the next launch on a stream with this many pending ones
+NEARLY_FULL = 0.9  # share of the deepest queue in the recording
 DEEP = 256  # fewer pending launches never block
 LONG_NS = 20_000  # shorter calls do not block
 OWN_NS = 5_000.0  # host work in a blocking call, if no call of its name returned at once
-# The longest time to hand out a batch that is ready: the larger of both.
+# Longest time to hand out a batch that is ready: the larger of these two.
 READY_NS = 200_000
 KEEPS_UP = 0.02  # of the time since the previous batch
 PROMPT_NS = 100_000  # a free slot of a queue is taken within this time
-COPY_TAIL_NS = 100_000  # of a pageable copy, which may still run when the call returns: some megabytes
+COPY_TAIL_NS = 100_000  # a pageable copy may still run this long after its call returns (some megabytes)
 RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waits for it
 WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
 
 
 class Blocks(NamedTuple):
-    """Parallel arrays: `call` returns after `piece` ends; `waited`: it had to wait in the recording."""
+    """Parallel arrays: `call` returns after `piece` ends; `waited` if it had to wait in the recording."""
 
     call: Array
     piece: Array
@@ -53,7 +53,7 @@ def block_edges(part: Part) -> None:
 
 
 def _handing_out(ends: Array, batches: Array) -> Array:
-    """The longest time that each call may take to hand out a batch that is ready, in ns."""
+    """Return the longest time in ns that each call may take to hand out a batch that is ready."""
     since = np.diff(ends[batches]).astype(float)
     most = np.full(len(ends), float(READY_NS))
     if len(since):
@@ -62,7 +62,7 @@ def _handing_out(ends: Array, batches: Array) -> Array:
 
 
 def _last(blocks: Blocks, ends: Array) -> Array:
-    """Mask of the pieces that ended last among those that their call waited for."""
+    """Return a mask of the pieces that ended last among those that their call waited for."""
     order = np.lexsort((ends[blocks.piece], blocks.call))
     last = np.append(blocks.call[order][1:] != blocks.call[order][:-1], True)[: len(order)]
     mask = np.zeros(len(order), bool)
@@ -83,7 +83,7 @@ def _set_own(part: Part, waiting: Array, late: Array) -> None:
 
 
 def _queues(part: Part) -> Blocks:
-    """Launches, and the pieces whose end frees their slot in the queue."""
+    """Return the launches, and the pieces that free a slot in the queue when they end."""
     launched = Launched(part.pieces)
     return _joined([_queue(part, launched.queue(line)) for line in launched.lines])
 
@@ -107,7 +107,7 @@ def _queue(part: Part, queue: Array) -> Blocks:
 
 
 def _copies(part: Part) -> Blocks:
-    """Copies that return when they are done or, from pageable memory, when their stream is free."""
+    """Return copies that block their call: until they are done or, if pageable, their stream is free."""
     pieces, calls = part.pieces, part.calls
     rows = np.flatnonzero((pieces.call >= 0) & ~pieces.inner & pieces.of_kind("copy"))
     call = pieces.call[rows]
@@ -126,14 +126,14 @@ def _copies(part: Part) -> Blocks:
 
 
 def _blocking(direction: str) -> str:
-    """Whether a copy may block its call: "out" (to the host), "in" (from it), or "" (it never does)."""
+    """Return how a copy may block its call: "out" (to the host), "in" (from it), or "" (never)."""
     if "pinned" in direction or direction[:4] not in ("DtoH", "HtoD"):
         return ""
     return "out" if direction.startswith("DtoH pageable") else "in"
 
 
 def _syncs(part: Part) -> Blocks:
-    """Synchronising calls, and the last work launched before them on each stream that they wait for."""
+    """Return synchronising calls, and the last work launched before them on the streams they wait for."""
     calls = part.calls
     mine = np.array([causes.api_cause(api) == SYNC for api in calls.api], bool)
     # Blocking copies are matched with their own pieces, in `_copies`.
@@ -150,7 +150,7 @@ def _syncs(part: Part) -> Blocks:
 
 
 def _last_of_lines(part: Part, rows: Array) -> Array:
-    """Calls x streams: the piece launched last before the call; -1: none, or it ended after the call."""
+    """Return calls x streams: the last piece launched before the call; -1: none, or it outlasts the call."""
     launched = Launched(part.pieces)
     last = np.column_stack([launched.before(line, part.calls.start[rows]) for line in launched.lines])
     outlived = part.pieces.end[np.maximum(last, 0)] > part.calls.end[rows][:, None]
@@ -164,7 +164,7 @@ def _device_syncs(part: Part, rows: Array, last: Array) -> Blocks:
 
 
 def _stream_syncs(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
-    """Waits for the stream whose work ended last inside the call; if none did, the one last launched to."""
+    """Return waits for the stream whose work ended last inside the call, else the one last launched to."""
     pieces, calls = part.pieces, part.calls
     ends = np.where(last >= 0, pieces.end[np.maximum(last, 0)], -1)
     latest = last[np.arange(len(rows)), ends.argmax(1)] if len(rows) else rows
@@ -183,7 +183,7 @@ def _stream_syncs(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
 
 
 def _prompt(part: Part, rows: Array) -> Array:
-    """The piece that ended last inside each call and was launched before it; -1 for none."""
+    """Return the piece that ended last inside each call and was launched before it; -1 for none."""
     pieces, calls = part.pieces, part.calls
     order = np.argsort(pieces.end, kind="stable")
     place = np.searchsorted(pieces.end[order], calls.end[rows], "right") - 1
@@ -200,7 +200,7 @@ def _joined(blocks: list[Blocks]) -> Blocks:
 
 
 def _batches(part: Part, late: Array) -> None:
-    """Add edges between late batches: each follows the one before, the first its request."""
+    """Add edges between late batches: each follows the one before, and the first its request."""
     if not len(late):
         return
     ends = part.calls.end[late]

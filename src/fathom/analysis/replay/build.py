@@ -19,7 +19,7 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 
 
 def parts_of(timeline: Timeline, origin: int) -> list[Part]:
-    """A part per burst, with instants numbered from `origin` and all edges except those between ranks."""
+    """Return a part per burst, with instants numbered from `origin` and all edges within the rank."""
     bursts = instants(
         np.concatenate([t["burst"].to_numpy() for t in (timeline.steps, timeline.kernels, timeline.calls)])
     )
@@ -55,13 +55,13 @@ def _rows(timeline: Timeline, burst: int) -> Array:
 
 
 def _orderings(calls: pl.DataFrame) -> Array:
-    """Begin and thread of every call that makes a stream wait, calls x 2."""
+    """Return the start and thread of every call that makes a stream wait, calls x 2."""
     rows = calls.filter(pl.col("api").str.contains(STREAM_WAIT)).drop_nulls("thread")
     return rows.select("start_ns", "thread").to_numpy()
 
 
 def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
-    """The graph of all parts, and the part of each of its edges."""
+    """Return the graph of all parts, and the index of the part of each of its edges."""
     met = _meet(parts)
     tables = [Edges().table(), *(part.edges.table() for part in parts)]
     every = EdgeTable(*(np.concatenate(column) for column in zip(*tables, strict=True)))
@@ -73,9 +73,10 @@ def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
 
 
 def _meet(parts: list[Part]) -> Array:
-    """Add edges between the ranks of collectives: all have to begin before any of them moves bytes.
+    """Add edges between the ranks of a collective: all have to begin before any of them moves bytes.
 
-    Each meeting of ranks is an instant, numbered after those of the parts. Returns their recorded times.
+    Each meeting of ranks is an instant, numbered after those of the parts. Returns the recorded times of
+    these instants in ns.
     """
     first = sum(part.count for part in parts)
     arrivals = [np.zeros(0, np.int64), *(part.pieces.arrived[part.pieces.met] for part in parts)]

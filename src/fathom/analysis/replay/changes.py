@@ -1,4 +1,4 @@
-"""Changes to replay, `SELECTOR=FACTOR` or `SELECTOR=DURATION`, and the records that selectors name."""
+"""Changes to replay, `SELECTOR=FACTOR` or `SELECTOR=DURATION`, and the records that selectors apply to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from fathom.analysis.entries import Entry, causes_of, idle_entry
 from fathom.errors import BadInputError
 
-# Selectors of device work, with the kinds they act on (all for none), and of host time, by cause.
+# Selectors of device work, with the kinds that they act on (() for all), and of host time, by cause.
 DEVICE = {
     "family": (),
     "all-kernels": ("compute",),
@@ -56,7 +56,7 @@ FORMS = (
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change: the durations named by `selector` and `pattern` are multiplied by `factor` or set to `ns`.
+    """One change: multiply the durations named by `selector` and `pattern` by `factor`, or set them to `ns`.
 
     A pattern matches anywhere in a name and ignores case; `*` matches anything. In double quotes, it must
     equal the name.
@@ -69,7 +69,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def of_the_host(self) -> bool:
-        """Whether it changes host time only."""
+        """Whether the change affects host time only."""
         return self.selector not in (*DEVICE, RECOMPUTED)
 
     def matches(self, name: str) -> bool:
@@ -82,7 +82,7 @@ class Change(msgspec.Struct, frozen=True):
         return fnmatchcase(name.lower(), f"*{pattern.replace('[', '[[]').replace('?', '[?]')}*")
 
     def of(self, ns: float) -> float:
-        """The new value of a duration in ns."""
+        """Return the new value of a duration in ns."""
         return self.ns if self.ns is not None else ns * (1.0 if self.factor is None else self.factor)
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ def _of_entry(row: str) -> str:
 
 
 def _value(text: str, value: str) -> tuple[float | None, float | None]:
-    """(factor, None) or (None, nanoseconds)."""
+    """Return (factor, None) or (None, ns)."""
     match = _VALUE.fullmatch(value)
     try:
         number = float(match["number"]) if match else -1.0

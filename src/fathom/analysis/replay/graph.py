@@ -14,7 +14,7 @@ NEVER = -np.inf
 
 
 class EdgeKind(IntEnum):
-    """Why one instant comes after another, which decides how changes affect the time between them."""
+    """The reason why one instant follows another, which decides how changes affect the time between them."""
 
     HOST = 0  # the host works in between
     LAUNCH = 1  # from the begin of a call to the end of its device work
@@ -45,7 +45,7 @@ class EdgeTable(NamedTuple):
 
 
 class Edges(msgspec.Struct):
-    """A collection of edges."""
+    """A growing collection of edges."""
 
     rows: list[EdgeTable] = msgspec.field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Edges(msgspec.Struct):
         self.rows.append(EdgeTable(*np.broadcast_arrays(*(np.atleast_1d(c) for c in columns))))
 
     def table(self) -> EdgeTable:
-        """All edges in one table."""
+        """Return all edges in one table."""
         empty = EdgeTable(*(np.zeros(0, np.int64) for _ in EdgeTable._fields))
         return EdgeTable(*(np.concatenate(c) for c in zip(empty, *self.rows, strict=True)))
 
@@ -75,14 +75,14 @@ class Graph(msgspec.Struct):
     epoch: int  # ns; times are relative to it, because floats cannot represent ns since 1970
     recorded: Array
     edges: EdgeTable
-    against: int  # number of edges that were left out because they point back in time
+    against: int  # number of edges left out because they point back in time
     _roots: Array
     _source: list[int]
     _target: list[int]
 
     @classmethod
     def of(cls, recorded: Array, host: Array, edges: EdgeTable) -> tuple[Graph, Array]:
-        """The graph, and the rows of `edges` that it contains.
+        """Return the graph, and the rows of `edges` that it contains.
 
         `host` is a mask of the host's instants, which come after the device's at equal times.
         """
@@ -99,7 +99,7 @@ class Graph(msgspec.Struct):
         return cls(epoch, since, edges, int((~forward).sum()), roots, source, target), kept
 
     def times(self, weights: Array) -> Array:
-        """The earliest time of every instant, given the weight of each edge in ns; roots keep their times."""
+        """Return the earliest time of each instant for edge weights in ns; roots keep their times."""
         start = np.full(len(self.recorded), NEVER)
         start[self._roots] = self.recorded[self._roots]
         times = start.tolist()

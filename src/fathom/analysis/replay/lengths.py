@@ -1,4 +1,4 @@
-"""The lengths of a replay's steps, from its marks and device work as arrays.
+"""Compute the lengths of a replay's steps from its marks and device work, as arrays.
 
 One report makes dozens of replays, and the lengths of windows need no ledger, host activity or tables.
 """
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """A timeline's steps in the order of their rows; `complete` ones have an end and are no micro-steps."""
+    """A timeline's steps in the order of their rows; `complete` steps have an end and are no micro-steps."""
 
     marks: HostTimes
-    ends: HostTimes  # 0 where the step has no end
+    ends: HostTimes  # 0 if the step has no end
     bursts: Array
     streams: list[int | None]
     complete: Array
 
     @classmethod
     def of(cls, steps: pl.DataFrame, parts: list[Part]) -> Marks:
-        """From the rows of the table `steps`."""
+        """Return the marks of the rows of the table `steps`."""
         marks, ends, bursts = (steps[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
         complete = (steps["parent"].is_null() & steps["end_ns"].is_not_null()).to_numpy()
         every = np.ones(len(marks), bool)
@@ -47,7 +47,7 @@ class Marks(msgspec.Struct, frozen=True):
 
 
 class LaunchTimes(msgspec.Struct, frozen=True):
-    """One device's work (none for a processor), as rows of the rank's kernels; a replay changes its times."""
+    """One device's work, as rows of the rank's kernels; a replay changes its times. Empty for a processor."""
 
     start: Array
     end: Array
@@ -64,7 +64,7 @@ class LaunchTimes(msgspec.Struct, frozen=True):
     def of(
         cls, kernels: pl.DataFrame, device: int | None, usual: int | None, parts: list[Part]
     ) -> LaunchTimes:
-        """From a rank's kernels, joined with their launches."""
+        """Return the work of a device from a rank's kernels, joined with their launches."""
         met = "arrived_ns" in kernels.columns
         no_peers = np.full(kernels.height, -1)
         mine = np.flatnonzero((kernels["device"] == (-1 if device is None else device)).fill_null(False))
@@ -88,7 +88,7 @@ class LaunchTimes(msgspec.Struct, frozen=True):
         )
 
     def boundary(self, maps: Maps, times: Times) -> Boundary:
-        """The ends of the work in a replay, which bound the windows."""
+        """Return the ends of the work in a replay, which bound the windows."""
         start, end, arrived = times.pieces(self.start, self.end, self.arrived)
         launched = self.launched.moved(maps)
         start, end, arrived, launched, burst, stream, known = (
@@ -110,7 +110,10 @@ class LaunchTimes(msgspec.Struct, frozen=True):
 
 
 def _before(correlation: pl.Series, known: Array, burst: Array, rows: Array) -> Array:
-    """Correlations count up: work below the first recorded call's was launched before the recording."""
+    """Return a mask of the kernels in `rows` that were launched before the recording.
+
+    Correlation IDs increase: these kernels have an ID below that of the first recorded call.
+    """
     never, none = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     number = correlation.fill_null(never).to_numpy()
     before = np.zeros(len(number), bool)
@@ -122,18 +125,21 @@ def _before(correlation: pl.Series, known: Array, burst: Array, rows: Array) -> 
 
 
 class StepLengths(msgspec.Struct, frozen=True):
-    """Marks and launches of one device (None: the processor), which determine the lengths of its steps."""
+    """Marks and launches of one device (None: the processor), which determine its step lengths."""
 
     marks: Marks
     launches: LaunchTimes
 
     @classmethod
     def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> StepLengths:
-        """From the recording; `usual` is the stream that computes most, `parts` are the rank's."""
+        """Return them from the recording; `usual` is the stream with the most compute time.
+
+        `parts` are those of the rank.
+        """
         return cls(Marks.of(timeline.steps, parts), LaunchTimes.of(timeline.kernels, device, usual, parts))
 
     def lengths_ms(self, times: Times) -> Array:
-        """The length of each window in a replay, in ms."""
+        """Return the length of each window in a replay, in ms."""
         maps, marked = times.maps, self.marks
         known = marked.ends.times > 0
         marks, ends = separated(marked.marks.moved(maps), marked.ends.moved(maps), known)

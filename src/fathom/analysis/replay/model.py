@@ -21,7 +21,7 @@ from fathom.sounding import Store
 
 
 class Model(msgspec.Struct, dict=True):
-    """The parts of all ranks and their graph; `timelines` by rank."""
+    """The parts of all ranks and their graph; `timelines` are by rank."""
 
     timelines: dict[int, Timeline]
     parts: list[Part]
@@ -30,7 +30,7 @@ class Model(msgspec.Struct, dict=True):
 
     @classmethod
     def of(cls, store: Store, read: Mapping[int, Timeline] | None = None) -> Model:
-        """The model of a sounding; `read` are timelines by rank that are read already."""
+        """Return the model of a sounding; `read` holds timelines that were already read, by rank."""
         timelines = dict(read or {})
         if missing := [rank for rank in store.ranks if rank not in timelines]:
             met = meetings(store)
@@ -45,7 +45,10 @@ class Model(msgspec.Struct, dict=True):
     def times(
         self, changes: Sequence[Change] = (), *, host: float = 1.0, long: float = 1.0, typical: bool = False
     ) -> Replayed:
-        """Replay with changes; `typical`: constants for all slack; `host`, `long`: those of `Durations`."""
+        """Replay the step with `changes` applied.
+
+        `typical` uses constants for all slack. `host` and `long` are the factors passed to `Durations.of`.
+        """
         durations = [Durations.of(part, changes, host, long) for part in self.parts]
         edge_weights = np.zeros(len(self._owner))
         for part, mine, own in zip(self.parts, durations, self._edges, strict=True):
@@ -69,10 +72,10 @@ class Replayed(msgspec.Struct):
     at: Array  # by instant
 
     def of(self, rank: int) -> Times:
-        """The new times of a rank."""
+        """Return the new times of a rank."""
         mine = [(p, d) for p, d in zip(self.model.parts, self.durations, strict=True) if p.rank == rank]
         return Times(mine, self.model.graph.epoch, self.at)
 
     def timeline(self, rank: int) -> Timeline:
-        """The timeline of a rank with its new times."""
+        """Return the timeline of a rank with its new times."""
         return replayed(self.model.timelines[rank], self.of(rank))

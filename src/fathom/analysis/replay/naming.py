@@ -1,4 +1,4 @@
-"""Checks of the names in changes, and notes on what limits a prediction."""
+"""Check the names in changes, and describe the limits of a prediction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN, WIDE = 4, 60  # names in an error, characters of a name
 
 
 def check(model: Model, changes: Sequence[Change]) -> None:
-    """Raise BadInputError for a pattern that matches nothing in the recording."""
+    """Raise BadInputError if a pattern matches nothing in the recording."""
     for change in changes:
         if change.pattern and model.parts and not any(_named(part, change) for part in model.parts):
             what = {"family": "kernel family", "op": "op"}.get(change.selector, change.selector)
@@ -33,7 +33,7 @@ def _named(part: Part, change: Change) -> bool:
 
 
 def _largest(parts: Iterable[Part], change: Change) -> list[str]:
-    """The names with most time, as suggestions."""
+    """Return the names with the most time, as suggestions."""
     total: dict[str, float] = {}
     for part in parts:
         for name, ns in _op_times(part) if change.selector == "op" else _piece_times(part, change):
@@ -59,7 +59,7 @@ def _piece_times(part: Part, change: Change) -> Iterable[tuple[str, float]]:
 
 
 def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
-    """Sentences on what limits the prediction."""
+    """Return sentences on the limits of the prediction."""
     mine = [part for part in model.parts if part.rank == rank]
     sentences = [
         f"the recording has nothing that {change} applies to"

@@ -15,7 +15,7 @@ from fathom.analysis.replay.team import Calls, Team
 
 
 class Part(msgspec.Struct, dict=True):
-    """`begin` and `done` are the instants of calls, `starts` and `ends` those of pieces, by index.
+    """One burst of one rank; `begin` and `done` are instants of calls, `starts` and `ends` those of pieces.
 
     Only a collective that waits for known peers has separate instants for start and end.
     """
@@ -25,7 +25,7 @@ class Part(msgspec.Struct, dict=True):
     team: Team
     calls: Calls
     pieces: Pieces
-    rows: Array  # of the pieces in the rank's kernels
+    rows: Array  # rows of the pieces in the rank's kernels
     origin: int  # the first instant
     begin: Array
     done: Array
@@ -35,7 +35,7 @@ class Part(msgspec.Struct, dict=True):
     facts: dict[str, float] = msgspec.field(
         default_factory=dict
     )  # counts of what could and could not be determined
-    # By change, cached: the intervals of the team that it affects with its factor, and the pieces.
+    # Cached by change: the intervals of the team that it affects, with its factor; and the pieces.
     intervals_of: dict[Change, tuple[Array, Array | float]] = msgspec.field(default_factory=dict)
     pieces_of: dict[Change, Array] = msgspec.field(default_factory=dict)
 
@@ -46,12 +46,12 @@ class Part(msgspec.Struct, dict=True):
 
     @property
     def zero(self) -> int:
-        """The begin of the burst, in ns."""
+        """Start of the burst in ns."""
         knots, starts = self.team.knots, self.pieces.start
         return int(knots[0]) if len(knots) else int(starts.min(initial=0))
 
     def recorded(self) -> Array:
-        """The recorded times of its instants, in ns since the epoch."""
+        """Return the recorded times of the part's instants, in ns since the epoch."""
         times = np.full(self.count, self.zero)
         times[self.begin - self.origin] = self.calls.start
         times[self.done - self.origin] = self.calls.end
@@ -60,7 +60,7 @@ class Part(msgspec.Struct, dict=True):
         return times
 
     def host(self) -> Array:
-        """Mask of the host's instants."""
+        """Return a mask of the host's instants."""
         mask = np.ones(self.count, bool)
         mask[self.starts - self.origin] = False
         mask[self.ends - self.origin] = False
@@ -68,25 +68,25 @@ class Part(msgspec.Struct, dict=True):
 
     @cached_property
     def anchors(self) -> Array:
-        """The team's instants, sorted by time."""
+        """Instants of the team's calls, sorted by time, after the start of the burst."""
         mine = self.calls.team
         return np.append(self.origin, np.column_stack((self.begin[mine], self.done[mine])).ravel())
 
     @cached_property
     def anchored(self) -> Array:
-        """The recorded times of `anchors`."""
+        """Recorded times of `anchors`, in ns."""
         mine = self.calls.team
         flat = np.column_stack((self.calls.start[mine], self.calls.end[mine])).ravel()
         return np.append(self.zero, flat)
 
     @cached_property
     def knot_of_anchor(self) -> Array:
-        """The index of each anchor in the team's knots."""
+        """Index of each anchor in the team's knots."""
         return np.searchsorted(self.team.knots, self.anchored)
 
     @cached_property
     def working_ns(self) -> Array:
-        """By interval of the team: ns in which the host works. Valid once all edges are added."""
+        """Host work in each interval of the team, in ns; valid once all edges are added."""
         calls, call = self.calls, self.team.call
         if not len(calls.start):
             return self.team.lengths * np.ones(len(call))
@@ -95,17 +95,17 @@ class Part(msgspec.Struct, dict=True):
 
     @cached_property
     def called_ns(self) -> Array:
-        """By call: ns in which the host works. Valid once all edges are added."""
+        """Host work in each call, in ns; valid once all edges are added."""
         return self.of_calls(self.working_ns)
 
     def of_calls(self, by_interval: Array) -> Array:
-        """Sums over the intervals inside each call."""
+        """Return the sums over the intervals inside each call."""
         inside, call = self._in_calls
         return np.bincount(call, by_interval[inside], len(self.calls.start))
 
     @cached_property
     def _in_calls(self) -> tuple[Array, Array]:
-        """The intervals inside calls, and which calls."""
+        """The intervals inside calls, and the index of the call of each."""
         inside = np.flatnonzero(self.team.call >= 0)
         return inside, self.team.call[inside]
 
@@ -119,7 +119,7 @@ def number(
     pieces: Pieces,
     rows: Array,
 ) -> Part:
-    """A part with instants numbered from `origin`."""
+    """Return a part with instants numbered from `origin`."""
     count = len(calls.start)
     begin = origin + 1 + 2 * np.arange(count)
     ends = origin + 1 + 2 * count + np.arange(len(pieces.start))
@@ -129,7 +129,7 @@ def number(
 
 
 def host_edges(part: Part) -> None:
-    """Add the host's edges: the team works between its calls; calls of other threads follow its last call."""
+    """Add the host's edges: the team works between its calls; other threads' calls follow its last call."""
     anchors = part.anchors
     part.edges.add(EdgeKind.HOST, anchors[:-1], anchors[1:], 0.0)
     calls = part.calls

@@ -13,17 +13,17 @@ from fathom.analysis.intervals import Array
 class Pieces(msgspec.Struct):
     """One burst's device work, sorted by start. Times are in ns; index -1 means unknown.
 
-    `call` launched the piece, `inner` marks the nodes of a CUDA graph after its first, `before` is the
-    previous piece of its stream. `arrived` is when a collective's last peer began (-1: unknown, or no
-    collective).
+    `call` launched the piece. `inner` marks the nodes of a CUDA graph after the first. `before` is the
+    previous piece of the same stream. `arrived` is the time when a collective's last peer began (-1: unknown,
+    or no collective).
     """
 
     start: Array
     end: Array
-    line: Array  # device and stream
+    line: Array  # index of the (device, stream) pair
     device: Array
     call: Array
-    launched: Array  # begin of the call; BEFORE_ALL where none is recorded
+    launched: Array  # start of the call; BEFORE_ALL if it was not recorded
     arrived: Array
     kind: Array
     family: Array
@@ -36,7 +36,7 @@ class Pieces(msgspec.Struct):
 
     @property
     def length(self) -> Array:
-        """Device time in ns; for a collective whose peers are known, from the last arrival on."""
+        """Device time in ns; of a collective with known peers, from the last arrival on."""
         return self.end - np.where(self.met, self.arrived, self.start)
 
     @property
@@ -45,12 +45,12 @@ class Pieces(msgspec.Struct):
         return self.arrived >= 0
 
     def of_kind(self, *names: str) -> Array:
-        """Mask of the pieces of these kinds."""
+        """Return a mask of the pieces of these kinds."""
         return np.isin(self.kind, [i for i, name in enumerate(self.kinds) if name in names])
 
 
 def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Array]:
-    """The pieces, and their rows in `kernels`; `call_of` has correlation and call."""
+    """Return the pieces, and their rows in `kernels`; `call_of` has correlation and call."""
     rows = kernels.with_row_index("row").sort("start_ns", "end_ns", maintain_order=True)
     rows = rows.join(call_of, on="correlation", how="left", maintain_order="left")
     line = rows.select(
@@ -88,7 +88,7 @@ def _codes(column: pl.Series) -> tuple[Array, list[str]]:
 
 
 def _before(line: Array) -> Array:
-    """The previous piece of each one's stream, by start; -1 for the first."""
+    """Return the previous piece of each piece's stream, by start; -1 for the first."""
     order = np.argsort(line, kind="stable")
     before = np.full(len(line), -1)
     follows = line[order[1:]] == line[order[:-1]]
@@ -97,14 +97,14 @@ def _before(line: Array) -> Array:
 
 
 def _inner(call: Array) -> Array:
-    """Mask of the pieces that are not the first of their call."""
+    """Return a mask of the pieces that are not the first of their call."""
     inner = call >= 0
     inner[np.unique(call, return_index=True)[1]] = False
     return inner
 
 
 class Launched:
-    """Look-up of the piece of a stream that was launched last before an instant."""
+    """Look up the piece of a stream that was launched last before an instant."""
 
     def __init__(self, pieces: Pieces) -> None:
         self.lines = np.unique(pieces.line).tolist()
@@ -115,10 +115,10 @@ class Launched:
             self._order[line], self._launched[line] = order, pieces.launched[order]
 
     def before(self, line: int, instants: Array) -> Array:
-        """The piece of `line` launched last before each instant, or -1."""
+        """Return the piece of `line` launched last before each instant, or -1."""
         place = np.searchsorted(self._launched[line], instants, "left") - 1
         return np.where(place >= 0, self._order[line][np.maximum(place, 0)], -1)
 
     def queue(self, line: int) -> Array:
-        """The pieces of `line` in order of launch."""
+        """Return the pieces of `line` in order of launch."""
         return self._order[line]

@@ -1,4 +1,4 @@
-"""The device whose steps are replayed: its windows, its ledger, and its clean step."""
+"""The device whose steps are replayed, with its windows, ledger and clean step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ReplayedDevice(msgspec.Struct):
     rank: int
     index: int | None
     windows: Windows
-    kind: str | None = None  # of steps; None: the kind with the most time
-    usual: int | None = None  # the stream that computes most
+    kind: str | None = None  # kind of the steps; None: the kind with the most time
+    usual: int | None = None  # the stream with the most compute time
     recorded: Ledger | None = None
     lengths: StepLengths | None = None
 
@@ -36,14 +36,14 @@ class ReplayedDevice(msgspec.Struct):
         return self.windows.used
 
     def steps_ms(self, timeline: Timeline, times: Times) -> Array:
-        """The lengths of the used windows in a replay of the recorded `timeline`, in ms."""
+        """Return the lengths of the used windows in a replay of the recorded `timeline`, in ms."""
         if self.lengths is None:
             parts = [part for part, _ in times.parts]
             self.lengths = StepLengths.of(timeline, self.index, self.usual, parts)
         return self.lengths.lengths_ms(times)[self.used]
 
     def ledger(self, timeline: Timeline) -> Ledger:
-        """The ledger of a recorded or replayed timeline."""
+        """Return the ledger of a recorded or replayed timeline."""
         windows = self._windows(timeline)
         host = timeline.host(windows.bursts)
         if self.index is None:
@@ -52,7 +52,7 @@ class ReplayedDevice(msgspec.Struct):
         return device_ledger(work, windows, host)
 
     def by_entry(self, ledger: Ledger) -> dict[str, float]:
-        """Milliseconds per step by entry."""
+        """Return the ms per step by entry."""
         used = np.flatnonzero(self.used).tolist()
         rows = ledger.rows.filter(pl.col("window").is_in(used))
         summed = rows.group_by("entry").agg(pl.col("ns").sum())
@@ -65,7 +65,7 @@ class ReplayedDevice(msgspec.Struct):
 
 
 def replayed_device(account: Account) -> ReplayedDevice | None:
-    """An account's first device with used windows; None without any."""
+    """Return an account's first device with used windows; None if there is none."""
     for subject in account.subjects:
         windows = subject.ledger.windows
         if windows.used.any():
@@ -76,9 +76,9 @@ def replayed_device(account: Account) -> ReplayedDevice | None:
 
 
 def first_device(timeline: Timeline, kind: str | None = None) -> ReplayedDevice | None:
-    """A rank's first device with used windows, or its processor; None without a timeline.
+    """Return a rank's first device with used windows, or its processor; None if there is none.
 
-    The steps are of `kind`; for None, of the kind with the most time.
+    The steps are of `kind`, or by default of the kind with the most time.
     """
     if timeline.steps.is_empty():
         return None
@@ -96,9 +96,10 @@ def _device(timeline: Timeline, index: int | None, kind: str | None) -> Replayed
 def windows_of(
     timeline: Timeline, device: int | None, kind: str | None = None, usual: int | None = None
 ) -> Windows:
-    """The windows of one device (None: the processor); those of `kind` are used (None: the main one).
+    """Return the windows of one device (None: the processor); those of `kind` are used.
 
-    `usual` is the stream that computes most, if known.
+    By default, the kind with the most time is used. `usual` is the stream with the most compute time, if
+    known.
     """
     own = None if device is None else timeline.kernels.filter(pl.col("device") == device)
     work = None if own is None else device_work(own, usual)
@@ -106,6 +107,9 @@ def windows_of(
 
 
 def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:
-    """The clean step of `kind`, from the table `steps` of a rank whose device works `busy_ms` per step."""
+    """Return the clean step of `kind`; the rank's device works `busy_ms` per step.
+
+    None if there are no clean steps, or if the host ran ahead of the device.
+    """
     clean, _ = undisturbed(stretches(steps, kind), first_profiled(steps))
     return None if ran_ahead(clean, busy_ms) else clean_step(clean)

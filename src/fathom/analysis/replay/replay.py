@@ -27,9 +27,9 @@ from fathom.timing import interval
 from fathom.units import NS_PER_MS
 
 WRONG = 0.05  # relative error on the recorded step above which the model makes no predictions
-QUICKEST = 0.56  # host's clean over its profiled time: benchmarks/results/cost.json, launch_bound
+QUICKEST = 0.56  # ratio of the host's clean to its profiled time (benchmarks/results/cost.json, launch_bound)
 FLOOR = QUICKEST / 2  # no host is faster
-FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show that pace
+FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
 WHAT = "prediction"
 
 
@@ -44,9 +44,10 @@ class Replay:
         read: Mapping[int, Timeline] | None = None,
         known: ReplayedDevice | None = None,
     ) -> None:
-        """Replay steps of `kind` (None: that with the most time) of `rank` (None: the first with steps).
+        """Replay steps of `kind` of `rank`.
 
-        `read` are timelines by rank that are read already, `known` is the device if it is known. Raises
+        By default, these are the kind with the most time and the first rank with steps. `read` holds
+        timelines that were already read, by rank. `known` is the device, if it was already chosen. Raises
         BadInputError if `rank` was not recorded.
         """
         if rank is not None and rank not in store.ranks:
@@ -61,7 +62,7 @@ class Replay:
         )
 
     def calibrate(self, clean: Clean | None, ledger: Sequence[LedgerRow]) -> Replay:
-        """Use the report's clean step and its ledger, which limits gains."""
+        """Use the report's clean step, and its ledger, which limits gains; return self."""
         self.clean = clean
         self._rows = {}
         for entry in ledger if clean else ():
@@ -69,7 +70,7 @@ class Replay:
         return self
 
     def gain(self, changes: Sequence[Change]) -> Gain | Abstained:
-        """The time that the changes save per (clean) step, or the reason why it cannot be predicted."""
+        """Return the gain per (clean) step from the changes, or the reason why it cannot be predicted."""
         return self._refusal or self._gains(changes, self.pace if self.clean else 1.0)
 
     def predict(self, changes: Sequence[Change]) -> Prediction:
@@ -92,7 +93,7 @@ class Replay:
         return prediction
 
     def step_ms(self, changes: Sequence[Change] = ()) -> float | Abstained:
-        """The mean of the replayed steps in ms, with profiling."""
+        """Return the mean of the replayed steps in ms, with profiling; or the reason why it is unknown."""
         return self._refusal or float(self._steps(changes).mean())
 
     @cached_property
@@ -106,18 +107,19 @@ class Replay:
 
     @cached_property
     def error(self) -> float:
-        """The relative error, on the recorded step, of a replay with constants for all slack.
+        """Relative error of the recorded step in a replay with constants for all slack.
 
-        A replay with the recorded slack is exact, unless records contradict each other; its error counts too.
+        A replay with the recorded slack is exact unless records contradict each other. If its error is
+        larger, that counts.
         """
         both = (float(self._steps(typical=typical).mean()) for typical in (True, False))
         return max(abs(ms / self._recorded - 1) for ms in both)
 
     @cached_property
     def pace(self) -> float:
-        """The host's clean over its profiled time, with which the replay takes as long as the clean step.
+        """Ratio of the host's clean to its profiled time, with which the replay is as long as the clean step.
 
-        If the device hides the host, it is QUICKEST. A difference beyond the host's idle time counts as
+        It is QUICKEST if the device hides the host. A difference beyond the host's idle time counts as
         profiling overhead, as in the ledger.
         """
         if self.clean is None or self.device is None:
@@ -156,7 +158,7 @@ class Replay:
         return None
 
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
-        """The length of each used step in a replay, in ms; cached."""
+        """Return the length of each used step in a replay, in ms; cached."""
         device, long = self._device, host if host < 1.0 and self._by_chance else 1.0
         key = (*changes, host, long, typical)
         if key not in self._made:
@@ -166,7 +168,10 @@ class Replay:
 
     @cached_property
     def _by_chance(self) -> bool:
-        """Whether unrecorded stretches of profiled steps exceed the clean step: they were an exception."""
+        """Whether a replay with the fastest host takes longer than the clean step.
+
+        If so, unrecorded stretches in profiled steps are longer than usual.
+        """
         if self.clean is None or self.device is None or self.device.index is None:
             return False
         quick = self.model.times(host=FLOOR).of(self.device.rank)
@@ -179,7 +184,7 @@ class Replay:
         return self.device
 
     def _gains(self, changes: Sequence[Change], host: float) -> Gain:
-        """The interval covers the variation between steps and the error of the model."""
+        """Return the gain; its interval covers the variation between steps and the error of the model."""
         each = self._steps(host=host) - self._steps(changes, host=host)
         ms = float(each.mean())
         low, high = interval(each, np.mean) or (ms, ms)
@@ -195,7 +200,7 @@ class Replay:
     def _pace_known(self) -> bool:
         """Whether a faster host would shorten the step, so that the clean step shows the host's pace.
 
-        On a processor, the step is the host's work, and nothing hides it.
+        On a processor, the step is the host's work, which nothing hides.
         """
         return (
             self._device.index is None
@@ -219,7 +224,7 @@ class Replay:
         return [Moved(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names]
 
     def _limited(self, changes: Sequence[Change], gain: Gain) -> Gain:
-        """The gain, limited to the rows of the clean ledger on which the changes act.
+        """Return the gain, limited to the rows of the clean ledger that the changes affect.
 
         Waits that hooks measure in clean steps are not replayed, because the profiled steps may differ.
         """

@@ -1,4 +1,4 @@
-"""A replay as tables: the recorded rows with their new times, for the ledger."""
+"""A replay as tables: the recorded rows with their new times, from which the ledger is made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Times(msgspec.Struct, frozen=True):
         return {part.burst: _Map(part, durations, self.epoch, self.at) for part, durations in self.parts}
 
     def pieces(self, start: Array, end: Array, arrived: Array) -> tuple[Array, Array, Array]:
-        """Begin, end and arrival of peers (-1: unknown) of the rank's kernels in the replay, in ns."""
+        """Return start, end and arrival of peers (-1: unknown) of the rank's kernels in the replay, in ns."""
         start, end, arrived = start.copy(), end.copy(), arrived.copy()
         for part, durations in self.parts:
             ends = self.at[part.ends]
@@ -45,7 +45,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def replayed(timeline: Timeline, times: Times) -> Timeline:
-    """The timeline with the times of the replay."""
+    """Return the timeline with the times of the replay."""
     maps = times.maps
     ops, calls, waits = (
         _moved(table, ("start_ns", "end_ns"), maps)
@@ -65,14 +65,14 @@ class Placed(msgspec.Struct, frozen=True):
     after: Array  # ns since that anchor
     calling: Array  # rows of the team's records inside its calls
     working: Array  # rows of the team's records between its calls
-    knot: Array  # of `working`: the last knot before
+    knot: Array  # of `working`: the last knot before each
     beyond: Array  # of `working`: ns since that knot
-    upcoming: Array  # of `working`: the next knot; the last one again after it
-    gap: Array  # of `working`: ns from one to the other
+    upcoming: Array  # of `working`: the next knot, or the last one after the end
+    gap: Array  # of `working`: ns from the last knot to the next
 
     @classmethod
     def of(cls, part: Part, times: Array, threads: Array | None) -> Placed:
-        """From recorded times; `threads` made the records (None: the team)."""
+        """Return positions from recorded times; `threads` made the records (None: the team)."""
         last = np.searchsorted(part.anchored, times, "right") - 1
         since = np.maximum(last, 0)
         own = np.ones(len(times), bool) if threads is None else np.isin(threads, list(part.team.threads))
@@ -99,7 +99,10 @@ class HostTimes(msgspec.Struct, frozen=True):
     def of(
         cls, times: Array, known: Array, bursts: Array, threads: Array | None, parts: Iterable[Part]
     ) -> HostTimes:
-        """Records in the mask `known` move; `threads` made them (None: the team)."""
+        """Return times of records, of which those in the mask `known` move.
+
+        `threads` made the records (None: the team).
+        """
         placed = {}
         for part in parts:
             rows = np.flatnonzero(known & (bursts == part.burst))
@@ -108,7 +111,7 @@ class HostTimes(msgspec.Struct, frozen=True):
         return cls(times, placed)
 
     def moved(self, maps: Maps) -> Array:
-        """The times in the replay, in ns."""
+        """Return the times in the replay, in ns."""
         times = self.times.copy()
         for burst, (rows, placed) in self.placed.items():
             times[rows] = maps[burst](placed)
@@ -123,7 +126,10 @@ class _Map:
         self._epoch, self._elapsed, self._at = epoch, durations.elapsed, at[part.anchors]
 
     def __call__(self, placed: Placed) -> Array:
-        """Times of the team scale with its work; those of others keep their distance from its last call."""
+        """Return the new times in ns.
+
+        Times of the team scale with its work; times of other threads keep their distance from its last call.
+        """
         since, moved = placed.since, placed.after.copy()
         moved[placed.calling] *= self._longer[since[placed.calling]]
         moved[placed.working] = self._worked(placed)
@@ -131,12 +137,12 @@ class _Map:
 
     @cached_property
     def _longer(self) -> Array:
-        """By anchor: the factor on the time until the next one, which applies inside calls."""
+        """Factor on the time from each anchor to the next one, which applies inside calls."""
         was, now = np.diff(self.part.anchored), np.diff(self._at)
         return np.append(np.divide(now, was, out=np.ones(len(now)), where=was > 0), 1.0)
 
     def _worked(self, placed: Placed) -> Array:
-        """The host's work since its last call, in ns."""
+        """Return the host's work since its last call, in ns."""
         elapsed = self._elapsed
         pace = (elapsed[placed.upcoming] - elapsed[placed.knot]) / placed.gap
         work = pace * placed.beyond + elapsed[placed.knot]
@@ -163,7 +169,7 @@ def _separated(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def separated(marks: Array, ends: Array, known: Array) -> tuple[Array, Array]:
-    """Marks and ends with 1 ns added per step, so that steps of zero length keep their order."""
+    """Return marks and ends with 1 ns added per step, so that steps of zero length keep their order."""
     if not (ends[known] <= marks[known]).any():
         return marks, ends
     order = np.empty(len(marks), np.int64)

@@ -27,9 +27,9 @@ class Moved(msgspec.Struct):
 
 
 class Prediction(msgspec.Struct):
-    """A step with changed durations. Milliseconds; intervals are [low, high].
+    """A step with changed durations. Times are in ms; intervals are [low, high].
 
-    `predicted_ms` and `gain_ms` are null if there is no prediction; `abstained` says why.
+    `predicted_ms` and `gain_ms` are null if there is no prediction; `abstained` has the reason.
     """
 
     changes: list[str]

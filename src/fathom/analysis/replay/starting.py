@@ -1,4 +1,4 @@
-"""Edges into the starts of device work: from its launch, its stream, and other streams."""
+"""Add edges into the starts of device work: from its launch, its stream, and other streams."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from fathom.analysis.replay.typical import typical, usual_mean, usual_median
 
 LATENCY_NS = 5_000.0  # from a launch to its work, if this recording never shows it
 GAP_NS = 1_000.0
-# Work that begins so soon after other work has waited for it, if nothing else explains its start; or within
+# If nothing else explains a start, work that begins this soon after other work has waited for it; or within
 # this share of the unexplained delay.
 PROMPT_NS = 20_000
 SMALL_PART = 0.02
-DRAIN_NS = 10_000  # a kernel may begin so early, while the one that occupies its processors drains
-STRANGE_NS = 10_000  # a start that is later than launch and stream explain by more has another cause
+DRAIN_NS = 10_000  # a kernel may begin this early, while the one that occupies its processors drains
+STRANGE_NS = 10_000  # a start that launch and stream leave this much unexplained has another cause
 
 
 def start_edges(part: Part, waits: Array) -> None:
-    """Add edges into the starts of all pieces; `waits`: (begin, thread) of calls that make streams wait."""
+    """Add edges into the starts of all pieces.
+
+    `waits` has (start, thread) of the calls that make streams wait.
+    """
     if not len(part.pieces.start):
         return
     inputs = _Inputs(part)
@@ -31,7 +34,7 @@ def start_edges(part: Part, waits: Array) -> None:
 
 
 class _Inputs:
-    """By piece: slack after its launch and after its stream's previous piece, with typical values."""
+    """Slack of each piece after its launch and after its stream's previous piece, with typical values."""
 
     def __init__(self, part: Part) -> None:
         pieces, calls = part.pieces, part.calls
@@ -53,7 +56,7 @@ class _Inputs:
         self.gap = typical(between, kinds[in_turn], count, GAP_NS, usual_mean)[kinds]
 
     def late(self) -> Array:
-        """By how much pieces began later than launch and stream explain, in ns; -1 if neither is known."""
+        """Return the ns by which pieces began later than launch and stream explain; -1 if none is known."""
         by_launch = np.where(self.launched, self.launch - self.latency, np.inf)
         by_stream = np.where(self.follows, self.stream - self.gap, np.inf)
         late = np.minimum(by_launch, by_stream)
@@ -61,7 +64,7 @@ class _Inputs:
 
 
 def _reach(pieces: Pieces) -> Array:
-    """By piece: the end of all work of its device that began before it."""
+    """Return for each piece the end of all work of its device that began before it."""
     reach = np.empty(len(pieces.end), np.int64)
     for device in np.unique(pieces.device):
         mine = np.flatnonzero(pieces.device == device)
@@ -75,9 +78,10 @@ def _padded(column: Array) -> Array:
 
 
 def _elsewhere(part: Part, inputs: _Inputs) -> Array:
-    """By piece: the work of another stream of its device whose end explains its start, or -1.
+    """Return for each piece the work on another stream of its device whose end explains its start, or -1.
 
-    Only pieces that began late for their launch and stream count: they waited for an event or an engine.
+    Only pieces that began later than their launch and stream explain are considered: they waited for an event
+    or an engine.
     """
     pieces = part.pieces
     source = np.full(len(pieces.start), -1)
@@ -95,7 +99,7 @@ def _elsewhere(part: Part, inputs: _Inputs) -> Array:
 
 
 def _just_ended(part: Part, order: Array, piece: int, until: int, soon: float) -> int:
-    """The piece of another stream whose end is nearest to the start, up to DRAIN_NS after it; -1 for none."""
+    """Return the piece of another stream that ended nearest to the start, up to DRAIN_NS after it; or -1."""
     pieces = part.pieces
     others = order[max(until - 16, 0) : until]
     here = (pieces.line[others] != pieces.line[piece]) & (pieces.device[others] == pieces.device[piece])
@@ -138,7 +142,7 @@ def _awaited(part: Part, launched: Launched, piece: int, instant: int) -> int:
 
 
 def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
-    """Add the edges: the binding one keeps its recorded slack, the others have at most the typical one."""
+    """Add the edges: the binding one keeps its recorded slack, the others have at most the typical slack."""
     pieces, crossing = part.pieces, elsewhere >= 0
     across = (pieces.start - pieces.end[np.maximum(elsewhere, 0)]).astype(float)
     in_force = crossing & (across <= PROMPT_NS) & (across < inputs.late())
@@ -153,7 +157,7 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
         [np.where(exists, slack - usual, np.inf) for _, exists, _, slack, usual, _ in columns]
     )
     binding = excess.argmin(1)
-    recorded = (pieces.call < 0) | (pieces.inner & ~crossing)  # their start is known from the recording only
+    recorded = (pieces.call < 0) | (pieces.inner & ~crossing)  # only the recording gives their start
     for place, (kind, exists, source, slack, usual, other) in enumerate(columns):
         kept = np.where((binding == place) | recorded, slack, np.minimum(slack, usual))
         rows = np.flatnonzero(exists)
@@ -163,7 +167,7 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
 
 
 def _entering(pieces: Pieces) -> Array:
-    """Mask of the nodes of a CUDA graph that follow other work on their stream."""
+    """Return a mask of the nodes of a CUDA graph that follow other work on their stream."""
     return pieces.inner & (pieces.call[np.maximum(pieces.before, 0)] != pieces.call)
 
 

@@ -1,4 +1,4 @@
-"""The host as a sequence: the threads that take turns to run a step, cut wherever a record begins or ends."""
+"""The host as a sequence: the threads that take turns to run a step, cut where any record begins or ends."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fathom.analysis.replay.changes import Change
 from fathom.analysis.work.recompute import regions as recomputed_regions
 
 INPUT, SYNC = Entry.INPUT.cause, Entry.SYNCHRONISATION.cause
-NAMED = ["op", "annotation"]  # kinds of records that a change can name: ops and regions are host work
-SHARE = 0.5  # of an input region: with a smaller share of ops inside, it waited for workers
+NAMED = ["op", "annotation"]  # kinds of records that a change can name; ops and regions are host work
+SHARE = 0.5  # share of ops in an input region: with less, it waited for workers
 
 
 class Calls(msgspec.Struct):
     """Runtime calls that launch or synchronise, and waits for batches, sorted by time, in ns.
 
     `team` is a mask of the calls of threads that run the step. `own` is the host work in a call, without the
-    time in which it blocks.
+    time that it blocks.
     """
 
     start: Array
@@ -38,15 +38,15 @@ class Calls(msgspec.Struct):
 
     @property
     def length(self) -> Array:
-        """Duration in ns."""
+        """Durations in ns."""
         return self.end - self.start
 
 
 class Team(msgspec.Struct, dict=True):
-    """The caller and the autograd engine's threads, which run on its behalf while it waits, as one sequence.
+    """The caller, and the threads of autograd's engine that run while it waits, as one sequence.
 
-    Intervals lie between neighbouring `knots`, in ns. `call` is the call around an interval, or -1; `masks`
-    selects the intervals of each cause.
+    Intervals lie between neighbouring `knots`, in ns. `call` is the index of the call around an interval, or
+    -1. `masks` selects the intervals of each cause.
     """
 
     threads: set[int]
@@ -57,7 +57,7 @@ class Team(msgspec.Struct, dict=True):
 
     @cached_property
     def recomputed(self) -> Spans:
-        """The times in which a part of the forward pass is repeated; cached, because few changes need it."""
+        """The times in which part of the forward pass is repeated; cached, because few changes need it."""
         return recomputed_regions(self.ops)
 
     @cached_property
@@ -66,13 +66,13 @@ class Team(msgspec.Struct, dict=True):
         return np.diff(self.knots)
 
     def named(self, change: Change) -> Array:
-        """Mask of the intervals inside ops whose name matches the change's pattern."""
+        """Return a mask of the intervals inside ops whose name matches the change's pattern."""
         names = [name for name in self.ops["name"].unique().to_list() if change.matches(name)]
         rows = self.ops.filter(pl.col("name").is_in(names))
         return self._inside(of_rows(rows))
 
     def recomputing(self) -> Array:
-        """Mask of the intervals in which a part of the forward pass is repeated."""
+        """Return a mask of the intervals in which part of the forward pass is repeated."""
         return self._inside(self.recomputed)
 
     def _inside(self, spans: Spans) -> Array:
@@ -87,7 +87,7 @@ class Team(msgspec.Struct, dict=True):
 
 
 def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: Array) -> Team:
-    """The team of one burst; `tables` are its ops, calls and waits, with thread, start_ns and end_ns."""
+    """Return the team of one burst, whose `tables` (ops, calls, waits) have thread, start_ns and end_ns."""
     threads = team_threads(host)
     mine = [table.filter(pl.col("thread").is_in(list(threads))) for table in tables]
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
@@ -101,7 +101,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
 
 
 def team_threads(host: HostRecords) -> set[int]:
-    """The caller and the autograd engine's threads."""
+    """Return the caller and the threads of autograd's engine."""
     return host.autograd | ({host.caller} if host.caller is not None else set())
 
 
@@ -115,7 +115,7 @@ def _calls_of(knots: Array, calls: Calls) -> Array:
 
 
 def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads: set[int]) -> Calls:
-    """The calls that launched work (correlation in `launching`) or synchronise, and the waits for batches.
+    """Return calls that launched work (correlation in `launching`) or synchronise, and waits for batches.
 
     Calls of the team do not overlap: one that begins inside another is moved to its end.
     """
@@ -149,10 +149,10 @@ def _synchronises(api: str) -> bool:
 
 
 def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, threads: set[int]) -> Spans:
-    """The team's waits for batches that other processes or threads make.
+    """Return the team's waits for batches that other processes or threads make.
 
-    A loader without workers makes them in the program itself, as does a region in which the team works most
-    of the time: both count as host work.
+    A loader without workers makes batches in the program itself, and so does a region in which the team
+    mostly works. Both count as host work.
     """
     aliases = [INPUT, *(name for name, cause in ALIASES.items() if cause == INPUT)]
     here = pl.col("thread").is_in(list(threads))
@@ -174,7 +174,7 @@ def _framework(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _until_a_call(waits: Spans, calls: pl.DataFrame) -> Spans:
-    """Waits up to the first call inside them, after which the program works on the batch."""
+    """Return the waits up to the first call inside them, after which the program works on the batch."""
     starts = np.sort(calls["start_ns"].to_numpy())
     first = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, waits.starts, "left")]
     ends = np.minimum(waits.ends, first)

@@ -1,4 +1,4 @@
-"""Weights of the graph's edges, given changes."""
+"""Compute the weights of the graph's edges from changes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fathom.analysis.replay.graph import NEVER, EdgeKind, EdgeTable
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
 
-# Causes that recording lengthens, beside launch latency (decision 2).
+# Causes that recording lengthens, in addition to launch latency (decision 2).
 PYTHON, DISPATCHING = Entry.PYTHON.cause, Entry.DISPATCHING.cause
-LONG_NS = 1_000_000  # in an op without records: recording, microseconds per record, hardly lengthens it
+LONG_NS = 1_000_000  # a stretch without records in an op: recording costs µs per record, so adds little
 
 
 class Durations(msgspec.Struct):
-    """New durations of one part: the host's time up to each knot, factors on calls, and times of pieces."""
+    """New durations of a part: the host's time up to each knot, factors on calls, and times of pieces."""
 
     elapsed: Array
     call: Array  # factor on a call's time
@@ -34,7 +34,11 @@ class Durations(msgspec.Struct):
 
     @classmethod
     def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
-        """`host`: factor on time that recording lengthens; `long`: on LONG_NS and more without records."""
+        """Apply changes to a part.
+
+        `host` is a factor on time that recording lengthens, `long` one on stretches of LONG_NS and more
+        without records.
+        """
         base = part.working_ns
         factors = _host_factors(part, changes, host, long)
         elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
@@ -57,7 +61,10 @@ def _product(changes: Sequence[Change], selector: str) -> float:
 
 
 def _host_factors(part: Part, changes: Sequence[Change], host: float, long: float) -> Array:
-    """Factors by interval. A pause between ops may be due to the recorder, however long it is."""
+    """Return factors by interval.
+
+    The recorder may cause a pause between ops, however long it is.
+    """
     masks = part.team.masks
     factors = np.where(masks[PYTHON], host, 1.0) if PYTHON in masks else np.ones(len(part.team.call))
     if DISPATCHING in masks:
@@ -70,7 +77,7 @@ def _host_factors(part: Part, changes: Sequence[Change], host: float, long: floa
 
 
 def _rows(part: Part, change: Change) -> tuple[Array, Array | float]:
-    """Mask of the intervals that a change affects, and its factor on them."""
+    """Return a mask of the intervals that a change affects, and its factor on them."""
     if change not in part.intervals_of:
         part.intervals_of[change] = _intervals(part, change)
     return part.intervals_of[change]
@@ -103,7 +110,7 @@ def _launching(part: Part, change: Change) -> tuple[Array, Array | float]:
 
 
 def _call_factors(part: Part, factors: Array) -> Array:
-    """Factors on the host work of each call."""
+    """Return factors on the host work of each call."""
     was, now = part.called_ns, part.of_calls(part.working_ns * factors)
     return np.divide(now, was, out=np.ones(len(was)), where=was > 0)
 
@@ -120,7 +127,7 @@ def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
 
 
 def _pieces(part: Part, change: Change) -> Array:
-    """Mask of the pieces that a change affects."""
+    """Return a mask of the pieces that a change affects."""
     rows = _recomputed_pieces(part) if change.selector == RECOMPUTED else _of_kinds(part.pieces, change)
     return rows & named_pieces(part, change) if change.pattern else rows
 
@@ -131,7 +138,7 @@ def _of_kinds(pieces: Pieces, change: Change) -> Array:
 
 
 def _recomputed_pieces(part: Part) -> Array:
-    """Mask of the pieces that the team launched during recomputation, except collectives."""
+    """Return a mask of the pieces that the team launched during recomputation, except collectives."""
     pieces, called = part.pieces, part.pieces.call >= 0
     if called.any():
         mine = called & part.calls.team[np.maximum(pieces.call, 0)] & ~pieces.of_kind("collective")
@@ -142,7 +149,7 @@ def _recomputed_pieces(part: Part) -> Array:
 
 
 def named_pieces(part: Part, change: Change) -> Array:
-    """Mask of the pieces whose family (for copies: direction) matches the change's pattern."""
+    """Return a mask of the pieces whose family (of copies: direction) matches the change's pattern."""
     pieces = part.pieces
     names, codes = (
         (pieces.directions, pieces.direction)
@@ -155,7 +162,7 @@ def named_pieces(part: Part, change: Change) -> Array:
 
 @lru_cache(maxsize=4096)
 def _matching(pattern: str, names: tuple[str, ...]) -> Array:
-    """Mask of the names that a pattern matches; cached, because replays repeat it."""
+    """Return a mask of the names that a pattern matches; cached, because replays repeat it."""
     change = Change("family", pattern)
     return np.array([change.matches(name) for name in names], bool)
 
@@ -174,11 +181,11 @@ class PartEdges(msgspec.Struct, frozen=True):
     edges: EdgeTable
     of_kind: dict[EdgeKind, Array]
     worked: tuple[Array, Array]  # of HOST edges: the knots that they lie between
-    completing: Array  # edges that a piece ends with
+    completing: Array  # edges at whose target a piece ends
 
     @classmethod
     def of(cls, part: Part, rows: Array, every: EdgeTable) -> PartEdges:
-        """Those at `rows` of the graph's edges."""
+        """Return the edges at `rows` of the graph's edges."""
         edges = EdgeTable(*(column[rows] for column in every))
         of_kind = {kind: np.flatnonzero(edges.kind == kind) for kind in EdgeKind}
         knot = np.zeros(part.count, np.int64)
@@ -189,7 +196,7 @@ class PartEdges(msgspec.Struct, frozen=True):
 
 
 def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> Array:
-    """Weights of a part's edges, in ns."""
+    """Return the weights of a part's edges, in ns."""
     edges, of_kind, elapsed = own.edges, own.of_kind, durations.elapsed
     values = np.array(edges.typical if typical else edges.kept, float)
     before, after = own.worked
@@ -211,7 +218,7 @@ def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> 
 
 
 def _latencies(part: Part, durations: Durations, call: Array, slack: Array) -> Array:
-    """Times from calls to their work: the share inside the call scales with it, the rest is latency."""
+    """Return times from calls to their work: the part inside the call scales with it, the rest is latency."""
     if not len(call):
         return slack
     inside = np.where(call >= 0, np.clip(slack, 0.0, part.calls.own[call]), 0.0)

@@ -1,4 +1,4 @@
-"""Algorithmic FLOPs and compulsory bytes of ops, from their shapes, and of kernels, from their ops."""
+"""Compute algorithmic FLOPs and compulsory bytes: of ops from their shapes, of kernels from their ops."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abst
 
 
 def annotate_ops(ops: pl.DataFrame) -> pl.DataFrame:
-    """`ops` with the columns of WORK and `again`: whether the op repeats a part of the forward pass.
+    """Return `ops` with the columns of WORK and `again`: whether the op repeats part of the forward pass.
 
-    `abstained` is the reason for a null figure. Columns may be summed, because an op whose parts are in the
-    table has no figures itself.
+    `abstained` is the reason for a null figure. Columns may be summed: if the parts of an op are in the
+    table, only the parts have figures.
     """
     tree = grow(ops)
     bears = tree.known & ~tree.covered
@@ -42,7 +42,7 @@ def annotate_ops(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _default(idle: np.ndarray, composite: np.ndarray) -> pl.DataFrame:
-    """The columns of WORK for ops without a formula: zeros for idle ones, else nulls with the reason."""
+    """Return the columns of WORK for ops without a formula: zeros for idle ones, else nulls and reasons."""
     zero = pl.when(pl.Series(idle)).then(0.0)
     why = pl.when(pl.Series(idle)).then(None).when(pl.Series(composite)).then(pl.lit(PARTS))
     return pl.select(
@@ -54,7 +54,10 @@ def _default(idle: np.ndarray, composite: np.ndarray) -> pl.DataFrame:
 
 
 def works_of(calls: pl.DataFrame) -> pl.DataFrame:
-    """The columns of WORK for `calls` (SIGNATURE, optionally element); equal calls are evaluated once."""
+    """Return the columns of WORK for `calls`; equal calls are evaluated once.
+
+    `calls` has the columns of SIGNATURE and optionally `element`.
+    """
     keys = calls.columns
     different = calls.unique(maintain_order=True)
     works = [evaluate(*row) for row in different.rows()]
@@ -73,12 +76,12 @@ def op_work(
     steps: pl.DataFrame | None = None,
     limits: Limits | None = None,
 ) -> pl.DataFrame:
-    """Work by op name per used window, for programs without a device.
+    """Return the work by op name per used window, for programs without a device.
 
     The columns are name, flops, bytes, dtype, why, and those of `bounded`. An op belongs to the window in
     which it begins. A figure is null, with the reason in `why`, if any call of that name has none. Windows
-    without shapes take the figures of the `steps` of the attribution phase, for names that are called
-    equally often.
+    without shapes take the figures of the attribution phase (`steps`), for names that are called equally
+    often.
     """
     used = windows.filter(pl.col("used")).select("start_ns", "end_ns").sort("start_ns")
     inside = ops.filter(_begins_in(ops["start_ns"], used))
@@ -107,7 +110,7 @@ def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
 
 
 def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFrame:
-    """Work and calls per step by op name, without ops whose parts carry their work."""
+    """Return the work and calls per step by op name, without ops whose parts carry their work."""
     counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
     works = annotate_ops(ops)
     works = works.filter(counted).with_columns(
@@ -130,7 +133,7 @@ def _begins_in(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
 
 
 def totals(steps: int) -> list[pl.Expr]:
-    """Aggregates over rows of WORK: sums per step (null unless all are known) and the most common reason."""
+    """Return aggregates over rows of WORK: sums per step (null unless all known) and the main reason."""
     return [
         *(
             pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum() / steps).alias(name)
@@ -144,7 +147,7 @@ def totals(steps: int) -> list[pl.Expr]:
 
 
 def bounded(steps: int) -> list[pl.Expr]:
-    """Aggregates over rows of NEED: the time per step if all of it is known, and its main ceiling."""
+    """Return aggregates over rows of NEED: the ns per step if all are known, and the main ceiling."""
     most = pl.col("bound").sort_by(pl.col("need_ns").sum().over("bound"), descending=True).first()
     known = pl.col("need_ns").null_count() == 0
     return [

@@ -1,7 +1,7 @@
-"""Attention. Forward is two products over the (query, key) pairs that the mask keeps, backward four.
+"""Attention: two products over the (query, key) pairs that the mask keeps; four in the backward pass.
 
 A causal mask keeps half of a square. Recomputation in the backward pass is executed work, not algorithmic
-work, and is not counted. As usual, neither is the softmax.
+work, so it is not counted. As is usual, the softmax is not counted either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class AttentionLayout(msgspec.Struct, frozen=True):
     causal: int = -1
     heads_first: bool = True  # [B, H, S, D], else [B, S, H, D]
     bias: int = -1
-    offsets: tuple[int, ...] = ()  # present for packed sequences of several lengths
+    offsets: tuple[int, ...] = ()  # tensors that are present for packed sequences of several lengths
     window: tuple[int, ...] = ()  # sizes of a sliding window
     mask_type: int = -1  # 0 none, 1 causal from the top left, 2 from the bottom right
     bottom_right: bool = False  # alignment of `causal` if the lengths differ
@@ -77,7 +77,10 @@ def _mask(call: Call, layout: AttentionLayout) -> str:
 
 
 def _pairs(sizes: _Sizes, mask: str) -> float:
-    """(query, key) pairs that the mask keeps, with half of the diagonal: S^2 / 2 for a causal square."""
+    """Return the (query, key) pairs that the mask keeps: S² / 2 for a causal square.
+
+    Half of the diagonal counts.
+    """
     q, k = sizes.q_len, sizes.k_len
     short = min(q, k)
     if mask == "none":
@@ -89,7 +92,10 @@ def _pairs(sizes: _Sizes, mask: str) -> float:
 
 
 def _bytes(call: Call, layout: AttentionLayout, sizes: _Sizes, q: Tensor, k: Tensor, v: Tensor) -> float:
-    """Read q, k, v, write output and log-sum-exp; backward reads all those and writes gradients."""
+    """Return the bytes moved: forward reads q, k and v, and writes the output and log-sum-exp.
+
+    Backward reads all of these and writes the gradients.
+    """
     rows = sizes.batch * sizes.heads * sizes.q_len
     out = rows * sizes.width * q.size
     statistics = rows * 4.0

@@ -16,16 +16,16 @@ class UnknownWorkError(Exception):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """The work of a call. `None` is unknown, for the reason in `why`."""
+    """The work of a call; `None` means unknown, for the reason in `why`."""
 
     flops: float | None  # algorithmic floating-point operations
     bytes: float | None  # compulsory: inputs read once, outputs written once
-    dtype: str | None = None  # of the inputs that the arithmetic runs on
+    dtype: str | None = None  # of the inputs of the arithmetic
     why: str = ""
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """A tensor argument; `dtype` is None in a list whose dtype was not recorded."""
+    """A tensor argument; `dtype` is None if it is in a list whose dtype was not recorded."""
 
     shape: tuple[int, ...]
     dtype: str | None
@@ -37,7 +37,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> float:
-        """Bytes per element."""
+        """Bytes per element. Raises UnknownWorkError if the dtype was not recorded."""
         if self.dtype is None:
             raise UnknownWorkError("the profiler does not record the dtype of a list of tensors")
         return SIZE[self.dtype]
@@ -65,13 +65,13 @@ class Call(msgspec.Struct, frozen=True):
         return i < len(self.dtypes) and self.dtypes[i] in DTYPES
 
     def tensor(self, i: int) -> Tensor:
-        """Argument `i` as a tensor. Raises UnknownWorkError if it is none."""
+        """Return argument `i` as a tensor. Raises UnknownWorkError if it is not a tensor."""
         if not self.has(i):
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a tensor")
         return Tensor(_shape(self.shapes[i]), DTYPES[self.dtypes[i]])
 
     def tensors(self) -> list[Tensor]:
-        """All tensor arguments in order, without lists."""
+        """Return all tensor arguments in order, without those in lists."""
         return [self.tensor(i) for i in range(len(self.dtypes)) if self.has(i)]
 
     def is_list(self, i: int) -> bool:
@@ -79,7 +79,7 @@ class Call(msgspec.Struct, frozen=True):
         return i < len(self.dtypes) and self.dtypes[i] == "TensorList"
 
     def tensor_list(self, i: int) -> list[Tensor]:
-        """Argument `i` as a list of tensors. Raises UnknownWorkError if it is none."""
+        """Return argument `i` as a list of tensors. Raises UnknownWorkError if it is not such a list."""
         if not self.is_list(i):
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a list of tensors")
         if i == 0 and not self.shapes[i]:  # an operator on an empty list would not run
@@ -87,13 +87,16 @@ class Call(msgspec.Struct, frozen=True):
         return [Tensor(_shape(shape), self.element) for shape in self.shapes[i]]
 
     def value(self, i: int) -> str:
-        """Argument `i` as text; "" if it is missing or no plain value."""
+        """Return argument `i` as text; "" if it is missing or not a plain value.
+
+        Raises UnknownWorkError if no values were recorded.
+        """
         if not self.values:
             raise UnknownWorkError("the profiler did not record the values of its arguments")
         return self.values[i] if i < len(self.values) else ""
 
     def ints(self, i: int) -> list[int]:
-        """Argument `i` as a list of integers."""
+        """Return argument `i` as a list of integers. Raises UnknownWorkError if it was not recorded."""
         text = self.value(i)
         if not text:
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded")
@@ -101,20 +104,20 @@ class Call(msgspec.Struct, frozen=True):
         return [int(x) for x in parsed] if isinstance(parsed, list) else [int(parsed)]
 
     def flag(self, i: int) -> bool:
-        """Argument `i` as a boolean."""
+        """Return argument `i` as a boolean. Raises UnknownWorkError if it was not recorded."""
         text = self.value(i)
         if text not in ("True", "False"):
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded")
         return text == "True"
 
     def scalar_type(self, i: int) -> str | None:
-        """Argument `i` as a dtype; None if it is missing."""
+        """Return argument `i` as a dtype; None if it is missing."""
         text = self.value(i)
         return SCALAR_TYPE[int(text)] if text else None
 
 
 def parse_call(name: str, shapes: str, dtypes: str, values: str | None, element: str | None = None) -> Call:
-    """Parse the profiler's texts of a call. Raises ValueError or TypeError if they are malformed."""
+    """Parse a call as the profiler records it. Raises ValueError or TypeError if it is malformed."""
     dims, types = json.loads(shapes), json.loads(dtypes)
     if not (isinstance(dims, list) and isinstance(types, list) and len(dims) == len(types)):
         raise ValueError("shapes and dtypes do not match")
@@ -136,7 +139,7 @@ def numel(shape: tuple[int, ...] | list[int]) -> int:
 
 
 def same(a: int, b: int) -> int:
-    """One of two sizes that the operator requires to be equal. Raises UnknownWorkError if they differ."""
+    """Return a size, after checking that the other one is equal. Raises UnknownWorkError if they differ."""
     if a != b:
         raise UnknownWorkError(f"its shapes do not fit together: {a} and {b}")
     return a

@@ -1,8 +1,8 @@
 """Collectives: the bytes that each rank moves over its links.
 
-The factors are those of NCCL's tests between message sizes and bus bandwidth
-(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): for n ranks, 2 (n - 1) / n of the
-message for an all-reduce, (n - 1) / n of the full data for all-gather, reduce-scatter and all-to-all.
+The factors are the ratios of bus bandwidth to message size in NCCL's tests
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). For n ranks, an all-reduce moves 2 (n -
+1) / n of the message. All-gather, reduce-scatter and all-to-all move (n - 1) / n of the full data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def _moved(name: str, sent: int, received: int, ranks: int) -> float:
-    """Elements that one rank moves over its links."""
+    """Return the elements that one rank moves over its links."""
     others = (ranks - 1) / ranks
     if name == "allreduce":
         return 2 * others * sent

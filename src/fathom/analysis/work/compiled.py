@@ -1,6 +1,6 @@
 """Triton kernels of TorchInductor, whose tensor arguments the profiler records.
 
-Their compulsory traffic is each tensor once, unless the kernel accesses parts of a tensor. The arguments
+A kernel's compulsory traffic is each tensor once, unless it accesses only parts of a tensor. The arguments
 determine FLOPs only for a single matrix product.
 """
 
@@ -39,7 +39,7 @@ def _dtype(tensors: list[Tensor]) -> str | None:
 
 
 def _template(tensors: list[Tensor]) -> Work:
-    """A matrix product with an epilogue: three matrices whose sizes determine the product."""
+    """Return the work of a matrix product with an epilogue: the sizes of three matrices determine it."""
     moved = sum(t.bytes for t in tensors)
     if len(tensors) != 3:
         return Work(None, moved, _dtype(tensors), "a fused matrix product with more than two operands")

@@ -1,6 +1,6 @@
 """Convolutions: two FLOPs per weight and output position (input position, if transposed).
 
-The gradient of the bias is a sum, which torch runs as a separate op.
+The gradient of the bias is a sum, which PyTorch runs as a separate op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ConvolutionLayout(msgspec.Struct, frozen=True):
     transposed: int = -1  # position of the flag
     output_padding: int = -1
     is_transposed: bool = False
-    more: tuple[int, ...] = ()  # further tensors that it reads
+    more: tuple[int, ...] = ()  # positions of further tensors that it reads
 
 
 _COMMON: dict[str, Any] = {"bias": 2, "stride": 3, "padding": 4, "dilation": 5}
@@ -83,13 +83,13 @@ def _batched(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _touched(x: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]) -> float:
-    """The share of the input that is read: a filter shorter than its stride skips the rest."""
+    """Return the share of the input that is read: a filter shorter than its stride skips the rest."""
     sizes = zip(x[2:], weight[2:], out[2:], strict=True)
     return math.prod(min(1.0, kernel * positions / max(n, 1)) for n, kernel, positions in sizes)
 
 
 def _flops(x: tuple[int, ...], weight: Tensor, out: tuple[int, ...], transposed: bool) -> float:
-    """A filter is [out, in / groups, *kernel], transposed [in, out / groups, *kernel]."""
+    """Return the FLOPs of a filter [out, in / groups, *kernel], if transposed [in, out / groups, *kernel]."""
     positions = x if transposed else out
     return 2.0 * positions[0] * numel(positions[2:]) * weight.numel
 
@@ -115,7 +115,7 @@ def _transposed_shape(
 def _geometry(
     call: Call, layout: ConvolutionLayout, kernel: tuple[int, ...]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Input positions per output position, strides and paddings, by dimension."""
+    """Return the input positions per output position, the strides and the paddings, by dimension."""
     rank = len(kernel)
     dilation = _spatial(call, layout.dilation, rank, 1)
     spans = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
@@ -128,7 +128,7 @@ def _spatial(call: Call, position: int, rank: int, default: int) -> list[int]:
 
 
 def _backward(call: Call) -> Work:
-    """The gradients of input and filter that the mask requests, each with the FLOPs of the forward pass."""
+    """Return the work of the requested gradients (input, filter), each with the FLOPs of the forward pass."""
     grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     mask = json.loads(call.value(10).lower())
     requested, transposed = [bool(mask[0]), bool(mask[1])], call.flag(7)

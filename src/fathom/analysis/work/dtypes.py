@@ -1,4 +1,4 @@
-"""Element types as the profiler names them, and how operators combine them."""
+"""Element types as the profiler names them, and the promotion rules of operators."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SCALAR_TYPE = {
     25: "fp8",
     26: "fp8",
 }
-DEFAULT_FLOAT = "fp32"  # torch.get_default_dtype(), which no trace records
+DEFAULT_FLOAT = "fp32"  # torch.get_default_dtype(), which traces do not record
 
 
 def is_integral(dtype: str) -> bool:
@@ -67,7 +67,7 @@ def is_integral(dtype: str) -> bool:
 
 
 def promote(tensors: list[tuple[str, int]]) -> str:
-    """The result type of (dtype, number of dimensions) pairs by torch's promotion rules.
+    """Return the result type of (dtype, number of dimensions) pairs by PyTorch's promotion rules.
 
     Tensors without dimensions, such as converted Python numbers, count only if their category is higher.
     """

@@ -1,8 +1,8 @@
-"""Elementwise operators.
+"""Elementwise operators: one FLOP per output element, for any function.
 
-One FLOP per output element, for any function; fused operators count each of their functions; comparisons,
-logic, casts, moves and integer arithmetic count none. Bytes: every input once before broadcasting, and the
-output once; an in-place argument is read and written.
+Fused operators count each of their functions. Comparisons, logic, casts, moves and integer arithmetic have no
+FLOPs. The bytes are every input once, before broadcasting, and the output once; an in-place argument is read
+and written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fathom.analysis.work.matmul import broadcast
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`inputs` leading tensor arguments give one output; a further tensor is the argument `out`."""
+    """A rule for an operator with `inputs` leading tensors and one output; a further tensor is `out`."""
 
     inputs: int
     flops: float
@@ -77,7 +77,7 @@ _OVERWRITES = ("fill", "zero", "normal", "uniform", "bernoulli", "random", "expo
 
 
 def counted(flops: float, moved: float, dtype: str) -> Work:
-    """Work with `flops` of arithmetic on `dtype`; arithmetic on integers has none."""
+    """Return work with `flops` of arithmetic on `dtype`; arithmetic on integers has no FLOPs."""
     return Work(0.0 if is_integral(dtype) else flops, moved, dtype)
 
 
@@ -104,7 +104,10 @@ def _in_place(rule: Rule) -> Callable[[Call], Work]:
 
 
 def _read(inputs: list[Tensor]) -> float:
-    """Bytes of the inputs; beside tensors, those without dimensions are numbers, which are not in memory."""
+    """Return the bytes of the inputs.
+
+    Next to tensors, inputs without dimensions are Python numbers, which are not in memory.
+    """
     tensors = [t for t in inputs if t.shape] or inputs
     return sum(t.bytes for t in tensors)
 
@@ -121,31 +124,31 @@ def _arithmetic(inputs: list[Tensor]) -> str:
 
 
 def _copy(call: Call) -> Work:
-    """copy_(target, source)."""
+    """Return the work of copy_(target, source)."""
     target, source = call.tensor(0), call.tensor(1)
     return Work(0.0, target.bytes + source.bytes, source.dtype)
 
 
 def _write(call: Call) -> Work:
-    """Fills and random numbers, which only write the first argument; generating them is not counted."""
+    """Return the work of fills and random numbers: only the write of the first argument is counted."""
     target = call.tensor(0)
     return Work(0.0, target.bytes, target.dtype)
 
 
 def _dropout(call: Call) -> Work:
-    """native_dropout(x, p, train): compare and scale; write the result and a mask."""
+    """Return the work of native_dropout(x, p, train): compare and scale; write the result and a mask."""
     x = call.tensor(0)
     return Work(2.0 * x.numel, 2 * x.bytes + x.numel, x.dtype)
 
 
 def _glu(call: Call) -> Work:
-    """glu(x, dim): one half gates the other."""
+    """Return the work of glu(x, dim), in which one half gates the other."""
     x = call.tensor(0)
     return Work(float(x.numel), 1.5 * x.bytes, x.dtype)
 
 
 def _loss(flops: float, reduction: int) -> Callable[[Call], Work]:
-    """(x, target, ...): reduced to one number unless the reduction is 0."""
+    """Return a formula for a loss (x, target, ...), reduced to one number unless the reduction is 0."""
 
     def formula(call: Call) -> Work:
         x, target = call.tensor(0), call.tensor(1)

@@ -1,4 +1,4 @@
-"""Embedding lookups: they read the indexed rows, at most the table once; only additions count as FLOPs."""
+"""Embedding lookups: they read the indexed rows, or at most the table once. Only additions count as FLOPs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fathom.analysis.work.call import Call, Tensor, Work, numel
 
 
 def _rows(table: Tensor, lookups: int) -> float:
-    """Bytes of the rows that are read."""
+    """Return the bytes of the rows that are read."""
     return min(lookups, table.shape[0]) * numel(table.shape[1:]) * table.size
 
 
@@ -17,14 +17,14 @@ def _embedding(call: Call) -> Work:
 
 
 def _dense_backward(call: Call) -> Work:
-    """Add each gradient row to the table, which another op has zeroed."""
+    """Return the work of adding each gradient row to the table, which another op has zeroed."""
     grad, indices = call.tensor(0), call.tensor(1)
     touched = min(indices.numel, call.ints(2)[0]) * grad.shape[-1] * grad.size
     return Work(float(grad.numel), grad.bytes + indices.bytes + 2 * touched, grad.dtype)
 
 
 def _bag(call: Call) -> Work:
-    """Sum the rows of each bag."""
+    """Return the work of summing the rows of each bag."""
     table, indices, offsets = call.tensor(0), call.tensor(1), call.tensor(2)
     width = numel(table.shape[1:])
     out = offsets.numel * width * table.size

@@ -1,4 +1,4 @@
-"""Work of kernel families per step, from the ops behind their kernels."""
+"""The work of kernel families per step, from the ops that launched their kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def family_work(
     limits: Limits | None = None,
     links: Links | None = None,
 ) -> pl.DataFrame:
-    """Work by entry and kernel family, mean over the used `windows` (start_ns, end_ns, used).
+    """Return the work by entry and kernel family, as a mean over the used `windows` (start_ns, end_ns, used).
 
     Columns, per step: entry: that of the ledger; a collective counts once, as moving bytes from its
     `arrived_ns` if it has one, else as communication. family: that of `kernels`; for copies, their
@@ -62,14 +62,17 @@ def family_work(
 
 
 def _from_arrival(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Kernels with collectives cut to the time after their last peer's arrival, when bytes move."""
+    """Return the kernels, with collectives cut to the time after their last peer's arrival.
+
+    Before that, no bytes move.
+    """
     if "arrived_ns" not in kernels.columns:
         return kernels
     return kernels.with_columns(start_ns=pl.coalesce("arrived_ns", "start_ns"))
 
 
 def _entry(kernels: pl.DataFrame) -> pl.Series:
-    """The ledger's entry of each kernel's work."""
+    """Return the ledger's entry of each kernel's work."""
     kind = pl.col("kind")
     met = pl.col("arrived_ns") if "arrived_ns" in kernels.columns else pl.lit(None, pl.Int64)
     moving, waiting = pl.lit(Entry.MOVING_BYTES), pl.lit(Entry.WAITING_FOR_PEERS)
@@ -87,9 +90,9 @@ def kernel_works(
     steps: pl.DataFrame | None = None,
     links: Links | None = None,
 ) -> pl.DataFrame:
-    """The columns of WORK for each kernel, and those that `needs` reads, `again` and `time`.
+    """Return the columns of WORK for each kernel, and those that `needs` reads, `again` and `time`.
 
-    `again`: it repeats a part of the forward pass. `time` is its duration in ns, at least 1.
+    `again` marks kernels that repeat part of the forward pass. `time` is the duration in ns, at least 1.
     """
     links = links or connect(ops, launches, kernels, steps)
     again = recomputed(ops, links.parent)
@@ -113,7 +116,7 @@ def kernel_works(
 
 
 def _computes(ops: pl.DataFrame, kernels: pl.DataFrame, owner: Rows) -> pl.Series:
-    """Mask of the kernels that do their owner's work: compute kernels, and collectives of known size."""
+    """Return a mask of the kernels that do their owner's work: compute, and collectives of known size."""
     collective = kernels["kind"] == "collective"
     if not ops.height:
         return kernels["kind"] == "compute"
@@ -122,7 +125,7 @@ def _computes(ops: pl.DataFrame, kernels: pl.DataFrame, owner: Rows) -> pl.Serie
 
 
 def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
-    """Each computing kernel's share of its owner's work, by time."""
+    """Return each computing kernel's share of its owner's work, by time."""
     unit = ["owner", "instance"]
     computes = pl.col("computes")
     calls = (
@@ -149,7 +152,7 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
-    """The dtype of a call's tensor lists from its kernel's name; null without lists."""
+    """Return the dtype of a call's tensor lists from its kernel's name; null without lists."""
     size = kernels.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
     named = kernels.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
     listed = rows["dtypes"].fill_null("").str.contains(_LISTS, literal=True)
@@ -159,7 +162,7 @@ def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
 
 
 def _by_kind(name: str) -> pl.Expr:
-    """A column of WORK: the owner's, or for copies their recorded bytes (twice within a device)."""
+    """Return a column of WORK: the owner's, or for copies their recorded bytes (twice within a device)."""
     moves = pl.col("kind").is_in(["copy", "set"])
     twice = pl.col("direction").fill_null("").str.starts_with("DtoD") & (pl.col("kind") == "copy")
     moved = pl.col("moved").cast(pl.Float64) * pl.when(twice).then(2.0).otherwise(1.0)
@@ -177,7 +180,7 @@ def _by_kind(name: str) -> pl.Expr:
 
 
 def _inside(kernels: pl.DataFrame, windows: pl.DataFrame) -> np.ndarray:
-    """The share of each kernel, 0 to 1, that lies in the windows, which do not overlap."""
+    """Return the share of each kernel, 0 to 1, that lies in the windows, which must not overlap."""
     if not windows.height or not kernels.height:
         return np.zeros(kernels.height)
     ordered = windows.sort("start_ns")
@@ -194,10 +197,10 @@ def _inside(kernels: pl.DataFrame, windows: pl.DataFrame) -> np.ndarray:
 def kernel_ops(
     ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """A row per kernel: kernel (row number), op and owner (ids), module, source (file:line), why.
+    """Return a row per kernel: kernel (row number), op and owner (IDs), module, source (file:line), why.
 
-    `why` is the reason for a missing owner. In a burst without shapes and stacks, owner, module and source
-    are those at the same position of a burst with them; for a replayed graph, those of its capture.
+    `why` is the reason for a missing owner. If a burst has no shapes and stacks, owner, module and source
+    come from the same position of a burst that has them; for a replayed graph, they come from its capture.
     """
     links = connect(ops, launches, kernels, steps)
     owner = _at(ops, links.owner)
@@ -215,7 +218,7 @@ def kernel_ops(
 
 
 def _at(ops: pl.DataFrame, rows: np.ndarray) -> pl.DataFrame:
-    """id, module and source of the ops at `rows`; null for NONE."""
+    """Return ID, module and source of the ops at `rows`; null for NONE."""
     wanted = pl.DataFrame({"row": rows})
     table = (
         ops.select("id", "module", "source").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))

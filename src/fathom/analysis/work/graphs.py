@@ -25,7 +25,7 @@ _KIND_OF_WORK = {"compute": "K", "collective": "K", "copy": "C", "set": "S"}
 
 
 def replayed(launches: pl.DataFrame, launch: Rows) -> Flags:
-    """Mask of the kernels that a graph launch started; `launch` is the row of each kernel's launch."""
+    """Return a mask of the kernels that a graph launch started; `launch` has the row of each launch."""
     if not launches.height:
         return np.zeros(len(launch), dtype=bool)
     is_graph = launches["api"].fill_null("").str.contains(_REPLAY, literal=True).to_numpy()
@@ -40,7 +40,7 @@ def owners(
     where: Flags,
     owner_of_launch: Rows,
 ) -> pl.DataFrame:
-    """kernel, owner, instance and why of the replayed kernels in the mask `where`, an instance per replay."""
+    """Return kernel, owner, instance (one per replay) and why of the replayed kernels in the mask `where`."""
     nodes = _nodes(kernels, launch, where)
     replays = nodes.group_by("replay").agg(
         kinds=pl.col("kind").str.join(), parallel=(pl.col("start_ns") < pl.col("before")).any()
@@ -73,7 +73,7 @@ def _why() -> pl.Expr:
 
 
 def _nodes(kernels: pl.DataFrame, launch: Rows, where: Flags) -> pl.DataFrame:
-    """The replayed kernels, sorted: kernel, replay (row of its launch), place, kind, start, before."""
+    """Return the replayed kernels, sorted: kernel, replay (row of its launch), place, kind, start, before."""
     return (
         kernels.select("start_ns", "end_ns", kind=pl.col("kind").replace_strict(_KIND_OF_WORK, default="?"))
         .with_row_index("kernel")
@@ -88,7 +88,7 @@ def _nodes(kernels: pl.DataFrame, launch: Rows, where: Flags) -> pl.DataFrame:
 
 
 def _captured(launches: pl.DataFrame, launch: Rows, owner_of_launch: Rows) -> pl.DataFrame:
-    """Launches during captures, which started nothing: capture, place, kind, owner."""
+    """Return the launches during captures, which started nothing: capture, place, kind, owner."""
     api = launches["api"].fill_null("")
     ran = np.zeros(launches.height, dtype=bool)
     ran[launch[launch >= 0]] = True

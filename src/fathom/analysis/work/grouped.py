@@ -1,4 +1,4 @@
-"""Grouped and scaled matrix products: the experts of a mixture, and FP8, FP4 and INT8 with scales."""
+"""Grouped and scaled matrix products: mixtures of experts, and FP8, FP4 and INT8 with scales."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _int_mm(call: Call) -> Work:
 
 
 def _grouped(offsets: int, dtype: int, extras: tuple[int, ...]) -> Callable[[Call], Work]:
-    """A formula; `offsets`, `dtype` and `extras` are positions of arguments. Every row is in a group."""
+    """Return a formula, given the positions of arguments. Every row is in a group."""
 
     def formula(call: Call) -> Work:
         a, b = call.tensor(0), call.tensor(1)
@@ -35,7 +35,10 @@ def _grouped(offsets: int, dtype: int, extras: tuple[int, ...]) -> Callable[[Cal
 
 
 def _grouped_sizes(a: Tensor, b: Tensor, groups: int) -> tuple[int, int]:
-    """Multiply-adds and elements of the result. A 2-D operand has the groups along its free dimension."""
+    """Return the multiply-adds and the elements of the result.
+
+    The groups of a 2-D operand lie along its free dimension.
+    """
     ranks = len(a.shape), len(b.shape)
     m, k = a.shape[-2:]
     n = b.shape[-1]

@@ -1,4 +1,4 @@
-"""Gather, scatter and concatenation. Only additions count as FLOPs; indexed elements are moved once."""
+"""Gather, scatter and concatenation: only additions count as FLOPs, and indexed elements are moved once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
 
 
 def _slice_size(x: Tensor, dim: int) -> int:
-    """Elements per index along `dim`."""
+    """Return the elements per index along `dim`."""
     return x.numel // max(x.shape[dim], 1) if x.shape else 1
 
 
 def _index_select(call: Call) -> Work:
-    """index_select(x, dim, index)."""
+    """Return the work of index_select(x, dim, index)."""
     x, index = call.tensor(0), call.tensor(2)
     slice_size = _slice_size(x, call.ints(1)[0])
     read = min(index.numel * slice_size, x.numel) * x.size
@@ -21,14 +21,14 @@ def _index_select(call: Call) -> Work:
 
 
 def _gather(call: Call) -> Work:
-    """gather(x, dim, index)."""
+    """Return the work of gather(x, dim, index)."""
     x, index = call.tensor(0), call.tensor(2)
     read = min(index.numel, x.numel) * x.size
     return Work(0.0, read + index.bytes + index.numel * x.size, x.dtype)
 
 
 def _scatter(adds: bool) -> Callable[[Call], Work]:
-    """scatter_(x, dim, index, source or value); with `adds`, the target is read too."""
+    """Return a formula for scatter_(x, dim, index, source or value); with `adds`, the target is read too."""
 
     def formula(call: Call) -> Work:
         x, index = call.tensor(0), call.tensor(2)
@@ -40,14 +40,14 @@ def _scatter(adds: bool) -> Callable[[Call], Work]:
 
 
 def _index_add(call: Call) -> Work:
-    """index_add_(x, dim, index, source, alpha)."""
+    """Return the work of index_add_(x, dim, index, source, alpha)."""
     x, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     target = 2 * min(source.numel, x.numel) * x.size
     return Work(float(source.numel), index.bytes + source.bytes + target, x.dtype)
 
 
 def _cat(call: Call) -> Work:
-    """cat(tensors, dim): every element is read and written."""
+    """Return the work of cat(tensors, dim), which reads and writes every element."""
     parts = call.tensor_list(0)
     try:
         moved = 2 * sum(part.bytes for part in parts)

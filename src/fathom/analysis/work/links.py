@@ -1,4 +1,4 @@
-"""Links from each kernel to the op whose work it does."""
+"""Link each kernel to the op whose work it does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.compiled import PREFIX
 from fathom.analysis.work.tree import BURST, NONE, Flags, Rows, grow, nearest, rows_of
 
-# Bursts of counters have no ops and no steps of the ledger, so their kernels are not linked.
+# Bursts that record counters have no ops and no ledger steps, so their kernels are not linked.
 LINKED = pl.col("phase").ne_missing("counters")
 _COMPILED = "a compiled kernel whose arguments were not recorded"
 
 
 class Links(msgspec.Struct):
-    """Arrays over kernels of rows in the table `ops`; NONE for none."""
+    """Rows of the table `ops`, as arrays over kernels; NONE means no row."""
 
     op: Rows  # innermost op at the launch
     owner: Rows  # op whose work the kernel does
@@ -27,7 +27,7 @@ class Links(msgspec.Struct):
 
 
 def chosen(links: Links, ops: Flags, kernels: Flags) -> Links:
-    """The links between the rows that the masks select, renumbered; no other rows may be linked."""
+    """Return the links between the rows in the masks, renumbered; no other rows may be linked."""
     rows = np.append(np.where(ops, np.cumsum(ops) - 1, NONE), NONE)  # NONE stays NONE
     return Links(
         rows[links.op[kernels]],
@@ -41,7 +41,7 @@ def chosen(links: Links, ops: Flags, kernels: Flags) -> Links:
 def connect(
     ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> Links:
-    """Find owners by the launching op, by a graph's capture, or by position in a burst with shapes."""
+    """Link kernels to owners by launching op, by a graph's capture, or by position in a burst with shapes."""
     tree = grow(ops)
     launch = launch_rows(launches, kernels)
     by_launch = rows_of(ops, launches, "op")
@@ -62,7 +62,7 @@ def connect(
 
 
 def _with_first_reason(links: Links, matched: pl.DataFrame) -> pl.DataFrame:
-    """Prefer the reason why a kernel has no owner in its own burst to that of a failed match."""
+    """Return the matches; unmatched kernels get the reason why their own burst has no owner, if any."""
     first = links.why.gather(matched["kernel"])
     unmatched = pl.col("why") == position.UNMATCHED
     return matched.with_columns(why=pl.when(unmatched).then(pl.coalesce(first, "why")).otherwise("why"))
@@ -79,7 +79,7 @@ def _assign(links: Links, matched: pl.DataFrame, where: Flags) -> None:
 
 
 def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
-    """The row of each kernel's launch; NONE if it was not recorded."""
+    """Return the row of each kernel's launch; NONE if it was not recorded."""
     key = [*BURST, "correlation"]
     first = (
         launches.select(key)
@@ -92,7 +92,7 @@ def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
 
 
 def _sized(ops: pl.DataFrame, owner: Rows) -> Flags:
-    """Mask of the kernels of collectives whose message size is recorded, which needs no shapes."""
+    """Return a mask of the kernels of collectives with a recorded message size, which need no shapes."""
     if not ops.height:
         return np.zeros(len(owner), dtype=bool)
     message = (ops["name"] == RECORD).fill_null(False) & ops["values"].is_not_null()
@@ -100,14 +100,14 @@ def _sized(ops: pl.DataFrame, owner: Rows) -> Flags:
 
 
 def _without_shapes(ops: pl.DataFrame, kernels: pl.DataFrame) -> Flags:
-    """Mask of the kernels in bursts whose ops were recorded without shapes."""
+    """Return a mask of the kernels in bursts whose ops were recorded without shapes."""
     shaped = ops.filter(pl.col("shapes").is_not_null()).select(BURST).unique().with_columns(shaped=True)
     joined = kernels.select(BURST).join(shaped, on=BURST, how="left", nulls_equal=True, maintain_order="left")
     return ~joined["shaped"].fill_null(False).to_numpy()
 
 
 def _reasons(ops: pl.DataFrame, kernels: pl.DataFrame, launch: Rows, op: Rows, owner: Rows) -> pl.Series:
-    """The reason why a kernel has no owner; null if it has one."""
+    """Return the reason why each kernel has no owner; null if it has one."""
     names = ops["name"].gather(pl.Series(np.maximum(op, 0))) if ops.height else pl.Series([None] * len(op))
     frame = pl.DataFrame({"kernel": kernels["name"], "op_name": names}).with_columns(
         launch=pl.Series(launch), op=pl.Series(op), owner=pl.Series(owner)

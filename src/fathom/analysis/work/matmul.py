@@ -1,4 +1,4 @@
-"""Matrix products. A multiply and an add are two FLOPs: M x K by K x N is 2 M N K; a bias adds none."""
+"""Matrix products: M x K by K x N is 2 M N K FLOPs (a multiply and an add each); a bias adds none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
 
 
 def product(call: Call, a: Tensor, b: Tensor, out: float | None = None, extra: float = 0.0) -> Work:
-    """[..., M, K] by [..., K, N] with broadcast batches; `out` is the bytes per element of the result."""
+    """Return the work of [..., M, K] by [..., K, N] with broadcast batches.
+
+    `out` is the bytes per element of the result, by default those of `a`; `extra` is added to the bytes.
+    """
     m, k = a.shape[-2:]
     n = b.shape[-1]
     same(k, b.shape[-2])
@@ -19,7 +22,7 @@ def product(call: Call, a: Tensor, b: Tensor, out: float | None = None, extra: f
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The broadcast shape, by torch's rules."""
+    """Return the broadcast shape, by PyTorch's rules. Raises UnknownWorkError if shapes do not fit."""
     rank = max((len(s) for s in shapes), default=0)
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     return tuple(_common(sizes) for sizes in zip(*padded, strict=True))

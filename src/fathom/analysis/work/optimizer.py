@@ -1,4 +1,4 @@
-"""Fused optimizers and operators over lists of tensors.
+"""Fused optimizers, and operators over lists of tensors.
 
 FLOPs per parameter are those of the update rule. The profiler does not record the dtype of a list, so bytes
 are known only if the kernel's name contains it.
@@ -70,7 +70,7 @@ def _with_bytes(flops: float, first: list[Tensor], moved: list[list[Tensor]]) ->
 
 
 def _unscale(call: Call) -> Work:
-    """_amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)."""
+    """Return the work of _amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)."""
     first = call.tensor_list(0)
     return _with_bytes(float(_count(first)), first, [first, first])
 

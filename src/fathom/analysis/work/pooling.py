@@ -6,7 +6,7 @@ from fathom.analysis.work.call import Call, Work, numel
 
 
 def _max_pool(call: Call) -> Work:
-    """max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)."""
+    """Return the work of max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)."""
     x = call.tensor(0)
     kernel = call.ints(1)
     stride, padding, dilation = (call.ints(i) or kernel for i in (2, 3, 4))
@@ -28,7 +28,7 @@ def _size(n: int, kernel: int, stride: int, padding: int, dilation: int, up: boo
 
 
 def _backward(call: Call) -> Work:
-    """(grad_output, x, ..., indices): add each gradient at the input position of its index."""
+    """Return the work of (grad_output, x, ..., indices): each gradient is added at its index in the input."""
     grad, x = call.tensor(0), call.tensor(1)
     return Work(float(grad.numel), grad.bytes + 8 * grad.numel + x.bytes, x.dtype)
 

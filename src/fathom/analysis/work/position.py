@@ -1,9 +1,8 @@
-"""Bursts without shapes: match a kernel with the op at the same position of a step recorded with shapes.
+"""Match kernels of bursts without shapes with the ops at the same position of a step recorded with shapes.
 
 Steps run from mark to mark. The first match is of complete steps: the same kernels with the same launch
-shapes, launched in the same order on each thread. If no step matches completely, the k-th of n launches of
-a kernel matches a step that has n of them too. Positions at which steps have different shapes are
-ambiguous.
+shapes, launched in the same order on each thread. If no step matches completely, the k-th of n launches of a
+kernel matches a step that also has n of them. A position is ambiguous if steps have different shapes there.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def owners(
     where: Flags,
     marks: Rows,
 ) -> pl.DataFrame:
-    """kernel, owner, instance and why of the kernels in the mask `where`, an instance per step."""
+    """Return kernel, owner, instance (one per step) and why of the kernels in the mask `where`."""
     placed = _places(launches, kernels, launch, owner, where, marks)
     model = _model(ops, placed.filter(~pl.col("wanted")))
     wanted = placed.filter("wanted")
@@ -52,7 +51,7 @@ def owners(
 def _places(
     launches: pl.DataFrame, kernels: pl.DataFrame, launch: Rows, owner: Rows, where: Flags, marks: Rows
 ) -> pl.DataFrame:
-    """Each kernel's step (`instance`), its place in it, and its number k of n launches of the same kernel."""
+    """Return each kernel's step (`instance`), place in it, and number k of n launches of the same kernel."""
     calls = launches.select("thread", called="start_ns").with_row_index("launch")
     frame = (
         kernels.select("phase", "burst", "start_ns", *_KERNEL)
@@ -81,7 +80,7 @@ def _places(
 
 
 def marks(ops: pl.DataFrame, steps: pl.DataFrame | None) -> Rows:
-    """Begins of steps in ns: the marks among the ops, or else those of `steps` (mark_ns)."""
+    """Return the starts of steps in ns: the marks among the ops, or else those of `steps` (mark_ns)."""
     begins = ops["start_ns"].filter(ops["name"].fill_null("").str.contains(_MARK))
     if begins.is_empty() and steps is not None:
         begins = steps["mark_ns"].drop_nulls()
@@ -89,13 +88,13 @@ def marks(ops: pl.DataFrame, steps: pl.DataFrame | None) -> Rows:
 
 
 def _model(ops: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of the steps with shapes, their owners, and a hash of each owner's call."""
+    """Return the kernels of the steps with shapes, their owners, and a hash of each owner's call."""
     known = placed.filter(pl.col("owner") >= 0)
     return known.with_columns(call=signatures(ops, known["owner"].to_numpy()))
 
 
 def _agreed(model: pl.DataFrame, at: list[str]) -> pl.DataFrame:
-    """The owner at each position, and the number of different calls that steps have there."""
+    """Return the owner at each position, and the number of distinct calls that steps have there."""
     first = (
         pl.col("owner").sort_by("instance").first()
     )  # from a single step, so that the kernels of an op keep one owner
@@ -103,7 +102,7 @@ def _agreed(model: pl.DataFrame, at: list[str]) -> pl.DataFrame:
 
 
 def _complete(matched: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
-    """Reject ambiguous matches, and ops of which not all kernels were matched."""
+    """Return the matches without ambiguous ones, and without ops that have unmatched kernels."""
     sizes = model.group_by("owner").agg(size=pl.len())
     matched = matched.join(sizes, on="owner", how="left").with_columns(
         same=pl.len().over("instance", "owner") == pl.col("size")

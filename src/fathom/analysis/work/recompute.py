@@ -1,9 +1,9 @@
-"""Recomputation in the backward pass: activation checkpointing.
+"""Find recomputation in the backward pass, as in activation checkpointing.
 
 Autograd runs each node of the backward pass in a region, with the node's function inside. The function of a
-built-in op does not call the composites of which a model's forward pass consists, except in linear algebra.
-If they appear in it, an unpack hook is running a part of the forward pass again. Anything that a node calls
-beside its function is a tensor hook. `CheckpointFunctionBackward` runs the part itself.
+built-in op does not call the composite ops of a model's forward pass, except in linear algebra. If they
+appear in it, an unpack hook is running part of the forward pass again. Anything else that a node calls is a
+tensor hook. `CheckpointFunctionBackward` runs the part itself.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _FORWARD = (
     "aten::linear", "aten::matmul", "aten::einsum", "aten::conv1d", "aten::conv2d", "aten::conv3d",
     "aten::scaled_dot_product_attention",
 )  # fmt: skip
-# Ops that, like those, no node's function calls.
+# Ops that node functions do not call either.
 ONLY_FORWARD = r"aten::(relu|gelu|silu|(native_)?layer_norm|rms_norm|dropout|softmax|linear|conv\d?d?)( |$)"
 
 
 def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
-    """Mask of the ops that repeat a part of the forward pass; `parent` is the caller's row, or negative."""
+    """Return a mask of the ops that repeat part of the forward pass.
+
+    `parent` is the row of each op's caller, or negative.
+    """
     names = ops["name"].fill_null("")
     if not names.unique().str.starts_with(_NODE).any():
         return np.zeros(len(names), dtype=bool)
@@ -46,10 +49,10 @@ def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
 
 
 def regions(ops: pl.DataFrame) -> Spans:
-    """The times in which a part of the forward pass is repeated, including the Python between its ops.
+    """Return the times in which part of the forward pass is repeated, with the Python between its ops.
 
-    A node's function begins with it, up to its own ops or the nodes that it calls. `ops` has the columns id,
-    parent, name, phase, burst, start_ns and end_ns.
+    A region lasts from the start of the node's function to the function's first own op, or to the first node
+    that it calls. `ops` has the columns id, parent, name, phase, burst, start_ns and end_ns.
     """
     parent = rows_of(ops, ops, "parent")
     names = ops["name"].fill_null("")
@@ -71,14 +74,14 @@ def regions(ops: pl.DataFrame) -> Spans:
 
 
 def _child_of(parent: Rows, callers: Flags) -> Flags:
-    """Mask of the rows whose parent is in the mask `callers`."""
+    """Return a mask of the rows whose parent is in the mask `callers`."""
     called = parent >= 0
     called[called] = callers[parent[called]]
     return called
 
 
 def _up_to(stop: Flags, marked: Flags, parent: Rows) -> tuple[Flags, Rows]:
-    """The mask `marked` extended to callers below rows in `stop`, and the rows of `stop` it reaches."""
+    """Return the mask `marked` extended to callers below rows in `stop`, and the rows of `stop` reached."""
     seen, stops = marked.copy(), np.zeros(len(parent), dtype=bool)
     current = np.flatnonzero(marked)
     while len(current):
@@ -91,7 +94,7 @@ def _up_to(stop: Flags, marked: Flags, parent: Rows) -> tuple[Flags, Rows]:
 
 
 def _inherit(parent: Rows, decides: Flags, value: Flags) -> Flags:
-    """The `value` of each row, or of its nearest ancestor, that `decides`; False if none does."""
+    """Return the `value` of each row, or of its nearest ancestor, that `decides`; False if there is none."""
     inherited = np.where(decides, value, False)
     current = np.where(decides, -1, parent)
     waiting = np.flatnonzero(current >= 0)

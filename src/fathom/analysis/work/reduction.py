@@ -1,4 +1,4 @@
-"""Reductions: FLOPs per input element, 1 for a sum or a comparison of floats, 3 for a variance."""
+"""Reductions: one FLOP per input element for a sum or a comparison of floats, three for a variance."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _BOOLEANS = ("True", "False")
 def _formula(
     dims: int, keep: int, flops: float = 1.0, out: str = "", dtype: int = -1, indices: bool = False
 ) -> Callable[[Call], Work]:
-    """A formula; `dims`, `keep` (keepdim) and `dtype` are positions of the overload with dimensions.
+    """Return a formula; `dims`, `keep` (keepdim) and `dtype` are argument positions.
 
-    The overload that reduces everything has no `keep`; its dtype follows the input.
+    These are the positions in the overload with dimensions. The overload that reduces everything has no
+    `keep`; its dtype follows the input.
     """
 
     def formula(call: Call) -> Work:
@@ -32,7 +33,7 @@ def _formula(
 
 
 def _kept(x: Tensor, dims: list[int]) -> int:
-    """Elements of the result after reducing `dims`; all dimensions for []."""
+    """Return the number of elements after reducing `dims`; [] reduces all dimensions."""
     rank = len(x.shape)
     if not dims or not rank:
         return 1
@@ -46,7 +47,7 @@ def _sum(call: Call) -> Work:
 
 
 def _max(call: Call) -> Work:
-    """max(x), max(x, dim, keepdim) with indices, or max(x, other) element by element."""
+    """Return the work of max(x), of max(x, dim, keepdim) with indices, or of max(x, other) by element."""
     if call.has(1):
         return ELEMENTWISE["aten::maximum"](call)
     return _formula(1, 2, indices=True)(call)

@@ -51,7 +51,7 @@ def is_known(name: str) -> bool:
 def evaluate(
     name: str, shapes: str | None, dtypes: str | None, values: str | None, element: str | None = None
 ) -> Work:
-    """The work of one call from the profiler's texts; if it is unknown, `why` is the reason.
+    """Return the work of one call from the profiler's texts; if it is unknown, `why` is the reason.
 
     `element` is the dtype of tensor lists, if known from elsewhere.
     """
@@ -71,7 +71,7 @@ def evaluate(
 
 
 def _checked(work: Work) -> Work:
-    """Refuse negative and infinite figures. Raises ValueError."""
+    """Return the work. Raises ValueError if a figure is negative or not finite."""
     flops = None if work.flops is None else float(work.flops)
     size = None if work.bytes is None else float(work.bytes)
     if any(x is not None and not (math.isfinite(x) and x >= 0) for x in (flops, size)):

@@ -8,7 +8,10 @@ from fathom.analysis.work.call import Call, Work
 
 
 def _rotary(call: Call) -> Work:
-    """_C::rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place."""
+    """Return the work of _C::rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox).
+
+    It works in place.
+    """
     positions, query, key, cache = (call.tensor(i) for i in (0, 1, 2, 4))
     table = min(positions.numel * cache.shape[1], cache.numel) * cache.size
     moved = positions.bytes + 2 * (query.bytes + key.bytes) + table
@@ -16,13 +19,13 @@ def _rotary(call: Call) -> Work:
 
 
 def _quantise(call: Call) -> Work:
-    """_C::static_scaled_fp8_quant(out, x, scale)."""
+    """Return the work of _C::static_scaled_fp8_quant(out, x, scale)."""
     out, x = call.tensor(0), call.tensor(1)
     return Work(float(x.numel), out.bytes + x.bytes, x.dtype)
 
 
 def _silu_and_mul(call: Call) -> Work:
-    """_C::silu_and_mul(out, x): one half of x gates the other."""
+    """Return the work of _C::silu_and_mul(out, x), in which one half of x gates the other."""
     out, x = call.tensor(0), call.tensor(1)
     return Work(2.0 * out.numel, out.bytes + x.bytes, x.dtype)
 

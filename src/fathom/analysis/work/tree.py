@@ -1,4 +1,4 @@
-"""The tree of operators as arrays: callers, which ops have formulas, and which ops' parts do the work."""
+"""The tree of ops as arrays: callers, ops with formulas, and ops whose parts do the work."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WITHOUT_WORK = _aten(
     "view_as_complex view_as_real _conj _local_scalar_dense _neg_view _reshape_alias _unsafe_view"
 ) | {"detach", "torch::autograd::AccumulateGrad", "TorchDynamo Cache Lookup"}
 
-# These only move data: a moving part does not carry the work of an op that computes.
+# These ops only move data: as parts, they do not carry the work of an op that computes.
 MOVES = _aten("copy_ fill_ zero_ _foreach_copy_ _foreach_zero_")
 
-# The parts do the work, if the recording shows them.
+# The parts of these ops do the work, if they were recorded.
 COMPOSITE = _aten(
     "linear matmul einsum inner outer tensordot chain_matmul kron linalg_multi_dot bilinear "
     "scaled_dot_product_attention _scaled_dot_product_attention_math _scaled_dot_product_flash_attention "
@@ -57,8 +57,8 @@ COMPOSITE = _aten(
     "upsample_nearest2d"
 )
 
-# Counted by their own shapes, because their parts show less: on CUDA, index_select gathers by an index that
-# is expanded over rows but not moved.
+# These ops are counted by their shapes, because their parts are misleading: on CUDA, index_select gathers by
+# an index that is expanded over rows but not moved.
 COUNTED_AS_ONE = {"aten::index_select"}
 
 NONE = -1  # no row
@@ -79,7 +79,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
-    """For each row of `table`, the row in `ops` of the id in `column`, in the same burst; NONE for none."""
+    """Return for each row of `table` the row in `ops` with the ID in `column`, in the same burst; or NONE."""
     if not ops.height:
         return np.full(table.height, NONE)
     keys, wanted = _keys(ops, ops, "id"), _keys(ops, table, column)
@@ -95,7 +95,7 @@ def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
 
 
 def _keys(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
-    """One number per burst and id, because ids may repeat across bursts; negative if either is missing."""
+    """Return one number per burst and ID, as IDs may repeat across bursts; negative if one is missing."""
     low, high, most = _extent(ops)
     names = table["phase"].fill_null("")
     phase = np.full(table.height, NONE)
@@ -112,7 +112,7 @@ def _numbers(column: pl.Series, missing: int) -> Rows:
 
 
 def _extent(ops: pl.DataFrame) -> tuple[int, int, int]:
-    """The first burst, the last burst, and the largest id."""
+    """Return the first burst, the last burst, and the largest ID."""
     burst = ops["burst"]
     low, high, most = (int(bound or 0) for bound in (burst.min(), burst.max(), ops["id"].max()))  # type: ignore[arg-type]
     return low, high, most
@@ -136,13 +136,13 @@ def grow(ops: pl.DataFrame) -> Tree:
 
 
 def signatures(ops: pl.DataFrame, rows: Rows) -> pl.Series:
-    """A hash of the name and arguments of each op in `rows`."""
+    """Return a hash of the name and arguments of each op in `rows`."""
     calls = ops.select(pl.struct("name", "shapes", "dtypes", "values").alias("call"))[rows]
     return calls["call"].hash()
 
 
 def nearest(tree: Tree, rows: Rows) -> Rows:
-    """The op that owns the work of each row: itself or its nearest ancestor that has a formula; else NONE."""
+    """Return the op that owns each row's work: itself or its nearest ancestor with a formula; else NONE."""
     owners = np.where((rows >= 0) & tree.known[rows], rows, NONE) if len(tree.known) else rows.copy()
     climbing = np.flatnonzero((owners == NONE) & (rows >= 0))
     current = rows[climbing]
@@ -167,7 +167,7 @@ def _flags(names: pl.Series, codes: Rows, test: Callable[[str], bool]) -> Flags:
 
 
 def _above(parent: Rows, marked: Flags) -> Flags:
-    """Mask of the rows with a marked descendant."""
+    """Return a mask of the rows with a marked descendant."""
     above = np.zeros(len(parent), dtype=bool)
     frontier = np.flatnonzero(marked)
     while len(frontier):
@@ -178,7 +178,7 @@ def _above(parent: Rows, marked: Flags) -> Flags:
 
 
 def _below(parent: Rows, marked: Flags) -> Flags:
-    """Mask of the rows with a marked ancestor."""
+    """Return a mask of the rows with a marked ancestor."""
     below = np.zeros(len(parent), dtype=bool)
     while marked.any():
         reached = (parent >= 0) & (marked | below)[parent] & ~below
@@ -189,7 +189,7 @@ def _below(parent: Rows, marked: Flags) -> Flags:
 
 
 def _wraps_itself(parent: Rows, codes: Rows, known: Flags) -> Flags:
-    """Mask of the rows whose child is the same operator, as in the overload for a scalar argument."""
+    """Return a mask of the rows whose child is the same operator, as in an overload for a scalar argument."""
     wraps = np.zeros(len(parent), dtype=bool)
     inner = np.flatnonzero(known & (parent >= 0))
     outer = parent[inner]
