@@ -56,7 +56,7 @@ def instants(times: Array) -> Array:
 
 
 def of_rows(rows: pl.DataFrame) -> Spans:
-    """The union of the records in `rows` (start_ns, end_ns)."""
+    """Return the union of the records in `rows` (start_ns, end_ns)."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
 
 

@@ -178,7 +178,7 @@ class Abstained(msgspec.Struct):
 
 
 class Problem(msgspec.Struct):
-    """Something damaged, missing or noteworthy in the recording."""
+    """Something damaged, missing or unusual in the recording."""
 
     what: str  # a short id: "bad-duration", "stream-overlap", ...
     text: str  # one sentence
@@ -188,14 +188,14 @@ class Problem(msgspec.Struct):
 
 
 class Integrity(msgspec.Struct):
-    """Whether the recording can be trusted: `ok` is False if a problem may falsify a sum."""
+    """Whether the recording can be trusted: `ok` is False if a problem may make a sum wrong."""
 
     ok: bool
     problems: list[Problem]
 
 
 class Where(msgspec.Struct):
-    """The place of a finding; null where unknown."""
+    """The place of a finding; unknown fields are null."""
 
     rank: int | None = None
     device: str | None = None
@@ -206,7 +206,7 @@ class Where(msgspec.Struct):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One line that shows a cause: what was seen, and its figure."""
+    """One line of evidence for a cause: an observation and its value."""
 
     text: str
     value: float
@@ -222,10 +222,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct):
-    """A named cause of loss. Title, mechanism and remedy are its kind's.
+    """A named cause of loss; its kind determines title, mechanism and remedy.
 
     `gain_ms` is the time per step that fixing it saves, with the interval `low_ms` to `high_ms`, predicted by
-    replaying `changes`; null if it costs no time, or if no prediction is possible.
+    replaying `changes`. It is null if the finding costs no time, or if no prediction is possible.
     """
 
     id: str

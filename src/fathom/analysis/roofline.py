@@ -161,7 +161,7 @@ def _unknown_share(ledger: list[LedgerRow]) -> float:
 def _share(
     products: list[LedgerRow], peaks: Mapping[str, float], step_ms: float, recomputed: bool = False
 ) -> float | None:
-    """The products' time at `peaks`, as a share of the step; None if a dtype's peak is unknown."""
+    """Return the products' time at `peaks` as a share of the step; None if a dtype's peak is unknown."""
     needed = 0.0
     for entry in products:
         if not peaks.get(entry.unit or ""):

@@ -123,7 +123,7 @@ def label(
     *,
     setting: Setting,
 ) -> Label:
-    """The cause and detail of one sample, from a row of the table `stacks`."""
+    """Return the cause and detail of one sample, from a row of the table `stacks`."""
     stack, place = stack or "", where(function, source)
     if _of_fathom(stack):
         return Entry.OWN_HOOKS.cause, ""

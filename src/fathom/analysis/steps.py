@@ -113,7 +113,7 @@ def _sum(column: pl.Series) -> int | None:
 
 
 def first_profiled(steps: pl.DataFrame) -> int | None:
-    """The time in ns when the profiler first ran; None if it never did."""
+    """Return the time in ns when the profiler first ran; None if it never ran."""
     return steps.filter(pl.col("phase").is_in(PROFILED))["mark_ns"].min()  # type: ignore[return-value]
 
 

@@ -37,7 +37,7 @@ class Subject(msgspec.Struct):
     problems: list[Problem]
     micro: list[Micro]
     usual: int | None = None  # the stream with the most compute time
-    links: Links | None = None  # from its LINKED kernels to the ops, if no op was left out
+    links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
 
     @property
     def label(self) -> str:
@@ -46,7 +46,7 @@ class Subject(msgspec.Struct):
 
 
 def label(index: int | None) -> str:
-    """The name of a device."""
+    """Return the name of a device."""
     return CPU if index is None else f"cuda:{index}"
 
 

@@ -53,7 +53,7 @@ def catalogue() -> list[Definition]:
 
 
 def _each(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a copy of the row for each key of `each`: {} in any text becomes the key, {words} its value."""
+    """Yield the row once per key of `each`, if it has any: {} becomes the key, {words} its value."""
     each = row.pop("each", None)
     if each is None:
         yield row

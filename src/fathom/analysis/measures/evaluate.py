@@ -39,7 +39,7 @@ class KnownValues:
         return self._usable.get(source, self.facts)
 
     def counted(self, formula: str) -> int:
-        """Return the number of samples of the formula's least sampled counter; 0 if it has none."""
+        """Return the samples of the formula's least sampled counter; 0 if it has no sampled counter."""
         return min((n for name in names(formula) if (n := self.samples.get(base(name)))), default=0)
 
 

@@ -19,7 +19,7 @@ _CAUSES = {
     "local_per_thread": "spills",
     "tail": "tail wave",
 }
-_REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # a repeated cause
+_REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # same cause
 
 
 def limit(measures: list[Measure], levels: list[Level]) -> tuple[str, float | None, list[Reason]]:

@@ -47,7 +47,7 @@ class Level(msgspec.Struct):
 
 
 class Reason(msgspec.Struct):
-    """A sentence on what limits the family; reasons with more `weight` come first."""
+    """A reason for the limit of the family, as a sentence; reasons with more `weight` come first."""
 
     text: str
     measure: str

@@ -132,9 +132,9 @@ class StepLengths(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> StepLengths:
-        """Return them from the recording; `usual` is the stream with the most compute time.
+        """Return the marks and launches of the recording.
 
-        `parts` are those of the rank.
+        `usual` is the stream with the most compute time. `parts` are those of the rank.
         """
         return cls(Marks.of(timeline.steps, parts), LaunchTimes.of(timeline.kernels, device, usual, parts))
 

@@ -107,10 +107,10 @@ class Replay:
 
     @cached_property
     def error(self) -> float:
-        """Relative error of the recorded step in a replay with constants for all slack.
+        """Relative error on the recorded step of a replay with constants for all slack.
 
-        A replay with the recorded slack is exact unless records contradict each other. If its error is
-        larger, that counts.
+        A replay with the recorded slack is exact, unless records contradict each other. The larger of both
+        errors counts.
         """
         both = (float(self._steps(typical=typical).mean()) for typical in (True, False))
         return max(abs(ms / self._recorded - 1) for ms in both)

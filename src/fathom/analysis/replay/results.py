@@ -37,7 +37,7 @@ class Prediction(msgspec.Struct):
     device: str  # "cuda:0", "cpu"
     steps: int  # number of replayed steps
     recorded_ms: float | None  # mean of the used windows, with profiling
-    error: float | None  # of the model: relative difference of a replay without changes from the recording
+    error: float | None  # of the model: relative difference between a replay without changes and the record
     predicted_ms: float | None = None
     predicted_ci_ms: list[float] | None = None
     gain_ms: float | None = None

@@ -1,8 +1,8 @@
 """Collectives: the bytes that each rank moves over its links.
 
-The factors are the ratios of bus bandwidth to message size in NCCL's tests
-(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). For n ranks, an all-reduce moves 2 (n -
-1) / n of the message. All-gather, reduce-scatter and all-to-all move (n - 1) / n of the full data.
+The factors for n ranks are those of NCCL's tests for bus bandwidth
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). An all-reduce moves 2 (n - 1) / n of
+the message; all-gather, reduce-scatter and all-to-all move (n - 1) / n of the full data.
 """
 
 from __future__ import annotations

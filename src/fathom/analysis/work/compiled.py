@@ -20,7 +20,7 @@ _PARTIAL = (
 
 
 def work(call: Call) -> Work:
-    """The work of a compiled kernel. Raises UnknownWorkError if its arguments do not determine it."""
+    """Return the work of a compiled kernel. Raises UnknownWorkError if its arguments do not determine it."""
     partial = next((name for name in _PARTIAL if name in call.name), None)
     if partial:
         raise UnknownWorkError(f"the compiled kernel fuses {partial}, which moves parts of its arguments")

@@ -116,7 +116,11 @@ def _captured(launches: pl.DataFrame, launch: Rows, owner_of_launch: Rows) -> pl
 
 
 def _distinct(ops: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """kinds (of all launches, joined), their first capture, and the number of different ones (alike)."""
+    """Return captures by the kinds of all launches, joined.
+
+    The columns are kinds, capture (the first one) and alike (the number of different captures with these
+    kinds).
+    """
     rows = np.maximum(captured["owner"].to_numpy(), 0)
     calls = signatures(ops, rows) if ops.height else pl.Series(rows)
     texts = captured.with_columns(call=pl.when(pl.col("owner") >= 0).then(calls)).group_by("capture")

@@ -1,9 +1,9 @@
 """Find recomputation in the backward pass, as in activation checkpointing.
 
 Autograd runs each node of the backward pass in a region, with the node's function inside. The function of a
-built-in op does not call the composite ops of a model's forward pass, except in linear algebra. If they
-appear in it, an unpack hook is running part of the forward pass again. Anything else that a node calls is a
-tensor hook. `CheckpointFunctionBackward` runs the part itself.
+built-in op does not call the composite ops of a model's forward pass, except in linear algebra. If a
+composite op appears in one, an unpack hook is running part of the forward pass again. Other calls of a node
+are tensor hooks. `CheckpointFunctionBackward` runs the part itself.
 """
 
 from __future__ import annotations
