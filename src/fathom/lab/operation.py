@@ -58,7 +58,7 @@ class Operation:
         return "".join(lines[number - 1] for statement in statements for number in _lines(statement))
 
     def kernels(self, statements: Iterable[ast.stmt]) -> list[Path]:
-        """The `.cu` files that these statements load, by `Source(__file__)` or `Source(__file__, "name")`."""
+        """Return the `.cu` files that the statements load: `Source(__file__)`, `Source(__file__, "name")`."""
         nodes = (node for statement in statements for node in ast.walk(statement))
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         sources = [call for call in calls if getattr(call.func, "id", "") == "Source"]

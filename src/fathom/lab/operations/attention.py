@@ -89,7 +89,7 @@ def cudnn_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def head_by_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Head by head: all scores at once would fill the device in double precision."""
+    """Compute head by head, because all scores at once would fill the device in double precision."""
     batch, heads, _, _ = q.shape
     out = torch.empty_like(q)
     with sdpa_kernel(SDPBackend.MATH):
@@ -191,13 +191,13 @@ def _static_flex() -> Any:
 
 
 def _listed(tiles: Tensor) -> tuple[Tensor, Tensor]:
-    """How many tiles of each row, and which first; for all batches and heads."""
+    """Return the count of tiles in each row, and their columns first, broadcast over batches and heads."""
     order = tiles.int().argsort(dim=1, descending=True, stable=True)
     return tiles.sum(dim=1).int()[None, None], order.int()[None, None]
 
 
 def _tiles(document: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tiles in which some pairs are allowed, and in which all are; documents come one after the other."""
+    """Return the tiles in which only some pairs are allowed, then those in which all are."""
     first, last = document[::TILE], document[TILE - 1 :: TILE]
     before = torch.ones(len(first), len(first), dtype=torch.bool, device=first.device).tril(-1)
     full = before & (first[None, :] == last[:, None])

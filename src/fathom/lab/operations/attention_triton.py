@@ -23,7 +23,7 @@ inputs = normal(HEADS, HEADS, HEADS, narrow=True)
 
 
 def _shaped(given: dict[str, Any]) -> None:
-    """Descriptors bring the tiles that a candidate takes."""
+    """Set the block shapes of the descriptors to the tiles of a candidate."""
     for name, rows in (("out", "M"), ("q", "M"), ("k", "N"), ("v", "N")):
         given[name].block_shape = [given[rows], given["SIZE"]]
 
@@ -50,7 +50,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def _over(
     seen, total, best, query, k, v, first, rows, begin, end, scale, N: tl.constexpr, MASKED: tl.constexpr
 ):
-    """The keys from `begin` to `end` added to what was seen, for queries at `rows`."""
+    """Accumulate keys from `begin` to `end` into the running softmax (`seen`, `total`, `best`) of `rows`."""
     for start in range(begin, end, N):
         scores = tl.dot(query, k.load([first + start, 0]).T)
         if MASKED:
@@ -110,7 +110,7 @@ def triton_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """A head at a time: all scores at once in double precision would not fit."""
+    """Compute head by head, because all scores at once would not fit in double precision."""
     heads = zip(*(tensor.flatten(0, 1).unbind() for tensor in (q, k, v)), strict=True)
     return torch.stack([written_out(*head) for head in heads]).view(q.shape)
 

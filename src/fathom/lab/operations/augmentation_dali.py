@@ -22,7 +22,7 @@ Given = tuple[list[Tensor], Tensor, Tensor, Tensor]
 
 
 def inputs(seed: int, device: str | None = None) -> Given:
-    """Files, upper left corners of the crops, which are mirrored, a gain for each channel."""
+    """Return files, upper left corners of crops, whether each crop is mirrored, and a gain per channel."""
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = draw.size(gpu=64, cpu=2), draw.size(gpu=512, cpu=32)
     files = [encoded(picture) for picture in host.images(samples, size)]
@@ -31,7 +31,7 @@ def inputs(seed: int, device: str | None = None) -> Given:
 
 
 def _side(gain: Tensor) -> tuple[int, int]:
-    """Of a picture, and of its crop."""
+    """Return the side in pixels of a picture, and of its crop."""
     return (512, 448) if gain.is_cuda else (32, 28)
 
 

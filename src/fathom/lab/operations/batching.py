@@ -60,7 +60,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Weight
 
 
 def _means(sequences: list[Tensor], lengths: Tensor, weights: Weights) -> Tensor:
-    """The outputs of a block, averaged over the tokens of each sequence."""
+    """Return the outputs of a block, averaged over the tokens of each sequence."""
     padded = pad_sequence(sequences, batch_first=True)
     hidden = F.gelu(padded @ weights[0]) @ weights[1]  # padding gives zeros
     return hidden.sum(dim=1) / lengths.to(hidden).unsqueeze(1)

@@ -95,7 +95,7 @@ def from_all_logits(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gradient
 
 @triton.jit
 def _in_place(losses, logits, targets, words, factor, SIZE: tl.constexpr, STAGES: tl.constexpr):
-    """Losses of a chunk; its logits become `factor` times their gradients (see triton-cross-entropy)."""
+    """Store the losses of a chunk, and replace its logits by `factor` times their gradients."""
     row, lanes = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
     mine, target = logits + row * words, tl.load(targets + row)
     chosen = tl.load(mine + target).to(tl.float32)

@@ -211,7 +211,7 @@ def _unpacked(record: Tensor) -> Tensor:
 
 
 class _Own(Dataset[Tensor]):
-    """A cache in the memory of each worker."""
+    """A dataset with a cache in the memory of each worker."""
 
     def __init__(self, records: list[Tensor]) -> None:
         self.records = records
@@ -227,7 +227,7 @@ class _Own(Dataset[Tensor]):
 
 
 class _Shared(_Own):
-    """A cache that all workers see."""
+    """A dataset with a cache in memory that all workers share."""
 
     def __init__(self, records: list[Tensor]) -> None:
         super().__init__(records)
@@ -243,7 +243,7 @@ class _Shared(_Own):
 
 
 def _over_epochs(records: Dataset[Tensor]) -> Tensor:
-    """Of each sample over all epochs, in each of which it comes to another worker."""
+    """Return the mean of each sample in every epoch; each epoch gives a sample to another worker."""
     orders = [torch.arange(SAMPLES).roll(epoch * BATCH).tolist() for epoch in range(ROUNDS)]
     sampler = [order[first : first + BATCH] for order in orders for first in range(0, SAMPLES, BATCH)]
     loader = DataLoader(records, batch_sampler=sampler, num_workers=WORKERS)

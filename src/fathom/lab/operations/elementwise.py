@@ -164,7 +164,7 @@ def _added(x: Tensor, table: Tensor) -> Tensor:
 
 @cache
 def _stream(size: int) -> Any:
-    """A separate stream, so that other work does not inherit its window, and `size` bytes of L2 set aside."""
+    """Set aside `size` bytes of L2; return a new stream, so that other work does not inherit its window."""
     cu, number = driver(), torch.cuda.current_device()
     most = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE
     size = min(size, int(done(cu.cuDeviceGetAttribute(most, number))))

@@ -32,7 +32,7 @@ _jitted = jax.jit(_chain)
 
 
 def _crossing(chain: object, x: Tensor, gate: Tensor) -> Tensor:
-    """The chain over the tensors' own memory; the result is there when it returns."""
+    """Apply the chain to the tensors without copies, and wait for the result."""
     given = jax.dlpack.from_dlpack(x), jax.dlpack.from_dlpack(gate)
     return torch.from_dlpack(chain(*given).block_until_ready())  # type: ignore[operator]
 

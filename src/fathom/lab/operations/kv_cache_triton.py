@@ -36,7 +36,7 @@ def inputs(seed: int, device: str | None = None) -> Given:
 
 
 def _in_full(pool: Tensor, table: Tensor) -> Tensor:
-    """The same as one cache, with room for the longest: requests, heads, positions, size."""
+    """Return the pages as one cache (requests, heads, positions, size), with room for the longest request."""
     return pool[table.long()].transpose(1, 2).flatten(2, 3)
 
 

@@ -24,7 +24,7 @@ Given = tuple[Tensor, Tensor, Tensor]
 
 
 def _captured(work: Callable[[], Any]) -> tuple[Any, Any]:
-    """A graph of `work` and its result; three calls before it let libraries allocate their workspaces."""
+    """Capture `work`; return the graph and its result. Three calls before it allocate workspaces."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -58,7 +58,7 @@ def eager(x: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Layers:
-    """The layers over private buffers."""
+    """A captured graph of the layers, with private buffers."""
 
     def __init__(self, *given: Tensor) -> None:
         self.given = [tensor.clone() for tensor in given]
@@ -158,7 +158,7 @@ def training(batches: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Training:
-    """One step over private buffers."""
+    """A captured graph of one training step, with private buffers."""
 
     def __init__(self, batch: Tensor, target: Tensor, weights: Tensor) -> None:
         self.batch, self.target = batch.clone(), target.clone()
@@ -204,7 +204,7 @@ HEADS, EXTENT, TOKENS = 8, 256, 16
 
 
 def prompt(seed: int, device: str | None = None) -> Given:
-    """The prompt's last state, weights of all layers, and the cache after a prompt of half its extent."""
+    """Return the prompt's last state, weights of all layers, and a cache that the prompt fills to half."""
     draw = Draw(seed, device)
     cache = draw.normal(12, 2, HEADS, EXTENT, 512 // HEADS)
     cache[:, :, :, EXTENT // 2 :] = 0
@@ -212,7 +212,7 @@ def prompt(seed: int, device: str | None = None) -> Given:
 
 
 def _token(x: Tensor, weights: Tensor, cache: Tensor, position: Tensor) -> Tensor:
-    """One token through all layers; its keys and values go into `cache` at `position`."""
+    """Compute one token through all layers; write its keys and values into `cache` at `position`."""
     there = (torch.arange(EXTENT, device=x.device) <= position).view(1, EXTENT)
     for (of_q, of_k, of_v, of_out), layer in zip(weights, cache, strict=True):
         normed = F.layer_norm(x, (512,))
@@ -235,7 +235,7 @@ def decoding(x: Tensor, weights: Tensor, cache: Tensor) -> Tensor:
 
 
 class _Decoding:
-    """One token over private buffers, which advances its position."""
+    """A captured graph that decodes one token, with private buffers, and advances the position."""
 
     def __init__(self, x: Tensor, weights: Tensor, cache: Tensor) -> None:
         self.x, self.weights, self.cache = x.clone(), weights.clone(), cache.clone()

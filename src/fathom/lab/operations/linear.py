@@ -118,7 +118,7 @@ _chosen: dict[tuple[torch.Size, torch.Size], int] = {}
 
 
 def _algorithm(compressed: Tensor, x: Tensor) -> int:
-    """The number of cuSPARSELt's algorithm that was the fastest for these shapes."""
+    """Return the number of cuSPARSELt's fastest algorithm for these shapes, found by a search."""
     shapes = compressed.shape, x.shape
     if shapes not in _chosen:
         _chosen[shapes] = torch._cslt_sparse_mm_search(compressed, x.t(), transpose_result=True)

@@ -87,7 +87,7 @@ tail_inputs = normal((EDGE, DEPTH), (DEPTH, EDGE), narrow=True)
 
 @triton.jit
 def _sum(left, right, number, begin, end, n, k, TILE: tl.constexpr, K: tl.constexpr):
-    """The steps from `begin` to `end` of one tile, and where it lies in the result."""
+    """Return the sum of the steps from `begin` to `end` for tile `number`, and its offsets in the result."""
     rows = (number // (n // TILE) * TILE + tl.arange(0, TILE))[:, None]
     cols = (number % (n // TILE) * TILE + tl.arange(0, TILE))[None, :]
     depth = begin * K + tl.arange(0, K)

@@ -86,7 +86,7 @@ def pipelined_matmul(left: Tensor, right: Tensor) -> Tensor:
 
 @triton.jit
 def _place(number, n, M: tl.constexpr, N: tl.constexpr, GROUP: tl.constexpr):
-    """A tile by its number: down GROUP rows of tiles, then to the right; no tile is cut."""
+    """Return row and column of tile `number`, counted down GROUP rows of tiles, then to the right."""
     columns = n // N
     first = number // (GROUP * columns) * GROUP
     height = tl.minimum(n // M - first, GROUP)

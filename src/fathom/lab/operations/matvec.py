@@ -121,7 +121,7 @@ def _layer(out, weight, x, WIDTH: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.co
 
 
 def _layers(x: Tensor, weights: Tensor, *, early: bool) -> Tensor:
-    """`early`: all but the first layer, whose weights may just have been written."""
+    """Run the layers. `early` launches all but the first early, whose weights may just have been written."""
     states = weights.new_empty(len(weights), len(x), dtype=x.dtype)
     for number, weight in enumerate(weights):
         how = {"launch_pdl": True} if early and number else {}

@@ -24,7 +24,7 @@ children = Source(__file__, "ragged_sum_children", device_runtime=True)
 
 # Sequences of codes for entries of a table
 def _lengths(tasks: int, mean: int) -> Tensor:
-    """Quantiles of a log-normal distribution: the same work for every seed."""
+    """Return lengths that are quantiles of a log-normal distribution, so that every seed has equal work."""
     at = (torch.arange(tasks, dtype=torch.float64) + 0.5) / tasks
     lengths = torch.exp(SPREAD * 2**0.5 * torch.erfinv(2 * at - 1))
     return (lengths * mean / lengths.mean() / PIECE).long() * PIECE

@@ -44,7 +44,7 @@ def _by_tile(x: wp.array2d(dtype=float), out: wp.array2d(dtype=float)):  # type:
 
 
 def _place(x: Tensor) -> dict[str, Any]:
-    """Where torch works at the moment."""
+    """Return torch's current device and stream, as options of a launch."""
     stream = wp.stream_from_torch(torch.cuda.current_stream()) if x.is_cuda else None
     return {"device": wp.device_from_torch(x.device), "stream": stream}
 

@@ -121,7 +121,7 @@ given_square = uniform((512, 16), (512, 16))
 
 
 def _round(x: Tensor, other: Tensor, given: Tensor, changed: Tensor) -> None:
-    """Two steps, so that the state is where it was."""
+    """Run two steps, after which the state is in its original buffer again."""
     n = len(given)
     for to, source in ((other, x), (x, other)):
         jacobi.launch("relax", -(-n * n // 256), 256, to, source, given, n, ENOUGH, changed)
@@ -142,7 +142,7 @@ def asking_each_round(given: Tensor) -> Tensor:
 
 
 class _Loop:
-    """The rounds over private buffers, as a graph with one conditional node."""
+    """A graph that repeats the rounds in one conditional node, with private buffers."""
 
     def __init__(self, given: Tensor) -> None:
         self.given = given.clone()

@@ -26,7 +26,7 @@ ROWS, LENGTH, BATCH = 512, 256, 64
 
 @cache
 def _folder(name: str, write: Callable[[Path], None]) -> Path:
-    """A folder with the same data in both forms, written once; several processes may write it."""
+    """Return a folder with the same data in both forms, written by the first process that needs it."""
     folder = Path(tempfile.gettempdir()) / f"fathom-lab-{name}-{os.getuid()}"
     if folder.exists():
         return folder
@@ -37,7 +37,7 @@ def _folder(name: str, write: Callable[[Path], None]) -> Path:
 
 
 def _published(made: Path, folder: Path) -> None:
-    """Whole or not at all: several processes may write it."""
+    """Move the folder into place atomically, because several processes may write it."""
     made.chmod(0o700)
     try:
         made.rename(folder)
@@ -97,7 +97,7 @@ def record_numbers(seed: int, device: str | None = None) -> tuple[str, Tensor]:
 
 
 def _of(record: bytes | memoryview) -> list[int]:
-    """The features that the program computes from a record."""
+    """Return the features that the program computes from a record."""
     return [len(record), record[0], record[-1]]
 
 

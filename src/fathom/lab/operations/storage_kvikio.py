@@ -25,7 +25,7 @@ SIZE, PART, THREADS, PAGE = 1 << 29, 1 << 27, 8, 4096
 
 @cache
 def _file() -> Path:
-    """Random bytes, written once."""
+    """Return the path of a file of random bytes, which is written once."""
     path = Path(tempfile.gettempdir()) / f"fathom-lab-bytes-{os.getuid()}-{SIZE}.bin"
     if not path.exists():
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
