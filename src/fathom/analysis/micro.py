@@ -21,7 +21,7 @@ class Micro(msgspec.Struct, frozen=True):
     place: int
 
 
-AT_ONCE = 0.9  # a step took its batches at once if more of its work follows the last mark
+AT_ONCE = 0.9  # a step took all its batches at once if more of its work follows its last micro-step's mark
 
 
 def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:

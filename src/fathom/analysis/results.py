@@ -86,7 +86,7 @@ class LedgerRow(msgspec.Struct):
     product_flops: float = 0.0  # of matrix units per step, including recomputation
     recomputed_flops: float = 0.0  # of those, repeated parts of the forward pass
     own_ms: float | None = None  # duration of its pieces in profiled steps, hidden parts included: for rates
-    problem: str = ""  # an impossible rate, as a share of its ceiling
+    problem: str = ""  # if its rate is impossible: the rate as a share of its ceiling
     inferred: bool = False  # ms is estimated, for example by subtracting profiling overhead
 
 

@@ -35,7 +35,7 @@ _QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """Facts that decide between causes; `engine`: autograd's engine has threads, as with devices."""
+    """Facts that decide between causes; `engine` is True if autograd's engine has threads (with devices)."""
 
     training: bool = False
     several_ranks: bool = False

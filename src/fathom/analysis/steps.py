@@ -13,7 +13,7 @@ from fathom.timing import interval, mad, median
 from fathom.units import MS_PER_S, NS_PER_MS
 
 EPOCH_START = "+epoch start"
-MOSTLY = 0.5  # waits explain longer later steps if they are more than this share of the extra time
+MOSTLY = 0.5  # waits explain longer steps if they are more than this share of the additional time
 AHEAD = 0.9  # of the device's work per step: marks closer together time launches, not steps
 LEAST = 8  # fewest steps after the profiler that show its aftereffect
 PROFILED = ["timeline", "attribution", "slow"]

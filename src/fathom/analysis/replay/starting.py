@@ -17,7 +17,7 @@ GAP_NS = 1_000.0
 PROMPT_NS = 20_000
 SMALL_PART = 0.02
 DRAIN_NS = 10_000  # a kernel may begin this early, while the one that occupies its processors drains
-STRANGE_NS = 10_000  # a start that launch and stream leave this much unexplained has another cause
+STRANGE_NS = 10_000  # a start this much later than launch and stream explain has another cause
 
 
 def start_edges(part: Part, waits: Array) -> None:

@@ -17,7 +17,7 @@ from fathom.analysis.replay.pieces import Pieces
 
 # Causes that recording lengthens, in addition to launch latency (decision 2).
 PYTHON, DISPATCHING = Entry.PYTHON.cause, Entry.DISPATCHING.cause
-LONG_NS = 1_000_000  # a stretch without records in an op: recording costs µs per record, so adds little
+LONG_NS = 1_000_000  # recording adds µs per record, so it hardly lengthens longer stretches without records
 
 
 class Durations(msgspec.Struct):
