@@ -1,4 +1,4 @@
-"""Measure this machine's ceilings, each in a child process whose death the parent survives."""
+"""Measure this machine's ceilings in child processes, so that the parent survives their crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fathom.gauges.parent import GaugeProgress, measure, seconds
     from fathom.gauges.planning import MeasurementPlan, plan
 
-# The measuring process starts from this package and must not load what only its parent needs.
+# The measuring process imports this package and must not load modules that only its parent needs.
 __all__, __getattr__ = exports(
     __name__,
     {

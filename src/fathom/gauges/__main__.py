@@ -1,6 +1,6 @@
-"""The measuring process: `python -m fathom.gauges JOB`, with results as JSON lines on standard output.
+"""The measuring process: `python -m fathom.gauges JOB` writes results as JSON lines to standard output.
 
-A separate process, so that its parent never holds a CUDA context and survives any crash here.
+It is a separate process so that its parent never holds a CUDA context and survives any crash here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def claim_output() -> Emit:
-    """Reserve standard output for the records; from now on, all other output goes to standard error."""
+    """Return a function that writes records to standard output; redirect other output to standard error."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return lambda record: print(json.dumps(record), file=lines, flush=True)
@@ -58,7 +58,7 @@ def _measure(name: str, job: GaugeJob) -> Iterable[Ceiling | Missing]:
 
 
 def _marked(result: Ceiling | Missing, contention: Contention) -> Ceiling | Missing:
-    """Add to a ceiling how much others used the processors meanwhile."""
+    """Add to a host ceiling the share of the processors that other processes used during the measurement."""
     if isinstance(result, Missing):
         return result
     conditions = {**result.conditions, "others": round(contention.others, 3)}

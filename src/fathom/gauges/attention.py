@@ -1,7 +1,7 @@
-"""Causal attention in bf16 with heads of 128, forward and backward, by each of torch's fused backends.
+"""Measure causal attention in bf16 with head size 128, forward and backward, with torch's fused backends.
 
-FLOPs as in the ledger (`fathom.analysis.work.attention`): two products forward over the pairs that
-the causal mask leaves (half of a square), four backward; recomputation is not counted.
+FLOPs are counted as in the ledger (`fathom.analysis.work.attention`): two products forward and four backward,
+over the half of all pairs that the causal mask keeps. Recomputation is not counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BUDGET_S = 2.0
 
 
 def flops(way: str, batch: int, length: int) -> float:
-    """Return the FLOPs of causal attention: 2 × depth for each product and each of length² / 2 pairs."""
+    """Return the FLOPs of causal attention: 2 × DEPTH per product, head and each of length² / 2 pairs."""
     return PRODUCTS[way] * DEPTH * batch * HEADS * float(length) ** 2
 
 
@@ -63,7 +63,7 @@ def _result(
 
 
 def _work(here: MeasuredGpu, way: str, batch: int, length: int) -> Workload:
-    """Return a function that runs it once on tensors in the layout of a transformer's projections."""
+    """Return a function that runs attention once, on tensors in the layout of a transformer's projections."""
     torch = here.torch
     attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
     inputs = [_projected(here, batch, length) for _ in range(3)]
@@ -78,7 +78,7 @@ def _work(here: MeasuredGpu, way: str, batch: int, length: int) -> Workload:
 
 
 def _projected(here: MeasuredGpu, batch: int, length: int) -> Any:
-    """Return random [batch, heads, length, depth] in the memory order of [batch, length, heads, depth]."""
+    """Return random [batch, heads, length, depth], laid out in memory as [batch, length, heads, depth]."""
     values = here.random(batch, length, HEADS, DEPTH, dtype=here.torch.bfloat16)
     return values.transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""Bandwidth of the L2 cache and of shared memory, measured by kernels that reread the same bytes."""
+"""Measure the bandwidth of the L2 cache and of shared memory with kernels that reread the same bytes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import Measurement, best
 from fathom.machine import Ceiling
 
-THREADS, UNROLL, WORD = 512, 8, 16  # as in kernels/caches.cu
+THREADS, UNROLL, WORD = 512, 8, 16  # must match kernels/caches.cu
 TILE = THREADS * UNROLL * WORD  # bytes per block and pass, from either memory
 SHARED_BYTES = 16 * 2**10  # per block
-FOOTPRINTS = (1 / 8, 1 / 4, 1 / 2)  # of the L2 cache
-LAUNCH_BYTES = 2**33  # read by one launch: at least a millisecond
+FOOTPRINTS = (1 / 8, 1 / 4, 1 / 2)  # bytes reread, as fractions of the L2 cache
+LAUNCH_BYTES = 2**33  # bytes read by one launch, which takes at least a millisecond
 BUDGET_S = 1.0
 
 
 def passes(blocks: int) -> int:
-    """Return the passes that make a launch of this many blocks long enough to time."""
+    """Return the number of passes that makes a launch of `blocks` long enough to time."""
     return max(8, ceil(LAUNCH_BYTES / (blocks * TILE)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOST, GPU, LINKS = "host", "gpu", "links"  # a group needs no GPU, one GPU, or all of them
+HOST, GPU, LINKS = "host", "gpu", "links"  # scopes: a group needs no GPU, one GPU, or all GPUs
 RATE, BYTES, OPS, TIME = "FLOP/s", "B/s", "1/s", "s"
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 HOST_DTYPES = ("fp32", "bf16", "fp64")
@@ -13,7 +13,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send
 
 @dataclass(frozen=True)
 class GaugeGroup:
-    """Gauges that share a process: the module of that name in this package holds their functions."""
+    """Gauges that share a process; their functions are in the module `name` of this package."""
 
     name: str
     scope: str
@@ -77,5 +77,5 @@ SCOPES = {group.name: group.scope for group in GROUPS}
 
 
 def scope(name: str) -> str:
-    """Return what the gauge of this id runs on: HOST, GPU or LINKS."""
+    """Return the scope of the gauge with this id: HOST, GPU or LINKS."""
     return SCOPES[BY_ID[name].group]

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any
 
-GRACE_S = 40.0  # for the ranks of a collective to end
-END_S = 10.0  # for a process that has closed its output
+GRACE_S = 40.0  # time for the ranks of a collective to end
+END_S = 10.0  # time for a process to exit after it closed its output
 
 
 class Child:
-    """Context manager for `python -m fathom.gauges JOB` with `environment` added to this process's own."""
+    """Context manager that runs `python -m fathom.gauges JOB`, with `environment` added to this process's."""
 
     def __init__(self, job: str, environment: Mapping[str, str], module: str = "fathom.gauges") -> None:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -43,7 +43,7 @@ class Child:
         self._lines.put(None)
 
     def next(self, patience_s: float) -> dict[str, Any] | None:
-        """Return the next record, or None at the end. Raises TimeoutError if none comes in time."""
+        """Return the next record, or None at the end. Raises TimeoutError after `patience_s` without one."""
         while True:
             try:
                 line = self._lines.get(timeout=patience_s)
@@ -59,7 +59,7 @@ class Child:
                     return record
 
     def ending(self) -> str:
-        """Say in one clause how it died: its last line of output, its signal or its exit status."""
+        """Return how the process ended, in one clause: its signal, or its status and last line of output."""
         status = self.process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
@@ -83,7 +83,7 @@ class Child:
 
 
 def records(child: Child, patience: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Yield records until the end; after each `begin`, the next may take that gauge's full patience."""
+    """Yield records until the end. Raises TimeoutError if one takes longer than its gauge's `patience`."""
     wait = max(patience.values(), default=60.0)
     while (record := child.next(wait)) is not None:
         wait = patience.get(str(record.get("begin")), wait)

@@ -14,8 +14,8 @@ from fathom.units import MS_PER_S
 
 WARM_UP = 3
 SAMPLES = 9
-REPETITIONS = 10  # per sample: few enough that repeated sums stay finite
-HEAD_START = 2_000_000  # clock cycles: about a millisecond
+REPETITIONS = 10  # calls per sample: few enough that repeated sums stay finite
+HEAD_START = 2_000_000  # clock cycles, about a millisecond
 PATIENCE_S = 60
 ELEMENT_BYTES = 2  # bf16, like gradients and activations
 
@@ -23,7 +23,7 @@ Workload = Callable[[], object]
 
 
 def main() -> None:
-    """Measure every kind and size of the task; the first rank appends a row for each to the output."""
+    """Measure every kind and size of the task; rank 0 appends a row for each to the output file."""
     import torch
     import torch.distributed as dist
 
@@ -43,13 +43,13 @@ def main() -> None:
 
 
 def append(output: str, row: dict[str, Any]) -> None:
-    """Append one row to the file, so that it survives the rank's death."""
+    """Append one row to the file `output`, where it survives a crash of this rank."""
     with open(output, "a") as file:  # noqa: PTH123
         file.write(json.dumps(row) + "\n")
 
 
 def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> dict[str, Any]:
-    """Time one collective of `size` bytes, in seconds per sample; the slowest rank's time counts."""
+    """Return a row for one collective of `size` bytes, with the slowest rank's seconds per call by sample."""
     ranks = dist.get_world_size()
     count = size // ELEMENT_BYTES // ranks * ranks
     source = torch.randn(count, dtype=torch.bfloat16, device="cuda")
@@ -64,7 +64,7 @@ def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> dict[st
 
 
 def works(dist: Any, kind: str, buffer: Any, source: Any) -> Workload:
-    """Return the collective on full-size buffers; a rank's share lies at their start."""
+    """Return a function that runs the collective `kind`; a rank's share is the first part of its buffer."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     share = len(source) // ranks
     calls: dict[str, Workload] = {
@@ -85,7 +85,10 @@ def _pass_on(dist: Any, buffer: Any, source: Any, after: int, before: int) -> No
 
 
 def timed(torch: Any, dist: Any, work: Workload, refresh: Workload) -> Run:
-    """Return the slowest rank's device time of `count` calls, on fresh data for each sample."""
+    """Return a function that runs `work` a number of times and returns the slowest rank's device time in s.
+
+    `refresh` provides fresh data before each sample.
+    """
 
     def run(count: int) -> float:
         refresh()

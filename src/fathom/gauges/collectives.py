@@ -1,7 +1,7 @@
-"""Collectives over all GPUs by message size, run by NCCL for torch: one process per GPU, through torchrun.
+"""Measure NCCL collectives over all GPUs by message size, with one process per GPU under torchrun.
 
-Bus bandwidth as in NCCL's tests (doc/PERFORMANCE.md of nccl-tests): size over time, multiplied by the
-share of it that each link carries in that collective, so that it describes the links, not the algorithm.
+The result is the bus bandwidth as in nccl-tests (doc/PERFORMANCE.md): size / time × the share of the data
+that each link carries in that collective. It describes the links, not the algorithm.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from fathom.units import GIB, KIB, MIB
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 256 * MIB, GIB)
 PATIENCE_S, GRACE_S = 240, 35  # torchrun gives its ranks 30 s to end
 WORKER = "fathom.gauges.collective_worker"
-ELASTIC = "distributed/elastic"  # from here on, torchrun only reports that some rank failed
+ELASTIC = "distributed/elastic"  # from its first line on, the log only says that some rank failed
 
 
 def bus_factor(kind: str, ranks: int) -> float:
-    """Return bus bandwidth over algorithm bandwidth (size / time), as in nccl-tests.
+    """Return the factor from algorithm bandwidth (size / time) to bus bandwidth, as in nccl-tests.
 
-    The size is the larger end of one rank's buffers: the full tensor for all_reduce, the gathered result,
-    the tensor before scattering, everything that a rank sends in all_to_all, the message of send_recv.
+    The size is that of the larger buffer of one rank: the full tensor for all_reduce, the gathered result for
+    all_gather, the tensor before scattering for reduce_scatter, all that a rank sends for all_to_all, and the
+    message for send_recv.
     """
     share = (ranks - 1) / ranks
     factors = {"all_reduce": 2 * share, "send_recv": 1.0}
@@ -59,7 +60,7 @@ def _measured(job: GaugeJob) -> tuple[list[dict[str, Any]], Watch]:
 
 
 def _run(ranks: int, task: dict[str, Any]) -> str:
-    """Run the ranks and return the reason of a failure from their log."""
+    """Run the ranks, and return the reason from their log in case they failed."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, f"--nproc-per-node={ranks}", "-m", WORKER, json.dumps(task)]
     with tempfile.TemporaryFile("w+", errors="replace") as log:
@@ -75,14 +76,14 @@ def _run(ranks: int, task: dict[str, Any]) -> str:
 
 
 def _reason(lines: list[str]) -> str:
-    """Return the most telling line of a failure's log: the ranks' last error, else the last line."""
+    """Return the ranks' last error in a log, else their last line."""
     own = [line for line in takewhile(lambda line: ELASTIC not in line, lines) if line.strip()]
     errors = [line for line in own if "Error" in line]
     return (errors or own or [""])[-1].strip()[:200]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate torchrun gently, so that it ends its ranks before itself."""
+    """Terminate torchrun with SIGTERM first, so that it can end its ranks."""
     process.terminate()
     try:
         process.wait(GRACE_S)

@@ -1,4 +1,4 @@
-"""This machine with its ceilings and hardware counters, after measuring those that are not known yet."""
+"""Complete the description of this machine: measure ceilings and qualify counters that are not known yet."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Measure = Callable[[MeasurementPlan], tuple[list[Ceiling], list[Missing]]]
 
 
 def completed(measure: Measure, say: Say, counters: bool = False) -> dict[str, Any]:
-    """Return this machine with its ceilings, after measuring the quick ones that are missing.
+    """Return this machine with its ceilings, after measuring those of the quick set that are missing.
 
-    With `counters`, it also qualifies hardware counters. If something prevents this, `say` gets the reason,
-    and the machine comes without them.
+    With `counters`, also qualify the hardware counters. If either fails, `say` gets the reason, and the
+    result lacks them.
     """
     machine = _with_ceilings(measure, say)
     return _with_counters(machine, say) if counters else machine

@@ -11,7 +11,7 @@ import numpy as np
 
 from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 
-PERIOD = 0.02  # seconds between two samples
+PERIOD = 0.02  # seconds between samples
 # NVML's clock event reasons (nvmlClocksEventReasons*), by bit.
 REASONS = {
     0x2: "applications clocks setting",
@@ -23,7 +23,7 @@ REASONS = {
     0x80: "hardware power brake",
     0x100: "display clock setting",
 }
-# The NVML function of each reading, and its constant argument.
+# The NVML function of each reading, and the name of its constant argument.
 READS: dict[str, tuple[str, ...]] = {
     "sm_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
     "memory_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"),
@@ -31,11 +31,11 @@ READS: dict[str, tuple[str, ...]] = {
     "temperature_c": ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
     "reasons": ("nvmlDeviceGetCurrentClocksThrottleReasons",),
 }
-DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # a lack of cooling or power
+DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # reasons that mean a lack of cooling or power
 
 
 class ConditionSensors:
-    """The sensors of the first visible GPU; no readings without NVML."""
+    """The sensors of the first visible GPU; without NVML there are no readings."""
 
     def __init__(
         self, open_nvml: Callable[[], Any] = load, environment: Mapping[str, str] = os.environ
@@ -50,7 +50,7 @@ class ConditionSensors:
             self.nvml = None
 
     def read(self, *names: str) -> dict[str, float]:
-        """Read these sensors, by default all; failed readings are left out."""
+        """Return the readings of the sensors `names`, by default all; failed readings are left out."""
         if self.nvml is None:
             return {}
         looks = {name: self._read(*READS[name]) for name in names or READS}
@@ -65,7 +65,7 @@ class ConditionSensors:
 
 
 class Watch:
-    """Sample the sensors while the `with` block runs; `thread=False` does so only at its ends."""
+    """Sample the sensors while the `with` block runs. With `thread=False`, sample once, at its end."""
 
     def __init__(self, sensors: ConditionSensors, *, thread: bool = True) -> None:
         self.sensors, self.looks = sensors, list[dict[str, float]]()
@@ -90,18 +90,22 @@ class Watch:
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """Return medians over the block, and every throttle reason seen in it."""
+        """The medians over the block, and every throttle reason seen in it."""
         return summary(self.looks)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Return the throttle reasons that mean a lack of cooling or power."""
+        """The throttle reasons seen in the block that mean a lack of cooling or power, in words."""
         seen = _bits(self.looks)
         return tuple(f"the clocks were throttled: {REASONS[bit]}" for bit in sorted(DOUBTFUL) if seen & bit)
 
 
 def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
-    """The conditions: sm_clock_mhz, sm_clock_min_mhz, memory_clock_mhz, power_w, temperature_c, throttle."""
+    """Return the medians of the readings `looks`, the lowest SM clock, and all throttle reasons.
+
+    Keys: sm_clock_mhz, sm_clock_min_mhz, memory_clock_mhz, power_w, temperature_c, throttle. Unknown values
+    are left out.
+    """
 
     def middle(name: str) -> float | None:
         values = [look[name] for look in looks if name in look]

@@ -1,4 +1,4 @@
-"""Contention: other users of the processors and GPUs that are measured."""
+"""Detect other users of the processors and GPUs that are being measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.errors import FathomError
 from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, other_processes, reading
 from fathom.units import GIB
 
-MUCH = 0.1  # of all processors: a higher share used by others is a reason for doubt
+MUCH = 0.1  # share of all processors; if others use more, the measurement is doubtful
 _IDLE = ("idle", "iowait")
 SHARED = "another process used the GPU meanwhile"
 IDLE_BYTES = 2**31  # the most memory that the driver itself uses on an idle GPU
@@ -19,9 +19,10 @@ IDLE_PERCENT = 10
 
 
 class Contention:
-    """Context manager around a measurement; `flags` then says whether others used much of the processors.
+    """Context manager that measures the share of the processors that other processes use.
 
-    Time stolen by a hypervisor counts too.
+    Afterwards `others` is the share, 0 to 1, and `flags` has a reason for doubt if it is over MUCH. Time
+    stolen by a hypervisor counts too.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Contention:
         own: Callable[[], Any] = lambda: psutil.Process().cpu_times(),
     ) -> None:
         self._system, self._own = system, own
-        self.others = 0.0  # share of all processors
+        self.others = 0.0  # share of all processors, 0 to 1
 
     def __enter__(self) -> Contention:
         self._before = self._look()
@@ -41,7 +42,7 @@ class Contention:
         self.others = max(busy - own, 0.0) / total if total > 0 else 0.0
 
     def _look(self) -> tuple[float, float, float]:
-        """Return the seconds over all processors: elapsed, busy, and of this process with its children."""
+        """Return seconds summed over all processors: elapsed, busy, used by this process and its children."""
         times = self._system()._asdict()
         # User time already includes guest time.
         passed = sum(seconds for name, seconds in times.items() if not name.startswith("guest"))
@@ -50,12 +51,12 @@ class Contention:
 
     @property
     def flags(self) -> list[str]:
-        """Return the reasons to doubt the measurement."""
+        """The reasons to doubt the measurement; [] if there are none."""
         return [f"others used {self.others:.0%} of the processors meanwhile"] if self.others > MUCH else []
 
 
 class BusyGpuError(FathomError):
-    """Another process uses the GPU, so its measurements would not be ceilings."""
+    """Another process uses the GPU, so measurements on it would be too low."""
 
 
 def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
@@ -68,9 +69,9 @@ def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
 
 
 def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
-    """Return the reasons to doubt that a GPU was idle before its measurement.
+    """Return the reasons to doubt that GPU `device` was idle before its measurement.
 
-    A container hides the processes of others, but the driver reports their memory and utilisation.
+    A container hides other containers' processes, but the driver still reports their memory and utilisation.
     """
     if processes(device, open_nvml):
         return [SHARED]
@@ -89,7 +90,7 @@ def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
 
 
 def refuse_busy(devices: Iterable[int], open_nvml: Callable[[], Any] = load) -> None:
-    """Raises BusyGpuError if another process uses one of the devices."""
+    """Raise BusyGpuError if another process uses one of the devices."""
     for device in devices:
         if pids := processes(device, open_nvml):
             names = ", ".join(map(str, pids))

@@ -1,4 +1,4 @@
-"""Copies between host and device, through pinned and pageable memory."""
+"""Measure copies between host and device, with pinned and with pageable memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.units import GIB, MIB
 SIZES = (16 * MIB, 64 * MIB, 256 * MIB)
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
 BUDGET_S = {"pinned": 1.0, "pageable": 1.5}
-LONGER_S = 2.0  # for the fastest way with pageable memory, whose times vary with the load of the host
+LONGER_S = 2.0  # for the fastest pageable copy, whose times vary with the load of the host
 Ways = dict[str, Callable[[], object]]
 CHUNK = 16 << 20  # bytes: one buffer is filled while the link drains the other
 
@@ -45,13 +45,13 @@ def _pageable(way: str, job: GaugeJob) -> Ceiling:
 
 
 def _result(size: int, name: str, work: Callable[[], object], seconds: float, job: GaugeJob) -> Measurement:
-    """Measure one pageable copy: it blocks its caller, so device events see all of it without a lead."""
+    """Measure one pageable copy; it blocks the caller, so its work needs no lead on the device."""
     result = gpu().measure({"bytes": size, "way": name}, work, size, effort(job, seconds, lead_s=0.0))
     return replace(result, by_host=True)
 
 
 def _ways(way: str, size: int) -> Ways:
-    """Return the ways to copy pageable memory: the driver's thread, or all or half of the cores."""
+    """Return the ways to copy pageable memory: by the driver, or staged by all or half of torch's threads."""
     torch = gpu().torch
     to, source = _buffers(way, size, pinned=False)
     buffered = DoubleBuffer(torch, to, source)
@@ -62,7 +62,7 @@ def _ways(way: str, size: int) -> Ways:
 
 
 def _buffers(way: str, size: int, pinned: bool) -> tuple[Any, Any]:
-    """Return destination and source."""
+    """Return the destination and the source, each of `size` bytes."""
     torch = gpu().torch
     device = torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda")
     host = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
@@ -85,7 +85,10 @@ GAUGES = {
 
 
 class DoubleBuffer:
-    """Copies the bytes of `source` to `to`, one of them in pageable memory; returns when done."""
+    """Copy `source` to `to` through two pinned buffers, if one of the two is in pageable memory.
+
+    Each method copies all bytes in its direction and returns when the copy is complete.
+    """
 
     def __init__(self, torch: Any, to: Any, source: Any) -> None:
         self._buffers = [torch.empty(CHUNK, dtype=torch.uint8, pin_memory=True) for _ in range(2)]

@@ -31,7 +31,7 @@ class Kernel:
     handle: Any
 
     def launcher(self, grid: int, block: int, *arguments: Any) -> Workload:
-        """Return a function that launches the kernel on tensors, or on numbers with a ctypes type."""
+        """Return a function that launches the kernel; arguments are tensors or ctypes numbers."""
         config = self.core.LaunchConfig(grid=grid, block=block)
         given = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in arguments]
         stream, launch, kernel = TorchStream(), self.core.launch, self.handle
@@ -43,7 +43,7 @@ class Kernel:
 
 
 def kernel(source: str, name: str) -> Kernel:
-    """Return the kernel `name` of `kernels/SOURCE.cu`. Raises NotHereError if it cannot be compiled."""
+    """Return the kernel `name` from `kernels/SOURCE.cu`. Raises NotHereError if it cannot be compiled."""
     try:
         return Kernel(_core(), _compiled(source).get_kernel(name))
     except NotHereError:
@@ -62,7 +62,7 @@ def _core() -> Any:
 
 
 def core_of_cuda() -> Any:
-    """Return `cuda.core` under its present or former name. Raises NotHereError."""
+    """Return the module `cuda.core`, also under its former name. Raises NotHereError if it is missing."""
     for module in ("cuda.core", "cuda.core.experimental"):
         try:
             core = import_module(module)
@@ -82,25 +82,25 @@ def _compiled(source: str) -> Any:
 
 
 def int32(number: int) -> ctypes.c_int32:
-    """A C int argument."""
+    """Return `number` as a C int argument."""
     return ctypes.c_int32(number)
 
 
 def int64(number: int) -> ctypes.c_int64:
-    """A C long long argument."""
+    """Return `number` as a C long long argument."""
     return ctypes.c_int64(number)
 
 
 def float32(number: float) -> ctypes.c_float:
-    """A C float argument."""
+    """Return `number` as a C float argument."""
     return ctypes.c_float(number)
 
 
 def float64(number: float) -> ctypes.c_double:
-    """A C double argument."""
+    """Return `number` as a C double argument."""
     return ctypes.c_double(number)
 
 
 def sink() -> Any:
-    """Return a buffer that a kernel could write to, so that the compiler keeps its reads."""
+    """Return a buffer that a kernel might write to, so that the compiler does not remove its reads."""
     return gpu().torch.zeros(1, dtype=gpu().torch.int32, device="cuda")

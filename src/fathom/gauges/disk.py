@@ -1,7 +1,7 @@
-"""Read the disk that holds a folder, bypassing the page cache (O_DIRECT) or, if refused, dropping it first.
+"""Measure reads from the disk of a folder, bypassing the page cache (O_DIRECT) or else dropping it first.
 
-Sequential reads take large consecutive blocks; random reads take aligned blocks of about a sample's size.
-Both keep several reads in flight, each in its own thread.
+Sequential reads are of large consecutive blocks; random reads are of aligned blocks about the size of a
+training sample. Both keep several reads in flight, each in its own thread.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fathom.machine import Ceiling, filesystem, free_bytes
 from fathom.units import GIB, KIB, MIB
 
 FILE_BYTES, SMALLEST = 4 * GIB, 64 * MIB
-FREE_SHARE = 1 / 10  # of the free space that the file may take
+FREE_SHARE = 1 / 10  # share of the free space that the file may take
 SEQUENTIAL = ((MIB, 1), (8 * MIB, 1), (8 * MIB, 4), (8 * MIB, 16))  # bytes per read, reads in flight
 RANDOM = ((4 * KIB, 16), (128 * KIB, 1), (128 * KIB, 16), (128 * KIB, 64))
-BATCH_BYTES = {"sequential": 256 * MIB, "random": 32 * MIB}  # one repetition
+BATCH_BYTES = {"sequential": 256 * MIB, "random": 32 * MIB}  # bytes read in one repetition
 BUDGET_S = 8.0
 IN_MEMORY = ("tmpfs", "ramfs")
 CACHED = "the page cache was dropped, not bypassed: this file system refuses O_DIRECT"
@@ -55,7 +55,7 @@ class File:
 
 
 def file_bytes(free: int | None, wanted: int) -> int:
-    """Return how large a file may be. Raises NotHereError if there is too little space."""
+    """Return the size in bytes of the file to write. Raises NotHereError if too little space is free."""
     wanted = max(wanted, SMALLEST)
     size = wanted if free is None else min(wanted, int(free * FREE_SHARE))
     if size < SMALLEST:
@@ -65,7 +65,10 @@ def file_bytes(free: int | None, wanted: int) -> int:
 
 @contextmanager
 def random_file(folder: str, wanted: int) -> Iterator[File]:
-    """Yield a file of random bytes that is on the disk, and delete it afterwards. Raises NotHereError."""
+    """Yield a file of random bytes in `folder`, flushed to the disk, and delete it afterwards.
+
+    Raises NotHereError if the folder is missing, not writable, in memory, or has too little space.
+    """
     place = Path(folder)
     if not place.is_dir():
         raise NotHereError(f"{folder} is not a folder")
@@ -83,7 +86,7 @@ def random_file(folder: str, wanted: int) -> Iterator[File]:
 
 
 def _fill(descriptor: int, size: int) -> None:
-    """Write random bytes, so that compression and deduplication gain nothing."""
+    """Write random bytes, which a file system can neither compress nor deduplicate, and flush them."""
     source = np.random.default_rng()
     try:
         for _ in range(0, size, MIB):
@@ -95,7 +98,7 @@ def _fill(descriptor: int, size: int) -> None:
 
 
 def takes_direct(path: Path) -> bool:
-    """Whether the file system supports O_DIRECT; some refuse only at the read."""
+    """Return whether the file system supports O_DIRECT; some refuse it only at the first read."""
     if not hasattr(os, "O_DIRECT"):
         return False
     try:
@@ -112,7 +115,7 @@ def takes_direct(path: Path) -> bool:
 
 
 def offsets(kind: str, size: int, block: int, count: int, start: int) -> list[int]:
-    """Return the offsets of `count` blocks: consecutive from block `start` on, wrapping round, or random."""
+    """Return the offsets of `count` blocks: random ones, or consecutive ones from block `start`, wrapping."""
     blocks = size // block
     if kind == "random":
         return [random.randrange(blocks) * block for _ in range(count)]
@@ -123,7 +126,7 @@ def _measure(kind: str, job: GaugeJob) -> Ceiling:
     ways = {"sequential": SEQUENTIAL, "random": RANDOM}[kind]
     with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
         results = [_at(file, kind, block, depth, job) for block, depth in ways]
-    small = 128 * KIB  # the block size behind the value of random reads; 4 KiB reads are only in the series
+    small = 128 * KIB  # block size of the value for random reads; 4 KiB reads are only in the series
     series = best(f"disk.read.{kind}", results).series
     worthy = [result for result in results if kind == "sequential" or result.at["block_bytes"] == small]
     top = best(f"disk.read.{kind}", worthy)
@@ -133,7 +136,7 @@ def _measure(kind: str, job: GaugeJob) -> Ceiling:
 def _at(file: File, kind: str, block: int, depth: int, job: GaugeJob) -> Measurement:
     count = max(depth, int(BATCH_BYTES[kind] * min(1.0, job.pace)) // block)
     if block < 128 * KIB:
-        count = max(depth, count // 16)  # or it would take many times longer
+        count = max(depth, count // 16)  # small reads would take many times longer
     at = {"block_bytes": block, "in_flight": depth, "file_bytes": file.size}
     with Readers(file, block, depth) as readers:
         run = partial(_batch, readers, kind, count)
@@ -184,7 +187,7 @@ class Readers:
                 raise NotHereError("a read returned too few bytes")
 
     def forget_cache(self) -> None:
-        """Drop the file from the page cache if the cache could not be bypassed."""
+        """Drop the file from the page cache, if reads do not bypass it."""
         if not self.file.direct:
             os.posix_fadvise(self._descriptors[0], 0, 0, os.POSIX_FADV_DONTNEED)
 

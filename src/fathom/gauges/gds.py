@@ -1,4 +1,4 @@
-"""Read a file directly into GPU memory through cuFile (GPUDirect Storage), with kvikio."""
+"""Measure reads from a file directly into GPU memory with kvikio, through cuFile (GPUDirect Storage)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fathom.gauges.timer import Run, sample
 from fathom.machine import Ceiling
 from fathom.units import GIB, MIB
 
-SIZES = (16 * MIB, 256 * MIB, GIB)  # per read
+SIZES = (16 * MIB, 256 * MIB, GIB)  # bytes per read
 BUDGET_S = 4.0
 THROUGH_HOST = "cuFile ran in compatibility mode: through host memory and the page cache"
 
@@ -31,7 +31,7 @@ def _measure(job: GaugeJob) -> Ceiling:
 
 
 def _compatible(kvikio: Any, file: File) -> bool:
-    """Whether kvikio falls back to plain reads; its versions report this in different places."""
+    """Return whether kvikio falls back to ordinary reads; its versions report this in different places."""
     with kvikio.CuFile(str(file.path), "r") as handle:
         preferred = getattr(handle, "is_compat_mode_preferred", None)
     if preferred is None:

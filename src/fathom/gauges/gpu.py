@@ -13,13 +13,16 @@ from fathom.gauges.timer import Effort, Sample, sample
 from fathom.units import MS_PER_S
 
 Workload = Callable[[], object]
-CYCLES_PER_SECOND = 2e9  # about
-AWAKE_S = 0.5  # the longest that an idle GPU takes to raise its clocks
-SHARE = 0.8  # of the free memory that one measurement may use
+CYCLES_PER_SECOND = 2e9  # approximately
+AWAKE_S = 0.5  # the longest time that an idle GPU takes to raise its clocks
+SHARE = 0.8  # share of the free memory that one measurement may use
 
 
 class MeasuredGpu:
-    """`torch`, the device's properties, and a new stream made current."""
+    """The GPU under measurement: `torch`, the device's properties, its sensors, and a new current stream.
+
+    Raises NotHereError if torch sees no CUDA device.
+    """
 
     def __init__(self) -> None:
         import torch
@@ -48,17 +51,17 @@ class MeasuredGpu:
         return int(getattr(self.properties, "L2_cache_size", 0)) or 4 * 2**20
 
     def blocks(self, threads: int) -> int:
-        """Return how many blocks of so many threads fill the multiprocessors exactly once."""
+        """Return the number of blocks of `threads` threads that fill all multiprocessors once."""
         return self.multiprocessors * max(1, int(self.properties.max_threads_per_multi_processor) // threads)
 
     def room(self) -> int:
-        """Return the bytes that may be allocated now, after freeing memory cached by earlier measurements."""
+        """Free memory cached by earlier measurements, and return the bytes that may be allocated now."""
         self.torch.cuda.synchronize()
         self.torch.cuda.empty_cache()
         return int(SHARE * self.torch.cuda.mem_get_info()[0])
 
     def random(self, *shape: int, dtype: Any = None) -> Any:
-        """Return normally distributed values, or integers over their full range; never constant or zero."""
+        """Return a tensor of normally distributed values or, for integer types, values of the full range."""
         torch = self.torch
         dtype = dtype or torch.float32
         if not dtype.is_floating_point:
@@ -67,9 +70,9 @@ class MeasuredGpu:
         return torch.randn(shape, dtype=dtype, device="cuda")
 
     def seconds(self, work: Workload, count: int, lead_s: float = 0.0) -> float:
-        """Return the device time of `count` repetitions, from the first start to the last end.
+        """Return the device time of `count` calls of `work` in seconds, from the first start to the last end.
 
-        An idle host issues the first one slowly; a kernel of `lead_s` ahead hides that.
+        A kernel that spins for `lead_s` runs first, so that the host can issue calls ahead of the device.
         """
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         if lead_s and hasattr(self.torch.cuda, "_sleep"):
@@ -82,13 +85,13 @@ class MeasuredGpu:
         return float(begin.elapsed_time(end)) / MS_PER_S
 
     def sample(self, work: Workload, effort: Effort) -> Sample:
-        """Take samples of `work`'s device time."""
+        """Return samples of the device time of `work`."""
         return sample(lambda count: self.seconds(work, count, effort.lead_s), effort)
 
     def measure(
         self, at: dict[str, Any], work: Workload, amount: float, effort: Effort, flags: tuple[str, ...] = ()
     ) -> Measurement:
-        """Measure `work`, which does `amount` per call, with the conditions meanwhile."""
+        """Measure `work`, which does `amount` (bytes, FLOPs …) per call, and the conditions during it."""
         with Watch(self.sensors) as watch:
             taken = self.sample(work, effort)
         return Measurement(at, taken, amount, watch.conditions, (*flags, *watch.flags))
@@ -100,10 +103,10 @@ class MeasuredGpu:
 
 @cache
 def gpu() -> MeasuredGpu:
-    """Return this process's GPU. Raises NotHereError, and ImportError without torch."""
+    """Return this process's GPU. Raises NotHereError without a GPU, and ImportError without torch."""
     return MeasuredGpu()
 
 
 def effort(job: GaugeJob, seconds: float, **more: float) -> Effort:
-    """Return an effort of about `seconds` at the job's pace."""
+    """Return an effort of about `seconds`, scaled by the job's pace; `more` are other fields of Effort."""
     return Effort(budget_s=seconds, **more).scaled(job.pace)

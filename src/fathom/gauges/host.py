@@ -1,4 +1,4 @@
-"""The host: memory bandwidth over all cores as STREAM counts it, and matrix products."""
+"""Measure the host: memory bandwidth over all cores, counted as in STREAM, and matrix products."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fathom.machine import Ceiling, memory_bytes, read_cpu
 
 CACHES = 4  # an array is this many times the last-level cache, as STREAM requires
 SMALLEST, LARGEST = 2**26, 2**31  # bytes per array
-SHARE = 1 / 8  # of the memory that one array may take
-ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # and this many array sizes are moved
-BLOCK = 2**22  # random numbers repeated to fill an array: generating more takes longer than measuring
+SHARE = 1 / 8  # share of the memory that one array may take
+ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # arrays used; one pass moves the bytes of all of them
+BLOCK = 2**22  # random numbers, repeated to fill an array: generating more takes longer than measuring
 SIZES, FULL_SIZES = (2048,), (1024, 2048, 4096, 8192)
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 BUDGET_S = 0.6
-LONGEST_S = 1.0  # per product
+LONGEST_S = 1.0  # longest time for one product
 
 
 def last_level_bytes(cpu: Mapping[str, Any]) -> int:
-    """Return the total size of the processor's last-level caches; 0 if the kernel does not report it."""
+    """Return the total bytes of the processor's last-level caches; 0 if the kernel does not report them."""
     caches = [cache for cache in cpu["caches"] if cache["size_bytes"] and cache["shared_by"]]
     if not caches:
         return 0
@@ -35,13 +35,13 @@ def last_level_bytes(cpu: Mapping[str, Any]) -> int:
 
 
 def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
-    """Return the size of one array: far larger than the caches and much smaller than memory."""
+    """Return the size of one array in bytes: much larger than the caches and much smaller than memory."""
     wanted = min(max(CACHES * cache_bytes, SMALLEST), LARGEST)
     return min(wanted, int(SHARE * memory_bytes)) if memory_bytes else wanted
 
 
 def cores() -> int:
-    """Return the cores that this process may use, including a control group's quota."""
+    """Return the number of cores that this process may use, by affinity and by the control group's quota."""
     info = read_cpu()
     usable, quota = info["usable_cores"] or 1, info["quota_cores"]
     return max(1, min(usable, round(quota))) if quota else usable
@@ -58,7 +58,7 @@ def _torch() -> Any:
 
 
 def _array(size: int) -> Any:
-    """Return random floats, first written by all threads so that pages are local to their users."""
+    """Return `size` bytes of random floats, first written by all threads so that pages are local to them."""
     torch = _torch()
     block = torch.rand(min(BLOCK, size // 4))
     rows = max(1, size // 4 // len(block))

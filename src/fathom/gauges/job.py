@@ -1,4 +1,4 @@
-"""The job of a measuring process and its answers: one JSON object per line."""
+"""The job of a measuring process, passed to it as JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class GaugeJob:
-    """The job of one process. `devices` are the inventory's numbers of the GPUs visible to it."""
+    """The ids to measure in one process. `devices` are the indices, in the inventory, of its visible GPUs."""
 
     ids: tuple[str, ...]
     devices: tuple[int, ...] = ()
     full: bool = False
     data: str = "."  # the folder on the disk to measure
-    pace: float = 1.0  # scales the time taken
+    pace: float = 1.0  # factor on the measuring time
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -1,4 +1,4 @@
-"""The machine file: merge new measurements into earlier ones."""
+"""Merge new measurements into the stored machine file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def keep(
     missing: Sequence[Missing],
     folder: Path | None = None,
 ) -> tuple[Record, Path]:
-    """Merge the results with the stored machine file; return the machine and the file's path.
+    """Merge the results into the stored machine file; return the machine and the file's path.
 
-    Raises MachineFileError if the stored file is damaged.
+    Raises MachineFileError if the stored file is damaged or cannot be written.
     """
     earlier = recall(machine, folder)
     merged = merge(earlier, machine, ceilings, missing)
@@ -30,7 +30,10 @@ def keep(
 
 
 def recall(machine: Mapping[str, Any], folder: Path | None = None) -> Record:
-    """Return the stored file of this machine, or {} if there is none. Raises MachineFileError."""
+    """Return the stored file of this machine, or {} if there is none.
+
+    Raises MachineFileError if it is damaged.
+    """
     return stored_machine(machine["fingerprint"], folder)
 
 
@@ -40,9 +43,10 @@ def merge(
     ceilings: Sequence[Ceiling],
     missing: Sequence[Missing],
 ) -> Record:
-    """Return `machine` with all ceilings: a new one replaces an old one of the same id and device.
+    """Return `machine` with all ceilings; a new one replaces the earlier one of the same id and device.
 
-    A ceiling that fails now keeps its earlier value; one that succeeds now is no longer missing.
+    A ceiling that could not be measured now keeps its earlier value; one that was measured is no longer
+    missing.
     """
     latest = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
     failed = _latest([*earlier.get("missing", ()), *to_records(missing)])
@@ -67,7 +71,7 @@ def _key(record: Record) -> tuple[str, int | None]:
 
 
 def quick_missing(machine: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the quick set for which this machine file has neither a ceiling nor a reason.
+    """Return the ids of the quick set that this machine file neither contains nor lists as missing.
 
     GPU ids count only if the machine has a GPU; a ceiling measured on one GPU counts for all.
     """

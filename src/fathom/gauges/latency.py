@@ -1,11 +1,11 @@
-"""Latency of the smallest GPU requests, as a Python program sees it.
+"""Measure the latency of the smallest GPU operations, as seen by a Python program.
 
-launch        time per empty kernel in a row issued without waiting, by the fastest of several
-              ways; `series` has all of them, and the time from a call on an idle device until the host sees
-              that the kernel has begun
+launch        time per empty kernel, launched QUEUE times without waiting, by the fastest of several ways;
+              `series` has all of them, and the time from a launch on an idle device until the host sees that
+              the kernel has started
 graph_node    time that one more empty kernel adds to a graph replay: the slope over chain lengths
 synchronise   a stream synchronisation right after an empty kernel; `series` adds one on an idle stream
-small_copy    four bytes from pinned memory to the device, then a synchronisation
+small_copy    a copy of four bytes from pinned memory to the device, then a synchronisation
 item          `.item()` of a number on an idle device
 """
 
@@ -27,14 +27,14 @@ from fathom.gauges.measurements import Measurement, NotHereError, best, ceiling
 from fathom.gauges.timer import Effort, Run, Sample, sample
 from fathom.machine import Ceiling
 
-QUEUE = 500  # launches in a row; the driver's queue holds about a thousand
+QUEUE = 500  # launches without waiting; the driver's queue holds about a thousand
 NODES = (25, 50, 100, 200, 400)
 BUDGET_S = 0.3
 PATIENCE_S = 1.0
 
 
 def _ways(here: MeasuredGpu) -> dict[str, Workload]:
-    """Return launches of nearly empty kernels, the emptiest first."""
+    """Return ways to launch a nearly empty kernel, by name, the emptiest kernel first."""
     element = here.random(1)
     ways: dict[str, Workload] = {}
     if hasattr(here.torch.cuda, "_sleep"):
@@ -50,14 +50,14 @@ def _empty(here: MeasuredGpu) -> Workload:
 
 
 def _host(here: MeasuredGpu, run: Run, at: dict[str, Any], pace: Effort) -> Measurement:
-    """Measure on the host's clock. Sensors are read only at the end, because reading them delays launches."""
+    """Measure with the host's clock. Sensors are read only at the end, because readings delay launches."""
     with Watch(here.sensors, thread=False) as watch:
         taken = sample(run, pace)
     return Measurement(at, taken, 1.0, watch.conditions, watch.flags)
 
 
 def _each(call: Workload, before: Workload | None = None) -> Run:
-    """Time `call` alone, after an untimed `before`."""
+    """Return a function that times `call`, each time after an untimed `before`, in seconds."""
 
     def run(count: int) -> float:
         total = 0.0
@@ -73,7 +73,7 @@ def _each(call: Workload, before: Workload | None = None) -> Run:
 
 
 def _queued(here: MeasuredGpu, work: Workload) -> Run:
-    """Time QUEUE calls of `work` until all are done, per call."""
+    """Return a function that times QUEUE calls of `work` until all are done, in seconds per call."""
 
     def run(count: int) -> float:
         total = 0.0
@@ -101,7 +101,7 @@ def _launch(job: GaugeJob) -> Ceiling:
 
 
 def _until_begun(here: MeasuredGpu) -> Run:
-    """Time from the call until the host sees the flag that the kernel sets in pinned memory."""
+    """Return a function that times a launch until the host sees the flag that its kernel sets."""
     pinned = here.torch.zeros(1, dtype=here.torch.int32, pin_memory=True)
     seen = pinned.numpy()
     compiled = cuda.kernel("launch", "raise_flag")
@@ -130,7 +130,7 @@ def _wait_for(seen: Any, value: int, started: float) -> None:
 def _graph_node(job: GaugeJob) -> Ceiling:
     here = gpu()
     work = _empty(here)
-    work()  # loads the kernel, which a capture must not do
+    work()  # loads the kernel, which must not happen during capture
     here.torch.cuda.synchronize()
     points = [_replay(here, work, nodes, job) for nodes in NODES]
     series = [{**point.at, "value": point.sample.median} for point in points]
@@ -152,7 +152,7 @@ def _replay(here: MeasuredGpu, work: Workload, nodes: int, job: GaugeJob) -> Mea
 
 
 def slopes(nodes: tuple[int, ...], seconds: list[tuple[float, ...]]) -> tuple[float, ...]:
-    """Return the seconds that one node adds: the least-squares slope over `nodes`, per complete sample."""
+    """Return, for each sample, the seconds that one node adds: the least-squares slope over `nodes`."""
     count = min(len(values) for values in seconds)
     rows = np.array([values[:count] for values in seconds])
     return tuple(float(slope) for slope in np.polyfit(nodes, rows, 1)[0])

@@ -1,7 +1,7 @@
-"""The rate at which a DataLoader's workers pass tensors to the training process.
+"""Measure the rate at which a DataLoader's workers pass tensors to the training process.
 
-A worker passes a prepared tensor through shared memory; the receiver copies it out, like the
-pinning thread. Decoding and collation are not included: they belong to the program.
+A worker passes a prepared tensor through shared memory, and the receiver copies it out, as the pinning thread
+does. Decoding and collation are not included, because they belong to the program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fathom.gauges.timer import Run, sample
 from fathom.machine import Ceiling
 from fathom.units import MIB
 
-SIZES = (16 * MIB,)  # per batch: 64 images of 256 x 256 are 12 MiB
+SIZES = (16 * MIB,)  # bytes per batch: 64 images of 256 x 256 are 12 MiB
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB)
 WORKERS = (2, 4, 8, 16)
 PREFETCH = 2  # batches per worker, torch's default
@@ -46,7 +46,7 @@ class Ready:
 
 
 def workers(available: int) -> tuple[int, ...]:
-    """Return the numbers of workers to try, leaving a core for the receiver if there are enough."""
+    """Return the worker counts to try: those in WORKERS that leave a core for the receiver, else 1."""
     return tuple(count for count in WORKERS if count < available) or (1,)
 
 
@@ -66,7 +66,7 @@ def _at(size: int, count: int, seconds: float, job: GaugeJob) -> Measurement:
 
 
 def _batches(size: int, count: int) -> Any:
-    """Yield batches; closing the generator ends the workers."""
+    """Return a generator of batches; closing it ends the workers."""
     from torch.utils.data import DataLoader
 
     options = {"num_workers": count, "prefetch_factor": PREFETCH, "timeout": PATIENCE_S}

@@ -1,4 +1,4 @@
-"""Matrix products: the best rate of each dtype over several shapes, and the rate at the power limit."""
+"""Measure matrix products: the best rate of each dtype over several shapes, and the sustained rate."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fathom.gauges.timer import Effort, Sample
 from fathom.machine import Ceiling
 from fathom.units import MS_PER_S
 
-Shape = tuple[int, int, int]  # rows and columns of the result, length of the sums
+Shape = tuple[int, int, int]  # rows (M) and columns (N) of the result, inner dimension (K)
 SHAPES: tuple[Shape, ...] = ((4096,) * 3, (6144,) * 3, (8192,) * 3)
 FULL_SHAPES: tuple[Shape, ...] = (*SHAPES, (2048,) * 3, (8192, 8192, 4096), (16384,) * 3, (16384, 4096, 8192))
 SUSTAINED: Shape = (8192,) * 3
 SUSTAINED_S = 3.0
-HEATING_S = 1.0  # not counted: clocks are still falling
+HEATING_S = 1.0  # not measured, because the clocks are still falling
 CHUNK_S = 0.05
 # Short bursts with rests stay below the power limit; otherwise the best rate would be the sustained one.
 # Every shape and layout is tried briefly, then the fastest is measured with longer rests.
@@ -31,13 +31,13 @@ TRY_S = 0.15
 BEST = {"sample_s": 0.01, "rest_s": 0.1}
 BEST_S = 1.2
 FP8_MAX = 448.0
-LAYOUTS = ("x @ w.T", "x @ w")  # as in a linear layer, and with both operands row-major
+LAYOUTS = ("x @ w.T", "x @ w")  # as in a linear layer; both operands row-major
 PLAIN = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-SINCE = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}  # compute capability
+SINCE = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}  # first compute capability
 
 
 def flops(shape: Shape) -> float:
-    """Return the floating-point operations of one product: a multiply and an add per term of each sum."""
+    """Return the floating-point operations of one product: 2 × rows × columns × inner dimension."""
     rows, columns, length = shape
     return 2.0 * rows * columns * length
 
@@ -64,7 +64,7 @@ def _at(here: MeasuredGpu, dtype: str, shape: Shape, layout: str, pace: Effort) 
 
 
 def _fits(here: MeasuredGpu, shape: Shape) -> bool:
-    """Whether two sets of operands and result, plus one temporary copy, fit at eight bytes per number."""
+    """Return whether three times the operands and the result fit into memory, at 8 bytes per number."""
     rows, columns, length = shape
     return 24 * (rows * length + columns * length + rows * columns) <= here.room()
 
@@ -86,7 +86,7 @@ def _sustained(dtype: str, job: GaugeJob) -> Ceiling:
 def _run(here: MeasuredGpu, work: Workload, count: int, seconds: float) -> list[float]:
     """Keep the device busy in chunks of `count` calls; return the seconds per call of each chunk.
 
-    One more chunk is always queued than the one waited for.
+    While the host waits for a chunk, more chunks are already queued.
     """
     events = [_chunk(here, work, count), _chunk(here, work, count)]
     until = perf_counter() + seconds
@@ -107,7 +107,7 @@ def _chunk(here: MeasuredGpu, work: Workload, count: int) -> Any:
 
 
 def product(here: MeasuredGpu, dtype: str, shape: Shape, layout: str = LAYOUTS[0]) -> Workload:
-    """Return a function that multiplies random matrices. Raises NotHereError if this chip cannot."""
+    """Return a function that multiplies random matrices. Raises NotHereError if the chip lacks the dtype."""
     if here.capability < SINCE.get(dtype, (0, 0)):
         since = ".".join(map(str, SINCE[dtype]))
         raise NotHereError(
@@ -141,7 +141,7 @@ def _int8(here: MeasuredGpu, shape: Shape) -> Workload:
 
 
 def _fp8(here: MeasuredGpu, shape: Shape) -> Workload:
-    """Return e4m3 products with one scale per matrix and fast accumulation, as in training, to bf16."""
+    """Return a function for e4m3 products to bf16, with one scale per matrix and fast accumulation."""
     torch, (rows, columns, length) = here.torch, shape
     left, right = _fp8_matrix(here, rows, length), _fp8_matrix(here, columns, length).t()
     scale = torch.ones((), device="cuda")
@@ -155,7 +155,7 @@ def _fp8_matrix(here: MeasuredGpu, rows: int, columns: int) -> Any:
 
 
 def _fp4(here: MeasuredGpu, shape: Shape) -> Workload:
-    """Return NVFP4 products to bf16: two e2m1 values per byte, and an e4m3 scale per sixteen of them."""
+    """Return a function for NVFP4 products to bf16: two e2m1 values per byte, an e4m3 scale per 16 values."""
     torch, (rows, columns, length) = here.torch, shape
     if not hasattr(torch, "float4_e2m1fn_x2"):
         raise NotHereError("this torch version has no fp4 type")
@@ -172,7 +172,7 @@ def _fp4_matrix(here: MeasuredGpu, rows: int, columns: int) -> Any:
 
 
 def _fp4_scales(here: MeasuredGpu, rows: int, columns: int) -> Any:
-    """Return scales in cuBLASLt's blocks of 128 rows by 4, all about 1, so that order does not matter."""
+    """Return scales, padded to cuBLASLt's blocks of 128 × 4; all about 1, so their order is irrelevant."""
     count = -(-rows // 128) * 128 * (-(-(columns // 16) // 4) * 4)
     return (here.torch.rand(count, device="cuda") + 0.5).to(here.torch.float8_e4m3fn)
 

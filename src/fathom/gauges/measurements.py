@@ -1,4 +1,4 @@
-"""Turn timings into a ceiling: the best of several measurements, with all of them as its series."""
+"""Turn measurements into a ceiling: its value is the best of them, its series has all of them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ FATAL = ("illegal memory access", "unspecified launch failure", "misaligned addr
 
 
 class NotHereError(Exception):
-    """This ceiling cannot be measured here; the message says why in one clause."""
+    """This ceiling cannot be measured here; the message is the reason in one clause."""
 
 
 def is_fatal(error: Exception) -> bool:
-    """Whether this process cannot measure anything more."""
+    """Return whether `error` left this process's CUDA context unusable."""
     return any(words in str(error) for words in FATAL)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One way to measure: `work` is the amount per repetition (bytes, FLOPs …), or 1 for a latency."""
+    """Samples at one setting `at`; `work` is the amount per repetition (bytes, FLOPs …), 1 for a latency."""
 
     at: dict[str, Any]
     sample: Sample
     work: float = 1.0
     conditions: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    by_host: bool = False  # the host's cores do the work, and other users of them can only lengthen it
+    by_host: bool = False  # the host's cores do the work, so that other load can only lengthen it
 
     @property
     def seconds(self) -> float:
-        """Per repetition: the median, or the 10th percentile for host work."""
+        """Seconds per repetition: the median, or the 10th percentile for host work."""
         return self.sample.quick if self.by_host else self.sample.median
 
     @property
@@ -45,9 +45,9 @@ class Measurement:
 
 
 def best(name: str, results: Sequence[Measurement], known: Measurement | None = None) -> Ceiling:
-    """Return the ceiling `name`: `known` or the fastest of `results`, whose rates (or times) are its series.
+    """Return the ceiling `name` with the value of `known`, by default the fastest of `results`.
 
-    Raises NotHereError without measurements.
+    Its series has the rates (or times) of all `results`. Raises NotHereError if there are none.
     """
     if not results:
         raise NotHereError("every way to measure it failed here")
@@ -57,7 +57,7 @@ def best(name: str, results: Sequence[Measurement], known: Measurement | None = 
 
 
 def ceiling(name: str, result: Measurement, series: list[dict[str, Any]]) -> Ceiling:
-    """Return the ceiling `name` with the value of `result`."""
+    """Return the ceiling `name` with the value, quartiles and conditions of `result`."""
     unit = BY_ID[name].unit
     short, long = result.sample.quartiles
     short = min(short, result.seconds)

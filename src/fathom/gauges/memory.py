@@ -1,4 +1,4 @@
-"""Device memory: read, write, copy and triad, at sizes far beyond the caches."""
+"""Measure device memory: read, write, copy and triad, at sizes much larger than the caches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.machine import Ceiling
 from fathom.units import GIB
 
-THREADS, UNROLL, WORD = 256, 8, 16  # as in kernels/memory.cu
-TILE = THREADS * UNROLL * WORD  # bytes
-SIZES = (GIB, 4 * GIB, 16 * GIB)  # per array
+THREADS, UNROLL, WORD = 256, 8, 16  # must match kernels/memory.cu
+TILE = THREADS * UNROLL * WORD  # bytes per block
+SIZES = (GIB, 4 * GIB, 16 * GIB)  # bytes per array
 FULL_SIZES = (GIB // 4, GIB // 2, GIB, 2 * GIB, 4 * GIB, 8 * GIB, 16 * GIB)
-CACHES = 4  # an array must be this many times the L2 cache
+CACHES = 4  # an array must be at least this many times the L2 cache
 STAYING = 16  # blocks per multiprocessor in a grid-stride loop
-ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # and this many array sizes are moved
+ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # arrays used; a pass moves the bytes of all
 BUDGET_S = 1.5
 NO_KERNELS = "through torch's operations: {why}"
 
@@ -29,7 +29,7 @@ def moved(kind: str, size: int) -> int:
 
 
 def sizes(wanted: tuple[int, ...], room: int, l2_bytes: int) -> list[int]:
-    """Return the sizes in `wanted` that fit into `room` but not into caches, or the largest that fits."""
+    """Return the sizes in `wanted` that fit into `room` and exceed the caches, else the largest that fits."""
     fitting = [size for size in wanted if CACHES * l2_bytes <= size <= room]
     return fitting or [room // TILE * TILE]
 
@@ -70,7 +70,10 @@ def _operations(here: MeasuredGpu, kind: str, arrays: list[Any]) -> dict[str, Wo
 
 
 def _kernels(here: MeasuredGpu, kind: str, arrays: list[Any], size: int) -> dict[str, Workload]:
-    """Return our kernel with one block per tile, and with a grid-stride loop. Raises NotHereError."""
+    """Return our kernel with one block per tile, and with a grid-stride loop.
+
+    Raises NotHereError if it cannot be compiled.
+    """
     compiled = cuda.kernel("memory", f"{kind}_words")
     words, tiles = cuda.int64(size // WORD), size // TILE
     arguments: dict[str, tuple[Any, ...]] = {

@@ -1,4 +1,4 @@
-"""Measure in one process after another, keeping what each reported before it died."""
+"""Measure in one child process after another, and keep the results of a process that dies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fathom.gauges.planning import Batch, MeasurementPlan, batches, unplaced
 from fathom.machine import Ceiling, Missing
 
 PATIENCE_S, PATIENCE_FACTOR = 90.0, 10  # the first gauge of a process imports torch
-DEATHS = 4  # processes per batch that may die before the rest of it is given up
-START_S = 8.0  # for a process that imports torch and creates a CUDA context
+DEATHS = 4  # after this many deaths, the remaining gauges of a batch are given up
+START_S = 8.0  # time to import torch and create a CUDA context
 
 Outcome = tuple[list[Ceiling], list[Missing]]
 StartChild = Callable[[str, Mapping[str, str]], Child]
@@ -23,7 +23,7 @@ StartChild = Callable[[str, Mapping[str, str]], Child]
 
 @dataclass(frozen=True)
 class GaugeProgress:
-    """`name` begins on `device`; `done_s` of about `total_s` seconds have passed."""
+    """The gauge `name` begins on `device`, after about `done_s` of `total_s` seconds of measuring."""
 
     name: str
     device: int | None
@@ -35,10 +35,10 @@ Report = Callable[[GaugeProgress], None]
 
 
 def measure(plan: MeasurementPlan, progress: Report | None = None, start: StartChild = Child) -> Outcome:
-    """Measure `plan`; `progress` is called as each gauge begins.
+    """Measure `plan`, and return the ceilings, and those that could not be measured with their reasons.
 
-    A ceiling that cannot be measured is among the Missing, with its reason. Raises BusyGpuError if another
-    process uses a GPU and the plan does not force it.
+    `progress` is called when a gauge begins. Raises BusyGpuError if another process uses a GPU, unless the
+    plan has `force`.
     """
     uses_links = any(scope(name) == LINKS for name in plan.ids)
     used = {*plan.devices, *(plan.linked if uses_links else ())}
@@ -52,7 +52,7 @@ def measure(plan: MeasurementPlan, progress: Report | None = None, start: StartC
 
 
 def seconds(plan: MeasurementPlan) -> float:
-    """Return the approximate duration of `plan`."""
+    """Return the approximate duration of `plan` in seconds."""
     return sum(_expected(batch) for batch in batches(plan))
 
 
@@ -61,7 +61,7 @@ def _expected(batch: Batch) -> float:
 
 
 class _Session:
-    """Runs batches and collects their results."""
+    """Run batches and collect their results."""
 
     def __init__(
         self, todo: list[Batch], report: Report, start: StartChild, doubts: Mapping[int, list[str]]
@@ -77,7 +77,7 @@ class _Session:
         return self.ceilings, self.missing
 
     def _batch(self, batch: Batch) -> None:
-        """Run a batch; a gauge whose process dies or times out is lost, and a new process does the rest."""
+        """Run a batch. A gauge whose process dies or times out is lost; a new process measures the rest."""
         left, deaths = list(batch.job.ids), 0
         while left and deaths < DEATHS:
             why = self._process(batch, left)
@@ -124,7 +124,7 @@ class _Session:
 
 
 def checked(record: dict[str, Any]) -> Ceiling | None:
-    """Return the ceiling of a record; None if a field is wrong or a number is not finite and positive."""
+    """Return a record as a ceiling; None if a field is wrong or a number is not finite and positive."""
     try:
         ceiling = Ceiling(**record)
         numbers = (ceiling.value, ceiling.low, ceiling.high)

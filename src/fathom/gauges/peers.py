@@ -1,4 +1,4 @@
-"""Copies from GPU to GPU: every pair, in one direction and in both at once."""
+"""Measure copies between GPUs: every pair, in each direction and in both at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fathom.machine import Ceiling
 from fathom.units import GIB, MS_PER_S
 
 SIZE = GIB // 2
-SHARE = 1 / 8  # of a device's free memory that one buffer may take
+SHARE = 1 / 8  # share of a device's free memory that one buffer may take
 BUDGET_S = 10.0
 NO_ACCESS = "these GPUs have no peer access: the copy went through host memory"
 
@@ -30,7 +30,7 @@ def _torch(job: GaugeJob) -> Any:
 
 @cache
 def _matrix(job: GaugeJob) -> list[Measurement]:
-    """Measure each ordered pair; `at` holds the inventory's device numbers."""
+    """Return measurements of each pair, in each direction and in both; `at` has the inventory's indices."""
     torch = _torch(job)
     count = torch.cuda.device_count()
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
@@ -57,7 +57,7 @@ def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Gau
 
 
 class Copy:
-    """A copy of random bytes between two devices, on its own stream of the source."""
+    """A copy of random bytes from GPU `source` to GPU `to`, on its own stream of the source."""
 
     def __init__(self, torch: Any, source: int, to: int, size: int) -> None:
         self.device = torch.device("cuda", source)
@@ -73,7 +73,7 @@ class Copy:
 
 
 def _concurrent(torch: Any, copies: list[Copy]) -> Run:
-    """Time concurrent copies from the first start to the last end on the device."""
+    """Return a function that times concurrent copies on the device, from the first start to the last end."""
 
     def run(count: int) -> float:
         first = copies[0].stream
@@ -96,7 +96,7 @@ def _concurrent(torch: Any, copies: list[Copy]) -> Run:
 
 
 def _link(job: GaugeJob) -> Ceiling:
-    """Return the fastest pair; the series is the matrix."""
+    """Return the rate of the fastest pair in one direction; the series has all pairs."""
     results = _matrix(job)
     one_way = [result for result in results if not result.at["both_ways"]]
     series = [{**result.at, "value": result.rate} for result in results]
@@ -104,7 +104,7 @@ def _link(job: GaugeJob) -> Ceiling:
 
 
 def _copy(job: GaugeJob) -> list[Ceiling]:
-    """Return each device's copy to its fastest peer."""
+    """Return one ceiling per device: the rate to its fastest peer."""
     results = [result for result in _matrix(job) if not result.at["both_ways"]]
     ceilings = []
     for device in job.devices:

@@ -17,10 +17,11 @@ from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 
 @dataclass(frozen=True)
 class MeasurementPlan:
-    """`ids` on `machine` (an inventory): GPU gauges on each of `devices`, link gauges between all `linked`.
+    """The gauges `ids` to run on `machine`, an inventory.
 
-    `data` is a folder on the disk to measure, `force` ignores other processes, `pace` scales the
-    time taken. `why_no_gpu` says why there are no devices.
+    GPU gauges run on each of `devices`, link gauges between all of `linked`. `data` is a folder on the disk
+    to measure. `force` measures even if other processes use the GPUs. `pace` is a factor on the measuring
+    time. `why_no_gpu` is the reason if there are no devices.
     """
 
     machine: Mapping[str, Any]
@@ -36,7 +37,7 @@ class MeasurementPlan:
 
 @dataclass(frozen=True)
 class Batch:
-    """The work of one measuring process. `device` is the owner of its ceilings."""
+    """The job of one measuring process; `device` is the GPU that its ceilings belong to, or None."""
 
     job: GaugeJob
     device: int | None
@@ -54,7 +55,7 @@ def plan(
     environment: Mapping[str, str] = os.environ,
     open_nvml: Callable[[], Any] = load,
 ) -> MeasurementPlan:
-    """Build the plan of a command line. `only` are ids or patterns such as `hbm.*`, `gpu` a number or `all`.
+    """Return the plan for a command line; `only` are ids or patterns like `hbm.*`, `gpu` an index or `all`.
 
     Raises BadInputError for ids, devices and folders that do not exist.
     """
@@ -75,7 +76,10 @@ def plan(
 
 
 def choose(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the gauges that match any pattern, in the order of measurement. Raises BadInputError."""
+    """Return the ids that match any of the patterns, in the order of measurement.
+
+    Raises BadInputError if a pattern matches none.
+    """
     words = [word for pattern in patterns for word in pattern.split(",") if word]
     for word in words:
         if not any(_names(word, known) for known in FULL):
@@ -89,7 +93,7 @@ def _names(word: str, known: str) -> bool:
 
 
 def seen_devices(environment: Mapping[str, str], open_nvml: Callable[[], Any] = load) -> tuple[int, ...]:
-    """Return the inventory's numbers of the GPUs visible under CUDA_VISIBLE_DEVICES."""
+    """Return the inventory indices of the GPUs visible under CUDA_VISIBLE_DEVICES."""
     try:
         nvml = open_nvml()
         handles = visible(nvml, environment)
@@ -117,7 +121,7 @@ def _why_no_gpu(machine: Mapping[str, Any]) -> str:
 
 
 def batches(plan: MeasurementPlan) -> list[Batch]:
-    """Return one process for the host, one per GPU, and one for all GPUs together."""
+    """Return the batches: one process for the host, one per GPU, and one for all GPUs together."""
     by_scope = {kind: tuple(name for name in plan.ids if scope(name) == kind) for kind in (HOST, GPU, LINKS)}
     wanted = [
         (by_scope[HOST], (), None),
@@ -132,7 +136,7 @@ def batches(plan: MeasurementPlan) -> list[Batch]:
 
 
 def unplaced(plan: MeasurementPlan) -> Iterable[tuple[str, str]]:
-    """Yield the ids that lack a GPU, each with its reason."""
+    """Yield (id, reason) for each gauge that cannot run because a GPU is missing."""
     for name in plan.ids:
         if scope(name) != HOST and not plan.devices:
             yield name, plan.why_no_gpu
@@ -145,7 +149,10 @@ def _job(plan: MeasurementPlan, ids: tuple[str, ...], devices: tuple[int, ...]) 
 
 
 def _environment(plan: MeasurementPlan, devices: tuple[int, ...]) -> dict[str, str]:
-    """Show the process only its devices, by UUID, as CUDA and the driver count GPUs differently."""
+    """Return variables that show a process only its devices.
+
+    They name UUIDs, because CUDA and the driver number GPUs differently.
+    """
     gpus = [gpu for gpu in plan.machine["gpus"] if gpu["index"] in devices]
     if any(gpu.get("mig") for gpu in gpus):
         return {}  # the environment already names the slice's UUID

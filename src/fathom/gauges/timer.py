@@ -11,17 +11,17 @@ import numpy as np
 from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
 
-Run = Callable[[int], float]  # does the work that many times and returns the seconds taken
+Run = Callable[[int], float]  # does the work this many times and returns the seconds taken
 LEAST, MOST = 7, 300  # samples
-ENOUGH_WHEN_SLOW = 3
-WIDE = 0.10  # of the median: quartiles further apart are a reason for doubt
+ENOUGH_WHEN_SLOW = 3  # samples, once the budget is spent
+WIDE = 0.10  # fraction of the median; quartiles further apart are a reason for doubt
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: seconds of warm-up, per sample, of rest between samples, and in total.
+    """Durations in seconds: of the warm-up, of a sample, of the rest between samples, and of everything.
 
-    `lead_s` delays a sample's work on the device until the host has issued enough of it.
+    `lead_s` is the head start of the host: the device waits this long before it begins a sample.
     """
 
     budget_s: float = 0.5
@@ -29,7 +29,7 @@ class Effort:
     sample_s: float = 0.005
     rest_s: float = 0.0
     lead_s: float = 3e-4
-    precision: float = 0.001  # relative to the median
+    precision: float = 0.001  # relative standard error of the median at which to stop
 
     def scaled(self, factor: float) -> Effort:
         """Return the same effort with `factor` times the budget and the warm-up."""
@@ -38,7 +38,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds per repetition, for each sample."""
+    """The samples of one measurement; `seconds` has one time per repetition for each sample."""
 
     seconds: tuple[float, ...]
     repetitions: int  # per sample
@@ -49,7 +49,7 @@ class Sample:
 
     @property
     def quick(self) -> float:
-        """The 10th percentile."""
+        """The 10th percentile of the seconds per repetition."""
         return float(np.quantile(self.seconds, 0.1))
 
     @property
@@ -59,14 +59,18 @@ class Sample:
 
     @property
     def flags(self) -> list[str]:
-        """Return the reasons to doubt it."""
+        """The reasons to doubt the median; [] if there are none."""
         low, high = self.quartiles
         spread = (high - low) / self.median if self.median > 0 else 0.0
         return [f"its quartiles are {spread:.0%} of the median apart"] if spread > WIDE else []
 
 
 def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
-    """Warm up, choose the repetitions per sample, and take samples until their median has settled."""
+    """Warm up, choose the repetitions per sample, and take samples until their median is precise enough.
+
+    Also stops once the budget is spent and there are at least ENOUGH_WHEN_SLOW samples, or after MOST
+    samples.
+    """
     clock = clock or SystemClock()
     started = clock.now_ns()
     count = max(1, ceil(effort.sample_s / _warm(run, effort, clock)))
@@ -79,7 +83,7 @@ def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
 
 
 def _warm(run: Run, effort: Effort, clock: Clock) -> float:
-    """Run for the warm-up's time; return the seconds per repetition at its end."""
+    """Run for the time of the warm-up; return the seconds per repetition at its end."""
     started, count = clock.now_ns(), 1
     while True:
         once = max(run(count) / count, 1e-9)

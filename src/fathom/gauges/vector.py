@@ -1,4 +1,4 @@
-"""Arithmetic without tensor cores: fused multiply-adds in fp32 and fp64, and special functions."""
+"""Measure arithmetic without tensor cores: fused multiply-adds in fp32 and fp64, and special functions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fathom.gauges.measurements import best
 from fathom.gauges.timer import Effort
 from fathom.machine import Ceiling
 
-THREADS, CHAINS, STEPS = 256, 8, 16  # as in kernels/vector.cu
-FLOPS = {"fp32": 2, "fp64": 2, "special": 1}  # per step of a chain: a multiply and an add, or one result
+THREADS, CHAINS, STEPS = 256, 8, 16  # must match kernels/vector.cu
+FLOPS = {"fp32": 2, "fp64": 2, "special": 1}  # operations per step of a chain
 LAUNCH_S = 2e-3
 FEW_PASSES = 16
 BUDGET_S = 0.4
 
 
 def work_of(kind: str, blocks: int, passes: int) -> int:
-    """Return the operations of `blocks` in `passes`: each thread runs CHAINS chains of STEPS steps."""
+    """Return the operations of `blocks` in `passes`; in each, a thread runs CHAINS chains of STEPS steps."""
     return FLOPS[kind] * blocks * THREADS * CHAINS * STEPS * passes
 
 
@@ -29,7 +29,7 @@ def _measure(kind: str, job: GaugeJob) -> Ceiling:
     grid = here.blocks(THREADS)
     few = here.sample(_launcher(here, kind, grid, FEW_PASSES), Effort(budget_s=0.02)).median
     passes = max(FEW_PASSES, int(FEW_PASSES * LAUNCH_S / few))
-    # The first time includes the launch itself, so a second one finds the passes that fill LAUNCH_S.
+    # The first time includes the launch overhead, so time again to find the passes that fill LAUNCH_S.
     again = here.sample(_launcher(here, kind, grid, passes), Effort(budget_s=0.02)).median
     passes = max(FEW_PASSES, int(passes * LAUNCH_S / again))
     work = _launcher(here, kind, grid, passes)

@@ -1,6 +1,6 @@
-"""This machine: inventory, fingerprint, the ceilings measured on it, and the store that keeps them.
+"""This machine: inventory, fingerprint, measured ceilings, and the store of machine files.
 
-Public besides this face: `checks`, `compare`, `datasheet` and `nvml`.
+The subpackages `checks`, `compare` and `datasheet` and the module `nvml` are public too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from fathom.machine.survey import fingerprint, free_bytes, inventory, memory_bytes
 
-# Limits need NumPy and YAML, which a target that only records may lack.
+# `limits` needs NumPy and YAML, which a machine that only records may lack.
 __all__, __getattr__ = exports(
     __name__,
     {

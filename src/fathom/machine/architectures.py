@@ -1,8 +1,9 @@
-"""Throughput of one multiprocessor of each NVIDIA architecture.
+"""Throughput of one multiprocessor (SM) of each NVIDIA architecture.
 
-Cores and special functions are results per clock and multiprocessor of 32-bit additions, and of reciprocals,
-square roots, base-2 logarithms and exponentials (CUDA C++ Programming Guide 13.0, "Throughput of Native
-Arithmetic Instructions"). Shared memory has 32 banks of 4 bytes ("Compute Capabilities" in the same guide).
+`cores_per_sm` is the number of 32-bit additions per clock. `special_per_sm` is the number of reciprocals,
+square roots, base-2 logarithms or exponentials per clock. Both are from "Throughput of Native Arithmetic
+Instructions" in the CUDA C++ Programming Guide 13.0. Shared memory has 32 banks of 4 bytes ("Compute
+Capabilities" in the same guide).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ GUIDE = "CUDA C++ Programming Guide 13.0, Throughput of Native Arithmetic Instru
 
 
 class Architecture(NamedTuple):
-    """Per multiprocessor: 32-bit cores, special-function results per clock, shared-memory bytes per clock."""
+    """Figures per SM: 32-bit cores, special-function results per clock, shared-memory bytes per clock."""
 
     name: str
     cores_per_sm: int
@@ -30,7 +31,7 @@ _BY_CAPABILITY = {
     "8.9": Architecture("Ada", 128),
     "9.0": Architecture("Hopper", 128),
     "10.0": Architecture("Blackwell", 128),
-    # Its special functions are faster; NVIDIA does not publish by how much.
+    # Special functions are faster here, but NVIDIA does not publish by how much.
     "10.3": Architecture("Blackwell Ultra", 128, special_per_sm=None),
     "12.0": Architecture("Blackwell", 128),
     "12.1": Architecture("Blackwell", 128),
@@ -38,5 +39,5 @@ _BY_CAPABILITY = {
 
 
 def architecture(capability: str | None) -> Architecture | None:
-    """The architecture of a compute capability such as `9.0`, or None for one that is not listed."""
+    """Return the architecture of a compute capability like `9.0`, or None if it is not listed."""
     return _BY_CAPABILITY.get(capability or "")

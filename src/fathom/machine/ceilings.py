@@ -9,18 +9,18 @@ from typing import Any
 
 from fathom.machine.store import MachineFileError
 
-BUSY = 0.25  # of the processors: a limit measured while others used more is too low to bound anything
+BUSY = 0.25  # share of the processors; a ceiling measured while other processes used more is too low
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
     """One measured limit.
 
-    `id` names the quantity (`hbm.copy`, `matmul.bf16`, `latency.launch`); `value` is the median in
-    `unit` (`B/s`, `FLOP/s`, `1/s` or `s`), `low` and `high` the quartiles of `samples` repetitions. `device`
-    is the GPU's index, or None for the host. `at` is the size or shape that gave `value`, `series` every size
-    tried. `conditions` holds clocks, power and throttle reasons at the time, for the host the share of the
-    processors that `others` used; `flags` holds reasons to doubt it.
+    `id` names the quantity (`hbm.copy`, `matmul.bf16`, `latency.launch`). `value` is the median in `unit`
+    (`B/s`, `FLOP/s`, `1/s` or `s`), and `low` and `high` are the quartiles of `samples` samples. `device` is
+    the GPU's index, or None for the host. `at` is the size or shape that gave `value`; `series` has every
+    size tried. `conditions` has the clocks, power and throttle reasons during the measurement; on the host,
+    `others` is the share of the processors that other processes used. `flags` are reasons to doubt the value.
     """
 
     id: str
@@ -37,14 +37,14 @@ class Ceiling:
 
     @property
     def is_bound(self) -> bool:
-        """Whether work cannot be faster; False if others used many of the processors meanwhile."""
+        """Return whether the value bounds work; False if other processes used over BUSY of the processors."""
         others = self.conditions.get("others")
         return not (isinstance(others, (int, float)) and others > BUSY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A ceiling that could not be measured here, and why, in one clause."""
+    """A ceiling that could not be measured here; `why` is the reason in one clause."""
 
     id: str
     why: str
@@ -59,17 +59,17 @@ def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
 def from_machine(machine: Mapping[str, Any], name: str = "the machine file") -> list[Ceiling]:
     """Return the ceilings of a machine file or of a sounding's `machine.json`; [] if none were measured.
 
-    Raises MachineFileError, naming `name`, if the file holds anything else in their place.
+    Raises MachineFileError, which names the file `name`, if its ceilings are damaged.
     """
     return _records(machine, "ceilings", Ceiling, name)
 
 
 def missing_from(machine: Mapping[str, Any], name: str = "the machine file") -> list[Missing]:
-    """Return the ceilings that could not be measured, from the same file. Raises MachineFileError."""
+    """Return the ceilings that could not be measured, with reasons; errors as for `from_machine`."""
     return _records(machine, "missing", Missing, name)
 
 
-# Checked by hand: a target that only records has no library for it.
+# Checked without msgspec, which a machine that only records may lack.
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "why": (str,),
@@ -95,7 +95,10 @@ def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
 
 
 def _checked(row: Any, known: set[str]) -> dict[str, Any]:
-    """Return the known fields of a record; other versions of Fathom may add more. Raises TypeError."""
+    """Return the known fields of a record, without those that newer versions add.
+
+    Raises TypeError if a field has the wrong type or is not finite.
+    """
     if not isinstance(row, dict):
         raise TypeError("a record is not an object")
     for name in known & row.keys():
@@ -108,6 +111,6 @@ def _checked(row: Any, known: set[str]) -> dict[str, Any]:
 
 
 def find_ceiling(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:
-    """Return the ceiling `name` of `device`, or of the first GPU measured if `device` was not."""
+    """Return the ceiling `name` of `device`, else the first one of that name; None if there is none."""
     named = [c for c in ceilings if c.id == name]
     return next((c for c in named if c.device == device), named[0] if named else None)

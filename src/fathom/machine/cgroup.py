@@ -1,4 +1,4 @@
-"""Limits of this process's control group and of all its ancestors, for cgroup versions 1 and 2."""
+"""Limits of this process's control group (cgroup) and its ancestors, in cgroup versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from fathom.machine.files import ROOT, natural, number, text
 
-UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
+UNLIMITED = 1 << 60  # bytes; version 1 writes "no limit" as the largest number of whole pages
 
 
 def limits(root: Path = ROOT) -> dict[str, Any]:
-    """Return `version`, `cores`, `memory_bytes`, `pids` and `cpus` (ranges); None means no visible limit."""
+    """Return `version`, `cores`, `memory_bytes`, `pids` and `cpus` (like 0-7); None: no visible limit."""
     return {
         "version": version(root),
         "cores": quota(root),
@@ -76,7 +76,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def parse_quota(words: str) -> float | None:
-    """Parse a quota and its period to cores; None for no quota. Raises ValueError."""
+    """Return the cores that a line `QUOTA PERIOD` allows, or None without a quota. Raises ValueError."""
     parts = words.split()
     if not parts or parts[0] in ("max", "-1"):
         return None

@@ -1,4 +1,4 @@
-"""Whether hardware counters can be sampled here, and which counters this machine is known to stream."""
+"""Find out whether hardware counters can be sampled here, and which counters were qualified before."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN
 
 
 def why_no_counters(machine: Mapping[str, Any], root: Path = Path("/")) -> str | None:
-    """Return what rules out sampling before it is tried, in one clause; None if nothing is known to."""
+    """Return the reason, in one clause, why counters cannot be sampled; None if none is known in advance."""
     if not machine["gpus"]:
         return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
     if all(gpu.get("mig") for gpu in machine["gpus"]):
         return MIG
-    from fathom.probe.counters import PRIVILEGE  # which loads what samples them
+    from fathom.probe.counters import PRIVILEGE  # imported late, because it loads the sampling code
 
     return None if may_count(root) in (True, None) else PRIVILEGE
 
 
 def may_count(root: Path = Path("/")) -> bool | None:
-    """Whether this user may read counters; None if the kernel module does not say."""
+    """Return whether this user may read counters; None if the NVIDIA kernel module does not report it."""
     restricted = re.search(r"RmProfilingAdminOnly:\s*(\d)", text(root / "proc/driver/nvidia/params"))
     if restricted is None:
         return None
@@ -39,7 +39,7 @@ def _administers(root: Path) -> bool:
 
 
 def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the counters qualified under the present driver, or None if there are none."""
+    """Return the counters qualified with the current driver version, or None if there are none."""
     known = machine.get("counters")
     if not isinstance(known, dict) or known.get("driver") != machine["versions"].get("driver"):
         return None
@@ -47,7 +47,7 @@ def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _named(groups: Any) -> bool:
-    """Whether these are non-empty lists of names."""
+    """Return whether `groups` is a non-empty list of non-empty lists of names."""
     if not isinstance(groups, list) or not groups:
         return False
     return all(isinstance(group, list) and group for group in groups) and all(

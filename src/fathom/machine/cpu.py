@@ -1,4 +1,4 @@
-"""The processor: sockets, cores, caches, clocks, NUMA nodes, relevant instruction sets."""
+"""Describe the processor: sockets, cores, caches, clocks, NUMA nodes, relevant instruction sets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _topology(root: Path) -> dict[str, Any]:
 
 
 def _clocks(root: Path, info: str) -> dict[str, Any]:
-    """Return the frequency driver's highest clock and the nominal clock, often part of the model name."""
+    """Return the highest clock and the nominal clock in MHz; the nominal one may come from the model name."""
     khz = number(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
     base = number(root / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
     named = re.search(r"@\s*([\d.]+)\s*GHz", _field(info, "model name") or "")

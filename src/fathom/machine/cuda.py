@@ -1,7 +1,8 @@
-"""GPU attributes that only the CUDA driver reports: multiprocessors, L2, shared memory.
+"""GPU attributes that only the CUDA driver reports: multiprocessors, L2 size, shared memory.
 
-Queried in a separate process: `cuInit` in ours would break programs that fork and then use CUDA, would freeze
-CUDA_VISIBLE_DEVICES, and could hang on a failing GPU. Standard library only; creates no context.
+A separate process queries them. `cuInit` in this process would break programs that fork and then use CUDA,
+would fix CUDA_VISIBLE_DEVICES, and could hang on a failing GPU. The query uses only the standard library and
+creates no CUDA context.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def attributes(python: str = sys.executable, patience_s: float = PATIENCE_S) -> 
 
 
 def ask(library: Any) -> dict[str, dict[str, int]]:
-    """Return the same from a loaded libcuda. Raises CudaMissingError if the driver does not initialise."""
+    """Return the attributes of every GPU by bus id, from a loaded libcuda.
+
+    Raises CudaMissingError if the driver does not initialise.
+    """
     status = library.cuInit(0)
     if status != 0:
         raise CudaMissingError(f"cuInit failed with error {status}")

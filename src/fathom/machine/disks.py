@@ -1,6 +1,6 @@
-"""Disks, and the file systems that a program here would read from.
+"""Describe the disks, and the file system of the working directory or of another folder.
 
-Reads only kernel tables, never the disks: a dead mount cannot hang Fathom.
+Reads only kernel tables, never the disks, so that a dead mount cannot hang Fathom.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30}  # powers of two
 class Mount(NamedTuple):
     """A mounted file system."""
 
-    device: str  # its number: 259:1
+    device: str  # device number: 259:1
     point: str
     type: str
     source: str
-    options: str  # of the file system
+    options: str  # options of the file system
 
     @property
     def size(self) -> int | None:
-        """The size that a tmpfs was given, in bytes; None for the default."""
+        """Return the size option of a tmpfs in bytes; None if it has none."""
         size = re.search(r"(?:^|,)size=(\d{1,20})([kmg]?)(?:,|$)", self.options, re.I)
         return int(size.group(1)) << _UNITS[size.group(2).lower()] if size else None
 
 
 def mounts(mountinfo: str) -> list[Mount]:
-    """Parse the kernel's table of mounts; a later mount at the same point hides the earlier ones."""
+    """Parse the kernel's table of mounts, in order: a later mount hides earlier ones at the same point."""
     rows = (line.partition(" - ") for line in mountinfo.splitlines())
     fields = ((before.split(" "), after.split(" ")) for before, _, after in rows)
     return [
@@ -64,13 +64,13 @@ def _disk(path: Path) -> dict[str, Any]:
 def _kind(path: Path) -> str | None:
     if path.name.startswith("nvme"):
         return "NVMe"
-    if _VIRTUAL.fullmatch(path.name):  # its rotation flag is only the hypervisor's default
+    if _VIRTUAL.fullmatch(path.name):  # the rotation flag is only the hypervisor's default
         return "virtual"
     return {0: "SSD", 1: "HDD"}.get(number(path / "queue/rotational"))  # type: ignore[arg-type]
 
 
 def here(root: Path = ROOT) -> list[dict[str, Any]]:
-    """Return the file system of the working directory."""
+    """Return the file system of the working directory in a list; [] if it cannot be found."""
     try:
         mount = filesystem(Path(os.getcwd()), root)  # noqa: PTH109 - Path.cwd() is this very call
     except OSError:  # the directory was deleted
@@ -79,9 +79,9 @@ def here(root: Path = ROOT) -> list[dict[str, Any]]:
 
 
 def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
-    """Return `path`, `mount`, `type`, `source` and `disk` of the file system that holds `folder` (absolute).
+    """Return `path`, `mount`, `type`, `source` and `disk` of the file system that contains `folder`.
 
-    Reads the kernel's mount table; None if it cannot be read.
+    `folder` is absolute. None if the kernel's mount table cannot be read.
     """
     around = [mount for mount in _mounts(root) if _holds(mount.point, str(folder))]
     if not around:
@@ -93,7 +93,10 @@ def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
 
 
 def size_of_shm(root: Path = ROOT) -> int | None:
-    """Return the size of /dev/shm, which loader workers use to pass batches, from its mount options."""
+    """Return the size of /dev/shm in bytes from its mount options; None if it is not given.
+
+    Workers of a DataLoader pass batches through /dev/shm.
+    """
     sizes = [mount.size for mount in _mounts(root) if mount.point == _SHM]
     return sizes[-1] if sizes else None
 
@@ -112,7 +115,7 @@ def _holds(mount: str, folder: str) -> bool:
 
 
 def _disk_of(root: Path, source: str) -> str | None:
-    """Return the disk that holds a partition: `/dev/nvme0n1p2` is on nvme0n1."""
+    """Return the disk of a device or partition, like `nvme0n1` for `/dev/nvme0n1p2`; None if unknown."""
     if not source.startswith("/dev/"):
         return None
     name = source.removeprefix("/dev/")

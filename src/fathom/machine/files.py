@@ -1,4 +1,4 @@
-"""Read the kernel's small files, numbers and lists; any of them may be missing, unreadable or malformed."""
+"""Read small files, numbers and lists from the kernel; any may be missing, unreadable or malformed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-ROOT = Path("/")  # tests read from another folder
-MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damaged data
+ROOT = Path("/")  # tests pass another folder
+MOST = 1 << 16  # longest range in a list: no kernel supports as many CPUs
 
 
 class UnreadableError(Exception):
@@ -28,7 +28,7 @@ def text(path: Path) -> str:
 
 
 def number(path: Path) -> int | None:
-    """Return the file's integer, or None."""
+    """Return the file's content as an integer, or None."""
     return integer(text(path))
 
 
@@ -63,9 +63,9 @@ def format_list(members: Iterable[int]) -> str:
 
 
 def names(folder: Path) -> list[str]:
-    """List `folder`, sorted by trailing number; [] if it cannot be listed."""
+    """Return the names in `folder`, sorted by their trailing number; [] if it cannot be listed."""
     try:
-        return sorted(os.listdir(folder), key=_natural)  # noqa: PTH208 - also of what vanishes meanwhile
+        return sorted(os.listdir(folder), key=_natural)  # noqa: PTH208 - only names are needed
     except OSError:
         return []
 
@@ -76,7 +76,7 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 
 def link_name(path: Path) -> str | None:
-    """Return the last part of a symbolic link's target, such as a driver's name."""
+    """Return the last part of a symbolic link's target, like a driver's name; None if it is not a link."""
     try:
         return Path(os.readlink(path)).name  # noqa: PTH115
     except OSError:

@@ -1,4 +1,4 @@
-"""The driver's description of each GPU and of the links between them."""
+"""Describe each GPU and the links between GPUs, from the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AskCuda = Callable[[], dict[str, dict[str, int]]]
 
 
 def describe(nvml: Any, ask_cuda: AskCuda = cuda.attributes, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Return one dict per GPU in the driver's order; missing values are None, explained in `abstained`."""
+    """Return one dict per GPU in the driver's order; `abstained` has the reasons for values that are None."""
     return _describe_all(_devices(nvml), ask_cuda, root)
 
 
@@ -80,7 +80,10 @@ def _chip(device: NvmlDevice, gpu: dict[str, Any], known: dict[str, int]) -> dic
 
 
 def _multiprocessors(device: NvmlDevice, capability: str | None) -> int | None:
-    """NVML counts cores; it counts multiprocessors only for a MIG slice."""
+    """Return the number of multiprocessors from NVML, or None.
+
+    NVML reports the number of cores; it reports multiprocessors only for a MIG slice.
+    """
     cores, family = device.ask("NumGpuCores"), architecture(capability)
     if cores and family:
         return cores // family.cores_per_sm
@@ -108,7 +111,7 @@ def _power(device: NvmlDevice) -> dict[str, Any]:
 
 
 def _pcie(device: NvmlDevice, root: Path, bus: str | None) -> dict[str, Any]:
-    """Return the current link, which idling may slow down, and the fastest that GPU and slot support."""
+    """Return the current PCIe link (slower if idle), and the fastest that both GPU and slot support."""
     place = pci.folder(root, bus)
     seen = pci.link(place)
     return {
@@ -173,7 +176,7 @@ def read(
     def ask() -> None:
         try:
             answers.append(_read(open_nvml, ask_cuda, root))
-        except Exception as error:  # an unexpected answer from a driver or a binding
+        except Exception as error:  # drivers and bindings may return anything
             answers.append(_none(f"reading the GPUs failed ({type(error).__name__}: {error})", root))
 
     asking = threading.Thread(target=ask, name="fathom-nvml", daemon=True)

@@ -1,4 +1,4 @@
-"""This machine as known: the present inventory together with the ceilings measured earlier."""
+"""This machine's current inventory, with the ceilings measured earlier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def known_machine(
     folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return the inventory with its stored ceilings; a damaged file is reported through `say`."""
+    """Return the current inventory with the stored ceilings and counters of this machine.
+
+    If the stored file is damaged, `say` gets the message and the inventory comes without them.
+    """
     machine = read()
     try:
         before = stored_machine(machine["fingerprint"], folder)
@@ -42,7 +45,7 @@ def stored_machine(fingerprint: str, folder: Path | None = None) -> dict[str, An
 def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = None) -> dict[str, Any]:
     """Describe this machine, including the file systems of `folders`.
 
-    Damaged stored data is left out; `abstained` says why.
+    Damaged stored data is left out; `abstained` has the reason.
     """
     present = inventory() if machine is None else dict(machine)
     present["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
@@ -55,7 +58,7 @@ def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:
     """Add the published figure to each ceiling as `datasheet`, or None if there is none."""
     if "ceilings" not in machine:
         return machine
-    from fathom.machine.datasheet import beside, find, find_host  # reads YAML
+    from fathom.machine.datasheet import beside, find, find_host  # imported late, because it reads YAML
 
     sheets = {gpu["index"]: find(gpu) for gpu in machine["gpus"]} | {None: find_host(machine["host"])}
     figures = [beside(c, sheets.get(c.device)) for c in from_machine(machine)]

@@ -1,4 +1,4 @@
-"""Versions of the libraries that decide how fast a program runs, found without importing any of them."""
+"""Versions of the libraries that affect a program's speed, found without importing them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIBRARY_FOLDERS = (
 def versions(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the versions of `torch`, `cuda` (torch's build), `triton`, `cuda_toolkit`, `cudnn` and `nccl`.
 
-    Prefers libraries of this Python environment to those of the system.
+    Libraries of this Python environment come before those of the system. Unknown versions are left out.
     """
     torch = torch_version()
     versions_by_name = {
@@ -41,7 +41,7 @@ def versions(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> 
 
 
 def torch_version(folder: Path | None = None) -> dict[str, str]:
-    """Return `torch` and `cuda` from torch's version.py, read as text."""
+    """Return the versions `torch` and `cuda` from the text of torch's version.py, without unknown ones."""
     folder = folder or _torch_folder()
     lines = text(folder / "version.py") if folder else ""
     said = dict(re.findall(r"^(__version__|cuda)\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", lines, re.M))
@@ -67,7 +67,7 @@ def _distribution(wanted: Iterable[str]) -> str | None:
 
 
 def _bundled(library: str, cuda: str | None) -> str | None:
-    """Return the version of the NVIDIA package that torch loads, for the CUDA that torch was built for."""
+    """Return the version of NVIDIA's package for `library` and torch's CUDA version `cuda`; None if absent."""
     majors = [cuda.partition(".")[0]] if cuda else []
     return _distribution(f"nvidia-{library}-cu{major}" for major in (*majors, *_CUDA_MAJORS))
 
@@ -86,12 +86,12 @@ def toolkit(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> s
 
 
 def dotted_cuda(number: int) -> str:
-    """Format CUDA's version number: 13000 is 13.0."""
+    """Format CUDA's version number: 13000 becomes `13.0`."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def shared_object(root: Path, name: str) -> str | None:
-    """Return the version in an installed library's file name: `libnccl.so.2.28.3` is 2.28.3."""
+    """Return the version in the file name of an installed library, or None: 2.28.3 for libnccl.so.2.28.3."""
     for folder in _LIBRARY_FOLDERS:
         endings = [
             file.removeprefix(f"{name}.") for file in names(root / folder) if file.startswith(f"{name}.")

@@ -1,4 +1,4 @@
-"""The rates, taken from a machine's ceilings, that bound each kind of work."""
+"""The rates that bound each kind of work, from a machine's ceilings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fathom.machine.ceilings import Ceiling, find_ceiling, from_machine
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # which access pattern is fastest differs between chips
 _WRITTEN = {"hbm.read": 0.0, "hbm.triad": 1 / 3, "hbm.copy": 0.5, "hbm.write": 1.0}  # share of the traffic
-_COPIES = {  # the link bounds them all; the extra cost of pageable memory shows as distance to the ceiling
+_COPIES = {  # pageable copies use the pinned ceiling too, so that their extra cost shows as headroom
     "HtoD pinned": "copy.h2d.pinned",
     "HtoD pageable": "copy.h2d.pinned",
     "DtoH pinned": "copy.d2h.pinned",
@@ -27,12 +27,12 @@ _COPIES = {  # the link bounds them all; the extra cost of pageable memory shows
 class Limits:
     """Rates in FLOP/s and B/s; None or absent if not measured.
 
-    `arithmetic` holds `matmul.DTYPE`, which bounds matrix products, convolutions and attention, and
-    `vector.fp32` and `vector.fp64`, which bound the rest. `memory` is the fastest of read, copy and triad,
-    `writes` that of memset. Work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
-    `mixed` is the memory rate by share of written traffic: switching between reads and writes costs time.
-    `copies` is keyed by direction, `link` is the best bus bandwidth of a collective, and `launch_s` the least
-    time of a kernel launched by a graph.
+    `arithmetic` has `matmul.DTYPE`, which bounds matrix products, convolutions and attention, and
+    `vector.fp32` and `vector.fp64`, which bound all other work. `memory` is the fastest of read, copy and
+    triad; `writes` is the fastest of these and memset. `cache` bounds work whose tensors fit into
+    `cache_bytes`. `mixed` maps the share of writes in the traffic to the memory rate, because switching
+    between reads and writes costs time. `copies` is keyed by direction. `link` is the highest bus bandwidth
+    of any collective. `launch_s` is the shortest time per kernel in a CUDA graph, in seconds.
     """
 
     arithmetic: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,10 @@ class Limits:
     cache_name: str = "l2"
 
     def moving(self, written: float | None) -> float | None:
-        """Interpolate the memory rate for traffic with this share of writes between the measured shares."""
+        """Return the memory rate in B/s if the share `written` (0 to 1) of the traffic is writes.
+
+        Interpolates between the measured shares; without a share, returns `memory`.
+        """
         if written is None or not self.mixed:
             return self.memory
         shares, rates = zip(*sorted(self.mixed.items()), strict=True)
@@ -56,16 +59,16 @@ class Limits:
 
 
 def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
-    """Return the rates that bound work on GPU `index`, or on the processor for None.
+    """Return the rates that bound work on GPU `index`, or on the processor if `index` is None.
 
-    None if memory or matrix rates were never measured, or only while others used many of the processors;
-    `why_no_limits` says which.
+    None if memory or matrix rates were not measured, or if others used many of the processors at the time;
+    `why_no_limits` returns the reason.
     """
     return _host(machine) if index is None else _device(machine, index)
 
 
 def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
-    """Return why `limits_of` has none, in one clause with the remedy."""
+    """Return the reason why `limits_of` returns None, in one clause with the remedy."""
     busy = [c for c in from_machine(machine) if c.device == index and not c.is_bound]
     if not busy:
         return "the ceilings of its machine were not measured; run `fathom machine measure` on it"
@@ -77,7 +80,7 @@ def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
 
 
 def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
-    """Return the datasheet's dense matrix rates of GPU `index` in FLOP/s by ceiling; {} if none exist."""
+    """Return the datasheet's dense matrix rates of GPU `index` in FLOP/s by ceiling; {} if there is none."""
     sheet = None if index is None else datasheet.find(_gpu(machine, index))
     figures = sheet.figures if sheet else {}
     return {name: figure.value for name, figure in figures.items() if name.startswith("matmul.")}
@@ -104,7 +107,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
 
 
 def _host(machine: dict[str, Any]) -> Limits | None:
-    """Use the processor's matrix rate for all arithmetic, since its vector units do both."""
+    """Return the processor's limits; its matrix rates bound all arithmetic, as its vector units do both."""
     known = _Known([c for c in from_machine(machine) if c.is_bound], None)
     matrix = known.rates("host.matmul.", MATRIX)
     memory = known.fastest(("host.read", "host.copy", "host.triad"))

@@ -1,4 +1,4 @@
-"""Links between the GPUs, and from them to the network: NVLink, PCIe switches, host bridges."""
+"""Links between GPUs, and between GPUs and network adapters: NVLink, PCIe switches, host bridges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _P2P_NVLINK, _P2P_OK = 2, 0
 
 
 def nvlink(device: NvmlDevice) -> dict[str, Any] | None:
-    """Return one GPU's active NVLinks: count, version, links to a switch, and links to each peer's bus.
+    """Return one GPU's NVLinks: `links` (active), `off`, `version`, `to_switch`, `peers` (links by bus id).
 
     None if the GPU has none or the driver does not report them.
     """
@@ -38,7 +38,7 @@ def nvlink(device: NvmlDevice) -> dict[str, Any] | None:
 
 
 def _end(device: NvmlDevice, link: int) -> str | None:
-    """Return `switch`, the bus of the GPU at the other end, or None if the driver hides it."""
+    """Return the other end of a link: `switch`, or a GPU's bus id; None if the driver hides it."""
     kind = device.ask_quietly("NvLinkRemoteDeviceType", link)
     if kind == _TO_SWITCH:
         return "switch"
@@ -51,9 +51,9 @@ def _end(device: NvmlDevice, link: int) -> str | None:
 def topology(
     devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], nics: list[dict[str, Any]], root: Path
 ) -> dict[str, Any]:
-    """Return the matrix of `nvidia-smi topo -m` over GPUs and RDMA devices: `{"names", "matrix"}`.
+    """Return the links between GPUs and RDMA devices as in `nvidia-smi topo -m`: `{"names", "matrix"}`.
 
-    A cell is X (itself), NV# (# NVLinks), PIX, PXB, PHB, NODE, SYS, or None if unknown.
+    A cell is X (the device itself), NV# (# NVLinks), PIX, PXB, PHB, NODE, SYS, or None if unknown.
     """
     names = [f"GPU{gpu['index']}" for gpu in gpus] + [nic["name"] for nic in nics]
     buses = [part["pci_bus"] for part in (*gpus, *nics)]
@@ -73,7 +73,7 @@ def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], i: int, 
         return None
     count = a["peers"].get(pci.address(gpus[j]["pci_bus"]), 0) or min(a["to_switch"], b["to_switch"])
     status = devices[i].ask_quietly("P2PStatus", devices[j].handle, _P2P_NVLINK) if not count else None
-    if status == _P2P_OK:  # a virtual machine may hide the switch
+    if status == _P2P_OK:  # linked through a switch that the virtual machine hides
         count = min(a["links"], b["links"])
     return f"NV{count}" if count else None
 

@@ -11,7 +11,7 @@ from fathom.machine.files import ROOT, link_name, names, number, text
 
 
 def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:
-    """Return hardware interfaces and bonds; without any, the virtual interfaces that are up.
+    """Return the hardware interfaces and bonds; if there are none, the virtual interfaces that are up.
 
     `speed_mbps` is None if the link is down or the driver does not report it, as in virtual machines.
     """
@@ -35,7 +35,7 @@ def _interface(path: Path) -> dict[str, Any]:
 
 
 def _place(device: Path) -> dict[str, Any]:
-    """Return bus id and NUMA node; a virtio device sits below its PCI device."""
+    """Return the bus id and NUMA node of `device`, or of the PCI device above it (for virtio)."""
     try:
         at = device.resolve()
     except OSError:
@@ -62,7 +62,7 @@ def _adapter(path: Path) -> dict[str, Any]:
 
 
 def _port(path: Path) -> dict[str, Any]:
-    """Return state and rate, parsed from the kernel's `4: ACTIVE` and `400 Gb/sec (4X NDR)`."""
+    """Return a port's state and rate, parsed from kernel text like `4: ACTIVE` and `400 Gb/sec (4X NDR)`."""
     rate = text(path / "rate").partition(" ")[0]
     return {
         "port": path.name,

@@ -1,4 +1,4 @@
-"""NVML, the driver's management library, opened once; any reading may be missing."""
+"""NVML, the driver's management library. Any reading may be missing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ABSENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeErr
 
 
 class NvmlMissingError(Exception):
-    """NVML cannot be used here; the message says why in one clause."""
+    """NVML cannot be used here; the message is the reason in one clause."""
 
 
 def load() -> Any:
-    """Return the initialised `pynvml` module. Raises NvmlMissingError."""
+    """Return the initialised `pynvml` module. Raises NvmlMissingError if it or the driver is missing."""
     try:
         import pynvml
     except ImportError:
@@ -29,7 +29,10 @@ def load() -> Any:
 
 
 def ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """Call NVML's `function`. Raises NotOfferedError or UnreadableError with the reason."""
+    """Return the result of NVML's `function`.
+
+    Raises NotOfferedError if the GPU or driver lacks the function, and UnreadableError if the call fails.
+    """
     try:
         value = getattr(nvml, function)(*arguments)
     except Exception as error:
@@ -40,7 +43,7 @@ def ask(nvml: Any, function: str, *arguments: Any) -> Any:
 
 
 def reading(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of `call`, or None if this device or driver does not support it."""
+    """Return the result of `call`, or None if it fails or the device or driver does not support it."""
     try:
         value = call(*arguments)
     except Exception:  # NVMLError, or AttributeError from an older binding
@@ -67,12 +70,12 @@ class NvmlDevice:
             return None
 
     def ask_quietly(self, name: str, *more: Any) -> Any:
-        """Like `ask`, without recording a failure."""
+        """Return the result of `nvmlDeviceGet{name}`, or None, without adding to `refused`."""
         return reading(ask, self.nvml, f"nvmlDeviceGet{name}", self.handle, *more)
 
 
 def other_processes(nvml: Any, handles: Iterable[Any]) -> list[int]:
-    """Return the ids of other compute processes on these devices, as far as the driver reports them."""
+    """Return the ids of other compute processes on these devices, as far as the driver shows them."""
     running = [reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or [] for handle in handles]
     return sorted({int(process.pid) for listed in running for process in listed} - {os.getpid()})
 

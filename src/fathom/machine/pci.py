@@ -53,7 +53,7 @@ def _generation(path: Path) -> int | None:
 
 
 def relation(root: Path, a: str | None, b: str | None) -> str | None:
-    """Return the relation of two devices in the terms of `nvidia-smi topo -m`: PIX, PXB, PHB, NODE or SYS."""
+    """Return how two bus ids are linked, as `nvidia-smi topo -m` does: PIX, PXB, PHB, NODE, SYS or None."""
     here, there = folder(root, a), folder(root, b)
     if here is None or there is None:
         return None
@@ -65,7 +65,7 @@ def relation(root: Path, a: str | None, b: str | None) -> str | None:
         return _across_bridges(root, numa_node(here), numa_node(there))
     if shared == 1:
         return "PHB"
-    # Below one switch each side has a downstream port and the device itself.
+    # Below a common switch, each path has a downstream port and the device itself.
     return "PIX" if max(len(path_a), len(path_b)) - shared <= 2 else "PXB"
 
 
@@ -76,7 +76,7 @@ def _across_bridges(root: Path, a: int | None, b: int | None) -> str | None:
 
 
 def _path(device: Path) -> list[str]:
-    """Return the path from the host bridge down: `pci0000:00`, `0000:00:01.0`, …"""
+    """Return the device's path from the host bridge down: `pci0000:00`, `0000:00:01.0`, …"""
     parts = device.resolve().parts
     start = next((i for i, part in enumerate(parts) if part.startswith("pci")), 0)
     return list(parts[start:])

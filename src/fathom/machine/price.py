@@ -51,9 +51,9 @@ def parse_price(text: str, where: str = "--price") -> Price:
 
 
 def configured_price(folder: Path | None = None) -> Price | None:
-    """Return `price` from `[cost]` in `fathom.toml`, of the working directory or of the user's settings.
+    """Return `price` from `[cost]` of `fathom.toml` in the working directory, else in the user's settings.
 
-    None if neither has one. Raises BadInputError for a file or a price that cannot be read.
+    None if neither file has a price. Raises BadInputError for a file or price that cannot be read.
     """
     for file in ((folder or Path()) / FILE, _home() / FILE):
         if (price := _of_file(file)) is not None:
@@ -74,7 +74,7 @@ def _of_file(file: Path) -> Price | None:
         return None
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
-    import tomllib  # few have such a file
+    import tomllib  # imported late, because few users have such a file
 
     try:
         settings: Any = tomllib.loads(text.decode())

@@ -14,7 +14,7 @@ HOME = "FATHOM_HOME"
 
 
 class MachineFileError(FathomError):
-    """A machine file that cannot be read; the message says why and what to do."""
+    """A machine file cannot be read or written; the message says why and what to do."""
 
 
 def home() -> Path:
@@ -23,7 +23,7 @@ def home() -> Path:
         return Path(os.environ[HOME])
     try:
         import platformdirs
-    except ImportError:  # a target that only records may lack it
+    except ImportError:  # a machine that only records may lack it
         return Path.home() / ".local" / "share" / "fathom"
     return platformdirs.user_data_path("fathom")
 
@@ -51,8 +51,9 @@ def bounding(
 ) -> dict[str, Any]:
     """Return the machine whose ceilings bound the work of a sounding recorded on `recorded`.
 
-    That is the file `given`, the ceilings recorded with the sounding, or those stored under its fingerprint;
-    `recorded` itself if none has ceilings. Raises MachineFileError.
+    That is the machine file `given` if there is one, else `recorded` if it has ceilings, else the machine
+    stored under its fingerprint. Returns `recorded` if nothing is stored. Raises MachineFileError for a
+    damaged file.
     """
     if given is not None:
         return read_machine(given)
@@ -62,7 +63,7 @@ def bounding(
 
 
 def read_machine(path: Path) -> dict[str, Any]:
-    """Read one machine file. Raises MachineFileError."""
+    """Return the content of a machine file. Raises MachineFileError if it cannot be read."""
     try:
         machine = json.loads(path.read_bytes())
     except OSError as error:
@@ -75,7 +76,10 @@ def read_machine(path: Path) -> dict[str, Any]:
 
 
 def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
-    """Store `machine` atomically under its fingerprint and return its path. Raises MachineFileError."""
+    """Store `machine` atomically under its fingerprint, and return the path of the file.
+
+    Raises MachineFileError if the folder cannot be written.
+    """
     path = place(machine["fingerprint"], folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The surroundings of this system: a virtual machine, a container, a Kubernetes pod."""
+"""Detect the environment of this system: a virtual machine, a container, a Kubernetes pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAYERS = {"/var/lib/docker/": "docker", "/containerd/": "containerd", "/contain
 
 
 def container(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Guess the container runtime; None if nothing points to one."""
+    """Return the likely container runtime, or None if there is no sign of one."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():
@@ -30,14 +30,14 @@ def container(root: Path = ROOT, environment: Mapping[str, str] = os.environ) ->
 
 
 def _by_layers(root: Path) -> str | None:
-    """Detect the runtime by the root file system's layers: a cgroup namespace hides its name."""
+    """Return the runtime by the layers of the root file system, because a cgroup namespace hides its name."""
     known = mounts(text(root / "proc/self/mountinfo"))
     layers = next((m.options for m in known if m.point == "/" and m.type == "overlay"), "")
     return next((name for path, name in _LAYERS.items() if path in layers), None)
 
 
 def virtual_machine(root: Path = ROOT) -> str | None:
-    """Return the hypervisor's product name, or `yes` if only the processor's flag reveals one."""
+    """Return the hypervisor's vendor, or `yes` if only a processor flag shows one; None outside a VM."""
     product = text(root / "sys/class/dmi/id/sys_vendor").strip()
     if any(name in product for name in _VENDORS):
         return product
@@ -45,14 +45,14 @@ def virtual_machine(root: Path = ROOT) -> str | None:
 
 
 def product(root: Path = ROOT) -> str | None:
-    """Return maker and model, or the cloud's instance type, from the firmware."""
+    """Return the maker and model (in a cloud, the instance type) from the firmware, or None."""
     folder = root / "sys/class/dmi/id"
     words = [text(folder / name).strip() for name in ("sys_vendor", "product_name")]
     return " ".join(word for word in words if word) or None
 
 
 def kubernetes(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
-    """Return pod, namespace and node of this process, as far as visible; None outside Kubernetes."""
+    """Return this process's pod, namespace and node, each None if not visible; None outside Kubernetes."""
     account = root / "var/run/secrets/kubernetes.io/serviceaccount"
     if not (environment.get("KUBERNETES_SERVICE_HOST") or account.exists()):
         return None

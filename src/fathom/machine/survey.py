@@ -1,4 +1,4 @@
-"""The inventory of this machine, which every sounding keeps as `machine.json`."""
+"""The inventory of this machine, which every sounding stores as `machine.json`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fathom.version import VERSION
 
 
 def read_host(root: Path = ROOT) -> dict[str, Any]:
-    """Describe processor, memory, NUMA, disks, network, system and surroundings as a JSON-able dict.
+    """Describe processor, memory, NUMA, disks, network, system and containers as a JSON-able dict.
 
-    `root` stands in for `/` in tests.
+    Tests pass another folder as `root`.
     """
     return {
         "hostname": platform.node(),
@@ -41,7 +41,7 @@ def read_host(root: Path = ROOT) -> dict[str, Any]:
 
 
 def memory_bytes(root: Path = ROOT) -> int | None:
-    """Return installed memory, or the control group's limit if that is smaller."""
+    """Return the installed memory in bytes, or the cgroup's limit if that is smaller; None if unknown."""
     total = re.search(r"^MemTotal:\s+(\d{1,20}) kB", text(root / "proc/meminfo"), re.M)
     installed = int(total.group(1)) * 1024 if total else None
     return min((size for size in (installed, cgroup.memory(root)) if size is not None), default=None)
@@ -54,7 +54,7 @@ def os_name(root: Path = ROOT) -> str:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Return the free space of `folder`, or of its nearest existing ancestor."""
+    """Return the free space for `folder`, or for its nearest existing ancestor, in bytes; None if unknown."""
     for place in (folder, *folder.absolute().parents):
         if place.exists():
             return shutil.disk_usage(place).free
