@@ -67,7 +67,7 @@ def _distribution(wanted: Iterable[str]) -> str | None:
 
 
 def _bundled(library: str, cuda: str | None) -> str | None:
-    """Return the version of NVIDIA's package for `library` and torch's CUDA version `cuda`; None if absent."""
+    """Return the version of NVIDIA's package of `library` for torch's CUDA version; None if not installed."""
     majors = [cuda.partition(".")[0]] if cuda else []
     return _distribution(f"nvidia-{library}-cu{major}" for major in (*majors, *_CUDA_MAJORS))
 

@@ -1,4 +1,4 @@
-"""Columns of a trace while it is read: integers as indices of texts, NULL for missing values."""
+"""Columns of a trace while it is read: integers, with indices for texts and NULL for missing values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-NULL = np.iinfo(np.int64).min  # null in arrays of integers
+NULL = np.iinfo(np.int64).min  # stands for null in arrays of integers
 _INTEGER = re.compile(r"-?[0-9]+")
 
 Arrays = dict[str, np.ndarray]
 
 
 class Index(dict[Any, int]):
-    """Numbers keys in order of appearance, and keeps the text that `make` returns for each."""
+    """Maps each key to an index, in order of appearance, and keeps the text that `make` returns for it."""
 
     def __init__(self, make: Callable[[Any], str | None] = lambda key: key) -> None:
         super().__init__()
@@ -29,18 +29,18 @@ class Index(dict[Any, int]):
         return number
 
     def of(self, keys: list[Any]) -> np.ndarray:
-        """The numbers of `keys`."""
+        """Return the indices of `keys`; new keys get the next indices."""
         if all_missing(keys):
             return np.full(len(keys), self[None], np.int32)
         return np.fromiter(map(self.__getitem__, keys), np.int32, len(keys))
 
     def texts(self) -> pl.Series:
-        """The text behind each number."""
+        """Return the text of each index."""
         return pl.Series(self._texts, dtype=pl.String)
 
 
 class Table:
-    """Columns of integers that grow by blocks."""
+    """Columns of integers that grow by one block at a time."""
 
     def __init__(self, *names: str) -> None:
         self._parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
@@ -51,20 +51,20 @@ class Table:
             parts.append(arrays[name])
 
     def take(self) -> Arrays:
-        """Return the joined columns and release the parts."""
+        """Return the joined columns and release the blocks; the table can only be taken once."""
         nothing = [np.empty(0, np.int64)]
         return {name: np.concatenate(self._parts.pop(name) or nothing) for name in list(self._parts)}
 
 
 def nullable(array: np.ndarray) -> pl.Series:
-    """The array as a column with null for NULL."""
+    """Return the array as a column, with null for NULL."""
     column = pl.Series(array)
     missing = array == NULL
     return column.set(pl.Series(missing), None) if missing.any() else column
 
 
 def ints(values: Sequence[Any]) -> np.ndarray:
-    """int64 from integers or their text, NULL for other values."""
+    """Return int64 values of integers or their text, and NULL for other values."""
     if all_missing(values):
         return np.full(len(values), NULL)
     try:

@@ -10,7 +10,7 @@ CALLS = (
 KERNELS = ("kernel", "Kernel")
 COPIES = ("gpu_memcpy", "Memcpy")
 SETS = ("gpu_memset", "Memset")
-# Not read: annotations mirrored on the device, flows, the profiler's own time and spans.
+# Not read: annotations mirrored on the device, flows, the profiler's own overhead and spans.
 IGNORED = (
     "gpu_user_annotation", "cpu_instant_event", "cuda_sync", "collective_comm", "overhead", "Trace",
     "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward",

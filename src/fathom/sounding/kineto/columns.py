@@ -38,9 +38,9 @@ class TraceColumns:
         self.calls = Table(*_COMMON, "correlation")
         self.device = Table("name", "start", "duration", *_DEVICE)
         self.allocator = Table("start", *_ALLOCATOR)
-        self.pid: int | None = None  # of the program
-        self.phases: Counter[str | None] = Counter()  # of events without a duration
-        self.unread: Counter[str | None] = Counter()  # intervals of unknown categories
+        self.pid: int | None = None  # process id of the program
+        self.phases: Counter[str | None] = Counter()  # counts by phase (`ph`) of events without a duration
+        self.unread: Counter[str | None] = Counter()  # counts of intervals by unknown category
         self.names = Index()
         self.texts = Index(_compact)
         self.dims = Index(_dims)
@@ -83,7 +83,7 @@ class TraceColumns:
 
     @property
     def nameless(self) -> int:
-        """The index of the missing name; -1 if all events have one."""
+        """The index of the missing name; -1 if all events have a name."""
         return self.names.get(None, -1)
 
     def _common(self, events: list[Event]) -> Arrays:
@@ -159,7 +159,7 @@ class TraceColumns:
 
 
 class _Frames(dict[str | None, bool]):
-    """Whether a Python frame shows module or source. Few do, so most are dropped at once."""
+    """Caches by name whether a Python frame gives a module or a source line; most frames do not."""
 
     def __missing__(self, name: str | None) -> bool:
         self[name] = wanted = name is not None and (name.startswith(MODULE) or is_user_frame(name))
@@ -176,12 +176,12 @@ def _or(array: np.ndarray, others: list[Any]) -> np.ndarray:
 
 
 def _compact(raw: bytes) -> str | None:
-    """A slice of JSON on one line, without indentation."""
+    """Return a slice of JSON on one line, without indentation."""
     return msgspec.json.format(raw, indent=0).decode() if raw else None
 
 
 def _dims(raw: bytes) -> str | None:
-    """`[64, 1, 1]` as 64x1x1."""
+    """Return `[64, 1, 1]` as 64x1x1."""
     return b"x".join(_NUMBER.findall(raw)).decode() or None
 
 
@@ -192,7 +192,7 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 
 def _values(args: list[Args]) -> list[bytes]:
-    """Concrete inputs; for a collective its name, element type, elements sent and received, and ranks."""
+    """Return concrete inputs; for a collective its name, dtype, elements sent and received, and ranks."""
     return [bytes(a.values) if a.collective is None else _collective(a) for a in args]
 
 
@@ -208,7 +208,7 @@ def _provenances(args: list[Args]) -> list[str | None]:
 
 
 def _provenance(args: Args) -> str | None:
-    """The origin of a compiled kernel, as JSON."""
+    """Return the file, backend and hash of a compiled kernel as JSON, or None."""
     if args.kernel_file is None and args.kernel_backend is None:
         return None
     facts = {"file": args.kernel_file, "backend": args.kernel_backend, "hash": args.kernel_hash}

@@ -24,7 +24,7 @@ _NUMBERS = (
 
 
 def device_table(columns: TraceColumns, base_ns: int, problems: list[Problem]) -> pl.DataFrame:
-    """Build the table of kernels, ordered by time; `columns` releases its device work."""
+    """Return the table of kernels, ordered by time; `columns` releases its device work."""
     work = integrity.sound(columns.device.take(), base_ns, columns.nameless, "kernels", problems)
     order = np.argsort(work["start"], kind="stable")
     work = {name: array[order] for name, array in work.items()}
@@ -44,7 +44,7 @@ def device_table(columns: TraceColumns, base_ns: int, problems: list[Problem]) -
 
 
 def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add facts that only names show: collectives, and the direction of copies."""
+    """Set the kind of collectives and the direction of copies, which only names show."""
     named = kernels.select("name").unique()
     known = named.with_columns(
         collective=pl.col("name").str.contains(COLLECTIVES),
@@ -56,7 +56,7 @@ def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _direction(name: str) -> str | None:
-    """`Memcpy HtoD (Pinned -> Device)` is "HtoD pinned"."""
+    """Return the direction in a copy's name: `HtoD pinned` for `Memcpy HtoD (Pinned -> Device)`."""
     match = _COPY.match(name)
     if not match:
         return None
@@ -65,10 +65,10 @@ def _direction(name: str) -> str | None:
 
 
 def memory_table(columns: TraceColumns, base_ns: int, phase: str) -> pl.DataFrame:
-    """Build the allocator's table: allocations and frees ordered by time, then a row with each device's peak.
+    """Return the `memory` table: allocations and frees ordered by time, then a row with each device's peak.
 
-    Only traces recorded with `profile_memory` have these events. Those of the host are left out. `columns`
-    releases them.
+    Only traces recorded with `profile_memory` have these events. Events of the host are left out. `columns`
+    releases its events.
     """
     events = columns.allocator.take()
     good = (events["device"] >= 0) & (events["start"] != DAMAGED)

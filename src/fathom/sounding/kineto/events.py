@@ -16,7 +16,7 @@ _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,\]}])"
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
-    """`args` of an event, loosely typed because profilers differ; Raw fields stay slices of the file."""
+    """`args` of an event, loosely typed because profilers differ; Raw fields are slices of the file."""
 
     correlation: Any = None
     stream: Any = None
@@ -51,7 +51,7 @@ NO_ARGS = Args()
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. Times are microseconds: integers, or floats that hold nanoseconds up to 2^43."""
+    """One event. Times are microseconds: integers, or floats, which are exact to the ns up to 2^43 µs."""
 
     ph: str | None = None
     cat: str | None = None
@@ -64,14 +64,14 @@ class Event(msgspec.Struct, gc=False):
 
 
 class ExactEvent(Event, gc=False):
-    """One event whose times stay text, because float64 could not hold them."""
+    """One event whose times stay text, because float64 would be too coarse for them."""
 
     ts: Raw = NOTHING  # type: ignore[assignment]
     dur: Raw = NOTHING  # type: ignore[assignment]
 
 
 class Decoder:
-    """Decodes lists of events, and damaged ones one by one."""
+    """Decode lists of events, and damaged events one by one."""
 
     def __init__(self, exact: bool) -> None:
         self._kind = ExactEvent if exact else Event
@@ -80,11 +80,11 @@ class Decoder:
         self._one = msgspec.json.Decoder(self._kind).decode
 
     def all(self, text: bytes) -> list[Event]:
-        """The events of a list."""
+        """Decode a list of events. Raises msgspec.DecodeError if one is damaged."""
         return self._all(text)
 
     def damaged(self, text: bytes) -> Event:
-        """Decode one event with fields of the wrong type or invalid numbers, which become None.
+        """Decode one event; fields of the wrong type and invalid numbers become None.
 
         Raises ValueError if the text is not a JSON object, RecursionError if it is nested too deeply.
         """

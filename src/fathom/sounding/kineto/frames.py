@@ -1,4 +1,4 @@
-"""Which Python frames of a trace belong to the user's program."""
+"""Find the Python frames of a trace that belong to the user's program."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 
 MODULE = "nn.Module: "
 _STANDARD = frozenset(sys.stdlib_module_names)
-# Trees whose frames run the user's code rather than being it.
+# Folders whose code runs the user's code but is not part of it.
 _MACHINERY = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/")
 
 
 def is_user_frame(name: str) -> bool:
-    """Whether a frame `path(line): function` is the program's: no torch, no standard library, no built-in."""
+    """Return whether a frame `path(line): function` is not of torch, the standard library or a built-in."""
     path, bracket, _ = name.partition("(")
     if not bracket or not path.endswith(".py"):
         return False
@@ -22,6 +22,6 @@ def is_user_frame(name: str) -> bool:
 
 
 def user_frame(stack: str | None) -> str | None:
-    """The user's innermost frame of a call stack, which older traces write innermost first."""
+    """Return the user's innermost frame in a call stack (of older traces: innermost frame first), or None."""
     frames = (frame.strip() for frame in (stack or "").split(";"))
     return next((frame for frame in frames if is_user_frame(frame)), None)

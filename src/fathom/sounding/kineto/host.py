@@ -15,12 +15,12 @@ from fathom.sounding.kineto.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FR
 from fathom.sounding.kineto.steps import MARK, NOTES
 from fathom.sounding.manifest import Problem
 
-_IDS_PER_BURST = 1_000_000_000  # keeps the ops of one rank's bursts apart
+_IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a rank
 
 
 @dataclass
 class HostTables:
-    """`ops` without Fathom's marks; `launches`; and as `notes` the marks and the profiler's steps."""
+    """The host's tables: `ops` without Fathom's marks, `launches`, and `notes` (marks and profiler steps)."""
 
     ops: pl.DataFrame
     launches: pl.DataFrame
@@ -28,7 +28,7 @@ class HostTables:
 
 
 def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[Problem]) -> HostTables:
-    """Assemble the tables; `columns` releases its host events."""
+    """Return the host's tables; `columns` releases its host events, `problems` gets damaged ones."""
 
     def take(table: Table, what: str) -> Arrays:
         return integrity.sound(table.take(), base_ns, columns.nameless, what, problems)
@@ -94,7 +94,7 @@ def _beginning(names: pl.Series, prefix: str) -> np.ndarray:
 
 
 def _ordered(events: Arrays, wanted: np.ndarray | None = None) -> Arrays:
-    """Sort by time, the outer event first."""
+    """Return the events in the mask `wanted`, sorted by start; of equal starts, the longer comes first."""
     order = np.lexsort((-events["end"], events["start"]))
     if wanted is not None:
         order = order[wanted[order]]
@@ -102,7 +102,7 @@ def _ordered(events: Arrays, wanted: np.ndarray | None = None) -> Arrays:
 
 
 def _around(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
-    """Nest ops, frames and calls, whose rows are numbered in this order."""
+    """Nest ops, frames and calls; rows count through all three groups, in this order."""
     ops, frames, calls = groups
     of_frames = np.where(is_module[frames["name"]], MODULE_FRAME, USER_FRAME)
     kinds = np.concatenate([np.full(len(ops["name"]), OP), of_frames, np.full(len(calls["name"]), CALL)])
@@ -113,7 +113,7 @@ def _around(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
 
 
 def _through(values: np.ndarray, rows: np.ndarray) -> pl.Series:
-    """`values` at `rows`, null for NONE."""
+    """Return `values` at the indices `rows`, null for NONE."""
     taken = values[np.maximum(rows, 0)] if len(values) else np.zeros(len(rows), np.int64)
     return pl.Series(taken).set(pl.Series(rows == NONE), None)
 

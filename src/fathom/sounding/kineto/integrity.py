@@ -1,4 +1,4 @@
-"""Problems of a trace, detected before any figure is computed. Nothing is repaired."""
+"""Find problems of a trace before any figure is computed from it. Nothing is repaired."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _LOST = re.compile(
 
 
 def sound(events: Arrays, base_ns: int, nameless: int, what: str, problems: list[Problem]) -> Arrays:
-    """The events with a name, a start and a duration; the others are counted in `problems` and left out.
+    """Return the events that have a name, a start and a duration; `problems` gets the count of the others.
 
-    Adds `end`, and `base_ns` to `start`. `nameless` is the number of the missing name.
+    `start` and `end` of the result are ns since the epoch: `base_ns` is added. `nameless` is the index of the
+    missing name.
     """
     start, duration = events.pop("start"), events.pop("duration")
     missing = (start == DAMAGED) | (start < -base_ns) | (start >= _LAST_NS - base_ns)
@@ -62,12 +63,12 @@ OVERLAP = "stream-overlap"
 
 
 def resolution_ns(start: np.ndarray) -> int:
-    """The resolution of the trace's times in ns: 1,000 in older traces."""
+    """Return the resolution of the trace's times in ns: 1,000 in older traces, otherwise 1."""
     return 1000 if len(start) and not (start % 1000).any() else 1
 
 
 def check(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list[Problem]) -> None:
-    """Compare device work with itself, and with the calls that launched it."""
+    """Report overlapping device work, missing or late launch calls, and graph launches without kernels."""
     tolerance = resolution_ns(kernels["start_ns"].to_numpy())
     calls = launches.unique("correlation", keep="first").select(
         "correlation", "api", called_ns="start_ns", call=pl.lit(True)
@@ -94,16 +95,16 @@ def overlaps(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> Non
 
 
 def may_overlap() -> pl.Expr:
-    """Whether the call `api` may launch a kernel that begins before its predecessor has ended."""
+    """Return an expression: whether the call `api` may start a kernel before its predecessor has ended."""
     return pl.any_horizontal(pl.col("api").str.starts_with(api) for api in OVERLAPPING_LAUNCHES)
 
 
 def judged_overlaps(problems: list[Problem], tables: dict[str, pl.DataFrame]) -> list[Problem]:
-    """Judge overlaps on a stream over all bursts of the rank.
+    """Return `problems` with overlaps on a stream checked again, over all bursts of the rank.
 
-    A burst that CUPTI recorded without runtime calls does not show how a kernel was launched: its launches
-    are derived from queue times. Other bursts do, and a kernel that one of them launched with permission to
-    overlap (programmatic dependent launch) may overlap in every burst.
+    A kernel launched with permission to overlap (programmatic dependent launch) in one burst may overlap in
+    every burst. This matters for bursts that CUPTI recorded without runtime calls: their launches are derived
+    from queue times and do not show how a kernel was launched.
     """
     kept = [problem for problem in problems if problem.what != OVERLAP]
     if len(kept) == len(problems):
@@ -120,7 +121,10 @@ def judged_overlaps(problems: list[Problem], tables: dict[str, pl.DataFrame]) ->
 
 
 def _unlaunched(work: pl.DataFrame, problems: list[Problem]) -> None:
-    """Count work of streams before their first launch in the trace: it was launched earlier."""
+    """Report device work without a launch call, except work before its stream's first launch in the trace.
+
+    That work was launched before the trace began.
+    """
     launched = work.filter(pl.col("call")).group_by("device", "stream").agg(first=pl.col("start_ns").min())
     orphans = work.filter(pl.col("call").is_null()).join(launched, on=["device", "stream"])
     if count := orphans.filter(pl.col("start_ns") > pl.col("first")).height:
@@ -154,7 +158,7 @@ def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
 
 
 def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
-    """Report a gap longer than the rest of the recording, which no program causes."""
+    """Report a gap longer than the rest of the recording: no program causes one."""
     if hole := hole_in(tables):
         lasts = (hole[1] - hole[0]) / NS_PER_S
         text = f"nothing was recorded for {lasts:,.0f} s: the machine slept, or its clock was set."

@@ -1,4 +1,4 @@
-"""Nesting of host events: all events at once climb out of those that ended before they began."""
+"""Nest host events by time, with array operations over all events at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OP, USER_FRAME, MODULE_FRAME, CALL = range(4)
 
 @dataclass
 class Nesting:
-    """For every event, the row of the innermost op, user frame and module around it, or NONE."""
+    """For every event, the index of the innermost op, user frame and module around it, or NONE."""
 
     op: np.ndarray
     frame: np.ndarray
@@ -20,9 +20,10 @@ class Nesting:
 
 
 def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarray) -> Nesting:
-    """Nest intervals by time, per thread. Of two that begin at the same time the longer is outside.
+    """Nest intervals by time, per thread. If two begin at the same time, the longer one is outside.
 
-    Ops and frames contain events that begin during them, calls contain none; `kind` is a constant above.
+    Ops and frames contain the events that begin during them; calls contain none. `kind` has one of the
+    constants above for each event.
     """
     order = np.lexsort((kind, -end, start, thread))
     kind = kind[order]
@@ -35,7 +36,10 @@ def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarra
 
 
 def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndarray:
-    """The innermost event around each: its predecessor, or what surrounds that if it has ended."""
+    """Return the index of the innermost event around each event, or NONE.
+
+    That is the preceding event or, if it has ended, the event around it, and so on.
+    """
     around = np.arange(len(start)) - 1
     around[1:][thread[1:] != thread[:-1]] = NONE
     open_ended = np.flatnonzero(around != NONE)
@@ -48,7 +52,10 @@ def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndar
 
 
 def _nearest(around: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The innermost surrounding event that is `wanted`; others are skipped by doubling."""
+    """Return the index of the innermost event around each event that is `wanted`, or NONE.
+
+    Skips the others by pointer doubling.
+    """
     if not len(around):
         return around
     jump = around.copy()

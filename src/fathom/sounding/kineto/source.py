@@ -1,4 +1,4 @@
-"""Bytes of a trace file, plain or gzipped, in blocks."""
+"""Read a trace file, plain or gzipped, in blocks of bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from isal.igzip_lib import IsalError
 
 from fathom.errors import BadInputError
 
-BLOCK = 1 << 19  # decoding from the CPU's cache is twice as fast
+BLOCK = 1 << 19  # bytes; fits into the CPU's cache, where decoding is twice as fast
 _AHEAD = 1 << 21  # bytes decompressed at once: enough work while the decoder has the GIL
 _GZIP = b"\x1f\x8b"
 _BROKEN: Any = (EOFError, IsalError, zlib.error, OSError)
 
 
 class TraceSource:
-    """Reads a file in blocks; gzipped files are decompressed on a separate thread."""
+    """Iterate over a file in blocks; gzipped files are decompressed on a separate thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +43,7 @@ class TraceSource:
         return cast(BinaryIO, igzip_threaded.open(self.path, "rb", threads=1, block_size=_AHEAD))
 
     def bad(self, why: str) -> BadInputError:
-        """Make the error for a file that cannot be imported."""
+        """Return the error for a file that cannot be imported."""
         return BadInputError(f"{self.path} cannot be imported: {why}.")
 
 

@@ -1,4 +1,4 @@
-"""Marks and steps recorded in the trace itself."""
+"""Find the marks and steps that a trace contains."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from fathom.sounding.schema import conform
 
 MARK = "fathom.mark#"
 STEP = "ProfilerStep#"
-# vLLM's worker (annotate_profile): requests and, in brackets, tokens of prefill and of decode. Releases with
-# more figures put the tokens of both in front and other figures into the brackets.
+# Annotations of vLLM's worker (annotate_profile): requests and, in parentheses, tokens of prefill and decode.
+# Some releases put the tokens of both in front, and other figures in the parentheses.
 ITERATION = r"^execute_(?:(\d+)_)?context_(\d+)\((\w*)\)_generation_(\d+)\((\w*)\)$"
 NOTES = (MARK, STEP, "execute_")  # prefixes of the names of marks and steps
 _FIELDS = ("both", "reads", "read", "generates", "generated")
 
 
 def marks(ops: pl.DataFrame) -> pl.DataFrame:
-    """k, ns and thread of the probe's annotations, ordered by time."""
+    """Return the probe's annotations, ordered by time: `k` (step), `ns` and `thread`."""
     numbered = ops.select(k=_number(MARK), ns="start_ns", thread="thread")
     return numbered.drop_nulls("k").sort("ns")
 
 
 def profiler_steps(ops: pl.DataFrame, phase: str, burst: int) -> pl.DataFrame:
-    """One row per ProfilerStep, else per iteration of a serving engine, on the host.
+    """Return the `steps` table: a row per ProfilerStep, or without any, per iteration of a serving engine.
 
-    A step ends where the next begins, the last one at its own end.
+    A step ends where the next begins; the last one ends where its annotation ends.
     """
     numbered = ops.with_columns(step=_number(STEP), kind=pl.lit("step"), source=pl.lit("profiler"))
     ordered = numbered.drop_nulls("step").sort("start_ns")
@@ -44,7 +44,7 @@ def profiler_steps(ops: pl.DataFrame, phase: str, burst: int) -> pl.DataFrame:
 
 
 def _iterations(ops: pl.DataFrame) -> pl.DataFrame:
-    """Iterations of vLLM by kind: prefill, decode, or both."""
+    """Return the iterations of vLLM, of the kinds `prefill`, `decode` and `prefill and decode`."""
     fields = [
         pl.col("name").str.extract(ITERATION, group).alias(name) for group, name in enumerate(_FIELDS, 1)
     ]

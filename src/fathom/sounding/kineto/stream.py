@@ -1,7 +1,7 @@
-"""Cuts a trace of any size into lists of complete events and decodes them one after the other.
+"""Cut a trace of any size into lists of complete events, and decode one list after the other.
 
-A file is cut where its text looks like the seam between two events. Decoding shows whether it is a seam: only
-complete events leave no string and no bracket open. If decoding fails, the piece is parsed token by token.
+A file is cut where its text looks like the text between two events (the seam). If the cut is wrong, a string
+or a bracket is left open and decoding fails; then the piece is parsed token by token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fathom.sounding.kineto.events import Decoder, Event
 from fathom.sounding.kineto.source import TraceSource
 from fathom.sounding.kineto.structure import BETWEEN, MalformedError, scan
 
-LONGEST = 64 << 20  # bytes of one event, or of the keys before or after the events
+LONGEST = 64 << 20  # most bytes of one event, or of the keys before or after the events
 _SAMPLE = 1 << 16  # bytes that usually contain two events
 _PLACE = re.compile(r"\(byte (\d+)\)")
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -28,9 +28,9 @@ _OTHER = "it is JSON but not a trace: it has no list of traceEvents"
 
 
 class TraceStream:
-    """Iterates over a trace's events in blocks; afterwards `meta` has the other keys of the file.
+    """Iterate over a trace's events in lists; afterwards `meta` has the other keys of the file.
 
-    With `exact` the events' times stay text. Raises BadInputError if the file is not a trace or cannot be
+    With `exact`, the events' times stay text. Raises BadInputError if the file is not a trace or cannot be
     read completely.
     """
 
@@ -39,7 +39,7 @@ class TraceStream:
         self.meta: dict[str, Any] = {}
         self._source = TraceSource(path)
         self._blocks = iter(self._source)
-        self._bare = False  # a list of events without an object around it
+        self._bare = False  # whether the file is a list of events without an object around it
         self._seam = b""  # text between two events of this file, with their brackets
 
     def __iter__(self) -> Iterator[list[Event]]:
@@ -57,7 +57,10 @@ class TraceStream:
         self._read_tail(text)
 
     def _more(self, pending: int, what: str = "contain no complete event") -> bytes:
-        """Read at least `pending` bytes more, so that long events take few attempts."""
+        """Return more than `pending` further bytes, or all that remain, so that long events take few tries.
+
+        Raises BadInputError if `pending` is already over LONGEST; `what` ends its message.
+        """
         if pending > LONGEST:
             raise self._source.bad(f"more than {LONGEST >> 20} MiB of it {what}")
         pieces, size = [], 0
@@ -128,7 +131,7 @@ class TraceStream:
         raise self._source.bad(_why_no_list(text))
 
     def _read_head(self, text: bytes) -> bool:
-        """Whether `text` opens the list of the outermost object, not of a nested one."""
+        """Return whether `text` opens the list of the outermost object, not of a nested one."""
         try:
             self.meta = msgspec.json.decode(text.removeprefix(_BOM) + b"]}", type=dict[str, Any])
         except _UNDECODABLE:
@@ -164,7 +167,7 @@ class TraceStream:
 
 
 def _find_seam(text: bytes) -> bytes:
-    """The text between the first two events, with their brackets; most other seams are equal."""
+    """Return the text between the first two events, with their brackets; most others are equal."""
     try:
         spans = scan(text[:_SAMPLE]).spans
     except MalformedError:
@@ -173,7 +176,7 @@ def _find_seam(text: bytes) -> bytes:
 
 
 def _place(error: Exception) -> int:
-    """The position of a decoding error, 0 if unknown: the list of events may have ended there."""
+    """Return the byte at which decoding failed, or 0 if unknown; the list of events may have ended there."""
     match = _PLACE.search(str(error))
     return int(match[1]) if match else 0
 

@@ -1,4 +1,4 @@
-"""The structure of a piece of JSON, parsed token by token: exact, but slower than decoding."""
+"""Find the structure of a piece of JSON token by token, which is slower than decoding but always exact."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class MalformedError(ValueError):
 
 @dataclass
 class Structure:
-    """The `spans` of complete objects in a piece of a list, and where the list is `closed`, if in this
-    piece.
+    """The `spans` of complete objects in a piece of a list, and the index at which the list is `closed`.
+
+    `closed` is None if the list does not end in this piece.
     """
 
     spans: list[tuple[int, int]] = field(default_factory=list)
@@ -26,7 +27,7 @@ class Structure:
 
 
 def scan(piece: bytes) -> Structure:
-    """Find the objects of a list whose text goes on with `piece`. Raises MalformedError."""
+    """Find the objects in `piece`, a part of a list's text. Raises MalformedError."""
     structure = Structure()
     depth = end = start = 0
     for token in _TOKEN.finditer(piece):

@@ -1,4 +1,4 @@
-"""Exact conversion of a trace's decimal microseconds to integer nanoseconds."""
+"""Convert a trace's decimal microseconds to integer nanoseconds, exactly."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from msgspec import Raw
 
-DAMAGED = np.iinfo(np.int64).min  # a time that is missing or impossible
-FLOAT_HOLDS_US = 2.0**43  # up to here float64 is exact to half a nanosecond
-_LIMIT_US = 2**52  # the year 2112: later times are damaged, and approach int64's limit in ns
+DAMAGED = np.iinfo(np.int64).min  # stands for a time that is missing or impossible
+FLOAT_HOLDS_US = 2.0**43  # up to here, float64 is exact to half a nanosecond
+_LIMIT_US = 2**52  # the year 2112; later times are damaged, and near int64's limit in ns
 
 
 class InexactError(ValueError):

@@ -22,14 +22,14 @@ from fathom.sounding.schema import conform
 
 @dataclass
 class Origin:
-    """The process and machine of a trace, as far as its file names them."""
+    """The process and machine that a trace was recorded on; None or empty if the file does not name them."""
 
     pid: int | None
     rank: int | None
     world: int | None
     host: str | None
-    devices: dict[int, str]  # names of those that worked, by index
-    gpus: list[dict[str, Any]]  # the same as rows of a machine's inventory
+    devices: dict[int, str]  # names of the GPUs that did work, by index
+    gpus: list[dict[str, Any]]  # GPUs as entries of a machine's inventory
     versions: dict[str, str]
 
 
@@ -37,8 +37,8 @@ class Origin:
 class Trace:
     """The contents of a trace.
 
-    `tables` are ops, launches and kernels; `marks` Fathom's annotations (k, ns, thread), which are not ops;
-    `steps` the profiler's steps, and `memory` the allocator's events.
+    `tables` are `ops`, `launches` and `kernels`. `marks` are Fathom's annotations (k, ns, thread), which are
+    not in `ops`. `steps` are the profiler's steps, and `memory` the allocator's events.
     """
 
     tables: dict[str, pl.DataFrame]
@@ -99,7 +99,7 @@ def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, Any]]:
 
 
 def _base_ns(keys: dict[str, Any]) -> int:
-    """The origin of the trace's times in ns since the epoch."""
+    """Return the zero of the trace's times, in ns since the epoch."""
     base = keys.get("baseTimeNanoseconds", 0)
     return base if isinstance(base, int) and 0 <= base < 2**61 else 0
 
@@ -132,7 +132,7 @@ def _is_device(properties: Any) -> bool:
 
 
 def _gpu(properties: dict[str, Any]) -> dict[str, Any]:
-    """A device of the trace as a row of the machine's inventory."""
+    """Return a device of the trace as an entry of the machine's inventory."""
     major, minor = _count(properties.get("computeMajor")), _count(properties.get("computeMinor"))
     row = {
         "index": properties["id"],

@@ -1,4 +1,4 @@
-"""Results of NVIDIA Nsight Compute (`.ncu-rep`, and the CSV that `ncu` prints) to a sounding."""
+"""Import results of NVIDIA Nsight Compute: `.ncu-rep` files, and the CSV that `ncu` prints."""
 
 from fathom.sounding.ncu.importer import import_ncu, is_ncu
 from fathom.sounding.ncu.launch import Launch

@@ -1,4 +1,4 @@
-"""The tables `counters` and `kernels` from launches."""
+"""Build the tables `counters` and `kernels` from profiled launches."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _OVER_TIME = re.compile(r"\.(?:pct|ratio|pct_of_peak_\w+|per_second|per_cycle_\w
 
 
 def families(launches: list[Launch]) -> list[str]:
-    """The family of each launch."""
+    """Return the kernel family of each launch."""
     columns = {"name": pl.String, "grid": pl.String, "block": pl.String}
     rows = [(launch.name, launch.grid, launch.block) for launch in launches]
     return with_families(pl.DataFrame(rows, schema=columns, orient="row"))["family"].to_list()
 
 
 def counters(launches: list[Launch], named: list[str]) -> pl.DataFrame:
-    """Mean, launches and standard error of every metric, by device and family; shares and rates over time.
+    """Return the `counters` table: mean, launches and standard error of every metric by device and family.
 
     The error is null if only one launch was profiled, or if the file has only a mean.
     """
@@ -63,7 +63,7 @@ def _row(device: int, family: str, counter: str, seen: list[tuple[float, Launch]
 
 
 def _weights(counter: str, launches: list[Launch]) -> list[float]:
-    """Weights of launches: shares and rates are means over time, so a longer launch weighs more."""
+    """Return the weight of each launch; for shares and rates, which are means over time, its duration."""
     counts = [float(launch.count) for launch in launches]
     lengths = [launch.values.get(DURATION, 0.0) for launch in launches]
     if not _OVER_TIME.search(counter) or not all(lengths):
@@ -72,7 +72,7 @@ def _weights(counter: str, launches: list[Launch]) -> list[float]:
 
 
 def kernels(launches: list[Launch], named: list[str]) -> pl.DataFrame:
-    """One row per launch, placed one after the other from 0, because ncu records durations only.
+    """Return the `kernels` table, with launches one after the other from 0, as ncu records only durations.
 
     Their phase is `counters`, which no analysis of time reads: ncu serialises and by default flushes caches,
     so its durations are not part of a step.

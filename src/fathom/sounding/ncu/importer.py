@@ -1,4 +1,4 @@
-"""Import of one or more files of ncu."""
+"""Import one or more files of ncu."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Rename = Callable[[Launch, str], str | None]
 
 
 def is_ncu(path: Path) -> bool:
-    """Whether the file's contents are a report of ncu or its CSV; a folder is neither."""
+    """Return whether the file contains a report of ncu or its CSV; false for a folder."""
     if not path.is_file():
         return False
     if path.suffix in (*_REPORTS, _TABLE):
@@ -50,11 +50,11 @@ def import_ncu(
     ncu: Path | None = None,
     rename: Rename | None = None,
 ) -> Store:
-    """Make a sounding of ncu's results: tables `counters` and `kernels`, hot spots among the rank's facts.
+    """Make a sounding from ncu's results: tables `counters` and `kernels`, and hot spots in the rank's facts.
 
-    Each process becomes a rank. `ncu`: path of Nsight Compute; `parent`: the sounding that requested this
-    one; `rename(launch, family)` returns the parent's name of a launch's family, or None to leave the launch
-    out. Raises BadInputError if a file is not a result of ncu; then nothing is written.
+    Each process becomes a rank. `ncu` is the path of Nsight Compute, and `parent` the sounding that asked for
+    this one; `rename(launch, family)` returns the parent's name of a launch's family, or None to leave the
+    launch out. Raises BadInputError if a file is not a result of ncu; then nothing is written.
     """
     problems: list[Problem] = []
     launches = [launch for path in paths for launch in _read(path, ncu, problems)]
@@ -92,7 +92,7 @@ def _read(path: Path, ncu: Path | None, problems: list[Problem]) -> list[Launch]
 
 
 def _absent(launches: list[Launch]) -> list[dict[str, str]]:
-    """Counters without a value from ncu, as one entry."""
+    """Return one entry that names the counters for which ncu has no value, or [] if it has all."""
     names = sorted({name for launch in launches for name in launch.absent if name not in launch.values})
     if not names:
         return []
@@ -127,7 +127,7 @@ def _spots(launches: list[Launch], named: list[str]) -> list[dict[str, object]]:
 
 
 def _devices(launches: list[Launch]) -> dict[int, str]:
-    """Each device's name if the file has it, else its compute capability."""
+    """Return the name of each device by index; its compute capability if the file does not have the name."""
     devices = {}
     for launch in launches:
         cc = launch.texts.get("cc")

@@ -9,7 +9,7 @@ DURATION = "gpu__time_duration.sum"
 
 @dataclass
 class Spot:
-    """One sampled instruction: its place in the source, samples by stall reason, and wasted work."""
+    """One sampled instruction: its source line, samples by stall reason, and wasted work by kind."""
 
     sass: str
     file: str | None = None
@@ -21,7 +21,7 @@ class Spot:
 
 @dataclass
 class Launch:
-    """A launch with its metrics in base units; `count` launches if the file has only their mean."""
+    """A launch with its metrics in base units, or the mean of `count` launches if the file has only that."""
 
     name: str
     pid: int | None = None

@@ -1,4 +1,4 @@
-"""CSV rows of a text file in any encoding that `>` writes, with bounded memory."""
+"""Read the rows of a CSV file, in any encoding that a shell's `>` writes, with bounded memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import BinaryIO
 
 from fathom.errors import BadInputError
 
-LONGEST = 16 << 20  # a header of three thousand metrics takes a few hundred kilobytes
-_MOST_JOINED = 100  # lines of one quoted text
+LONGEST = 16 << 20  # characters per line; a header of three thousand metrics has a few hundred thousand
+_MOST_JOINED = 100  # most lines in one quoted text
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def bad(path: Path, why: str) -> BadInputError:
-    """Make the error for a file of ncu that cannot be imported."""
+    """Return the error for a file of ncu that cannot be imported."""
     return BadInputError(f"{path} cannot be imported: {why}.")
 
 
 def head(path: Path, size: int = 4096) -> bytes:
-    """The first bytes of a file. Raises BadInputError if it cannot be read."""
+    """Return the first `size` bytes of a file. Raises BadInputError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -30,7 +30,7 @@ def head(path: Path, size: int = 4096) -> bytes:
 
 
 def encoding(start: bytes) -> str:
-    """The encoding of a file, by its first bytes; PowerShell's `>` writes UTF-16."""
+    """Return the encoding of a file from its first bytes; PowerShell's `>` writes UTF-16."""
     return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8")
 
 

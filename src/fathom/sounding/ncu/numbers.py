@@ -1,4 +1,4 @@
-"""Numbers in the locale of ncu's machine: 1,234.5 or 1.234,5 or 1 234,5."""
+"""Parse numbers in the locale of the machine that ran ncu: 1,234.5 or 1.234,5 or 1 234,5."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class TwoNotationsError(ValueError):
 
 
 def is_absent(text: str) -> bool:
-    """Whether ncu reports no value; `(!)` marks one that it does not trust."""
+    """Return whether ncu reports no value; `(!)` marks a value that ncu does not trust."""
     return text.lower() in _ABSENT or text.startswith("(!)")
 
 
 def plain(text: str) -> str | None:
-    """The number in `text` without grouping spaces and apostrophes; None if it is not a number."""
+    """Return the number in `text` without grouping spaces and apostrophes; None if it is not a number."""
     bare = _GROUPING.sub("", _INSTANCES.sub("", text.strip()))
     return bare if _NUMBER.fullmatch(bare) else None
 
 
 def decimal_mark(numbers: Iterable[str]) -> str:
-    """The decimal mark of `numbers`, by default the point. Raises TwoNotationsError."""
+    """Return the decimal mark of `numbers`, by default the point. Raises TwoNotationsError if they differ."""
     marks = {mark for number in numbers if (mark := _mark_of(number))}
     if len(marks) > 1:
         raise TwoNotationsError
@@ -35,7 +35,7 @@ def decimal_mark(numbers: Iterable[str]) -> str:
 
 
 def _mark_of(number: str) -> str | None:
-    """The decimal mark of a number, None if ambiguous: 1,234 may be a thousand or a fraction."""
+    """Return the decimal mark of a number, or None if ambiguous: 1,234 may be a thousand or a fraction."""
     digits = number.lower().partition("e")[0]
     point, comma = digits.rfind("."), digits.rfind(",")
     if point >= 0 and comma >= 0:
@@ -50,6 +50,6 @@ def _mark_of(number: str) -> str | None:
 
 
 def to_float(number: str, mark: str) -> float:
-    """The value of a plain number with decimal mark `mark`."""
+    """Return the value of a plain number with the decimal mark `mark`."""
     other = "," if mark == "." else "."
     return float(number.replace(other, "").replace(mark, "."))

@@ -1,12 +1,11 @@
-"""Reads the launches of a report with `ncu_report`, in a separate process, because NVIDIA's library may
-crash.
+"""Read the launches of a report with NVIDIA's `ncu_report`, in a separate process because it may crash.
 
-python -m fathom.sounding.ncu.reading FOLDER REPORT RESULT
+    python -m fathom.sounding.ncu.reading FOLDER REPORT RESULT
 
-Writes the launches to RESULT as JSON, or one line to stderr. The calls are those of
-https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3). Units follow from metric names: asking
-the reader for them crashed the process (2025.3.1 on an H200), and without NVIDIA's performance library it
-knows few.
+Writes the launches to RESULT as JSON, or one line with the error to stderr. For the calls see
+https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3). Units come from the names of metrics:
+asking `ncu_report` for them crashed the process (2025.3.1 on an H200), and without NVIDIA's performance
+library it knows few.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from fathom.sounding.ncu.units import base_unit, unit_of
 
 
 def main() -> int:
-    """Read the report given on the command line."""
+    """Read the report given on the command line, and return the exit status."""
     folder, report, result = sys.argv[1:]
     faulthandler.enable()
     sys.path.insert(0, folder)

@@ -1,4 +1,4 @@
-"""`.ncu-rep` files through NVIDIA's reader `ncu_report`, a part of Nsight Compute."""
+"""Read `.ncu-rep` files with NVIDIA's `ncu_report`, which is part of Nsight Compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fathom.errors import BadInputError
 from fathom.sounding.ncu.launch import Launch
 from fathom.sounding.ncu.lines import bad
 
-VARIABLE = "FATHOM_NCU"  # the ncu program, or the folder of Nsight Compute
+VARIABLE = "FATHOM_NCU"  # path of the ncu program, or of the folder of Nsight Compute
 MODULE = "ncu_report"
 UNREADABLE, NOT_LOADED = 3, 4  # exit statuses of `reading`
 PATIENCE_S = 600
@@ -53,7 +53,7 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
 
 
 def _run(*words: Path) -> tuple[int | None, str]:
-    """Run `reading`. Returns its exit status, None if it timed out, and its last message."""
+    """Run `reading`; return its exit status (None if it timed out) and its last message."""
     command = [sys.executable, "-m", "fathom.sounding.ncu.reading", *map(str, words)]
     how: dict[str, Any] = {"env": _environment(), "timeout": PATIENCE_S, "capture_output": True}
     try:
@@ -64,7 +64,7 @@ def _run(*words: Path) -> tuple[int | None, str]:
 
 
 def _environment() -> dict[str, str]:
-    """An environment with this process's module paths, without the working directory."""
+    """Return an environment with this process's module paths, without the working directory."""
     places = os.pathsep.join(filter(None, sys.path))
     return {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
 
@@ -78,7 +78,7 @@ def _ended(status: int | None, said: str) -> str:
 
 
 def find_reader(path: Path, ncu: Path | None = None) -> Path:
-    """The folder of `ncu_report.py`. Raises NoReaderError with advice if there is none."""
+    """Return the folder of `ncu_report.py`. Raises NoReaderError with advice if it is not found."""
     for folder in reader_folders(ncu):
         if (folder / _FILE).is_file():
             return folder
@@ -87,7 +87,7 @@ def find_reader(path: Path, ncu: Path | None = None) -> Path:
 
 
 def reader_folders(ncu: Path | None = None, root: Path = Path("/")) -> Iterator[Path]:
-    """Candidate folders of the reader: beside the given ncu, beside the one on PATH, and default folders."""
+    """Yield folders to search for the reader: beside `ncu`, beside the ncu on PATH, and default folders."""
     named = ncu or os.environ.get(VARIABLE)
     given = [Path(named)] if named else []
     programs = [Path(program)] if (program := shutil.which("ncu")) else []

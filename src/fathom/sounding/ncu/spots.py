@@ -1,4 +1,4 @@
-"""Hot spots of kernels: samples of the program counter by instruction and source line."""
+"""Find the hot spots of kernels: samples of the program counter by instruction and source line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from fathom.sounding.ncu.launch import Spot
 
-MOST = 20  # lines and instructions kept of each family
+MOST = 20  # source lines, and instructions, kept per family
 _STALLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)")
 # ncu's counts of wasted work per instruction, and their names.
 WASTE = {
@@ -61,7 +61,7 @@ def _spot(
 
 
 def hot_spots(family: str, spots: Sequence[Spot]) -> list[dict[str, Any]]:
-    """The MOST hottest instructions and source lines of a family, over all its launches, hottest first.
+    """Return the MOST hottest instructions and source lines of a family, over all its launches.
 
     Each is `{family, level (sass, source), where, text, samples, share (of the family's samples), reasons,
     waste}`.

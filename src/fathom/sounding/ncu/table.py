@@ -1,4 +1,4 @@
-"""CSV of ncu: `--page raw` (rows are launches), the details page (rows are metrics), and summaries."""
+"""Read ncu's CSV: `--page raw` (a row per launch), the details page (a row per metric), and summaries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW = "export it with `ncu --import X.ncu-rep --page raw --csv`"
 
 @dataclass
 class CsvFile:
-    """The contents of ncu's CSV; `strange`: lines of the program's own output."""
+    """The contents of ncu's CSV; `strange` is the number of lines that are the program's own output."""
 
     path: Path
     launches: dict[tuple[int, str, str], Launch] = field(default_factory=dict)
@@ -135,12 +135,12 @@ def _int(text: str | None) -> int | None:
 
 
 def _dims(text: str | None) -> str | None:
-    """`(64, 1, 1)` as 64x1x1."""
+    """Return `(64, 1, 1)` as 64x1x1."""
     return "x".join(re.findall(r"\d+", text or "")) or None
 
 
 def _metric(row: dict[str, str]) -> str:
-    """The metric's name; for a label of the details page, from the table of labels."""
+    """Return the name of a row's metric; for the details page, the name that belongs to its label."""
     label, section = row["Metric Name"], row.get("Section Name", "")
     if "__" in label:
         return label.rpartition("(")[2].rstrip(")") if "(" in label else label
@@ -153,7 +153,7 @@ def _labels() -> dict[str, dict[str, str]]:
 
 
 def _convert(file: CsvFile) -> None:
-    """Convert texts to values, with the decimal mark found from all of them."""
+    """Convert texts to values, with the decimal mark that fits all of them."""
     numbers = {text: plain(text) for _, _, text, _ in file._raw}
     try:
         mark = decimal_mark(number for number in numbers.values() if number)

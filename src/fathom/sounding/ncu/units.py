@@ -1,4 +1,4 @@
-"""Conversion of ncu's units (`Gbyte/second`, `us`, `cycle/nsecond`) to those of the tables."""
+"""Convert ncu's units (`Gbyte/second`, `us`, `cycle/nsecond`) to base units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIXES = {
 }  # fmt: skip
 _SPELLED = {"cycle/s": "Hz"}
 _ROLLED = r"\.(sum|avg|min|max)"
-_NAMED = {  # units of metrics in reports, by name
+_NAMED = {  # unit by pattern of the metric's name, for reports
     r"pct(_of_peak_\w+)?$": "%",
     rf"__time_\w+{_ROLLED}$": "ns",
     rf"__\w*bytes\w*{_ROLLED}$": "byte",
@@ -32,7 +32,7 @@ _NAMED = {  # units of metrics in reports, by name
 
 @cache
 def base_unit(unit: str) -> tuple[float, str]:
-    """Factor and base unit: `Gbyte/second` is (1e9, `B/s`); unknown words stay."""
+    """Return the factor and the base unit: (1e9, `B/s`) for `Gbyte/second`; unknown words stay."""
     above, slash, below = unit.strip().partition("/")
     scale, word = _base(above)
     if not slash:
@@ -44,7 +44,7 @@ def base_unit(unit: str) -> tuple[float, str]:
 
 @cache
 def unit_of(metric: str) -> str:
-    """The unit of a metric in a report, by its name; empty if unknown."""
+    """Return the unit of a metric in a report, by its name; empty if unknown."""
     return next((unit for pattern, unit in _NAMED.items() if re.search(pattern, metric)), "")
 
 
