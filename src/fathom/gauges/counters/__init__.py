@@ -1,4 +1,4 @@
-"""Find out which hardware counters this machine can stream, and which of them in one pass."""
+"""Find out which hardware counters this machine can stream, and which of them in the same pass."""
 
 from __future__ import annotations
 

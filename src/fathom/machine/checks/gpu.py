@@ -1,4 +1,4 @@
-"""GPUs as the checks query them: any reading may be missing, and then says why."""
+"""GPUs as the checks query them; a missing reading raises an error with the reason."""
 
 from __future__ import annotations
 

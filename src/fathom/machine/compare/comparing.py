@@ -103,7 +103,7 @@ def _read(rule: ComparedProperty, a: Facts, b: Facts) -> tuple[Value, Value]:
 
 
 def _alike(rule: ComparedProperty, *pair: Value) -> Difference:
-    """Describe one machine compared with itself, even where its recording lacks the value."""
+    """Return a result with equal values, for a machine compared with itself; the value may be missing."""
     known = next((read for read in pair if read is not None), UNSAID)
     return _difference(rule, known, known)
 

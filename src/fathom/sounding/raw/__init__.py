@@ -1,4 +1,4 @@
-"""Import of the raw records of the probe and the recorder."""
+"""Import the raw records of the probe and the recorder."""
 
 from fathom.sounding.raw.importer import import_raw
 

@@ -1,8 +1,7 @@
-"""Detection of prefill and decode from the token ids that a model's calls were given.
+"""Detect prefill and decode from the number of token ids that each call of a model got.
 
-A call with one id per sample that follows another of its kind uses the cached state of earlier calls. If
-attention was seen to have as many queries as the call had ids, the kinds are prefill and decode; otherwise
-the steps are only known to differ.
+Consecutive calls with one id per sample use the cached state of earlier calls. If attention had as many
+queries as the call had ids, the kinds are prefill and decode. Otherwise the steps are only known to differ.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ _ATTENDING = r"scaled_dot_product|flash_attn|attention|softmax"
 
 
 def classified(steps: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame:
-    """Set the kind of `inference` steps by their column `query` (ids per sample).
+    """Return `steps` with the kind of `inference` steps set by their column `query` (ids per sample).
 
-    `ops` are those with recorded shapes. Tokens are counted if a matrix is known to contain ids.
+    `ops` are the recorded ops, with shapes if known. If the kinds are prefill and decode, also sets `tokens`.
     """
     mine = (pl.col("kind") == UNCLASSIFIED) & pl.col("query").is_not_null()
     asked = steps.filter(mine, pl.col("parent").is_null()).sort("step")
@@ -36,14 +35,14 @@ def classified(steps: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame:
 
 
 def _both(asked: pl.DataFrame) -> bool:
-    """Whether steps with one id follow each other while others have many."""
+    """Return whether steps with one id per sample follow each other and other steps have many."""
     single = asked["query"] == 1
     again = single & single.shift(1) & (asked["step"].diff() == 1)
     return (again.sum() or 0) >= LEAST and int((~single).sum()) >= LEAST
 
 
 def _attends(asked: pl.DataFrame, ops: pl.DataFrame) -> bool:
-    """Whether attention in one of these steps had as many queries as the step had ids."""
+    """Return whether attention in one of these steps had as many queries as the step had ids."""
     shaped = ops.filter(pl.col("name").str.contains(_ATTENDING), pl.col("shapes").is_not_null())
     asked = asked.select("mark_ns", "end_ns", "query").sort("mark_ns")
     within = shaped.sort("start_ns").join_asof(asked, left_on="start_ns", right_on="mark_ns")
@@ -52,10 +51,9 @@ def _attends(asked: pl.DataFrame, ops: pl.DataFrame) -> bool:
 
 
 def _matches(name: str, shapes: str, query: int) -> bool:
-    """Whether the op's first inputs are queries and keys, or scores, in four dimensions, with `query`
-    queries.
+    """Return whether the op's inputs (queries and keys, or scores, in 4 dimensions) have `query` queries.
 
-    Heads come before or after positions. A single query needs more than one key, to attend to others.
+    Heads may come before or after positions. There must be more than one key.
     """
     try:
         read = json.loads(shapes)

@@ -1,4 +1,4 @@
-"""The folder `raw/` as Python objects. Torn lines and missing files are the traces of a crash."""
+"""Read the folder `raw/` into Python objects. After a crash, lines may be torn and files missing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Record = dict[str, Any]
 
 @dataclass
 class Process:
-    """The records of one process by kind `t`."""
+    """The records of one process, by kind (`t`)."""
 
     pid: int
     records: dict[str, list[Record]] = field(default_factory=dict)
-    torn: int = 0  # lines that are not records, except the last
+    torn: int = 0  # number of lines that are not valid records, except the last line
 
     def of(self, kind: str) -> list[Record]:
-        """All records of one kind, in the order of writing."""
+        """Return all records of one kind, in the order of writing."""
         return self.records.get(kind, [])
 
     @property
@@ -35,12 +35,12 @@ class Process:
 
     @property
     def rank(self) -> int:
-        """Its rank; 0 in a program that is not distributed."""
+        """The process's rank; 0 in a program that is not distributed."""
         return self.head.get("rank") or 0
 
     @property
     def clock(self) -> Record | None:
-        """The last `clock` record: the source of steps from its step on."""
+        """The last `clock` record, which names the source of steps from its step on; None without one."""
         return self.of("clock")[-1] if self.of("clock") else None
 
 
@@ -56,7 +56,7 @@ class Raw:
     problems: list[str] = field(default_factory=list)
 
     def trace(self, file: str) -> Path | None:
-        """The path of a trace, as written or compressed."""
+        """Return the path of a trace, plain or compressed; None if it is missing."""
         for path in (self.path / file, self.path / f"{file}.gz"):
             if path.is_file():
                 return path
@@ -95,7 +95,7 @@ def _process(file: Path) -> Process:
 
 
 def _marks(run: Record) -> Iterator[Record]:
-    """Expand a run of marks that differ only in time."""
+    """Yield the marks of a run; consecutive marks differ only in their time."""
     about = {**run, "t": "mark"}
     for position, ns in enumerate(run["ns"]):
         yield {**about, "k": run["k"] + position, "ns": ns}

@@ -1,4 +1,4 @@
-"""Import of raw records into a sounding."""
+"""Import raw records into a sounding."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fathom.sounding.raw.story import RecordedRank, manifest
 from fathom.sounding.schema import conform
 from fathom.sounding.store import Store, Writer
 
-MOST_OTHERS = 7  # processes kept beside the ranks, because pools may have hundreds
-ENOUGH_PLACED = 0.8  # share of the timeline's launches
+MOST_OTHERS = 7  # processes to keep that lack a distinct rank, because pools may have hundreds
+ENOUGH_PLACED = 0.8  # share of the timeline's launches that should get ops
 
 
 def import_raw(folder: Path, output: Path | None = None, *, replace: bool = False) -> Store:
-    """Make a sounding of `folder/raw`, in `folder` or in `output`, which `replace` may overwrite.
+    """Make a sounding from `folder/raw`, in `folder` or in `output`; `replace` allows overwriting `output`.
 
     Raises BadInputError if there are no raw records or the output cannot be written. If the program crashed,
     was killed, or never reached a step, the sounding is still valid and its manifest says so.
@@ -38,9 +38,10 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
 
 
 def _ranks(raw: Raw) -> dict[int, Process]:
-    """The processes that ran steps, by rank.
+    """Return the processes that ran steps, by rank.
 
-    If several have the same rank, the one with most marks keeps it; the others are numbered after the last.
+    If several have the same rank, the one with the most marks keeps it, and the others get the next free
+    ranks.
     """
     marked = sorted(raw.processes, key=lambda process: -len(process.of("mark")))
     by_rank: dict[int, Process] = {}
@@ -95,7 +96,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
 
 
 def _timeline(process: Process, placed: placing.Placed) -> Record:
-    """The source of the timeline, and the share of its launches that were joined to ops of other steps."""
+    """Return facts: the timeline's source, and the share of its launches matched to ops of other steps."""
     ways = [record.get("way") or "kineto" for record in process.of("trace") if record["phase"] == "timeline"]
     facts = {"timeline": max(sorted(set(ways)), key=ways.count)} if ways else {}
     return {**facts, **({"placed": round(placed.share, 4)} if placed.share is not None else {})}
@@ -113,9 +114,7 @@ def _not_placed(placed: placing.Placed) -> list[dict[str, str]]:
 
 
 def _streams(frame: pl.DataFrame) -> pl.DataFrame:
-    """Set the profiler's number of the default stream, 7; other streams' handles do not show their
-    numbers.
-    """
+    """Replace stream handles by the profiler's numbers: 7 for the default stream, null for all others."""
     default = pl.when(pl.col("stream") == 0).then(pl.lit(7, dtype=pl.Int64))
     return frame.with_columns(stream=default)
 
@@ -135,19 +134,19 @@ def _about(process: Process, number: int, shifts: list[traces.Shift], sampled: C
             "python": head.get("python"),
             "bursts": len(process.of("trace")),
             **sampled.facts,
-            **({COMPILER: compiled[-1]} if compiled else {}),  # counts only grow: the last record has all
+            **({COMPILER: compiled[-1]} if compiled else {}),  # counts only grow, so the last record suffices
             **({LOADERS: loaders} if loaders else {}),
         },
     )
 
 
 def _plain(records: list[Record]) -> list[Record]:
-    """Return the records without their kind."""
+    """Return the records without their kind (`t`)."""
     return [{name: value for name, value in record.items() if name != "t"} for record in records]
 
 
 def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:
-    """Stretches of marks with the same phase and burst; each ends where the next begins."""
+    """Return a Phase for each stretch of marks of one phase and burst; it ends where the next begins."""
     ends = marked.with_columns(end=pl.col("ns").shift(-1).fill_null(pl.col("ns")))
     stretches = ends.group_by("phase", "burst", maintain_order=True).agg(
         pl.col("ns").min(), pl.col("end").max(), pl.len()

@@ -1,4 +1,4 @@
-"""The launches of each step as comparable numbers, and the alignment of two steps by them."""
+"""Describe the launches of each step as comparable numbers, and align two steps by them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 import polars as pl
 
 Pairs = np.ndarray  # rows of (position in the first, position in the second), ascending in both
-LEAST_RUN = 2  # single matches between differing pieces are chance
+LEAST_RUN = 2  # shorter matches between differing launches are chance
 _WAITS = r"^(cuda|hip|cu)(Device|Stream|Ctx)Synchronize"
 _KEY = ["phase", "burst", "correlation"]
 
 
 @dataclass
 class Occurrence:
-    """One step. Arrays over its pieces: calls that launched device work or waited for it, in order.
+    """One step, with arrays over its calls that launched device work or waited for it, in order.
 
-    `codes`: equal numbers for equal work with equal launch shape, in all steps; `names`: for kernels of equal
-    name; `rows`: of the table of launches.
+    `codes` are equal numbers for equal work with equal launch shape, in all steps. `names` are equal for
+    kernels of equal name. `rows` are indices into the table of launches. `starts` and `ends` are times in ns.
     """
 
     phase: str
@@ -37,7 +37,7 @@ class Occurrence:
 
 
 def occurrences(tables: dict[str, pl.DataFrame], steps: pl.DataFrame) -> list[Occurrence]:
-    """The steps (phase, burst, kind, mark_ns, end_ns) with their launches."""
+    """Return the steps (phase, burst, kind, mark_ns, end_ns) with their launches."""
     pieces = _pieces(tables["launches"], tables["kernels"], steps)
     by_burst = dict(iter(pieces.group_by("phase", "burst")))
     result = []
@@ -51,7 +51,7 @@ def occurrences(tables: dict[str, pl.DataFrame], steps: pl.DataFrame) -> list[Oc
 
 
 def _pieces(launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """phase, burst, row, start_ns, end_ns, code and named (code of the name) of the calls, in order."""
+    """Return the calls in order: phase, burst, row, start_ns, end_ns, code, and named (code of the name)."""
     bursts = steps.select("phase", "burst").unique()
     calls = launches.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     calls = calls.drop_nulls("correlation").join(bursts, on=["phase", "burst"], how="semi")
@@ -68,15 +68,15 @@ def _pieces(launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame) 
 
 
 def _all_of_it(code: str) -> pl.Expr:
-    """One number for all work of a call, because the launch of a graph starts many kernels."""
+    """Return an expression: one number for all work of a call, because a graph launch starts many kernels."""
     codes = pl.col(code)
     return pl.struct(codes.first(), codes.sum().alias("sum"), pl.len()).hash().alias(code)
 
 
 def matching_pairs(first: np.ndarray, other: np.ndarray) -> Pairs:
-    """Pairs of positions with equal codes: all if the sequences are equal, else of common stretches.
+    """Return pairs of positions with equal codes: all if the sequences are equal, else those of common runs.
 
-    The common start and end are paired first, so that only the differing part is searched.
+    The common start and end are paired first, so that only the part between them is searched.
     """
     short = min(len(first), len(other))
     if len(first) == len(other) and (first == other).all():
@@ -91,7 +91,7 @@ def matching_pairs(first: np.ndarray, other: np.ndarray) -> Pairs:
 
 
 def _alike(first: np.ndarray, other: np.ndarray) -> int:
-    """The length of the common start."""
+    """Return the length of the common start."""
     differ = np.flatnonzero(first != other)
     return int(differ[0]) if len(differ) else len(first)
 
@@ -107,7 +107,7 @@ def _steps(first: int, second: int, size: int) -> Pairs:
 
 
 def nearest(wanted: np.ndarray, known: Iterable[np.ndarray]) -> int | None:
-    """The index of the known sequence that shares most codes with `wanted`; None if none shares any."""
+    """Return the index of the known sequence that shares most codes with `wanted`; None if none does."""
     counts = Counter(wanted.tolist())
     shared = [(counts & Counter(codes.tolist())).total() for codes in known]
     best = max(range(len(shared)), key=lambda at: (shared[at], at), default=None)

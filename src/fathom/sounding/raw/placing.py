@@ -1,9 +1,9 @@
-"""Ops of the attribution phase, placed in the steps of a timeline without ops.
+"""Place ops of the attribution phase in the steps of a timeline that was recorded without ops.
 
-Launches of a timeline are measured; the ops that made them were recorded in other steps, which tracing
-lengthened. Both are aligned by the sequence of their launches. Where they agree, the ops are placed between
-the timeline's launches, with interpolated times, so they keep their nesting; ops without matching launches
-are left out. The times of placed ops are not measurements.
+The timeline has measured launches. The ops that made them were recorded in other steps, which tracing
+lengthened. Both are aligned by the sequence of their launches. Ops with matching launches are placed between
+the timeline's launches, with interpolated times, and keep their nesting. Ops without matching launches are
+left out. The times of placed ops are not measurements.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import polars as pl
 from fathom.sounding.raw.occurrences import Occurrence, Pairs, matching_pairs, nearest, occurrences
 
 TIMELINES = ("timeline", "slow")
-_IDS_PER_BURST = 1_000_000_000  # like the ids of ops in traces
+_IDS_PER_BURST = 1_000_000_000  # the same as for the ids of ops in traces
 _NONE = -1
-_ALIKE = 0.5  # of a step's launches: below it kernels match by name alone, without launch shape
+_ALIKE = 0.5  # share of a step's launches; if fewer match, match kernels by name without launch shape
 _SHAPES = ("shapes", "dtypes", "values")
 Tables = dict[str, pl.DataFrame]
 
 
 @dataclass
 class Placed:
-    """The tables with placed ops, and the number of the timeline's launches that were matched."""
+    """The tables with placed ops, and how many of the timeline's launches were matched to an op."""
 
     tables: Tables
     launches: int = 0
@@ -33,14 +33,14 @@ class Placed:
 
     @property
     def share(self) -> float | None:
-        """The matched share of the launches; None if nothing had to be placed."""
+        """The matched share of the launches, 0 to 1; None if nothing had to be placed."""
         return self.matched / self.launches if self.launches else None
 
 
 def place(tables: Tables, steps: pl.DataFrame) -> Placed:
-    """Place ops in bursts of a timeline that have none; `steps` use the clock of the tables.
+    """Place ops in the bursts of a timeline that have none; `steps` must use the clock of the tables.
 
-    Launches get thread, name of the call and op from their counterparts.
+    Launches of these bursts get the thread, the name of the call and the op from the launches they match.
     """
     if any(tables.get(name) is None for name in ("ops", "launches", "kernels")):
         return Placed(tables)
@@ -54,7 +54,7 @@ def place(tables: Tables, steps: pl.DataFrame) -> Placed:
 
 
 def _bare(ops: pl.DataFrame, launches: pl.DataFrame) -> list[int]:
-    """Bursts of a timeline with launches but without ops."""
+    """Return the bursts of a timeline that have launches but no ops, ascending."""
     timeline = pl.col("phase").is_in(TIMELINES)
     with_ops = ops.filter(timeline, pl.col("kind") == "op")["burst"].unique()
     bursts = launches.filter(timeline)["burst"].drop_nulls().unique()
@@ -89,9 +89,10 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
 
 
 def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
-    """The step with equal launches, else the one with most in common; of the same kind if there is one.
+    """Return the index of the known step with equal launches, else with the most in common; None without one.
 
-    Later steps are preferred, because the profiler starts in the first.
+    Only steps of the same kind count, if there are any. Later steps are preferred, because the profiler
+    starts in the first.
     """
     rows = [at for at, candidate in enumerate(known) if candidate.kind == step.kind] or list(
         range(len(known))
@@ -104,8 +105,9 @@ def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
 
 
 def _paired(known: Occurrence, step: Occurrence) -> tuple[Pairs, bool]:
-    """Pairs of matching launches, and whether their shapes are equal, without which ops' shapes do not
-    apply.
+    """Return pairs of matching launches, and whether their launch shapes are equal too.
+
+    If they are not, the recorded shapes of the ops do not apply.
     """
     pairs = matching_pairs(known.codes, step.codes)
     if len(pairs) >= _ALIKE * len(step.codes):
@@ -115,7 +117,7 @@ def _paired(known: Occurrence, step: Occurrence) -> tuple[Pairs, bool]:
 
 
 def _linked(launches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """The launches with op, thread and name of the call from their counterparts."""
+    """Return the launches, with op, thread and name of the call from `links` if it has their row."""
     rows = launches.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     joined = rows.join(links, on="row", how="left", maintain_order="left")
     taken = [pl.coalesce(f"new_{name}", name).alias(name) for name in ("op", "thread", "api")]
@@ -124,14 +126,14 @@ def _linked(launches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass
 class _Model:
-    """One step with ops. Arrays over its ops; `owner`: the op of each piece, or NONE."""
+    """One step with ops, and arrays over its ops; `owner` is the op of each of its launches, or NONE."""
 
     occurrence: Occurrence
     ops: pl.DataFrame
     threads: np.ndarray
     parent: np.ndarray
     owner: np.ndarray
-    launches: pl.DataFrame  # of the pieces: op, thread, api
+    launches: pl.DataFrame  # op, thread and api of each launch
 
     @classmethod
     def of(cls, ops: pl.DataFrame, launches: pl.DataFrame, step: Occurrence) -> _Model:
@@ -144,8 +146,9 @@ class _Model:
         return cls(step, own, own["thread"].fill_null(_NONE).to_numpy(), parent, owner, pieces)
 
     def placed(self, step: Occurrence, pairs: Pairs, first: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-        """Ops for `step`, numbered from `first`; new columns of its launches (row, new_op, new_thread,
-        new_api); and the number of launches with an op.
+        """Return the ops for `step`, with ids from `first` on, links, and the count of launches with an op.
+
+        Links are new columns for the launches of `step`: row, new_op, new_thread, new_api.
         """
         keep = self._kept(pairs[:, 0])
         ids = np.where(keep, first + np.cumsum(keep) - 1, _NONE)
@@ -170,13 +173,13 @@ class _Model:
         return frame, links, int((owner != _NONE).sum())
 
     def _kept(self, matched: np.ndarray) -> np.ndarray:
-        """Ops with a matched launch, and ops without launches that are not in a gap between matches."""
+        """Return a mask of ops with a matched launch, or without launches but not between unmatched ones."""
         every = self._within(np.arange(len(self.owner)))
         matches = self._within(matched)
         return (matches > 0) | ((every == 0) & ~self._in_hole(matched))
 
     def _within(self, pieces: np.ndarray) -> np.ndarray:
-        """The number of these pieces that each op launched, itself or through nested ops."""
+        """Return how many of these launches each op made, itself or through nested ops."""
         counts = np.zeros(len(self.parent), np.int64)
         at = self.owner[pieces]
         at = at[at != _NONE]
@@ -187,7 +190,7 @@ class _Model:
         return counts
 
     def _in_hole(self, matched: np.ndarray) -> np.ndarray:
-        """Ops that begin between two pieces of which one was not matched."""
+        """Return a mask of ops that begin between two launches of which at least one was not matched."""
         missing = np.ones(len(self.owner), bool)
         missing[matched] = False
         if not missing.any():
@@ -198,7 +201,7 @@ class _Model:
         return padded[after] | padded[after + 1]
 
     def _climbed(self, rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        """For each row the nearest kept op: itself or one around it."""
+        """Return for each op in `rows` the nearest kept op, itself or one around it, or NONE."""
         rows = rows.copy()
         lost = (rows != _NONE) & ~keep[rows] if len(keep) else np.zeros(len(rows), bool)
         while lost.any():
@@ -207,7 +210,7 @@ class _Model:
         return rows
 
     def _moved(self, times: np.ndarray, step: Occurrence, pairs: Pairs) -> np.ndarray:
-        """Times of the ops in `step`, between launches that both made on the same thread."""
+        """Return the times of the ops in `step`, interpolated between matched launches of the same thread."""
         moved = np.empty(len(times), np.int64)
         of_piece = self.launches["thread"].fill_null(_NONE).to_numpy()[pairs[:, 0]]
         anchors = self._anchors(step, pairs)
@@ -217,7 +220,7 @@ class _Model:
         return moved
 
     def _anchors(self, step: Occurrence, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end of each matched call in both steps, and the steps' bounds."""
+        """Return the start and end of each matched call in both steps, followed by the steps' bounds."""
         ours, theirs = self.occurrence, step
         here = np.stack([ours.starts[pairs[:, 0]], ours.ends[pairs[:, 0]]], axis=1).ravel()
         there = np.stack([theirs.starts[pairs[:, 1]], theirs.ends[pairs[:, 1]]], axis=1).ravel()
@@ -228,8 +231,9 @@ class _Model:
 
 
 def _ordered(here: np.ndarray, there: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A thread's anchors, with other threads' before its first and after its last; ascending in both
-    steps.
+    """Return a thread's anchors, ascending in both steps.
+
+    Before its first and after its last anchor, the anchors of other threads are added.
     """
     own = np.concatenate([own, [False, False]])
     if own.any():
@@ -242,7 +246,7 @@ def _ordered(here: np.ndarray, there: np.ndarray, own: np.ndarray) -> tuple[np.n
 
 
 def _interpolated(times: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """`times` interpolated between the anchors; outside them shifted like the outermost."""
+    """Return `times` interpolated between the anchors; times outside are shifted like the nearest anchor."""
     base, target = int(here[0]), int(there[0])
     moved = np.interp(times - base, here - base, there - target)
     beyond = np.where(times > here[-1], times - here[-1], np.where(times < base, times - base, 0))
@@ -250,10 +254,10 @@ def _interpolated(times: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.
 
 
 def _at(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """`values` at `rows`, NONE at NONE."""
+    """Return `values` at the indices `rows`, and NONE at NONE."""
     return np.append(values, _NONE)[rows]
 
 
 def _or_null(values: np.ndarray) -> pl.Series:
-    """The values as a column, null for NONE."""
+    """Return the values as a column, with null for NONE."""
     return pl.Series(values, dtype=pl.Int64).set(pl.Series(values == _NONE), None)

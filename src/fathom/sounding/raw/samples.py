@@ -1,4 +1,4 @@
-"""The `samples` table, from the bursts of the phase `counters`: a JSON record and a binary file each."""
+"""Build the `samples` table from the bursts of the phase `counters`, each a JSON record and a binary file."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KEPT = ("burst", "device", "interval_ns", "trigger", "populated", "completed", "
 
 
 class LostError(FathomError):
-    """A burst of samples that cannot be used; the message says why."""
+    """A burst of samples cannot be used; the message says why."""
 
 
 @dataclass
 class CounterSamples:
-    """The table, the counters of each group, facts about each burst, and problems."""
+    """The `samples` table, the names of the counters in each group, facts about each burst, and problems."""
 
     table: pl.DataFrame
     groups: list[list[str]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class _Burst:
 
 
 def samples(raw: Raw, process: Process, rank: int, settled: int = 0) -> CounterSamples:
-    """Read all bursts of one process from step `settled` on."""
+    """Return the samples of one process, from step `settled` on; unusable bursts become problems."""
     result = CounterSamples(empty("samples"))
     bursts: list[_Burst] = []
     for record in process.of("samples"):
@@ -99,7 +99,10 @@ def _read(raw: Raw, record: Record) -> _Burst:
 
 
 def _began_with_sampling(starts: np.ndarray, ends: np.ndarray) -> bool:
-    """Whether the first sample is as long as the others; the driver may have begun it much earlier."""
+    """Return whether the first sample is no longer than usual.
+
+    It is longer if the driver began it before sampling started.
+    """
     lengths = ends.astype(np.int64) - starts.astype(np.int64)
     return bool(lengths[0] <= TOO_LONG * np.median(lengths))
 
@@ -147,7 +150,7 @@ def _frame(
 
 
 def _facts(burst: _Burst, speed: float | None, unsure_ns: int) -> Record:
-    """Facts about a burst for the manifest; times in ns."""
+    """Return facts about a burst for the manifest; times are in ns."""
     stamped, in_ns = burst.stamped, burst.stamped.in_nanoseconds
     unsure = unsure_ns + burst.dropped * (stamped.interval_ns or 0)
     return {name: burst.record.get(name) for name in KEPT} | {
@@ -161,7 +164,7 @@ def _facts(burst: _Burst, speed: float | None, unsure_ns: int) -> Record:
 
 
 def _group(groups: list[list[str]], names: list[str]) -> int:
-    """The index of these names among the groups so far."""
+    """Return the index of these names in `groups`; append them if they are new."""
     if names not in groups:
         groups.append(names)
     return groups.index(names)

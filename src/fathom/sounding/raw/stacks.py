@@ -1,4 +1,4 @@
-"""The `stacks` table, from the recorder's samples of one process."""
+"""Build the `stacks` table from the recorder's samples of one process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PACKAGES = ("/site-packages/", "/dist-packages/")
 _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a file
 
 Frame = tuple[str, str, int]  # function, file, line
-Row = tuple[Any, ...]  # time, thread, running, call, stack, and LOOKED
-LOOKED = ("moved", "apart_ns", "on_processor")  # of samples that were read twice
+Row = tuple[Any, ...]  # time, thread, running, call, stack, and the columns LOOKED
+LOOKED = ("moved", "apart_ns", "on_processor")  # columns of samples that were read twice
 
 
 class StackSamples:
-    """Samples of one process; `frames` and `stacks` are numbered in order of writing."""
+    """The samples of one process; samples refer to `stacks`, and stacks to `frames`, by index."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -50,7 +50,7 @@ class StackSamples:
 
 
 def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Record]:
-    """The table, and facts about the sampling (empty without any)."""
+    """Return the `stacks` table, and facts about the sampling; both are empty if nothing was sampled."""
     samples = _read(raw / f"stacks-{pid}.jsonl")
     if not samples.rows:
         return empty("stacks"), {}
@@ -89,7 +89,7 @@ def _about(raw: Path, pid: int) -> Record:
 
 
 def _texts(stack: list[int], frames: list[Frame], about: Record) -> tuple[str, str, str]:
-    """Function and source of the program's innermost frame, and all frames, outermost first."""
+    """Return function and source of the program's innermost frame, and the text of all frames."""
     chosen = [frames[number] for number in stack if number < len(frames)]
     own = next(_programs(chosen, about), chosen[-1] if chosen else ("", "", 0))
     every = ";".join(f"{name} ({file}:{line})" for name, file, line in chosen)
@@ -97,14 +97,14 @@ def _texts(stack: list[int], frames: list[Frame], about: Record) -> tuple[str, s
 
 
 def _programs(stack: list[Frame], about: Record) -> Iterator[Frame]:
-    """The program's frames, innermost first, without those of libraries, Python and Fathom."""
+    """Yield the program's frames, innermost first, without those of libraries, Python and Fathom."""
     for frame in reversed(stack):
         if is_program(frame[1], about):
             yield frame
 
 
 def is_program(file: str, about: Record) -> bool:
-    """Whether a file belongs to the program."""
+    """Return whether a file belongs to the program: not to a package, Python or Fathom."""
     if file.startswith("<"):
         return file.startswith(_TYPED)
     if any(package in file for package in _PACKAGES):
@@ -114,7 +114,7 @@ def is_program(file: str, about: Record) -> bool:
 
 
 def _facts(samples: StackSamples) -> dict[str, Any]:
-    """Numbers of samples taken and dropped, and samples per second, in bursts."""
+    """Return counts of samples taken and dropped, and samples per second, in stretches of dense sampling."""
     bursts = [stretch for stretch in samples.stretches if stretch.get("rate") != SPARSE]
     taken = sum(int(stretch.get("samples", 0)) for stretch in bursts)
     seconds = sum(stretch["end_ns"] - stretch["start_ns"] for stretch in bursts) / NS_PER_S

@@ -1,4 +1,4 @@
-"""Steps from marks: one row per step with both ends."""
+"""Build the `steps` table from marks: one row per step whose start and end are known."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _MARK = {
 
 
 def marks(process: Process) -> pl.DataFrame:
-    """The marks of the process's final clock, ascending: k, ns, source, thread, phase, burst, kind …"""
+    """Return the marks of the final source of steps, ascending: k (step), ns, source, thread, phase …"""
     frame = _frame(process.of("mark"), _MARK)
     kept = frame.filter(pl.col("k") >= first(process), pl.col("ns").is_not_null())
     return kept.unique("k", keep="last").sort("k")
 
 
 def first(process: Process) -> int:
-    """The step at which the final clock began; earlier records use another source of steps."""
+    """Return the step at which the final source of steps began; earlier records use another source."""
     return process.clock["k"] if process.clock else 0
 
 
 def settled_at(processes: list[Process]) -> int:
-    """The step at which the program last settled into another step time; 0 if it never did.
+    """Return the step at which the program last settled into another step time; 0 if it never did.
 
-    Earlier records belong to the phase `settle`. The probe decides by marks alone, and a host that launches
-    faster does not make steps shorter: if device events show the same step time before and after, the program
-    did not settle there. Nor does a settling count after the last timeline, which would otherwise be lost.
+    Earlier records belong to the phase `settle`. The probe decides by the host's marks alone. If device
+    events show the same step time before and after, only the host became faster, and the program did not
+    settle there. A step after the last timeline does not count either, because the timeline would be lost.
     """
     settled = (k for k in _settlings(processes) if not _unrepeated(processes, k))
     return max(settled, default=0)
 
 
 def is_of_slower_steps(processes: list[Process]) -> bool:
-    """Whether the program settled after its last timeline, which is kept because there is no later one."""
+    """Return whether the program settled after its last timeline, which then shows the slower steps."""
     return any(_unrepeated(processes, k) for k in _settlings(processes))
 
 
@@ -63,48 +63,48 @@ def _settlings_of(process: Process) -> list[int]:
 
 
 def _unrepeated(processes: list[Process], settled: int) -> bool:
-    """Whether every timeline was recorded before the step `settled`."""
+    """Return whether there are timelines and all were recorded before the step `settled`."""
     timelines = [k0 for process in processes for k0 in _timelines(process)]
     return bool(timelines) and max(timelines) < settled
 
 
 def _timelines(process: Process) -> list[int]:
-    """The first steps of the timelines of the final clock."""
+    """Return the first step of each timeline that uses the final source of steps."""
     timelines = (record["k0"] for record in process.of("trace") if record["phase"] == "timeline")
     return [k0 for k0 in timelines if k0 >= first(process)]
 
 
 def _as_before(timed: list[tuple[int, float]], settled: int) -> bool:
-    """Whether the device took as long for a step before `settled`; False if it was not timed."""
+    """Return whether the device's step time was the same before `settled`; false if it was not timed."""
     before = [length for k, length in timed if k <= settled]
     after = [length for k, length in timed if k > settled]
     return bool(before and after) and median(before) <= (1 + LASTING) * median(after)
 
 
 def relabelled(marked: pl.DataFrame, settled: int) -> pl.DataFrame:
-    """`marked` with steps before `settled` in the phase settle."""
+    """Return `marked` with the phase of steps before `settled` set to settle."""
     return marked.with_columns(
         phase=pl.when(pl.col("k") < settled).then(pl.lit("settle")).otherwise(pl.col("phase"))
     )
 
 
 def rehearsed(marked: pl.DataFrame, process: Process) -> pl.DataFrame:
-    """`marked` with the steps of rehearsal bursts in the phase transition."""
+    """Return `marked` with the phase of steps in rehearsal bursts set to transition."""
     bursts = [record["burst"] for record in process.of("rehearsal")]
     phase = pl.when(pl.col("burst").is_in(bursts)).then(pl.lit("transition")).otherwise(pl.col("phase"))
     return marked.with_columns(phase=phase)
 
 
 def micro(process: Process) -> pl.DataFrame:
-    """Openings of micro-steps: k of their step, ns, source, thread."""
+    """Return the starts of micro-steps: k (their step), ns, source, thread."""
     return _frame(process.of("micro"), {name: _MARK[name] for name in ("k", "ns", "source", "thread")})
 
 
 def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The `steps` table without clock alignment.
+    """Return the `steps` table, with times on the host's clock.
 
     A step is complete if the next mark exists; the mark that ends it has its kind, samples, tokens and query.
-    `device` has columns k, device_ns.
+    `device` has the columns k and device_ns.
     """
     following = pl.col("k").shift(-1) == pl.col("k") + 1
     complete = marked.join(device, on="k", how="left").with_columns(
@@ -120,7 +120,7 @@ def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl
 
 
 def _micro_steps(outer: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
-    """Micro-steps, which tile their step from the first opening on and have its number."""
+    """Return the micro-steps, numbered like their step; each lasts until the next or the end of its step."""
     ends = outer.select("step", "phase", "burst", close="end_ns")
     return (
         inner.sort("k", "ns")
@@ -137,10 +137,10 @@ def _micro_steps(outer: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
 
 
 def device_boundaries(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
-    """k, device_ns: device events of the clean phase on the host's clock.
+    """Return k and device_ns: the times of the clean phase's device events on the host's clock.
 
-    Only differences of device events are exact. The offset is chosen so that no boundary precedes its mark,
-    which the device cannot have reached earlier.
+    Only differences between device events are exact. Their offset is chosen so that no event precedes its
+    mark on the host, because the device cannot have reached it earlier.
     """
     rows = [
         {"k": k, "elapsed": elapsed, "burst": record["burst"]}

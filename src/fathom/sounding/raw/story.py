@@ -1,4 +1,4 @@
-"""The manifest of a recording."""
+"""Build the manifest of a recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
 from fathom.sounding.raw.steps import is_of_slower_steps
 
-# Notes about skipped analyses; all others are problems of the recording.
+# First words of notes about analyses that were skipped; all other notes are problems of the recording.
 ABSTAINING = (
     *("memory", "timeline", "attribution", "counters", "settle"),
     *("own-profiler", "no-steps", "interrupted", "what-if"),
@@ -25,7 +25,7 @@ SLOWER_STEPS = (
 
 @dataclass
 class RecordedRank:
-    """The results for one rank."""
+    """The manifest's entries for one rank."""
 
     rank: Rank
     phases: list[Phase]
@@ -34,7 +34,7 @@ class RecordedRank:
 
 
 def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
-    """Build the manifest of a sounding from `raw`."""
+    """Return the manifest of the sounding made from `raw`; `path` is that of the sounding."""
     launch, end = raw.launch, raw.end
     marked = any(process.of("mark") for process in raw.processes)
     return Manifest(
@@ -60,9 +60,10 @@ def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
 
 
 def _ended(reported: str | None, processes: list[Process], marked: bool) -> str:
-    """How the program ended, as its parent saw it; else whether its processes ended in order.
+    """Return how the program ended, as its parent reported it.
 
-    A status other than 0 may be a failure or intended; the program's process recorded which.
+    Without a report it is `finished` if all processes recorded their end, else `killed`. A nonzero exit
+    status is `exception` if a process recorded one, because it may also be intended.
     """
     if reported is None:
         reported = "finished" if processes and all(process.of("end") for process in processes) else "killed"
@@ -109,7 +110,7 @@ def _abstains(what: str) -> bool:
 
 
 def _others(raw: Raw, recorded: list[RecordedRank]) -> list[Problem]:
-    """A problem if processes without ranks of the same program ran steps, with the way to see each."""
+    """Return a problem that says how to see each process, if processes without distinct ranks ran steps."""
     count = sum(1 for process in raw.processes if process.of("mark"))
     ranks = {process.rank for process in raw.processes if process.of("mark")}
     if count <= len(ranks):
@@ -123,7 +124,7 @@ def _others(raw: Raw, recorded: list[RecordedRank]) -> list[Problem]:
 
 
 def _why_no_steps(raw: Raw) -> str:
-    """Advice for a program without steps: nothing that Fathom hooks repeated, or Fathom was not in it."""
+    """Return the reason for a recording without steps, with advice, depending on whether torch was loaded."""
     if not any("torch" in (process.head.get("versions") or {}) for process in raw.processes):
         return "no step was recognised; call fathom.step() where one ends, with or without torch"
     return "nothing that marks a step happened twice; call fathom.step() where one ends"

@@ -1,4 +1,4 @@
-"""The tables of waits, loader stages, memory and telemetry, from the records of a rank."""
+"""Build the tables `waits`, `input`, `memory` and `telemetry` from the records of a rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTS = ("read_bytes", "threads")
 
 
 def waits(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
-    """The `waits` table: recorded waits, and every wait for a loader's batch."""
+    """Return the `waits` table: recorded waits, and every wait for a loader's batch."""
     rows = [
         _stretch(record, record.get("end"), cause=record.get("cause"), detail=record.get("detail"))
         for record in process.of("wait")
@@ -33,7 +33,7 @@ def _stretch(record: Record, end_ns: int | None, **more: Any) -> Record:
 
 
 def regions(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
-    """Regions of the program as rows of `ops`, except those that a profiler recorded in its trace."""
+    """Return the recorded regions of the program as rows of `ops`; regions in traces are not among them."""
     rows = [_stretch(record, record["end"], name=record["name"]) for record in process.of("region")]
     names = ("thread", "name", "start_ns", "end_ns")
     frame = pl.DataFrame(rows, schema={name: TABLES["ops"][name] for name in names}, strict=False)
@@ -42,7 +42,7 @@ def regions(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
 
 
 def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl.DataFrame:
-    """The `input` table: batches as the program received them, joined to their worker's records."""
+    """Return the `input` table: the batches that the program received, with the records of their workers."""
     made: dict[tuple[Any, Any, Any], Record] = {
         (worker.pid, record.get("epoch"), record.get("nth")): record
         for worker in others
@@ -64,7 +64,7 @@ def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl
 
 
 def memory(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
-    """The `memory` table: peaks at phase changes, and the allocator's events of one step."""
+    """Return the `memory` table: totals and peaks at phase changes, and one step's allocator events."""
     rows = [row for record in process.of("memory") for row in _peaks(record)]
     rows += [row for record in process.of("snapshot") for row in _events(record)]
     schema = {name: kind for name, kind in TABLES["memory"].items() if name != "phase"}
@@ -79,7 +79,7 @@ def _peaks(record: Record) -> list[Record]:
 
 
 def _events(record: Record) -> list[Record]:
-    """The allocator's events; a block is free when its release is complete, not when requested."""
+    """Return the allocator's events; a block is free when its release is complete, not when requested."""
     device = record.get("device")
     return [
         {"time_ns": ns, "device": device, "event": _ACTIONS.get(event, event), "size": size}
@@ -89,13 +89,13 @@ def _events(record: Record) -> list[Record]:
 
 
 def telemetry(raw: Raw) -> pl.DataFrame:
-    """The `telemetry` table, as the parent sampled it."""
+    """Return the `telemetry` table, from the readings of the parent process."""
     schema = TABLES["telemetry"]
     rows = [{name: record.get(name) for name in schema} for record in raw.telemetry]
     return pl.DataFrame(rows, schema=schema, strict=False)
 
 
 def in_phases(frame: pl.DataFrame, when: str, marked: pl.DataFrame) -> pl.DataFrame:
-    """Add phase and burst of the step that contains `when`; null before the first mark."""
+    """Add phase and burst of the last mark before the time in column `when`; null before the first mark."""
     opened = marked.select(pl.col("ns").alias(when), "phase", "burst").sort(when)
     return frame.sort(when).join_asof(opened, on=when, strategy="backward")

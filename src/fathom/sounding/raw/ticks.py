@@ -1,9 +1,8 @@
-"""The clock of samples: nanoseconds since the epoch, or ticks of a counter whose rate is derived from the
-data.
+"""Convert the times of samples: nanoseconds since the epoch, or ticks whose rate is derived from the data.
 
-While Kineto traces, the driver stamps samples with the clock that Kineto registered. Each burst has two
-anchors: the host's times around the calls that start and stop it. On a busy host these calls may take 80 ms,
-and sampling begins somewhere within; all bursts of a process share a clock, so those with short calls
+While Kineto traces, the driver uses the clock that Kineto registered. Each burst has two anchors: the host's
+times around the calls that start and stop it. On a busy host these calls may take 80 ms, and sampling begins
+at an unknown time within the start call. All bursts of a process share a clock, so bursts with short calls
 determine when the others began.
 """
 
@@ -16,40 +15,40 @@ from typing import NamedTuple
 
 import numpy as np
 
-SLACK_NS = 1_000_000_000  # a clock that is further off is not the host's
-DISTANT_NS = 1_000_000_000  # distance of starts that gives the rate to about 1 in 10,000
+SLACK_NS = 1_000_000_000  # a clock that differs by more from the host's is another clock
+DISTANT_NS = 1_000_000_000  # distance between starts that gives the rate to about 1 in 10,000
 NEAR = 0.2  # relative difference beyond which two estimates of a rate contradict each other
-TRUSTED = 0.03  # share of a burst that latencies of start and stop may take
-LEAST_FILLED = 0.05  # of a burst by its samples; the buffer may fill up early
-QUICK_NS = 1_000_000  # a shorter start call gives the start of sampling well enough
-NEARBY_NS = 60_000_000_000  # distance of bursts within which clocks drift little
-WANDER_NS = 500_000  # and at most by this
+TRUSTED = 0.03  # share of a burst that the latencies of its start and stop may take
+LEAST_FILLED = 0.05  # least share of a burst covered by samples, as the buffer may fill up early
+QUICK_NS = 1_000_000  # longest start call that gives the start of sampling well enough
+NEARBY_NS = 60_000_000_000  # distance between bursts within which clocks drift little
+WANDER_NS = 500_000  # most drift within that distance
 
 
 @dataclass(frozen=True)
 class Stamped:
-    """The complete samples of one burst as delivered (uint64), and the host's anchors in ns."""
+    """The times of the complete samples of one burst, and the host's anchors (start, end of a call) in ns."""
 
     starts: np.ndarray
     ends: np.ndarray
     started: tuple[int, int]
     stopped: tuple[int, int]
-    interval_ns: int | None  # None: in cycles of unknown length
+    interval_ns: int | None  # sampling interval; None: it is in cycles of unknown length
 
     @property
     def in_nanoseconds(self) -> bool:
-        """Whether the stamps are in ns, between the anchors."""
+        """Whether the times of the samples are ns since the epoch: they are between the anchors."""
         first, last = int(self.starts[0]), int(self.ends[-1])
         return self.started[0] - SLACK_NS <= first and last <= self.stopped[1] + SLACK_NS
 
     @property
     def begun(self) -> float:
-        """The latest time at which sampling began: 0 to 30 µs before a quick start call returned."""
+        """The end of the start call in ns; sampling began before it, by 0 to 30 µs if it was quick."""
         return float(self.started[1])
 
     @property
     def took(self) -> int:
-        """Duration of the start call in ns, within which sampling began."""
+        """The duration in ns of the start call, within which sampling began."""
         return self.started[1] - self.started[0]
 
     @property
@@ -62,23 +61,23 @@ class Stamped:
         return int(self.ends[-1]) - int(self.starts[0])
 
     def by_interval(self) -> float | None:
-        """Ticks per ns from the sampling interval; None if that is in cycles."""
+        """Return ticks per ns, from the sampling interval; None if the interval is in cycles."""
         return float(np.median(self.ends - self.starts)) / self.interval_ns if self.interval_ns else None
 
     def by_anchors(self) -> float:
-        """Ticks per ns if the samples fill the burst; too few if the last ones were lost."""
+        """Return ticks per ns if the samples fill the burst; too low if the last samples were lost."""
         span = sum(self.stopped) / 2 - self.begun
         return self._ticks / span if span > 0 else 0.0
 
     def kept_interval(self) -> float | None:
-        """Ticks per ns from the interval; None if the samples would not fit between the anchors."""
+        """Return ticks per ns from the interval; None if the samples would not fit between the anchors."""
         keeping = self.by_interval()
         if keeping is None or keeping <= 0 or not self.holds(keeping):
             return None
         return keeping if self.by_anchors() >= LEAST_FILLED * keeping else None
 
     def own_rate(self) -> float | None:
-        """Ticks per ns from this burst alone; None if its stamps contradict its anchors."""
+        """Return ticks per ns from this burst alone; None if its times contradict its anchors."""
         kept, keeping, filling = self.kept_interval(), self.by_interval(), self.by_anchors()
         if kept is not None:
             return kept
@@ -87,8 +86,8 @@ class Stamped:
         return filling if 1 < filling / keeping <= 1 + NEAR else None
 
     def holds(self, ticks_per_ns: float) -> bool:
-        """Whether the samples fit between the start of the first call and the end of the last at this
-        rate.
+        """Return whether, at this rate, the samples fit between the beginning of the start call and the end
+        of the stop call.
         """
         return self.started[0] + self._ticks / ticks_per_ns * (1 - TRUSTED) <= self.stopped[1]
 
@@ -101,7 +100,7 @@ class Start(NamedTuple):
 
 
 def rate(bursts: Sequence[Stamped]) -> float | None:
-    """Ticks per ns of all bursts that do not stamp in ns; None if the data do not determine it."""
+    """Return ticks per ns of all bursts whose times are in ticks; None if the data do not determine it."""
     ticking = [burst for burst in bursts if not burst.in_nanoseconds]
     own = [estimate for burst in ticking if (estimate := burst.own_rate()) is not None]
     if not own:
@@ -114,7 +113,7 @@ def rate(bursts: Sequence[Stamped]) -> float | None:
 
 
 def _across(bursts: Sequence[Stamped]) -> float | None:
-    """The median slope over pairs of distant bursts, whose starts are uncertain by little in comparison."""
+    """Return the median rate over pairs of distant bursts, for which uncertain starts matter little."""
     slopes = [
         (int(later.starts[0]) - int(earlier.starts[0])) / (later.begun - earlier.begun)
         for place, earlier in enumerate(bursts)
@@ -125,12 +124,11 @@ def _across(bursts: Sequence[Stamped]) -> float | None:
 
 
 def start_of(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Start:
-    """When a burst that stamps in ticks began: from its own call if that was quick, else from all bursts
-    nearby.
+    """Return when a burst in ticks began, from its own start call if quick, else from all nearby bursts.
 
-    Ticks place the bursts relative to each other; each began within its start call and ended before its stop
-    call. The starts that all of these allow give the uncertainty. If they contradict each other, the bursts
-    do not share a clock, and each is placed by itself.
+    Ticks give the distances between bursts. Each burst began within its start call and ended before its stop
+    call returned. The range of starts that fits all of them is the uncertainty. If none fits, the bursts do
+    not share a clock, and the burst is placed by its own calls.
     """
     alone = Start(burst.started[1], burst.took)
     if burst.quick:
@@ -140,7 +138,7 @@ def start_of(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> 
 
 
 def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Start | None:
-    """When the burst began, by the calls of all these bursts; None if they contradict each other."""
+    """Return when the burst began, by the calls of all `bursts`; None if they contradict each other."""
     origin, first = burst.started[1], int(burst.starts[0])
     latest, earliest = [], []
     for other in bursts:
@@ -157,8 +155,9 @@ def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> 
 def nanoseconds(
     burst: Stamped, ticks_per_ns: float, began: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends in ns since the epoch (int64); `began`: of the first sample, by default its call's
-    return.
+    """Return starts and ends of the samples in ns since the epoch (int64).
+
+    `began` is the start of the first sample, by default the time at which the start call returned.
     """
     if burst.in_nanoseconds:
         return burst.starts.astype(np.int64), burst.ends.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The traces of a recording: read them, align the clock, add source lines, correct starts of launches."""
+"""Read the traces of a recording: align their clock, add source lines, correct the starts of launches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fathom.sounding.manifest import Problem
 from fathom.sounding.raw.folder import Process, Raw, Record
 from fathom.sounding.schema import TABLES
 
-# A frame of Kineto's, with the first line of its function.
+# A frame in Kineto's notation; the line is the first one of the function.
 SOURCE = r"^(?<file>.*)\((?<line>\d+)\): (?<function>.*)$"
-TOLERANCE_NS = 50_000  # threads number and begin their calls at almost the same time
+TOLERANCE_NS = 50_000  # calls of several threads may begin in another order than their numbers by this much
 
 
 @dataclass(frozen=True)
 class Shift:
-    """One burst's offset (profiler minus host, ns), its spread, and its host interval."""
+    """The clock offset of one burst (profiler minus host, ns), its error, and the host interval."""
 
     burst: int
     offset_ns: int
@@ -120,11 +120,11 @@ def _called(trace: Path) -> pl.DataFrame:
 
 
 def in_order(launches: pl.DataFrame) -> pl.DataFrame:
-    """Interpolate starts that cannot be true, because later calls began before them, burst by burst.
+    """Replace impossible start times of launches by interpolation, one burst at a time.
 
-    CUPTI numbers the calls of a process in order. If it recorded no calls, they are derived from the queue
-    times of kernels. If the host is far ahead of the device, many of these are the times at which the device
-    reached the kernel. The call must have begun between its neighbours.
+    A start is impossible if a later call began before it: CUPTI numbers the calls of a process in order.
+    These starts occur if CUPTI recorded no calls and they are derived from the queue times of kernels. If the
+    host is far ahead of the device, many of these are the times at which the device reached the kernel.
     """
     if launches.is_empty():
         return launches
@@ -134,7 +134,7 @@ def in_order(launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fixed(rows: pl.DataFrame) -> pl.DataFrame:
-    """Interpolate in one burst; calls without a correlation, and the last ones, stay unchanged."""
+    """Interpolate in one burst; calls without a correlation, and the last calls, stay unchanged."""
     order = rows.drop_nulls(["correlation", "start_ns"]).sort("correlation", "start_ns")
     starts = order["start_ns"].to_numpy()
     if len(starts) < 2:
