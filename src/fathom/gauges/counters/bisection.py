@@ -1,4 +1,4 @@
-"""Find by bisection which counters stream, and which of them together."""
+"""Find by bisection which counters can be streamed, and which of them in the same pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values for a pod's fix, from its own manifest; `<NAME>` if only a person can supply the value."""
+"""Values for the fix of a pod, from its manifest; `<NAME>` if only a person can supply the value."""
 
 from __future__ import annotations
 

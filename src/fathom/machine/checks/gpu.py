@@ -45,7 +45,7 @@ class Gpu:
 
     @property
     def idle(self) -> bool:
-        """Whether the GPU is saving power now; False if it does not say."""
+        """Return whether the GPU is saving power now; false if it does not report that."""
         try:
             return bool(self.ask("PerformanceState") > IDLE)
         except (NotOfferedError, UnreadableError):

@@ -149,7 +149,7 @@ _SEVERITIES: tuple[Severity, ...] = ("carries over", "check again", "does not ca
 
 
 def _worst(touching: Sequence[Difference], worst: int) -> Iterator[str]:
-    """Yield the ids of the differences that decide."""
+    """Yield the ids of the differences that decide the severity."""
     return (d.id for d in touching if ORDER[d.severity] == worst)
 
 

@@ -1,4 +1,4 @@
-"""The datasheet of a host, from rules for processors: no sheet knows how a given machine is fitted."""
+"""The datasheet of a host, from rules for processors, because machines with one processor differ."""
 
 from __future__ import annotations
 
