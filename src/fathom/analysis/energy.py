@@ -17,7 +17,7 @@ MOSTLY = 0.5  # least share of the time from the first step to the last in which
 HOST = -1
 OWN = "energy counters over the clean steps"
 LATER = "mean power of unprofiled steps after profiling, times the clean step"
-ALL_STEPS = "mean power of all steps, profiled ones included, times the clean step"
+ALL_STEPS = "estimated as mean power over all steps (profiled ones included) times the clean step"
 SAMPLED = "sampled power, as there is no energy counter: "
 
 

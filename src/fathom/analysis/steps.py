@@ -145,8 +145,8 @@ def undisturbed(
     count = sum(stretch.count for stretch in before)
     return (
         before,
-        f"steps after profiling were {100 * change:.0f} % longer, because of the profiler or the program: "
-        f"only the {count} steps before it are used",
+        f"steps after profiling were {100 * change:.0f} % longer, because of the profiler or the program, "
+        f"so only the {count} steps before profiling are used",
     )
 
 

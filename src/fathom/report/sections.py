@@ -34,7 +34,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 _LABELS = {"read": "system calls and waits"}
 LABEL = 10  # columns
 MOST_ROWS = 4
-ABSTAINED, UNFOLD = "Not analysed", "reasons: --all"
+ABSTAINED, UNFOLD = "Not analysed", "--all gives the reasons"
 # Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
     r"profiling overhead of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
@@ -200,7 +200,7 @@ def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> 
         return
     shown = {why: what for why, what in reasons.items() if every or _affects(why, what)}
     folded = [name for why, what in reasons.items() if why not in shown for name in what]
-    text = f"{', '.join(_counted(folded))} ({UNFOLD})" if folded else ""
+    text = f"{', '.join(_counted(folded))}; {UNFOLD}" if folded else ""
     lines = textwrap.wrap(text, width, initial_indent=f"{ABSTAINED}  ", subsequent_indent="  ") or [ABSTAINED]
     head, rest = lines[0].removeprefix(ABSTAINED), lines[1:]
     yield Text.assemble((ABSTAINED, "bold"), (head, "dim"))
@@ -220,7 +220,7 @@ def _counted(what: list[str]) -> list[str]:
     """Analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
-    lacked = [f"{len(checks)} of {len(kinds())} checks (they lacked data)"] if checks else []
+    lacked = [f"{len(checks)} of {len(kinds())} checks for lack of data"] if checks else []
     return [*others, *lacked]
 
 

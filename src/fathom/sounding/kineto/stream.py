@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\(byte (\d+)\)")
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
-_CUT_OFF = "it ends in the middle, as when a profiler is stopped while it writes; record it again"
+_CUT_OFF = "it is truncated, as happens when a profiler is stopped while writing; record it again"
 _OTHER = "it is JSON but not a trace: it has no list of traceEvents"
 
 
