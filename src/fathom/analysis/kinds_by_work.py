@@ -185,6 +185,11 @@ def _wide(low: Array, high: Array) -> bool:
 def in_turn(numbers: Array, groups: Array) -> bool:
     """Whether the rarer of two groups is exactly every n-th step, and occurs at least three times."""
     rarer = int(np.bincount(groups, minlength=2).argmin())
-    mine, others = numbers[groups == rarer], numbers[groups != rarer]
+    return interval_of(numbers, groups == rarer) is not None
+
+
+def interval_of(numbers: Array, chosen: Array) -> int | None:
+    """Return n if the chosen steps are exactly every n-th step and at least three, else None."""
+    mine, others = numbers[chosen], numbers[~chosen]
     every = int(np.gcd.reduce(np.diff(np.sort(mine)))) if len(mine) >= IN_TURN else 0
-    return every >= TWICE and not ((others - mine[0]) % every == 0).any()
+    return every if every >= TWICE and not ((others - mine[0]) % every == 0).any() else None

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.intervals import Array
+from fathom.analysis.kinds_by_work import interval_of
 from fathom.analysis.results import LongSteps, Place
 from fathom.analysis.steps import stretches
 from fathom.sounding import Store
@@ -22,7 +23,6 @@ LONG = 3.0  # a step is long from this multiple of the usual one on
 LEAST_SHARE = 0.05  # least extra time of long steps, as a share of the time of all clean steps
 MOST = 0.2  # of the steps: more are not rare
 ENOUGH = 20  # clean steps
-IN_TURN = 3  # fewest long steps that show a regular interval
 MOSTLY = 0.8  # a call accounts for the extra time if it has this share of it
 SHARED = 0.02  # usual steps run a call too if they have this share of its time in long steps
 WORTH, MOST_PLACES = 0.1, 3
@@ -77,7 +77,7 @@ def long_steps_of(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> Lo
         kind=kind,
         n=int(long.sum()),
         of=total,
-        every=_every(timed, long),
+        every=None if (timed.count != 1).any() else interval_of(timed.number, long),
         usual_ms=usual / NS_PER_MS,
         ms=(usual + median(extra[long])) / NS_PER_MS,
         share=share,
@@ -95,15 +95,6 @@ def _timed(steps: pl.DataFrame, kind: str) -> Timed | None:
     if sum(row[1] for row in rows) < ENOUGH:
         return None
     return Timed(*(np.array(column) for column in zip(*rows, strict=True)))
-
-
-def _every(timed: Timed, long: Array) -> int | None:
-    """Return n if exactly every n-th step is long, else None."""
-    if (timed.count != 1).any() or long.sum() < IN_TURN:
-        return None
-    mine, others = timed.number[long], timed.number[~long]
-    every = int(np.gcd.reduce(np.diff(np.sort(mine))))
-    return every if every > 1 and not ((others - mine[0]) % every == 0).any() else None
 
 
 def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
