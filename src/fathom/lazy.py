@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
-    """Return `__all__` and `__getattr__` for a package.
-
-    `homes` maps a module of the package, like ".findings", to the names that it defines.
-    """
-    home_of = {name: home for home, names in homes.items() for name in names}
+def exports(package: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return `__all__` and `__getattr__` for a package, from its imports under `if TYPE_CHECKING:`."""
+    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_bytes())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    home_of = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def load(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home_of[name], package), name)
+        return getattr(import_module(home_of[name]), name)
 
     return sorted(home_of), load

@@ -27,22 +27,4 @@ if TYPE_CHECKING:
     from fathom.analysis.trials import trial_results
 
 # A report needs the result types, but not the functions that compute them.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".account": ("Account", "account_of"),
-        ".cost": ("priced",),
-        ".device": ("detail",),
-        ".energy": ("Metered", "energy_of"),
-        ".feeding": ("input_of",),
-        ".integrity": ("integrity_of",),
-        ".kinds": ("step_kinds",),
-        ".long_steps": ("long_steps_of",),
-        ".memory": ("memory_of",),
-        ".peers": ("meetings",),
-        ".results": ("Abstained", "Examination", "Step"),
-        ".sampled": ("LINES", "OTHER_LINES", "where"),
-        ".subjects": ("CPU", "label", "slow_steps"),
-        ".trials": ("trial_results",),
-    },
-)
+__all__, __getattr__ = exports(__name__)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     )
 
 # A report does not compare recordings of pairs.
-_LAZY, __getattr__ = exports(
-    __name__, {".naming": ("FormFindings", "PairFinding", "findings_in", "form_findings", "pair_findings")}
-)
+_, __getattr__ = exports(__name__)
 __all__ = [
     "FormFindings",
     "Kind",

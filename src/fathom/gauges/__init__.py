@@ -17,16 +17,4 @@ if TYPE_CHECKING:
     from fathom.gauges.planning import MeasurementPlan, plan
 
 # The measuring process imports this package and must not load modules that only its parent needs.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".catalogue": ("FULL", "QUICK"),
-        ".completing": ("completed",),
-        ".conditions": ("DOUBTFUL", "ConditionSensors"),
-        ".contention": ("BusyGpuError",),
-        ".cuda": ("core_of_cuda",),
-        ".keeping": ("keep", "merge", "quick_missing", "recall"),
-        ".parent": ("GaugeProgress", "measure", "seconds"),
-        ".planning": ("MeasurementPlan", "plan"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

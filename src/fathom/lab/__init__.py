@@ -22,17 +22,4 @@ if TYPE_CHECKING:
     from fathom.lab.technique import Technique, described
 
 # The process of a side imports operations, but not the modules that only its parent needs.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".catalogue": ("GROUPS", "chosen", "naming", "techniques"),
-        ".cuda": ("Source",),
-        ".drawing": ("Draw", "matmul_unit", "normal", "traffic", "uniform"),
-        ".header": ("Header",),
-        ".recording": ("NotRecordedError", "record_forms"),
-        ".results": ("Kept", "Last", "Listed", "listed", "recall"),
-        ".running": ("Outcome", "run"),
-        ".surroundings": ("Here", "here", "why_not"),
-        ".technique": ("Technique", "described"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

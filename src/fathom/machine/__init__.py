@@ -30,18 +30,4 @@ if TYPE_CHECKING:
     from fathom.machine.survey import fingerprint, free_bytes, inventory, memory_bytes
 
 # `limits` needs NumPy and YAML, which a machine that only records may lack.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".architectures": ("architecture",),
-        ".ceilings": ("Ceiling", "Missing", "find_ceiling", "from_machine", "missing_from", "to_records"),
-        ".counters": ("counters_of", "may_count", "why_no_counters"),
-        ".cpu": ("read_cpu",),
-        ".disks": ("filesystem",),
-        ".known": ("described", "known_machine", "stored_machine", "with_datasheet"),
-        ".limits": ("Limits", "limits_of", "peaks_of", "why_no_limits"),
-        ".price": ("Price", "configured_price", "parse_price"),
-        ".store": ("HOME", "MachineFileError", "bounding", "home", "read_machine", "remember", "remembered"),
-        ".survey": ("fingerprint", "free_bytes", "inventory", "memory_bytes"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

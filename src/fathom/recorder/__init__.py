@@ -17,16 +17,4 @@ if TYPE_CHECKING:
     from fathom.recorder.session import SelfRecording
 
 # `fathom import` and reports of profiled kernels need only a part of this package.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".command": ("CannotLaunchError", "resolve_command"),
-        ".doctor": ("Diagnosis", "DoctorCheck", "examine_host"),
-        ".finishing": ("finish", "missing_libraries"),
-        ".folding": ("fold", "folded"),
-        ".imports": ("import_any",),
-        ".plan": ("DEPTHS", "STEP_ON", "TRIALS", "Plan", "number_or_word", "trials"),
-        ".recording": ("Recording", "leave", "record"),
-        ".session": ("SelfRecording",),
-    },
-)
+__all__, __getattr__ = exports(__name__)

@@ -19,18 +19,4 @@ if TYPE_CHECKING:
     from fathom.referee.verdict import Agreement, Comparison, Refusal, Timing, Verdict
 
 # The process of a side imports this package too, but not the modules that only the parent needs.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".address": ("absolute", "load"),
-        ".child.values": ("arguments",),
-        ".gate": ("Gate", "StoppedError"),
-        ".launching": ("Fork", "Launcher"),
-        ".pair": ("Pair", "command_of"),
-        ".proof": ("prove", "prove_pair"),
-        ".queue": ("first_gpu", "one_at_a_time"),
-        ".settings": ("Settings",),
-        ".turn": ("TooLongError", "Turn"),
-        ".verdict": ("Agreement", "Comparison", "Refusal", "Timing", "Verdict"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

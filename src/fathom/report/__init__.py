@@ -22,21 +22,4 @@ if TYPE_CHECKING:
     from fathom.report.what_if import print_prediction
 
 # Screens are imported when they are used, so that `fathom machine` does not import polars.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".checks": ("print_checks",),
-        ".findings": ("print_findings", "print_kind", "print_kinds", "unseen_of"),
-        ".heading": ("stepped",),
-        ".kernel": ("matching", "named", "print_kernels", "save_samples"),
-        ".kernel.dive": ("dive_content", "print_dive"),
-        ".lab": ("print_outcome", "print_pair_findings", "print_technique", "print_techniques"),
-        ".leads": ("print_leads",),
-        ".machine": ("print_ceilings", "print_comparison", "print_machine"),
-        ".notebook": ("to_html",),
-        ".terminal": ("View", "print_report", "save_picture"),
-        ".tips": ("print_tips",),
-        ".verdict": ("print_verdict",),
-        ".what_if": ("print_prediction",),
-    },
-)
+__all__, __getattr__ = exports(__name__)

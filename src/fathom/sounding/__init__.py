@@ -20,19 +20,4 @@ if TYPE_CHECKING:
     from fathom.sounding.store import Store, Writer, amend, open_store
 
 # Most commands only read a sounding, so they should not load the forty modules of the importers.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".facts": ("COMPILER", "LOADERS", "Counted", "LoaderFacts", "Place"),
-        ".importer": ("import_traces",),
-        ".manifest": ("Manifest", "Phase", "Problem", "Rank"),
-        ".naming": ("meant",),
-        ".ncu": ("Launch", "NoReaderError", "import_ncu", "is_ncu"),
-        ".packing": ("pack", "packed_name"),
-        ".raw": ("import_raw",),
-        ".schema": ("COUNTERS", "FORMAT", "TABLES", "conform", "empty"),
-        ".silence": ("SILENCE", "hole_in"),
-        ".sql": ("select",),
-        ".store": ("Store", "Writer", "amend", "open_store"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

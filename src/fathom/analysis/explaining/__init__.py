@@ -9,9 +9,4 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.analysis.explaining.facts import Explanation, Fact, explain, rules
 
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".facts": ("Explanation", "Fact", "explain", "rules"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

@@ -14,14 +14,4 @@ if TYPE_CHECKING:
     from fathom.analysis.folding.rows import static_attributes
     from fathom.analysis.folding.timeline import Excerpt, excerpt_around
 
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".counters": ("counters_of", "counters_table", "fold_rank"),
-        ".families": ("by_family",),
-        ".kinds": ("bare", "kind_of"),
-        ".results": ("Alignment", "Folding", "Pool", "facts_from"),
-        ".rows": ("static_attributes",),
-        ".timeline": ("Excerpt", "excerpt_around"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

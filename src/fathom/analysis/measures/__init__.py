@@ -10,10 +10,4 @@ if TYPE_CHECKING:
     from fathom.analysis.measures.portraits import device_portraits, portraits_of
     from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
 
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".portraits": ("device_portraits", "portraits_of"),
-        ".results": ("Level", "Measure", "Portrait", "Reason"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

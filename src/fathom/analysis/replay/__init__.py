@@ -12,12 +12,4 @@ if TYPE_CHECKING:
     from fathom.analysis.replay.replay import FLOOR, Replay
     from fathom.analysis.replay.results import Gain, Moved, Prediction
 
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".changes": ("Change", "parse"),
-        ".recorded": ("replayed_device",),
-        ".replay": ("FLOOR", "Replay"),
-        ".results": ("Gain", "Moved", "Prediction"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

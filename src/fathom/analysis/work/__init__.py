@@ -16,16 +16,4 @@ if TYPE_CHECKING:
     from fathom.analysis.work.recompute import ONLY_FORWARD
     from fathom.analysis.work.tree import NONE, rows_of
 
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".annotate": ("SIGNATURE", "annotate_ops", "op_work", "works_of"),
-        ".attention": ("ATTENTION_LAYOUTS", "AttentionLayout"),
-        ".call": ("Call", "UnknownWorkError", "parse_call"),
-        ".dtypes": ("DTYPES", "SIZE"),
-        ".families": ("family_work", "kernel_ops"),
-        ".links": ("LINKED", "Links", "chosen", "connect"),
-        ".recompute": ("ONLY_FORWARD",),
-        ".tree": ("NONE", "rows_of"),
-    },
-)
+__all__, __getattr__ = exports(__name__)

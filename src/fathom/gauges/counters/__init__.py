@@ -10,9 +10,4 @@ if TYPE_CHECKING:
     from fathom.gauges.counters.parent import NoCountersError, keep_counters, needed, prevented, qualify
 
 # The qualifying process starts from this package and must not load what only its parent needs.
-__all__, __getattr__ = exports(
-    __name__,
-    {
-        ".parent": ("NoCountersError", "keep_counters", "needed", "prevented", "qualify"),
-    },
-)
+__all__, __getattr__ = exports(__name__)
