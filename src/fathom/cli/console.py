@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from typing import Any
 
 
@@ -12,10 +13,8 @@ def say(text: str) -> None:
     """Print the line `fathom: text` on standard error, if that is open."""
     if sys.stderr is None:  # print would write to standard output instead
         return
-    try:
+    with suppress(OSError):
         print(f"fathom: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        pass
 
 
 def print_json(content: Any) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fathom.cli.console import print_json, say
 from fathom.cli.options import PATTERN, SoundingPath
@@ -21,25 +20,20 @@ fathom dive train.fathom gemm -- python train.py --lr 3e-4"""
 
 def dive(
     sounding: SoundingPath,
-    pattern: Annotated[str, typer.Argument(help=PATTERN)],
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(help="The program to run, after --. [default: the recorded one]", metavar="COMMAND"),
-    ] = None,
-    launch: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Profile this launch of the kernel; the first is 0. [default: a settled one]"
-        ),
-    ] = None,
-    sections: Annotated[
-        str, typer.Option("--set", help="Metrics to collect: detailed, full, or source (where warps wait).")
-    ] = "detailed",
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Path of the new sounding. [default: NAME-dive.fathom]"),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    pattern: str = Argument(help=PATTERN),
+    command: list[str] | None = Argument(
+        None, help="The program to run, after --. [default: the recorded one]", metavar="COMMAND"
+    ),
+    launch: int | None = Option(
+        None, min=0, help="Profile this launch of the kernel; the first is 0. [default: a settled one]"
+    ),
+    sections: str = Option(
+        "detailed", "--set", help="Metrics to collect: detailed, full, or source (where warps wait)."
+    ),
+    output: Path | None = Option(
+        None, "-o", "--output", help="Path of the new sounding. [default: NAME-dive.fathom]"
+    ),
+    json: bool = Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Rerun the program with one kernel under Nsight Compute, and show what limits the kernel and where."""
     from fathom.recorder.dive import dive as run_dive

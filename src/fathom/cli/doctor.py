@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Option
 
 from fathom.cli.console import print_json
 
@@ -15,10 +15,8 @@ EXAMPLES = "Example: fathom doctor --python ~/venv/bin/python"
 
 
 def doctor(
-    python: Annotated[
-        str | None, typer.Option(help="Python interpreter of the program. [default: python on PATH]")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    python: str | None = Option(None, help="Python interpreter of the program. [default: python on PATH]"),
+    json: bool = Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
     """Check which recording depths work here, and explain why others do not."""
     from fathom.recorder import examine_host

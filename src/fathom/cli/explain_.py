@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typer import Argument, Option
 
 from fathom.cli.console import print_json
 
@@ -16,9 +14,9 @@ fathom explain host-launch-bound"""
 
 
 def explain(
-    kind: Annotated[str | None, typer.Argument(help="A kind of finding.", metavar="ID")] = None,
-    every: Annotated[bool, typer.Option("--list", help="List all kinds, one per line.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    kind: str | None = Argument(None, help="A kind of finding.", metavar="ID"),
+    every: bool = Option(False, "--list", help="List all kinds, one per line."),
+    json: bool = Option(False, "--json", help="Print it as JSON."),
 ) -> None:
     """Explain a kind of finding: its mechanism, signs and remedy."""
     from fathom.diagnosis import kinds, resembling

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typer import Option
 
 from fathom.cli.console import write_json
 from fathom.cli.options import Machine, Price, SoundingPath
@@ -20,13 +18,12 @@ fathom findings train.fathom --leads"""
 
 def findings(
     sounding: SoundingPath,
-    json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
-    leads: Annotated[
-        bool,
-        typer.Option(
-            "--leads", help="Only headroom: kernel families far below their ceilings, without a known cause."
-        ),
-    ] = False,
+    json: bool = Option(False, "--json", help="Print them as JSON."),
+    leads: bool = Option(
+        False,
+        "--leads",
+        help="Only headroom: kernel families far below their ceilings, without a known cause.",
+    ),
     machine: Machine = None,
     price: Price = None,
 ) -> None:

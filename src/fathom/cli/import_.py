@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option
 
 from fathom.cli.console import print_json
 from fathom.cli.options import Replace
@@ -25,18 +25,13 @@ _SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters")
 
 
 def import_(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="TRACE…",
-            help="Kineto traces (.json, .json.gz), results of ncu (.ncu-rep, .csv), or a raw recording.",
-        ),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Path of the sounding. [default: NAME.fathom]")
-    ] = None,
+    traces: list[Path] = Argument(
+        metavar="TRACE…",
+        help="Kineto traces (.json, .json.gz), results of ncu (.ncu-rep, .csv), or a raw recording.",
+    ),
+    output: Path | None = Option(None, "-o", "--output", help="Path of the sounding. [default: NAME.fathom]"),
     replace: Replace = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a summary of the import as JSON.")] = False,
+    json: bool = Option(False, "--json", help="Print a summary of the import as JSON."),
 ) -> None:
     """Turn Kineto traces (one per rank), results of ncu, or raw records into a sounding."""
     from fathom.cli.progress import waiting

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
 from fathom.cli.console import write_json
 from fathom.cli.options import PATTERN, Machine, SoundingPath
@@ -23,14 +23,12 @@ fathom kernel train.fathom layer_norm --counters"""
 
 def kernel(
     sounding: SoundingPath,
-    pattern: Annotated[str | None, typer.Argument(help=PATTERN)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show every family and every measure.")] = False,
-    counters: Annotated[bool, typer.Option("--counters", help="Add all counters of the family.")] = False,
-    svg: Annotated[
-        Path | None, typer.Option(help="Draw the samples around a launch of the family to this .svg file.")
-    ] = None,
-    rank: Annotated[int | None, typer.Option(help="Rank to show; by default the first.")] = None,
+    pattern: str | None = Argument(None, help=PATTERN),
+    json: bool = Option(False, "--json", help="Print everything as JSON."),
+    every: bool = Option(False, "--all", help="Show every family and every measure."),
+    counters: bool = Option(False, "--counters", help="Add all counters of the family."),
+    svg: Path | None = Option(None, help="Draw the samples around a launch of the family to this .svg file."),
+    rank: int | None = Option(None, help="Rank to show; by default the first."),
     machine: Machine = None,
 ) -> None:
     """Show what limits a kernel family and why; without a pattern, list all families."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
 
 from fathom.cli.console import print_json, say
 from fathom.cli.options import group
@@ -37,8 +38,8 @@ FAILED = 1
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_(
-    names: Annotated[list[str] | None, typer.Argument(help="Names or groups. [default: all]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    names: list[str] | None = Argument(None, help="Names or groups. [default: all]"),
+    json: bool = Option(False, "--json", help="Print it as JSON."),
 ) -> None:
     """List techniques: the resource each saves, whether it runs here, and what it gained here."""
     from fathom import lab
@@ -48,16 +49,13 @@ def list_(
     machine = inventory()
     fingerprint, at = machine["fingerprint"], lab.here(machine)
     rows = [lab.listed(technique, fingerprint, at, say) for technique in _chosen(names or [])]
-    if json:
-        print_json(rows)
-    else:
-        print_techniques(rows)
+    (print_json if json else print_techniques)(rows)
 
 
 @app.command("show", epilog=SHOW_EXAMPLE)
 def show(
-    name: Annotated[str, typer.Argument(help="A technique.")],
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    name: str = Argument(help="A technique."),
+    json: bool = Option(False, "--json", help="Print it as JSON."),
 ) -> None:
     """Show one technique: its idea, its cost, when it does not pay, and how it shows in counters."""
     from fathom.lab import described
@@ -130,29 +128,20 @@ class _Results:
 
 @app.command("run", epilog=RUN_EXAMPLES)
 def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Names or groups.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All techniques.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Prove again what was already proven here.")] = False,
-    budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Maximum time for timing one technique.")
-    ] = 30.0,
-    limit: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=1, help="Maximum time for one technique, after which it has failed."
-        ),
-    ] = 300.0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of proofs in parallel. [default: 1, on a GPU as many as fit]"),
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Also record a sounding of each form, and compare their findings."
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the outcomes as JSON.")] = False,
+    names: list[str] | None = Argument(None, help="Names or groups."),
+    every: bool = Option(False, "--all", help="All techniques."),
+    force: bool = Option(False, "--force", help="Prove again what was already proven here."),
+    budget: float = Option(30.0, metavar="SECONDS", help="Maximum time for timing one technique."),
+    limit: float = Option(
+        300.0, metavar="SECONDS", min=1, help="Maximum time for one technique, after which it has failed."
+    ),
+    jobs: int | None = Option(
+        None, min=1, help="Number of proofs in parallel. [default: 1, on a GPU as many as fit]"
+    ),
+    record: Path | None = Option(
+        None, metavar="FOLDER", help="Also record a sounding of each form, and compare their findings."
+    ),
+    json: bool = Option(False, "--json", help="Print the outcomes as JSON."),
 ) -> None:
     """Prove techniques on this machine, and store the verdicts.
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 EXAMPLES = "Example: fathom pack train.fathom   (then, elsewhere: fathom report train.fathom.zip)"
 
 
 def pack(
-    sounding: Annotated[Path, typer.Argument(help="A sounding: NAME.fathom.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file to write. [default: NAME.fathom.zip]")
-    ] = None,
-    folded: Annotated[
-        bool,
-        typer.Option("--folded", help="Keep counters per kernel family without their samples."),
-    ] = False,
+    sounding: Path = Argument(help="A sounding: NAME.fathom."),
+    output: Path | None = Option(
+        None, "-o", "--output", help="The file to write. [default: NAME.fathom.zip]"
+    ),
+    folded: bool = Option(False, "--folded", help="Keep counters per kernel family without their samples."),
 ) -> None:
     """Pack a sounding into one file, which every command opens directly."""
     from fathom.sounding import open_store, packed_name

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Literal
 
 import typer
+from typer import Argument, Option
 
 from fathom.cli.console import say, write_json
 from fathom.errors import BadInputError
-
-if TYPE_CHECKING:
-    from fathom.referee import Verdict
 
 NOT_PROVEN, BAD_INPUT = 1, 2
 EXAMPLES = """Examples:
@@ -27,119 +25,65 @@ _ENOUGH = {"faster": ("faster",), "not-slower": ("faster", "same")}
 
 
 def prove(
-    baseline: Annotated[str, typer.Argument(help="module:function, file.py:function, or a command.")],
-    candidate: Annotated[str, typer.Argument(help="Likewise, for the version that should be faster.")],
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE", help="inputs(seed) returns a call's arguments. [default: beside BASELINE]"
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE", help="Function that computes the exact result. [default: BASELINE in float64]"
-        ),
-    ] = None,
-    variants: Annotated[
-        str | None, typer.Option(metavar="WHERE", help="variants(seed): further inputs by name, not timed.")
-    ] = None,
-    work: Annotated[
-        str | None, typer.Option(metavar="WHERE", help="work(*inputs): FLOPs, bytes and unit of a call.")
-    ] = None,
-    flops: Annotated[float | None, typer.Option(help="FLOPs of a call.")] = None,
-    bytes_: Annotated[float | None, typer.Option("--bytes", help="Bytes that a call must move.")] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="Ceiling that bounds its arithmetic, like matmul.bf16.")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="Declared precision of the candidate: tf32, bf16, fp16, fp8.")
-    ] = None,
-    reduction: Annotated[
-        int | None, typer.Option(help="Number of terms summed for one element of the result.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODE", help="Code of a reason that does not refuse this candidate."),
-    ] = None,
-    command: Annotated[bool, typer.Option("--command", help="Both sides are whole commands.")] = False,
-    metrics: Annotated[
-        Path | None,
-        typer.Option(
-            help="File that both commands write, which is compared: .json or .npz, arrays by name. Without "
-            "it the candidate is refused, unless --allow nothing-compared."
-        ),
-    ] = None,
-    margin: Annotated[
-        float, typer.Option(help="Largest difference that counts as the same, as a share.")
-    ] = 0.01,
-    latency: Annotated[
-        Literal["removed", "included"], typer.Option(help="Whether the launch latency of a GPU counts.")
-    ] = "removed",
-    cache: Annotated[
-        Literal["cold", "warm"], typer.Option(help="State of a GPU's L2 that decides the verdict.")
-    ] = "cold",
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Maximum time for timing.")] = 120.0,
-    patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Maximum time for one answer of a process.")
-    ] = 600.0,
-    seed: Annotated[int | None, typer.Option(help="Seed of the inputs. [default: random]")] = None,
-    fresh: Annotated[
-        Literal["spawn", "fork"], typer.Option(help="How processes are started; fork is faster.")
-    ] = "spawn",
-    require: Annotated[
-        Literal["faster", "not-slower"], typer.Option(help="Condition for exit status 0.")
-    ] = "faster",
-    json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
+    baseline: str = Argument(help="module:function, file.py:function, or a command."),
+    candidate: str = Argument(help="Likewise, for the version that should be faster."),
+    inputs: str | None = Option(
+        None, metavar="WHERE", help="inputs(seed) returns a call's arguments. [default: beside BASELINE]"
+    ),
+    reference: str | None = Option(
+        None, metavar="WHERE", help="Function that computes the exact result. [default: BASELINE in float64]"
+    ),
+    variants: str | None = Option(
+        None, metavar="WHERE", help="variants(seed): further inputs by name, not timed."
+    ),
+    work: str | None = Option(None, metavar="WHERE", help="work(*inputs): FLOPs, bytes and unit of a call."),
+    flops: float | None = Option(None, help="FLOPs of a call."),
+    bytes: float | None = Option(None, help="Bytes that a call must move."),
+    unit: str | None = Option(None, help="Ceiling that bounds its arithmetic, like matmul.bf16."),
+    precision: str | None = Option(None, help="Declared precision of the candidate: tf32, bf16, fp16, fp8."),
+    reduction: int | None = Option(None, help="Number of terms summed for one element of the result."),
+    allow: list[str] | None = Option(
+        None, metavar="CODE", help="Code of a reason that does not refuse this candidate."
+    ),
+    command: bool = Option(False, "--command", help="Both sides are whole commands."),
+    metrics: Path | None = Option(
+        None,
+        help="File that both commands write, which is compared: .json or .npz, arrays by name. Without "
+        "it the candidate is refused, unless --allow nothing-compared.",
+    ),
+    margin: float = Option(0.01, help="Largest difference that counts as the same, as a share."),
+    latency: Literal["removed", "included"] = Option(
+        "removed", help="Whether the launch latency of a GPU counts."
+    ),
+    cache: Literal["cold", "warm"] = Option("cold", help="State of a GPU's L2 that decides the verdict."),
+    budget_s: float = Option(120.0, "--budget", metavar="SECONDS", help="Maximum time for timing."),
+    patience_s: float = Option(
+        600.0, "--patience", metavar="SECONDS", help="Maximum time for one answer of a process."
+    ),
+    seed: int | None = Option(None, help="Seed of the inputs. [default: random]"),
+    fresh: Literal["spawn", "fork"] = Option("spawn", help="How processes are started; fork is faster."),
+    require: Literal["faster", "not-slower"] = Option("faster", help="Condition for exit status 0."),
+    json: bool = Option(False, "--json", help="Print the whole verdict as JSON."),
 ) -> None:
     """Prove that a candidate is faster than a baseline, and computes the same.
 
     Exit status: 0 if the verdict meets --require, 1 if it does not or the candidate is refused, 2 if the
     input cannot be used.
     """
+    given = locals()
     from fathom.cli.progress import shown
-    from fathom.referee import Pair, Settings, command_of, prove_pair
+    from fathom.referee import Pair, Settings, chosen_from, command_of, prove_pair
+    from fathom.report import print_verdict
 
     try:
-        pair = Pair(
-            plain=command_of(baseline) if command else baseline,
-            tuned=command_of(candidate) if command else candidate,
-            inputs=inputs,
-            reference=reference,
-            variants=variants,
-            work=work,
-            precision=precision,
-            reduction=reduction,
-            allow=tuple(allow or ()),
-            metrics=metrics,
-        ).with_inputs()
+        sides = [command_of(side) if command else side for side in (baseline, candidate)]
+        given |= {"plain": sides[0], "tuned": sides[1], "allow": tuple(allow or ())}
+        pair = chosen_from(Pair, given).with_inputs()
         with shown("starting") as seen:
-            settings = Settings(
-                margin=margin,
-                budget_s=budget,
-                latency=latency,
-                cache=cache,
-                patience_s=patience,
-                seed=seed,
-                fresh=fresh,
-                flops=flops,
-                bytes=bytes_,
-                unit=unit,
-                progress=seen.progress,
-                tell=seen.tell,
-            )
-            verdict = prove_pair(pair, settings)
+            messages = {"progress": seen.progress, "tell": seen.tell}
+            verdict = prove_pair(pair, chosen_from(Settings, given | messages))
     except BadInputError as error:
         say(str(error))
         raise typer.Exit(BAD_INPUT) from None
-    _print(verdict, json)
+    (write_json if json else print_verdict)(verdict)
     raise typer.Exit(0 if verdict.verdict in _ENOUGH[require] else NOT_PROVEN)
-
-
-def _print(verdict: Verdict, json: bool) -> None:
-    from fathom.report import print_verdict
-
-    if json:
-        write_json(verdict)
-    else:
-        print_verdict(verdict)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import sys
+from typing import TYPE_CHECKING, Literal
 
-import typer
+from typer import Argument, Option
 
 from fathom.cli.options import SoundingPath
 
@@ -23,18 +24,15 @@ Format = Literal["table", "csv", "json"]
 
 def query(
     sounding: SoundingPath,
-    sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables.")],
-    format: Annotated[Format, typer.Option(help="How to print the rows.")] = "table",
-    limit: Annotated[int | None, typer.Option(min=0, help="Maximum number of rows.")] = None,
+    sql: str = Argument(metavar="SELECT", help="One SELECT over the tables."),
+    format: Format = Option("table", help="How to print the rows."),
+    limit: int | None = Option(None, min=0, help="Maximum number of rows."),
 ) -> None:
     """Run SQL over the recorded tables, windows, ledger (the clean step's) and profiled_ledger."""
     from fathom.api import open
 
     rows = open(sounding).sql(sql)
-    _print(rows if limit is None else rows.head(limit), format)
-
-
-def _print(rows: pl.DataFrame, format: Format) -> None:
+    rows = rows if limit is None else rows.head(limit)
     if format == "csv":
         print(rows.write_csv(), end="")
     elif format == "json":
@@ -48,12 +46,7 @@ def _print_table(rows: pl.DataFrame) -> None:
 
     look = pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=10_000, fmt_str_lengths=80)
     look.set_tbl_hide_dataframe_shape(True).set_tbl_hide_column_data_types(True)
-    look.set_tbl_formatting("UTF8_BORDERS_ONLY" if _unicode() else "ASCII_BORDERS_ONLY")
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    look.set_tbl_formatting("UTF8_BORDERS_ONLY" if unicode else "ASCII_BORDERS_ONLY")
     with look:
         print(rows)
-
-
-def _unicode() -> bool:
-    import sys
-
-    return "utf" in (sys.stdout.encoding or "").lower()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Option
 
 from fathom.cli.console import write_json
 from fathom.cli.options import Machine, Price, SoundingPath
@@ -23,25 +22,20 @@ fathom report train.fathom --price 3.50/h"""
 
 def report(
     sounding: SoundingPath,
-    json: Annotated[bool, typer.Option("--json", help="Print the whole examination as JSON.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write the report as a picture to this .svg file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this .html file.")] = None,
-    rank: Annotated[
-        int | None, typer.Option(help="Rank whose ledger is shown; by default the first.")
-    ] = None,
-    roofline: Annotated[
-        bool, typer.Option(help="Add a table of the ceiling of each family, and its share of it.")
-    ] = False,
-    profiled: Annotated[
-        bool, typer.Option("--profiled", help="Add the table of the profiled steps, overhead included.")
-    ] = False,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="Kind of step to report on: prefill, decode, or its number in the report."),
-    ] = None,
+    json: bool = Option(False, "--json", help="Print the whole examination as JSON."),
+    svg: Path | None = Option(None, help="Write the report as a picture to this .svg file."),
+    html: Path | None = Option(None, help="Write the report to this .html file."),
+    rank: int | None = Option(None, help="Rank whose ledger is shown; by default the first."),
+    roofline: bool = Option(False, help="Add a table of the ceiling of each family, and its share of it."),
+    profiled: bool = Option(
+        False, "--profiled", help="Add the table of the profiled steps, overhead included."
+    ),
+    kind: str | None = Option(
+        None, help="Kind of step to report on: prefill, decode, or its number in the report."
+    ),
     machine: Machine = None,
     price: Price = None,
-    every: Annotated[bool, typer.Option("--all", help="Show every family on its own line.")] = False,
+    every: bool = Option(False, "--all", help="Show every family on its own line."),
 ) -> None:
     """Show where the time of a step goes."""
     from fathom.api import open

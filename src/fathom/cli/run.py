@@ -6,9 +6,10 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 from fathom.cli.console import explain, say
@@ -81,71 +82,48 @@ def _kinds(rest: list[str]) -> str:
 
 
 def run(
-    command: Annotated[
-        list[str], typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Path of the sounding. [default: NAME.fathom, after the script]"),
-    ] = None,
-    depth: Annotated[
-        str,
-        typer.Option(
-            help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (also"
-            " kernels, launches, ops) or counters (also hardware counters, or fail)."
-        ),
-    ] = "auto",
-    steps: Annotated[int | None, typer.Option(help="Steps recorded in each phase.")] = None,
-    counter_samples: Annotated[
-        int | None,
-        typer.Option(
-            help="Samples per group of hardware counters; more samples help with short or rare kernels."
-            " [default: 16000, up to four times as many on an idle device]"
-        ),
-    ] = None,
-    settle: Annotated[
-        str,
-        typer.Option(
-            help="Steps to wait before recording; auto: until the step time is stable.", metavar="auto|N"
-        ),
-    ] = "auto",
-    step_on: Annotated[
-        str, typer.Option(help="Event that marks a step: auto, mark, optimizer, loader, forward or none.")
-    ] = "auto",
-    at: Annotated[
-        list[int] | None, typer.Option(help="Also record a timeline at step N (repeatable).", metavar="N")
-    ] = None,
-    on_slow_step: Annotated[
-        bool, typer.Option("--on-slow-step", help="Also record a timeline after a slow step.")
-    ] = False,
-    stop_after: Annotated[
-        str | None,
-        typer.Option(
-            help="End the program after N steps, or when the recording is complete.", metavar="[N|recorded]"
-        ),
-    ] = None,
-    what_if: Annotated[
-        str | None,
-        typer.Option(
-            help="Measure the gain of removing a cause: run a few steps without it, five times. Causes: input"
-            " (batches are fetched ahead), logging (output is buffered and written afterwards), gc (garbage"
-            " collection is off), or all. This takes 200 to 500 steps. Batches are made early, so a program"
-            " that loads data in its own process draws random numbers in another order; output is late.",
-            metavar="[KIND...]",
-        ),
-    ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Keep raw records, to import later or elsewhere.")
-    ] = False,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure/--no-measure",
-            envvar="FATHOM_MEASURE",
-            help="First measure ceilings and qualify hardware counters that are not known yet.",
-        ),
-    ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no report at the end.")] = False,
+    command: list[str] = Argument(help="The program and its arguments, after --.", metavar="COMMAND"),
+    output: Path | None = Option(
+        None, "-o", "--output", help="Path of the sounding. [default: NAME.fathom, after the script]"
+    ),
+    depth: str = Option(
+        "auto",
+        help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (also"
+        " kernels, launches, ops) or counters (also hardware counters, or fail).",
+    ),
+    steps: int | None = Option(None, help="Steps recorded in each phase."),
+    counter_samples: int | None = Option(
+        None,
+        help="Samples per group of hardware counters; more samples help with short or rare kernels."
+        " [default: 16000, up to four times as many on an idle device]",
+    ),
+    settle: str = Option(
+        "auto", help="Steps to wait before recording; auto: until the step time is stable.", metavar="auto|N"
+    ),
+    step_on: str = Option(
+        "auto", help="Event that marks a step: auto, mark, optimizer, loader, forward or none."
+    ),
+    at: list[int] | None = Option(None, help="Also record a timeline at step N (repeatable).", metavar="N"),
+    on_slow_step: bool = Option(False, "--on-slow-step", help="Also record a timeline after a slow step."),
+    stop_after: str | None = Option(
+        None, help="End the program after N steps, or when the recording is complete.", metavar="[N|recorded]"
+    ),
+    what_if: str | None = Option(
+        None,
+        help="Measure the gain of removing a cause: run a few steps without it, five times. Causes: input"
+        " (batches are fetched ahead), logging (output is buffered and written afterwards), gc (garbage"
+        " collection is off), or all. This takes 200 to 500 steps. Batches are made early, so a program"
+        " that loads data in its own process draws random numbers in another order; output is late.",
+        metavar="[KIND...]",
+    ),
+    raw: bool = Option(False, "--raw", help="Keep raw records, to import later or elsewhere."),
+    measure: bool = Option(
+        True,
+        "--measure/--no-measure",
+        envvar="FATHOM_MEASURE",
+        help="First measure ceilings and qualify hardware counters that are not known yet.",
+    ),
+    quiet: bool = Option(False, "--quiet", "-q", help="Print no report at the end."),
     replace: Replace = False,
 ) -> None:
     """Record a program and report on it."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typer import Argument, Option
 
 from fathom.cli.console import write_json
 from fathom.cli.options import SoundingPath
@@ -26,16 +24,13 @@ ops) and python (between ops), including that of ops which build a kernel before
 
 def what_if(
     sounding: SoundingPath,
-    changes: Annotated[list[str], typer.Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, one or more.")],
-    json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
-    rank: Annotated[int | None, typer.Option(help="Predict this rank's step; the first by default.")] = None,
+    changes: list[str] = Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, one or more."),
+    json: bool = Option(False, "--json", help="Print the prediction as JSON."),
+    rank: int | None = Option(None, help="Predict this rank's step; the first by default."),
 ) -> None:
     """Predict a step by replaying its recorded dependencies with changed durations."""
     from fathom.api import open
     from fathom.report import print_prediction
 
     prediction = open(sounding).what_if(*changes, rank=rank)
-    if json:
-        write_json(prediction)
-    else:
-        print_prediction(prediction)
+    (write_json if json else print_prediction)(prediction)

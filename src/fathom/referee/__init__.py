@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fathom.referee.pair import Pair, command_of
     from fathom.referee.proof import prove, prove_pair
     from fathom.referee.queue import first_gpu, one_at_a_time
-    from fathom.referee.settings import Settings
+    from fathom.referee.settings import Settings, chosen_from
     from fathom.referee.turn import TooLongError, Turn
     from fathom.referee.verdict import Agreement, Comparison, Refusal, Timing, Verdict
 

@@ -23,7 +23,7 @@ from fathom.referee.pair import Pair, Where
 from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import Race, comparisons, race
-from fathom.referee.settings import Settings, quiet
+from fathom.referee.settings import Settings, chosen_from, quiet
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Refusal, Verdict
 from fathom.timing import MARGIN, Clock
@@ -65,34 +65,9 @@ def prove(
     Options up to `allow` are described at `Pair`, the others at `Settings`. Raises BadInputError if the
     baseline or its inputs cannot be used.
     """
-    pair = Pair(
-        plain=baseline,
-        tuned=candidate,
-        inputs=inputs,
-        reference=reference,
-        variants=variants,
-        work=work,
-        precision=precision,
-        reduction=reduction,
-        allow=allow,
-    )
-    settings = Settings(
-        margin=margin,
-        budget_s=budget_s,
-        block_s=block_s,
-        patience_s=patience_s,
-        latency=latency,
-        cache=cache,
-        fresh=fresh,
-        bare=bare,
-        seed=seed,
-        flops=flops,
-        bytes=bytes,
-        unit=unit,
-        progress=progress,
-        tell=tell,
-    )
-    return prove_pair(pair.with_inputs(), settings)
+    given = locals()
+    pair = chosen_from(Pair, given | {"plain": baseline, "tuned": candidate})
+    return prove_pair(pair.with_inputs(), chosen_from(Settings, given))
 
 
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fathom.errors import BadInputError
 from fathom.referee.launching import Launcher
@@ -15,6 +15,7 @@ from fathom.timing import MARGIN
 if TYPE_CHECKING:
     from fathom.referee.race import Race
 
+T = TypeVar("T")
 _CHOICES = (
     ("latency", ("removed", "included")),
     ("cache", ("cold", "warm")),
@@ -24,6 +25,12 @@ _CHOICES = (
 
 def quiet(_: str) -> None:
     """Print nothing: the default for progress and messages."""
+
+
+def chosen_from(kind: type[T], options: Mapping[str, Any]) -> T:
+    """Make the dataclass `kind` from those of `options` that are its fields."""
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: options[name] for name in names if name in options})
 
 
 @dataclass(frozen=True)

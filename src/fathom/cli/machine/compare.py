@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from typer import Argument, Option
 
 from fathom.cli.console import write_json
 
@@ -17,13 +17,9 @@ fathom machine compare h100.fathom.zip   (with this machine)"""
 
 
 def compare(
-    a: Annotated[
-        Path, typer.Argument(metavar="A", help="Origin of the result: a machine file or a sounding.")
-    ],
-    b: Annotated[
-        Path | None, typer.Argument(metavar="B", help="Target machine, likewise. [default: this machine]")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    a: Path = Argument(metavar="A", help="Origin of the result: a machine file or a sounding."),
+    b: Path | None = Argument(None, metavar="B", help="Target machine, likewise. [default: this machine]"),
+    json: bool = Option(False, "--json", help="Print the comparison as JSON."),
 ) -> None:
     """Compare machines: which results of A hold on B, and by how much their ceilings differ."""
     from fathom.machine.compare import compare as compare_machines
@@ -31,10 +27,7 @@ def compare(
 
     machines = _machine(a), _machine(b)
     comparison = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))
-    if json:
-        write_json(comparison)
-    else:
-        print_comparison(comparison)
+    (write_json if json else print_comparison)(comparison)
 
 
 def _names(a: Path, b: Path | None) -> tuple[str, str]:
@@ -45,17 +38,14 @@ def _names(a: Path, b: Path | None) -> tuple[str, str]:
 
 
 def _machine(path: Path | None) -> dict[str, Any]:
+    from zipfile import is_zipfile
+
     from fathom.machine import described, read_machine
 
     if path is None:
         return described()
-    return _of_sounding(path) if path.is_dir() or _packed(path) else read_machine(path)
-
-
-def _packed(path: Path) -> bool:
-    import zipfile
-
-    return path.is_file() and zipfile.is_zipfile(path)
+    packed = path.is_file() and is_zipfile(path)
+    return _of_sounding(path) if packed or path.is_dir() else read_machine(path)
 
 
 def _of_sounding(path: Path) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from typer import Option
 
 from fathom.cli.console import print_json, say
 from fathom.cli.progress import measured
@@ -22,24 +22,14 @@ fathom machine measure --full --gpu all --data /mnt/dataset"""
 
 
 def measure(
-    full: Annotated[bool, typer.Option("--full", help="Measure everything, not only the quick set.")] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Ceilings by id, prefix or pattern; counters: qualify hardware counters.",
-            metavar="ID,…",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="GPU to measure. [default: the first visible one]", metavar="N|all")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="A folder on the disk to measure. [default: here]")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Measure even if other processes use the GPU.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the machine file.")] = False,
+    full: bool = Option(False, "--full", help="Measure everything, not only the quick set."),
+    only: list[str] | None = Option(
+        None, help="Ceilings by id, prefix or pattern; counters: qualify hardware counters.", metavar="ID,…"
+    ),
+    gpu: str | None = Option(None, help="GPU to measure. [default: the first visible one]", metavar="N|all"),
+    data: Path | None = Option(None, help="A folder on the disk to measure. [default: here]"),
+    force: bool = Option(False, "--force", help="Measure even if other processes use the GPU."),
+    json: bool = Option(False, "--json", help="Print the machine file."),
 ) -> None:
     """Measure and store this machine's ceilings: bandwidths, rates, latencies, links, disk."""
     from fathom import gauges

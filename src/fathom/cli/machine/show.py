@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
+from typer import Option
 
 from fathom.cli.console import print_json
 
@@ -19,16 +19,14 @@ fathom machine --json > here.json"""
 
 def show(
     context: typer.Context,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True,
-            file_okay=False,
-            metavar="FOLDER",
-            help="Also show the file system of this folder (repeatable).",
-        ),
-    ] = None,
+    json: bool = Option(False, "--json", help="Print everything as one JSON object."),
+    data: list[Path] | None = Option(
+        None,
+        exists=True,
+        file_okay=False,
+        metavar="FOLDER",
+        help="Also show the file system of this folder (repeatable).",
+    ),
 ) -> None:
     """Show the inventory of this machine, and its measured ceilings."""
     if context.invoked_subcommand:
