@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Observation, abstained, failed, unfit
+from fathom.machine.checks.registry import subject_reader
 from fathom.machine.files import NotOfferedError, UnreadableError, natural
 from fathom.machine.nvml import ask, visible
 
@@ -20,7 +23,7 @@ class Gpu:
 
     index: int
     handle: Any
-    nvml: Any
+    host: Host
 
     @property
     def name(self) -> str:
@@ -28,7 +31,7 @@ class Gpu:
 
     def ask(self, what: str, *more: Any) -> Any:
         """Query `nvmlDeviceGet{what}`. Raises NotOfferedError or UnreadableError."""
-        return ask(self.nvml, f"nvmlDeviceGet{what}", self.handle, *more)
+        return ask(self.host.nvml, f"nvmlDeviceGet{what}", self.handle, *more)
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -60,7 +63,7 @@ def gpus(host: Host) -> list[Gpu]:
     if not count:
         raise NotOfferedError("no GPU: the driver lists none")
     handles = [ask(host.nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-    return [Gpu(index, handle, host.nvml) for index, handle in enumerate(handles)]
+    return [Gpu(index, handle, host) for index, handle in enumerate(handles)]
 
 
 def switched(what: str, current: int, pending: int) -> Observation | None:
@@ -92,17 +95,20 @@ def mine(host: Host) -> list[Gpu]:
     return [visible_gpus[rank]] if rank is not None and rank < len(visible_gpus) else visible_gpus
 
 
-def each(
-    host: Host, look: Callable[[Gpu], Observation | None], among: list[Gpu] | None = None
-) -> Iterator[Observation]:
+Look = Callable[[Gpu], Observation]
+
+
+def each(devices: Iterable[Gpu], look: Look) -> Iterator[Observation]:
     """Apply `look` to every GPU and name it in its result; a GPU that cannot be queried abstains."""
-    for gpu in gpus(host) if among is None else among:
+    for gpu in devices:
         try:
             finding = look(gpu)
         except UnreadableError as error:
             finding = abstained(str(error))
         except NotOfferedError as error:
             finding = unfit(str(error))
-        if finding is not None:
-            fill = {"gpu": str(gpu.index), **finding.fill}
-            yield Observation(status=finding.status, observed=finding.observed, subject=gpu.name, fill=fill)
+        fill = {"gpu": str(gpu.index), **finding.fill}
+        yield msgspec.structs.replace(finding, subject=gpu.name, fill=fill)
+
+
+gpu_reader = subject_reader(lambda host, look: each(gpus(host), look))  # of each GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, abstained, unfit
@@ -21,6 +22,24 @@ def reader(*names: str) -> Callable[[Reader], Reader]:
         return function
 
     return register
+
+
+Look = TypeVar("Look", bound=Callable[..., Observation])
+
+
+def subject_reader(
+    each: Callable[[Host, Look], Iterable[Observation]],
+) -> Callable[[str], Callable[[Look], Look]]:
+    """Return a decorator like `reader` for functions of one subject; `each` calls them for all of a host."""
+
+    def named(name: str) -> Callable[[Look], Look]:
+        def register(look: Look) -> Look:
+            reader(name)(lambda host, _: each(host, look))
+            return look
+
+        return register
+
+    return named
 
 
 def read(host: Host, check: Check) -> list[Observation]:

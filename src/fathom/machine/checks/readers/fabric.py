@@ -1,4 +1,4 @@
-"""Links of GPUs: PCIe, NVLink, peer access, and the modules that let other devices reach GPU memory."""
+"""Links of GPUs and hosts: PCIe, NVLink, peer access, RDMA ports, and modules that expose GPU memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from fathom.machine.checks.gpu import Gpu, each, gpus
+from fathom.machine.checks.gpu import Gpu, each, gpu_reader, gpus
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, abstained, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
@@ -31,27 +31,21 @@ REDIRECTS = 0x0C  # request and completion redirect of the ACS control register
 DMABUF_KERNEL = (5, 12)
 
 
-@reader("gpu.pcie_width")
-def pcie_width(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        now = gpu.ask("CurrPcieLinkWidth")
-        own = f"{PCI}/{gpu.address}/max_link_width"
-        top = max(gpu.ask("MaxPcieLinkWidth"), host.number(own) if host.exists(own) else 0)
-        return _link(gpu, now, top, f"{now} of {top} lanes")
-
-    return each(host, look)
+@gpu_reader("gpu.pcie_width")
+def pcie_width(gpu: Gpu) -> Observation:
+    now = gpu.ask("CurrPcieLinkWidth")
+    own = f"{PCI}/{gpu.address}/max_link_width"
+    top = max(gpu.ask("MaxPcieLinkWidth"), gpu.host.number(own) if gpu.host.exists(own) else 0)
+    return _link(gpu, now, top, f"{now} of {top} lanes")
 
 
-@reader("gpu.pcie_generation")
-def pcie_generation(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        own, system = gpu.ask("GpuMaxPcieLinkGeneration"), gpu.ask("MaxPcieLinkGeneration")
-        if system < own:
-            return failed(f"the slot supports generation {system}, the GPU {own}")
-        now = gpu.ask("CurrPcieLinkGeneration")
-        return _link(gpu, now, system, f"generation {now} of {system}")
-
-    return each(host, look)
+@gpu_reader("gpu.pcie_generation")
+def pcie_generation(gpu: Gpu) -> Observation:
+    own, system = gpu.ask("GpuMaxPcieLinkGeneration"), gpu.ask("MaxPcieLinkGeneration")
+    if system < own:
+        return failed(f"the slot supports generation {system}, the GPU {own}")
+    now = gpu.ask("CurrPcieLinkGeneration")
+    return _link(gpu, now, system, f"generation {now} of {system}")
 
 
 def _link(gpu: Gpu, now: int, top: int, words: str) -> Observation:
@@ -62,25 +56,19 @@ def _link(gpu: Gpu, now: int, top: int, words: str) -> Observation:
     return failed(words)
 
 
-@reader("gpu.bar1")
-def bar1(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        window, memory = gpu.ask("BAR1MemoryInfo").bar1Total, gpu.ask("MemoryInfo").total
-        words = f"BAR1 shows {window / GIB:.2f} of {memory / GIB:.1f} GiB"
-        return judged(window >= memory, words)
-
-    return each(host, look)
+@gpu_reader("gpu.bar1")
+def bar1(gpu: Gpu) -> Observation:
+    window, memory = gpu.ask("BAR1MemoryInfo").bar1Total, gpu.ask("MemoryInfo").total
+    words = f"BAR1 shows {window / GIB:.2f} of {memory / GIB:.1f} GiB"
+    return judged(window >= memory, words)
 
 
-@reader("gpu.nvlink")
-def nvlink(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        states = [*_link_states(gpu)]
-        if not any(states):
-            return unfit("no GPU uses NVLink")
-        return judged(all(states), f"{sum(states)} of {len(states)} NVLinks are up")
-
-    return each(host, look)
+@gpu_reader("gpu.nvlink")
+def nvlink(gpu: Gpu) -> Observation:
+    states = [*_link_states(gpu)]
+    if not any(states):
+        return unfit("no GPU uses NVLink")
+    return judged(all(states), f"{sum(states)} of {len(states)} NVLinks are up")
 
 
 def _link_states(gpu: Gpu) -> Iterator[bool]:
@@ -159,7 +147,7 @@ def iommu(host: Host, check: Check) -> Answer:
         kind = host.text(f"{folder}/type").strip()
         return judged(kind == "identity", f"IOMMU domain type: {kind}")
 
-    return each(host, look)
+    return each(gpus(host), look)
 
 
 @reader("gpu.acs")
@@ -218,3 +206,17 @@ def storage(host: Host, check: Check) -> Observation:
     if host.exists("etc/cufile.json") and '"use_pci_p2pdma": true' in host.text("etc/cufile.json"):
         return passed("cuFile is set to use PCI peer-to-peer DMA")
     return failed(f"{users[0]} is installed, but nvidia-fs is not loaded")
+
+
+@reader("kernel.rdma_ports")
+def rdma_ports(host: Host, check: Check) -> Iterator[Observation]:
+    ports = host.paths("sys/class/infiniband/*/ports/*")
+    if not ports:
+        raise NotOfferedError("there is no RDMA device")
+    for port in ports:
+        state = host.text(f"{port}/state").strip()
+        rate = host.text(f"{port}/rate").strip()
+        device, number = port.split("/")[3], port.split("/")[5]
+        yield judged(
+            "ACTIVE" in state, f"{state or 'no state'}, {rate or 'no rate'}", f"{device} port {number}"
+        )

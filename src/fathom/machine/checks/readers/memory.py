@@ -1,18 +1,21 @@
-"""The kernel's memory management and writeback."""
+"""The kernel's memory management, writeback and read-ahead."""
 
 from __future__ import annotations
 
 import re
 
 from fathom.machine.checks.host import Host
-from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
-from fathom.machine.checks.registry import reader
+from fathom.machine.checks.model import Check, Observation, abstained, failed, judged, passed, unfit
+from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.disks import mounts
 from fathom.machine.files import UnreadableError
 
 HUGE = "sys/kernel/mm/transparent_hugepage"
 MEMINFO = "proc/meminfo"
 IDLE_SHARE = 0.01  # of memory; less in unused huge pages is negligible
 SWAPPED = 1 << 20  # kilobytes
+MOUNTS = "proc/self/mountinfo"
+NFS = ("nfs", "nfs4")
 
 
 def _selected(host: Host, path: str) -> str:
@@ -81,22 +84,13 @@ def dirty_ratio(host: Host, check: Check) -> Observation:
     return judged(soft < hard and check.using["at_least"] <= hard <= check.using["at_most"], words)
 
 
-@reader("kernel.numa_balancing")
-def numa_balancing(host: Host, check: Check) -> Observation:
-    return _off(host, "proc/sys/kernel/numa_balancing")
-
-
-@reader("kernel.zone_reclaim")
-def zone_reclaim(host: Host, check: Check) -> Observation:
-    return _off(host, "proc/sys/vm/zone_reclaim_mode")
-
-
-def _off(host: Host, path: str) -> Observation:
-    """Check that a setting, which matters only with several NUMA nodes, is 0."""
+@reader("kernel.numa_balancing", "kernel.zone_reclaim")
+def off(host: Host, check: Check) -> Observation:
+    """Check that the setting in `path`, which matters only with several NUMA nodes, is 0."""
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
-    value = host.number(path)
-    return judged(value == 0, f"{path.rpartition('/')[2]} is {value}")
+    value = host.number(check.using["path"])
+    return judged(value == 0, f"{check.using['path'].rpartition('/')[2]} is {value}")
 
 
 @reader("kernel.memory_errors")
@@ -120,3 +114,27 @@ def disk_scheduler(host: Host, check: Check) -> Observation:
         return passed(", ".join(sorted({*chosen.values()})))
     words = ", ".join(f"{disk} uses {name}" for disk, name in slow.items())
     return failed(words)
+
+
+def _nfs_mounts(host: Host) -> dict[str, str]:
+    """Return one mount point of each visible NFS file system by its device. Raises UnreadableError."""
+    visible = {mount.point: mount for mount in mounts(host.text(MOUNTS))}
+    if not visible:
+        raise UnreadableError(f"/{MOUNTS} lists no mounts")
+    places: dict[str, str] = {}
+    for mount in visible.values():
+        if mount.type in NFS:
+            places.setdefault(mount.device, mount.point)
+    return places
+
+
+@reader("kernel.nfs_read_ahead")
+def nfs_read_ahead(host: Host, check: Check) -> Answer:
+    def look(device: str, place: str) -> Observation:
+        try:
+            ahead = host.number(f"sys/class/bdi/{device}/read_ahead_kb")
+        except UnreadableError as error:  # must not hide the other mounts
+            return abstained(str(error), place)
+        return judged(ahead >= check.using["at_least"], f"{ahead} KiB of read-ahead", place, device=device)
+
+    return [look(*mount) for mount in _nfs_mounts(host).items()] or unfit("no NFS file system is mounted")

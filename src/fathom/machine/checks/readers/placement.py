@@ -1,12 +1,17 @@
-"""Whether this process runs close to its GPUs."""
+"""Whether this process runs close to its GPUs, and which CPUs handle the devices' interrupts."""
 
 from __future__ import annotations
+
+import re
 
 from fathom.machine.checks.gpu import Gpu, each, gpus, mine
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.files import NotOfferedError, UnreadableError, format_list, parse_list
+
+FAST = re.compile(r"mlx|nvme|ena-|ens|eth|enp|bnxt|ice-|gve|nvidia|irdma|efa")
+FEW = 4  # interrupts; one or two may well share a core
 
 
 @reader("kernel.numa_binding")
@@ -48,4 +53,21 @@ def gpu_locality(host: Host, check: Check) -> Answer:
         words = f"local CPUs: {format_list(near)}; this process may use {format_list(host.affinity)}"
         return judged(good, words, **({} if node is None else {"node": str(node)}))
 
-    return each(host, look, mine(host))
+    return each(mine(host), look)
+
+
+@reader("kernel.irq_affinity")
+def irq_affinity(host: Host, check: Check) -> Observation:
+    interrupts = re.findall(r"^\s*(\d+):.*?\s(\S+)$", host.text("proc/interrupts"), re.M)
+    fast = [number for number, name in interrupts if FAST.search(name.lower())]
+    if len(fast) < FEW:
+        return unfit(f"fast devices have {len(fast)} interrupts")
+    handled = {number: parse_list(host.text(_where(host, number))) for number in fast}
+    cpus = frozenset[int]().union(*handled.values())
+    words = f"{len(fast)} interrupts of fast devices on CPUs {format_list(cpus)}"
+    return judged(len(cpus) > 1, words)
+
+
+def _where(host: Host, number: str) -> str:
+    effective = f"proc/irq/{number}/effective_affinity_list"
+    return effective if host.exists(effective) else f"proc/irq/{number}/smp_affinity_list"

@@ -1,28 +1,39 @@
-"""The requests of a manifest's pods: resources, shared memory, capabilities."""
+"""What a manifest's pods request, and where and how they run."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from fathom.machine.checks import figures, resources
 from fathom.machine.checks.host import Host
-from fathom.machine.checks.manifest import TRAINING, Container, Pod, mapping
+from fathom.machine.checks.manifest import TRAINING, Container, Pod, mapping, mappings
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.variables import refused
-from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.checks.registry import Answer, reader, subject_reader
 from fathom.machine.checks.tables import checks
 from fathom.machine.files import NotOfferedError
 
+OfPod = Callable[[Pod], Observation]
+OfContainer = Callable[[Pod, Container], Observation]
+TOPOLOGY = re.compile(
+    r"kueue\.x-k8s\.io/podset-.*topology|.*exclusive-topology|.*subdomain.*topology.*", re.I
+)
+QUEUE = re.compile(r"kueue\.x-k8s\.io/(queue-name|priority-class)|.*/priority-?class.*")
+NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
+PATIENT = 60  # seconds
 
-def each_pod(host: Host, look: Callable[[Pod], Observation]) -> Iterator[Observation]:
+
+def each_pod(host: Host, look: OfPod) -> Iterator[Observation]:
     """Apply `look` to each pod, named by its object's kind and name."""
     for pod in _given(host):
         yield msgspec.structs.replace(look(pod), subject=pod.title)
 
 
-def each(host: Host, look: Callable[[Pod, Container], Observation]) -> Iterator[Observation]:
+def each(host: Host, look: OfContainer) -> Iterator[Observation]:
     """Apply `look` to each container, named by its object and itself."""
     for pod in _given(host):
         for name, container in pod.containers:
@@ -36,51 +47,44 @@ def _given(host: Host) -> Sequence[Pod]:
     return host.pods
 
 
-@reader("kubernetes.guaranteed")
-def guaranteed(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        asked, most = resources.requests(pod, container), resources.limits(pod, container)
-        missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
-        own = {"cpus": figures.cpus(pod, container), "memory": figures.memory(pod, container)}
-        if missing:
-            return failed(f"no {' or '.join(missing)} limit", **own)
-        words = ", ".join(f"{name} {asked[name]} of {most[name]}" for name in ("cpu", "memory"))
-        pairs = [
-            (resources.quantity(asked[name]), resources.quantity(most[name])) for name in ("cpu", "memory")
-        ]
-        return judged(all(a == b for a, b in pairs), f"requests {words}", **own)
-
-    return each(host, look)
+pod_reader = subject_reader(each_pod)
+container_reader = subject_reader(each)
 
 
-@reader("kubernetes.whole_cpus")
-def whole_cpus(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        cpu = resources.requests(pod, container).get("cpu")
-        count = resources.quantity(cpu)
-        if count is None:
-            return unfit("requests no CPUs")
-        return judged(count == int(count), f"requests {cpu} CPUs", cpus=figures.cpus(pod, container))
+@container_reader("kubernetes.guaranteed")
+def guaranteed(pod: Pod, container: Container) -> Observation:
+    asked, most = resources.requests(pod, container), resources.limits(pod, container)
+    missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
+    own = {"cpus": figures.cpus(pod, container), "memory": figures.memory(pod, container)}
+    if missing:
+        return failed(f"no {' or '.join(missing)} limit", **own)
+    words = ", ".join(f"{name} {asked[name]} of {most[name]}" for name in ("cpu", "memory"))
+    pairs = [(resources.quantity(asked[name]), resources.quantity(most[name])) for name in ("cpu", "memory")]
+    return judged(all(a == b for a, b in pairs), f"requests {words}", **own)
 
-    return each(host, look)
+
+@container_reader("kubernetes.whole_cpus")
+def whole_cpus(pod: Pod, container: Container) -> Observation:
+    cpu = resources.requests(pod, container).get("cpu")
+    count = resources.quantity(cpu)
+    if count is None:
+        return unfit("requests no CPUs")
+    return judged(count == int(count), f"requests {cpu} CPUs", cpus=figures.cpus(pod, container))
 
 
-@reader("kubernetes.huge_pages")
-def huge_pages(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        asked, most = resources.requests(pod, container), resources.limits(pod, container)
-        pages = {name: amount for name, amount in asked.items() if str(name).startswith("hugepages-")}
-        if not pages:
-            return unfit("requests no huge pages")
-        words = ", ".join(f"{name} {amount}" for name, amount in pages.items())
-        if any(resources.quantity(most.get(n)) != resources.quantity(a) for n, a in pages.items()):
-            return failed(f"{words}, but the limit differs", **figures.huge(pages))
-        volumes = pod.spec.get("volumes") if isinstance(pod.spec.get("volumes"), list) else []
-        media = [str(mapping(mapping(v).get("emptyDir")).get("medium", "")) for v in volumes or []]
-        good = any(m.startswith("HugePages") for m in media)
-        return judged(good, f"{words}, volumes of medium {media or 'none'}", **figures.huge(pages))
-
-    return each(host, look)
+@container_reader("kubernetes.huge_pages")
+def huge_pages(pod: Pod, container: Container) -> Observation:
+    asked, most = resources.requests(pod, container), resources.limits(pod, container)
+    pages = {name: amount for name, amount in asked.items() if str(name).startswith("hugepages-")}
+    if not pages:
+        return unfit("requests no huge pages")
+    words = ", ".join(f"{name} {amount}" for name, amount in pages.items())
+    if any(resources.quantity(most.get(n)) != resources.quantity(a) for n, a in pages.items()):
+        return failed(f"{words}, but the limit differs", **figures.huge(pages))
+    volumes = pod.spec.get("volumes") if isinstance(pod.spec.get("volumes"), list) else []
+    media = [str(mapping(mapping(v).get("emptyDir")).get("medium", "")) for v in volumes or []]
+    good = any(m.startswith("HugePages") for m in media)
+    return judged(good, f"{words}, volumes of medium {media or 'none'}", **figures.huge(pages))
 
 
 @reader("kubernetes.gpu")
@@ -99,38 +103,32 @@ def gpu(host: Host, check: Check) -> Answer:
     return each(host, look)
 
 
-@reader("kubernetes.shm")
-def shm(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        if not resources.wants_gpu(pod, container):
-            return unfit("requests no GPU")
-        if pod.spec.get("hostIPC") is True:
-            return passed("the host's shared memory")
-        volume = resources.mounted(pod, container, "/dev/shm")
-        size = figures.half(pod, container)
-        if volume is None:
-            return failed("nothing is mounted at /dev/shm: 64 MiB", size=size)
-        medium = mapping(volume.get("emptyDir")).get("medium")
-        return judged(medium == "Memory", f"/dev/shm is a volume of medium {medium or 'disk'}", size=size)
-
-    return each(host, look)
+@container_reader("kubernetes.shm")
+def shm(pod: Pod, container: Container) -> Observation:
+    if not resources.wants_gpu(pod, container):
+        return unfit("requests no GPU")
+    if pod.spec.get("hostIPC") is True:
+        return passed("the host's shared memory")
+    volume = resources.mounted(pod, container, "/dev/shm")
+    size = figures.half(pod, container)
+    if volume is None:
+        return failed("nothing is mounted at /dev/shm: 64 MiB", size=size)
+    medium = mapping(volume.get("emptyDir")).get("medium")
+    return judged(medium == "Memory", f"/dev/shm is a volume of medium {medium or 'disk'}", size=size)
 
 
-@reader("kubernetes.shm_size")
-def shm_size(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        volume = resources.mounted(pod, container, "/dev/shm")
-        if volume is None:
-            return unfit("nothing is mounted at /dev/shm")
-        text = mapping(volume.get("emptyDir")).get("sizeLimit")
-        size = resources.quantity(text)
-        memory = resources.quantity(resources.limits(pod, container).get("memory"))
-        fill = {"name": str(volume.get("name")), "size": figures.half(pod, container)}
-        if size is None:
-            return failed("/dev/shm has no size limit", **fill)
-        return judged(memory is None or size < memory, f"/dev/shm holds {text}", **fill)
-
-    return each(host, look)
+@container_reader("kubernetes.shm_size")
+def shm_size(pod: Pod, container: Container) -> Observation:
+    volume = resources.mounted(pod, container, "/dev/shm")
+    if volume is None:
+        return unfit("nothing is mounted at /dev/shm")
+    text = mapping(volume.get("emptyDir")).get("sizeLimit")
+    size = resources.quantity(text)
+    memory = resources.quantity(resources.limits(pod, container).get("memory"))
+    fill = {"name": str(volume.get("name")), "size": figures.half(pod, container)}
+    if size is None:
+        return failed("/dev/shm has no size limit", **fill)
+    return judged(memory is None or size < memory, f"/dev/shm holds {text}", **fill)
 
 
 @reader("kubernetes.rdma")
@@ -145,52 +143,122 @@ def rdma(host: Host, check: Check) -> Answer:
     return each(host, look)
 
 
-@reader("kubernetes.ipc_lock")
-def ipc_lock(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        if not resources.wants_rdma(pod, container):
-            return unfit("requests no RDMA device")
-        added = resources.capabilities(container)
-        return judged(
-            bool(added & {"IPC_LOCK", "ALL"}), f"adds {', '.join(sorted(added)) or 'no capability'}"
-        )
-
-    return each(host, look)
+@container_reader("kubernetes.ipc_lock")
+def ipc_lock(pod: Pod, container: Container) -> Observation:
+    if not resources.wants_rdma(pod, container):
+        return unfit("requests no RDMA device")
+    added = resources.capabilities(container)
+    return judged(bool(added & {"IPC_LOCK", "ALL"}), f"adds {', '.join(sorted(added)) or 'no capability'}")
 
 
-@reader("kubernetes.image")
-def image(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        name = str(container.get("image") or "")
-        tag = name.rpartition("/")[2].partition(":")[2]
-        good = "@sha256:" in name or tag not in ("", "latest")
-        bare = name.removesuffix(":latest") or "<IMAGE>"
-        return judged(good, f"image {name or 'not named'}", image=bare)
-
-    return each(host, look)
+@container_reader("kubernetes.image")
+def image(pod: Pod, container: Container) -> Observation:
+    name = str(container.get("image") or "")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    good = "@sha256:" in name or tag not in ("", "latest")
+    bare = name.removesuffix(":latest") or "<IMAGE>"
+    return judged(good, f"image {name or 'not named'}", image=bare)
 
 
-@reader("kubernetes.environment")
-def environment(host: Host, check: Check) -> Answer:
+@container_reader("kubernetes.environment")
+def environment(pod: Pod, container: Container) -> Observation:
     rows = [row for row in checks() if row.reader == "variable"]
-
-    def look(pod: Pod, container: Container) -> Observation:
-        settings = resources.environment(container)
-        left = {name: value for row in rows for name, value in refused(row, settings).items()}
-        words = ", ".join(f"{n}={v}" for n, v in left.items()) or "no debugging variables"
-        return judged(not left, words, names=", ".join(left))
-
-    return each(host, look)
+    settings = resources.environment(container)
+    left = {name: value for row in rows for name, value in refused(row, settings).items()}
+    words = ", ".join(f"{n}={v}" for n, v in left.items()) or "no debugging variables"
+    return judged(not left, words, names=", ".join(left))
 
 
-@reader("kubernetes.omp_threads")
-def omp_threads(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Observation:
-        cpu = resources.limits(pod, container).get("cpu")
-        if resources.quantity(cpu) is None:
-            return unfit("has no CPU limit")
-        threads = resources.environment(container).get("OMP_NUM_THREADS")
-        words = f"a limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}"
-        return judged(threads is not None, words, **figures.threads(pod, container))
+@container_reader("kubernetes.omp_threads")
+def omp_threads(pod: Pod, container: Container) -> Observation:
+    cpu = resources.limits(pod, container).get("cpu")
+    if resources.quantity(cpu) is None:
+        return unfit("has no CPU limit")
+    threads = resources.environment(container).get("OMP_NUM_THREADS")
+    words = f"a limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}"
+    return judged(threads is not None, words, **figures.threads(pod, container))
 
-    return each(host, look)
+
+def _distributed(pod: Pod) -> bool:
+    return pod.peers > 1 and resources.pod_wants_gpu(pod)
+
+
+@pod_reader("kubernetes.topology")
+def topology(pod: Pod) -> Observation:
+    if not _distributed(pod):
+        return unfit("no multi-pod GPU work")
+    hints = [name for name in ({**pod.labels, **pod.annotations}) if TOPOLOGY.fullmatch(str(name))]
+    if mapping(pod.spec.get("affinity")).get("podAffinity"):
+        hints.append("podAffinity")
+    if pod.spec.get("topologySpreadConstraints"):
+        hints.append("topologySpreadConstraints")
+    return judged(bool(hints), f"{', '.join(map(str, hints)) or 'no hint'} for {pod.peers} pods")
+
+
+@pod_reader("kubernetes.host_network")
+def host_network(pod: Pod) -> Observation:
+    if not _distributed(pod):
+        return unfit("no multi-pod GPU work")
+    if pod.spec.get("hostNetwork") is True:
+        policy = str(pod.spec.get("dnsPolicy", "ClusterFirst"))
+        return judged(policy == "ClusterFirstWithHostNet", f"the host's network, DNS policy {policy}")
+    second = [name for name in NETWORKS if name in pod.annotations]
+    rdma = any(resources.wants_rdma(pod, container) for _, container in pod.containers)
+    words = (
+        f"the pod's own network, {', '.join(second)}"
+        if second
+        else "an RDMA device"
+        if rdma
+        else "pod network"
+    )
+    return judged(bool(second) or rdma, words)
+
+
+@pod_reader("kubernetes.restart_policy")
+def restart_policy(pod: Pod) -> Observation:
+    if not resources.pod_wants_gpu(pod) or (pod.kind != "Pod" and pod.kind not in TRAINING):
+        return unfit("not a training pod")
+    named = pod.spec.get("restartPolicy") or pod.parent.get("restartPolicy")
+    policy = str(named or ("Always" if pod.kind == "Pod" else "left to the job's controller"))
+    return judged(policy != "Always", f"restart policy: {policy}")
+
+
+@reader("kubernetes.gpu_model")
+def gpu_model(host: Host, check: Check) -> Answer:
+    def look(pod: Pod) -> Observation:
+        if not resources.pod_wants_gpu(pod):
+            return unfit("requests no GPU")
+        keys = [key for key in _node_keys(pod.spec) if figures.MODEL.fullmatch(key)]
+        words = f"nodes chosen by {', '.join(keys)}" if keys else "any node with a GPU"
+        return judged(bool(keys), words, product=figures.product(pod, host.pods or ()))
+
+    return each_pod(host, look)
+
+
+def _node_keys(spec: dict[str, Any]) -> list[str]:
+    """Return the labels that the pod requires of its node."""
+    keys = [str(key) for key in mapping(spec.get("nodeSelector"))]
+    wish = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    terms = mapping(wish.get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms")
+    for term in mappings(terms):
+        keys += [str(e.get("key", "")) for e in mappings(term.get("matchExpressions"))]
+    return keys
+
+
+@pod_reader("kubernetes.priority")
+def priority(pod: Pod) -> Observation:
+    if not resources.pod_wants_gpu(pod):
+        return unfit("requests no GPU")
+    named = pod.spec.get("priorityClassName")
+    if named:
+        return passed(f"priority class {named}")
+    queue = [str(n) for n in ({**pod.labels, **pod.annotations}) if QUEUE.fullmatch(str(n))]
+    return judged(bool(queue), ", ".join(queue) or "no priority class")
+
+
+@pod_reader("kubernetes.grace_period")
+def grace_period(pod: Pod) -> Observation:
+    if not resources.pod_wants_gpu(pod) or pod.kind not in (*TRAINING, "Pod"):
+        return unfit("not a training pod")
+    seconds = resources.quantity(pod.spec.get("terminationGracePeriodSeconds", 30)) or 0
+    return judged(seconds >= PATIENT, f"{seconds:.0f} s between SIGTERM and SIGKILL")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from fathom.machine.checks.gpu import Gpu, each, gpus, how_many, on_off, switched
+from fathom.machine.checks.gpu import Gpu, each, gpu_reader, gpus, how_many, on_off, switched
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed
 from fathom.machine.checks.registry import Answer, reader
@@ -18,26 +18,20 @@ CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
-@reader("gpu.mig")
-def mig(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        current, pending = gpu.ask("MigMode")
-        return switched("MIG", current, pending) or judged(not current, f"MIG is {on_off(current)}")
-
-    return each(host, look)
+@gpu_reader("gpu.mig")
+def mig(gpu: Gpu) -> Observation:
+    current, pending = gpu.ask("MigMode")
+    return switched("MIG", current, pending) or judged(not current, f"MIG is {on_off(current)}")
 
 
 def _others(gpu: Gpu) -> list[int]:
     return [process.pid for process in gpu.ask("ComputeRunningProcesses") if process.pid != os.getpid()]
 
 
-@reader("gpu.other_processes")
-def other_processes(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        pids = _others(gpu)
-        return judged(not pids, f"in use by process {', '.join(map(str, pids))}" if pids else "free")
-
-    return each(host, look)
+@gpu_reader("gpu.other_processes")
+def other_processes(gpu: Gpu) -> Observation:
+    pids = _others(gpu)
+    return judged(not pids, f"in use by process {', '.join(map(str, pids))}" if pids else "free")
 
 
 @reader("gpu.mps")
@@ -52,7 +46,7 @@ def mps(host: Host, check: Check) -> Answer:
         words = f"{len(pids)} processes, {served} through MPS"
         return judged(len(pids) < 2 or served > 0, words)
 
-    return each(host, look)
+    return each(gpus(host), look)
 
 
 def _below(text: str, limit: float) -> bool:
@@ -66,13 +60,10 @@ def _served(gpu: Gpu) -> int:
         return 0
 
 
-@reader("gpu.compute_mode")
-def compute_mode(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Observation:
-        mode = gpu.ask("ComputeMode")
-        return judged(mode != PROHIBITED, f"compute mode: {MODES.get(mode, mode)}")
-
-    return each(host, look)
+@gpu_reader("gpu.compute_mode")
+def compute_mode(gpu: Gpu) -> Observation:
+    mode = gpu.ask("ComputeMode")
+    return judged(mode != PROHIBITED, f"compute mode: {MODES.get(mode, mode)}")
 
 
 @reader("gpu.counters")

@@ -1,4 +1,4 @@
-"""Debugging environment variables that were left on."""
+"""Environment variables, and the generic readers whose judgement is in the row: number, limit, variable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from fathom.machine.checks.gpu import gpus, how_many
-from fathom.machine.checks.host import Host
+from fathom.machine.checks.host import UNLIMITED, Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.cgroup import quota_or_none
 from fathom.machine.checks.registry import reader
@@ -78,3 +78,27 @@ def allocator(host: Host, check: Check) -> Observation:
         return failed(f"two conflicting settings: {words}", names=ALLOCATOR[1])
     split = any("max_split_size_mb" in value for value in settings.values())
     return judged(not split, words or "default", names=" ".join(settings))
+
+
+@reader("number")
+def number(host: Host, check: Check) -> Observation:
+    """Check that the number in `path` is within `at_least` … `at_most`; the path `only_with` must exist."""
+    using = check.using
+    if "only_with" in using and not host.paths(using["only_with"]):
+        return unfit(f"there is no /{using['only_with']}")
+    value = host.number(using["path"])
+    low, high = using.get("at_least", -UNLIMITED), using.get("at_most", UNLIMITED)
+    return judged(low <= value <= high, f"/{using['path']} is {value}")
+
+
+@reader("limit")
+def limit(host: Host, check: Check) -> Observation:
+    """Check that this process's soft limit `name` is at least `at_least`, in its unit."""
+    using = check.using
+    if "only_with" in using and not host.paths(using["only_with"]):
+        return unfit(f"there is no /{using['only_with']}")
+    value = host.limits.get(using["name"])
+    if value is None:
+        raise UnreadableError(f"this system does not report the limit {using['name']}")
+    words = "unlimited" if value == UNLIMITED else f"{value:.0f} {using['unit']}"
+    return judged(value >= using["at_least"], f"the soft limit is {words}")
