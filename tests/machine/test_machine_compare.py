@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from fathom.cli import app
 from fathom.machine import MachineFileError
 from fathom.machine.compare import compare
-from fathom.machine.compare.readers import READERS
-from fathom.machine.compare.rules import rules
+from fathom.machine.compare.rules import READERS, rules
 from tests.support.paths import EXAMPLES
 from tests.support.running import run_fathom
 

@@ -8,8 +8,7 @@ import pytest
 
 from fathom.data import load
 from fathom.machine import Ceiling, datasheet
-from fathom.machine.datasheet.gpus import FILES, sheets
-from fathom.machine.datasheet.sheet import quantity
+from fathom.machine.datasheet.sheets import FILES, quantity, sheets
 
 # Names as NVML spells them; by the architecture whitepapers: multiprocessors, bf16 FLOP a clock of the tensor
 # cores of one, and the clock in MHz at which the maker counts the peak.

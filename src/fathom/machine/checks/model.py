@@ -120,7 +120,7 @@ def conclude(check: Check, findings: Iterable[Observation]) -> Result:
         reason=None if status in ("pass", "fail") else words,
         why=check.why,
         fix=check.fix,
-        commands=_filled(check.commands, decisive),
+        commands=[*dict.fromkeys(line for c in check.commands for line in _fillings(c, decisive))],
         needs=check.needs,
         costs=check.costs,
         source=check.source,
@@ -146,13 +146,11 @@ def _named(names: list[str]) -> str:
     return ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _filled(commands: list[str], findings: list[Observation]) -> list[str]:
-    """Fill each command once per distinct set of values; drop commands whose placeholders have no value."""
-    return [*dict.fromkeys(line for command in commands for line in _fillings(command, findings))]
-
-
 def _fillings(command: str, findings: list[Observation]) -> list[str]:
-    """Fill one command; comments that differ between subjects name their subjects."""
+    """Fill a command once per distinct set of values; drop it if its placeholders have no value.
+
+    Comments that differ between subjects name their subjects.
+    """
     said: dict[str, list[str]] = {}
     for finding in findings:
         filled = _fill(command, finding.fill)

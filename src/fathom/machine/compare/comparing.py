@@ -16,12 +16,10 @@ from fathom.machine.compare.contract import (
     Difference,
     MachineComparison,
     ResultKind,
-    Severity,
     Unknown,
 )
 from fathom.machine.compare.facts import Facts, facts
-from fathom.machine.compare.readers import Value, value
-from fathom.machine.compare.rules import ComparedProperty, rules
+from fathom.machine.compare.rules import ComparedProperty, Value, rules, value
 
 UNSAID = "the same, whatever it is"
 MOST_CAUSES = 3
@@ -139,18 +137,9 @@ def _kind(
     touching = [d for d in differences if name in d.spoils and d.severity != "carries over"]
     silent = [rule.what for rule, _ in unknown if name in rule.spoils and rule.severity != "carries over"]
     worst = max((ORDER[d.severity] for d in touching), default=0)
-    severity: Severity = _SEVERITIES[max(worst, 1 if silent else 0)]
-    return ResultKind(
-        id=name, what=what, severity=severity, because=list(_worst(touching, worst)), unknown=silent
-    )
-
-
-_SEVERITIES: tuple[Severity, ...] = ("carries over", "check again", "does not carry over")
-
-
-def _worst(touching: Sequence[Difference], worst: int) -> Iterator[str]:
-    """Yield the ids of the differences that decide the severity."""
-    return (d.id for d in touching if ORDER[d.severity] == worst)
+    decisive = [d.id for d in touching if ORDER[d.severity] == worst]
+    severity = list(ORDER)[max(worst, 1 if silent else 0)]
+    return ResultKind(id=name, what=what, severity=severity, because=decisive, unknown=silent)
 
 
 def summary(machine: Facts) -> str:

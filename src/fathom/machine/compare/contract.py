@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 Severity = Literal["does not carry over", "check again", "carries over"]
-LOST, CHECK, KEPT = "does not carry over", "check again", "carries over"
-ORDER: dict[str, int] = {KEPT: 0, CHECK: 1, LOST: 2}
+ORDER: dict[Severity, int] = {"carries over": 0, "check again": 1, "does not carry over": 2}
+KEPT, CHECK, LOST = ORDER
 
 
 class ComparedMachine(msgspec.Struct, kw_only=True):

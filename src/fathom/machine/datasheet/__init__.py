@@ -1,7 +1,5 @@
 """Published figures of chips as data files: each with its source, dense rates, per direction."""
 
-from fathom.machine.datasheet.gpus import find
-from fathom.machine.datasheet.hosts import find_host
-from fathom.machine.datasheet.sheet import Figure, Sheet, beside
+from fathom.machine.datasheet.sheets import Figure, Sheet, beside, find, find_host
 
 __all__ = ["Figure", "Sheet", "beside", "find", "find_host"]

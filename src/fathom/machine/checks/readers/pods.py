@@ -1,4 +1,4 @@
-"""What a manifest's pods request, and where and how they run."""
+"""The requests of a manifest's pods, and their placement: nodes, network, restarts, priority."""
 
 from __future__ import annotations
 
