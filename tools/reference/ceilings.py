@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from fathom.gauges.catalogue import BYTES, GAUGES, GPU, GROUPS, HOST, LINKS, OPS, RATE, TIME, Gauge
+from fathom.gauges.catalogue import BYTES, GAUGES, GPU, HOST, LINKS, OPS, RATE, TIME, Gauge, scope
 from reference.markdown import ROOT, table
 
-SCOPES = {HOST: "Host", GPU: "One GPU", LINKS: "Links between GPUs"}
+TITLES = {HOST: "Host", GPU: "One GPU", LINKS: "Links between GPUs"}
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 SMALL = ((1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 INTRODUCTION = """# Ceilings
@@ -27,10 +27,9 @@ The last column is {chips} (two runs in a row, the first one shown; `benchmarks/
 def pages() -> dict[str, str]:
     """One page with every ceiling."""
     measured = json.loads((ROOT / "benchmarks" / "results" / "gauges.json").read_text(encoding="utf-8"))
-    scope_of = {group.name: group.scope for group in GROUPS}
     parts = [INTRODUCTION.format(chips="an " + measured["gpus"][0])]
-    for scope, title in SCOPES.items():
-        rows = [_row(gauge, measured["ceilings"]) for gauge in GAUGES if scope_of[gauge.group] == scope]
+    for kind, title in TITLES.items():
+        rows = [_row(gauge, measured["ceilings"]) for gauge in GAUGES if scope(gauge.id) == kind]
         headers = ("ceiling", "unit", "duration>", "set", "measured>")
         parts.append(f"## {title}\n\n{table(headers, rows)}")
     return {"reference/ceilings.md": "\n".join(parts)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_int32
 from math import ceil
 
 from fathom.gauges import cuda
@@ -37,7 +38,7 @@ def _l2(job: GaugeJob) -> Ceiling:
         tiles = max(2, int(share * here.l2_bytes) // TILE)
         words = here.random(tiles * TILE // 4)
         step = grid % (tiles - 1) + 1
-        arguments = (words, cuda.int32(tiles), cuda.int32(step), cuda.int32(count), cuda.sink())
+        arguments = (words, c_int32(tiles), c_int32(step), c_int32(count), cuda.sink())
         work = compiled.launcher(grid, THREADS, *arguments)
         pace = effort(job, BUDGET_S / len(FOOTPRINTS))
         at = {"bytes": tiles * TILE, "share_of_l2": share}
@@ -50,7 +51,7 @@ def _shared(job: GaugeJob) -> Ceiling:
     grid = here.blocks(THREADS)
     count = 8 * passes(grid)
     words = here.random(SHARED_BYTES // 4)
-    arguments = (words, cuda.int32(count), cuda.sink())
+    arguments = (words, c_int32(count), cuda.sink())
     work = cuda.kernel("caches", "read_shared").launcher(grid, THREADS, *arguments)
     at = {"bytes_a_block": SHARED_BYTES, "threads": THREADS}
     return best("shared.read", [here.measure(at, work, read_bytes(grid, count), effort(job, BUDGET_S))])

@@ -12,14 +12,6 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send
 
 
 @dataclass(frozen=True)
-class GaugeGroup:
-    """Gauges that share a process; their functions are in the module `name` of this package."""
-
-    name: str
-    scope: str
-
-
-@dataclass(frozen=True)
 class Gauge:
     """One ceiling to measure. `seconds` is its approximate duration, for progress and time limits."""
 
@@ -30,23 +22,13 @@ class Gauge:
     quick: bool = True
 
 
-# In the order of measurement: gauges that heat the GPU come last.
-GROUPS = (
-    GaugeGroup("host", HOST),
-    GaugeGroup("loader", HOST),
-    GaugeGroup("disk", HOST),
-    GaugeGroup("memory", GPU),
-    GaugeGroup("caches", GPU),
-    GaugeGroup("copies", GPU),
-    GaugeGroup("latency", GPU),
-    GaugeGroup("vector", GPU),
-    GaugeGroup("matmul", GPU),
-    GaugeGroup("attention", GPU),
-    GaugeGroup("gds", GPU),
-    GaugeGroup("peers", LINKS),
-    GaugeGroup("collectives", LINKS),
-)
-
+# The groups in the order of measurement: gauges that heat the GPU come last. A group's gauges share a
+# process, and their functions are in the module of that name.
+SCOPES = {
+    **dict.fromkeys(("host", "loader", "disk"), HOST),
+    **dict.fromkeys(("memory", "caches", "copies", "latency", "vector", "matmul", "attention", "gds"), GPU),
+    **dict.fromkeys(("peers", "collectives"), LINKS),
+}
 GAUGES = (
     *(Gauge(f"host.{kind}", BYTES, "host", 1.0) for kind in ("read", "copy", "triad")),
     *(Gauge(f"host.matmul.{dtype}", RATE, "host", 1.0) for dtype in HOST_DTYPES),
@@ -73,7 +55,6 @@ GAUGES = (
 BY_ID = {gauge.id: gauge for gauge in GAUGES}
 QUICK = tuple(gauge.id for gauge in GAUGES if gauge.quick)
 FULL = tuple(BY_ID)
-SCOPES = {group.name: group.scope for group in GROUPS}
 
 
 def scope(name: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -53,15 +55,11 @@ class ConditionSensors:
         """Return the readings of the sensors `names`, by default all; failed readings are left out."""
         if self.nvml is None:
             return {}
-        looks = {name: self._read(*READS[name]) for name in names or READS}
+        looks = {}
+        for name in names or READS:
+            function, *constants = (getattr(self.nvml, word) for word in READS[name])
+            looks[name] = reading(function, self.handle, *constants)
         return {name: value for name, value in looks.items() if value is not None}
-
-    def _read(self, function: str, *constants: str) -> float | None:
-        return reading(
-            getattr(self.nvml, function),
-            self.handle,
-            *(getattr(self.nvml, constant) for constant in constants),
-        )
 
 
 class Watch:
@@ -128,7 +126,4 @@ def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def _bits(looks: list[dict[str, float]]) -> int:
-    seen = 0
-    for look in looks:
-        seen |= int(look.get("reasons", 0))
-    return seen
+    return reduce(or_, (int(look.get("reasons", 0)) for look in looks), 0)

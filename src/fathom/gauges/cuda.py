@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -79,26 +78,6 @@ def _compiled(source: str) -> Any:
     major, minor = gpu().capability
     options = core.ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
     return core.Program((SOURCES / f"{source}.cu").read_text(), "c++", options=options).compile("cubin")
-
-
-def int32(number: int) -> ctypes.c_int32:
-    """Return `number` as a C int argument."""
-    return ctypes.c_int32(number)
-
-
-def int64(number: int) -> ctypes.c_int64:
-    """Return `number` as a C long long argument."""
-    return ctypes.c_int64(number)
-
-
-def float32(number: float) -> ctypes.c_float:
-    """Return `number` as a C float argument."""
-    return ctypes.c_float(number)
-
-
-def float64(number: float) -> ctypes.c_double:
-    """Return `number` as a C double argument."""
-    return ctypes.c_double(number)
 
 
 def sink() -> Any:

@@ -127,10 +127,8 @@ def _measure(kind: str, job: GaugeJob) -> Ceiling:
     with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
         results = [_at(file, kind, block, depth, job) for block, depth in ways]
     small = 128 * KIB  # block size of the value for random reads; 4 KiB reads are only in the series
-    series = best(f"disk.read.{kind}", results).series
     worthy = [result for result in results if kind == "sequential" or result.at["block_bytes"] == small]
-    top = best(f"disk.read.{kind}", worthy)
-    return Ceiling(**{**top.__dict__, "series": series})
+    return best(f"disk.read.{kind}", results, max(worthy, key=lambda result: result.rate))
 
 
 def _at(file: File, kind: str, block: int, depth: int, job: GaugeJob) -> Measurement:

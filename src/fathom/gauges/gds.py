@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from time import perf_counter
+from itertools import cycle
 from typing import Any
 
 from fathom.gauges.disk import FILE_BYTES, File, random_file
 from fathom.gauges.gpu import effort, gpu
 from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import Measurement, best
-from fathom.gauges.timer import Run, sample
+from fathom.gauges.timer import sample, timed
 from fathom.machine import Ceiling
 from fathom.units import GIB, MIB
 
@@ -43,23 +43,9 @@ def _at(kvikio: Any, file: File, size: int, flags: tuple[str, ...], pace: Any) -
     here = gpu()
     buffer = here.torch.empty(size, dtype=here.torch.uint8, device="cuda")
     with kvikio.CuFile(str(file.path), "r") as handle:
-        taken = sample(_reads(handle, buffer, file, size), pace)
+        places = cycle(range(0, file.size - size + 1, size))
+        taken = sample(timed(lambda: handle.read(buffer, size, next(places))), pace)
     return Measurement({"bytes": size}, taken, size, flags=flags)
-
-
-def _reads(handle: Any, buffer: Any, file: File, size: int) -> Run:
-    places = range(0, file.size - size + 1, size)
-    done = 0
-
-    def run(count: int) -> float:
-        nonlocal done
-        started = perf_counter()
-        for _ in range(count):
-            handle.read(buffer, size, places[done % len(places)])
-            done += 1
-        return perf_counter() - started
-
-    return run
 
 
 GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {"disk.read.gds": _measure}

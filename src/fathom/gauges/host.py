@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from time import perf_counter
 from typing import Any
 
 from fathom.gauges.catalogue import HOST_DTYPES
 from fathom.gauges.gpu import Workload, effort
 from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import Measurement, best
-from fathom.gauges.timer import Run, sample
+from fathom.gauges.timer import sample, timed
 from fathom.machine import Ceiling, memory_bytes, read_cpu
 
 CACHES = 4  # an array is this many times the last-level cache, as STREAM requires
@@ -79,17 +78,7 @@ def _memory(kind: str, job: GaugeJob) -> Ceiling:
     }
     moved = ARRAYS[kind] * to.numel() * 4
     at = {"bytes": to.numel() * 4, "threads": cores()}
-    return best(f"host.{kind}", [Measurement(at, sample(_timed(works[kind]), effort(job, BUDGET_S)), moved)])
-
-
-def _timed(work: Workload) -> Run:
-    def run(count: int) -> float:
-        started = perf_counter()
-        for _ in range(count):
-            work()
-        return perf_counter() - started
-
-    return run
+    return best(f"host.{kind}", [Measurement(at, sample(timed(works[kind]), effort(job, BUDGET_S)), moved)])
 
 
 def _matmul(dtype: str, job: GaugeJob) -> Ceiling:
@@ -115,7 +104,7 @@ def _product(dtype: str, size: int, threads: int, job: GaugeJob, seconds: float)
     kind = getattr(torch, TORCH_DTYPES[dtype])
     left, right = (torch.randn(size, size, dtype=kind) for _ in range(2))
     out = torch.empty(size, size, dtype=kind)
-    taken = sample(_timed(lambda: torch.mm(left, right, out=out)), effort(job, seconds))
+    taken = sample(timed(lambda: torch.mm(left, right, out=out)), effort(job, seconds))
     torch.set_num_threads(cores())
     return Measurement({"shape": [size] * 3, "threads": threads}, taken, 2.0 * size**3)
 

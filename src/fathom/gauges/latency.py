@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from ctypes import c_int32
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -23,7 +24,7 @@ from fathom.gauges import cuda
 from fathom.gauges.conditions import Watch
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import GaugeJob
-from fathom.gauges.measurements import Measurement, NotHereError, best, ceiling
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.gauges.timer import Effort, Run, Sample, sample
 from fathom.machine import Ceiling
 
@@ -105,7 +106,7 @@ def _until_begun(here: MeasuredGpu) -> Run:
     pinned = here.torch.zeros(1, dtype=here.torch.int32, pin_memory=True)
     seen = pinned.numpy()
     compiled = cuda.kernel("launch", "raise_flag")
-    works = [compiled.launcher(1, 1, pinned, cuda.int32(value)) for value in (0, 1)]
+    works = [compiled.launcher(1, 1, pinned, c_int32(value)) for value in (0, 1)]
 
     def run(count: int) -> float:
         total = 0.0
@@ -133,14 +134,13 @@ def _graph_node(job: GaugeJob) -> Ceiling:
     work()  # loads the kernel, which must not happen during capture
     here.torch.cuda.synchronize()
     points = [_replay(here, work, nodes, job) for nodes in NODES]
-    series = [{**point.at, "value": point.sample.median} for point in points]
     result = Measurement(
         {"nodes": [NODES[0], NODES[-1]]},
         Sample(slopes(NODES, [p.sample.seconds for p in points]), 1),
         conditions=points[-1].conditions,
         flags=points[-1].flags,
     )
-    return ceiling("latency.graph_node", result, series)
+    return best("latency.graph_node", points, result)
 
 
 def _replay(here: MeasuredGpu, work: Workload, nodes: int, job: GaugeJob) -> Measurement:
@@ -164,7 +164,7 @@ def _synchronise(job: GaugeJob) -> Ceiling:
     pace = effort(job, BUDGET_S, sample_s=2e-4)
     after = _host(here, _each(wait, before=work), {"after": "an empty kernel"}, pace)
     idle = _host(here, _each(wait), {"after": "nothing"}, pace)
-    return ceiling("latency.synchronise", after, [{**t.at, "value": t.sample.median} for t in (after, idle)])
+    return best("latency.synchronise", (after, idle), after)
 
 
 def _small_copy(job: GaugeJob) -> Ceiling:
@@ -178,7 +178,7 @@ def _small_copy(job: GaugeJob) -> Ceiling:
             here.stream.synchronize()
 
         results.append(_host(here, _each(copy), {"bytes": size}, effort(job, BUDGET_S, sample_s=2e-4)))
-    return ceiling("latency.small_copy", results[0], [{**t.at, "value": t.sample.median} for t in results])
+    return best("latency.small_copy", results, results[0])
 
 
 def _item(job: GaugeJob) -> Ceiling:

@@ -7,15 +7,13 @@ does. Decoding and collation are not included, because they belong to the progra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
-from time import perf_counter
 from typing import Any
 
 from fathom.gauges.gpu import effort
 from fathom.gauges.host import cores
 from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import Measurement, best
-from fathom.gauges.timer import Run, sample
+from fathom.gauges.timer import sample, timed
 from fathom.machine import Ceiling
 from fathom.units import MIB
 
@@ -57,9 +55,12 @@ def _loader(job: GaugeJob) -> Ceiling:
 
 
 def _at(size: int, count: int, seconds: float, job: GaugeJob) -> Measurement:
-    batches = _batches(size, count)
+    import torch
+
+    batches, received = _batches(size, count), torch.empty(size, dtype=torch.uint8)
+    pace = effort(job, seconds, sample_s=0.02, warm_s=seconds / 3)
     try:
-        taken = sample(_receive(batches, size), effort(job, seconds, sample_s=0.02, warm_s=seconds / 3))
+        taken = sample(timed(lambda: received.copy_(next(batches))), pace)
     finally:
         batches.close()
     return Measurement({"bytes": size, "workers": count}, taken, size)
@@ -76,20 +77,6 @@ def _batches(size: int, count: int) -> Any:
         yield from loader
 
     return batches()
-
-
-def _receive(batches: Iterator[Any], size: int) -> Run:
-    import torch
-
-    to = torch.empty(size, dtype=torch.uint8)
-
-    def run(count: int) -> float:
-        started = perf_counter()
-        for batch in islice(batches, count):
-            to.copy_(batch)
-        return perf_counter() - started
-
-    return run
 
 
 GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {"host.loader": _loader}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_float, c_int32, c_int64
 from functools import partial
 from typing import Any
 
@@ -75,12 +76,12 @@ def _kernels(here: MeasuredGpu, kind: str, arrays: list[Any], size: int) -> dict
     Raises NotHereError if it cannot be compiled.
     """
     compiled = cuda.kernel("memory", f"{kind}_words")
-    words, tiles = cuda.int64(size // WORD), size // TILE
+    words, tiles = c_int64(size // WORD), size // TILE
     arguments: dict[str, tuple[Any, ...]] = {
         "read": (*arrays, words, cuda.sink()),
-        "write": (*arrays, words, cuda.int32(12345)),
+        "write": (*arrays, words, c_int32(12345)),
         "copy": (*arrays, words),
-        "triad": (*arrays, cuda.float32(0.5), words),
+        "triad": (*arrays, c_float(0.5), words),
     }
     grids = {"one block per tile": tiles, "striding blocks": min(tiles, STAYING * here.multiprocessors)}
     return {way: compiled.launcher(grid, THREADS, *arguments[kind]) for way, grid in grids.items()}

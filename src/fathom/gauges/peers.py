@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from fathom.gauges.conditions import ConditionSensors, Watch
 from fathom.gauges.gpu import effort
 from fathom.gauges.job import GaugeJob
-from fathom.gauges.measurements import Measurement, NotHereError, ceiling
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.gauges.timer import Run, sample
 from fathom.machine import Ceiling
 from fathom.units import GIB, MS_PER_S
@@ -77,8 +78,7 @@ def _concurrent(torch: Any, copies: list[Copy]) -> Run:
 
     def run(count: int) -> float:
         first = copies[0].stream
-        begin = torch.cuda.Event(enable_timing=True)
-        end = torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.device(copies[0].device):
             begin.record(first)
         for copy in copies[1:]:
@@ -99,8 +99,7 @@ def _link(job: GaugeJob) -> Ceiling:
     """Return the rate of the fastest pair in one direction; the series has all pairs."""
     results = _matrix(job)
     one_way = [result for result in results if not result.at["both_ways"]]
-    series = [{**result.at, "value": result.rate} for result in results]
-    return ceiling("link.peer", max(one_way, key=lambda result: result.rate), series)
+    return best("link.peer", results, max(one_way, key=lambda result: result.rate))
 
 
 def _copy(job: GaugeJob) -> list[Ceiling]:
@@ -108,10 +107,8 @@ def _copy(job: GaugeJob) -> list[Ceiling]:
     results = [result for result in _matrix(job) if not result.at["both_ways"]]
     ceilings = []
     for device in job.devices:
-        own = [result for result in results if result.at["from"] == device]
-        series = [{**result.at, "value": result.rate} for result in own]
-        top = ceiling("copy.peer", max(own, key=lambda result: result.rate), series)
-        ceilings.append(Ceiling(**{**top.__dict__, "device": device}))
+        own = best("copy.peer", [result for result in results if result.at["from"] == device])
+        ceilings.append(replace(own, device=device))
     return ceilings
 
 

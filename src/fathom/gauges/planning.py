@@ -129,7 +129,11 @@ def batches(plan: MeasurementPlan) -> list[Batch]:
         (by_scope[LINKS], plan.linked if len(plan.linked) > 1 else (), None),
     ]
     return [
-        Batch(_job(plan, ids, devices), device, _environment(plan, devices))
+        Batch(
+            GaugeJob(ids=ids, devices=devices, full=plan.full, data=str(plan.data), pace=plan.pace),
+            device,
+            _environment(plan, devices),
+        )
         for ids, devices, device in wanted
         if ids and (devices or ids == by_scope[HOST])
     ]
@@ -142,10 +146,6 @@ def unplaced(plan: MeasurementPlan) -> Iterable[tuple[str, str]]:
             yield name, plan.why_no_gpu
         elif scope(name) == LINKS and len(plan.linked) < 2:
             yield name, "it needs two GPUs, and only one is visible or selected"
-
-
-def _job(plan: MeasurementPlan, ids: tuple[str, ...], devices: tuple[int, ...]) -> GaugeJob:
-    return GaugeJob(ids=ids, devices=devices, full=plan.full, data=str(plan.data), pace=plan.pace)
 
 
 def _environment(plan: MeasurementPlan, devices: tuple[int, ...]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
+from time import perf_counter
 
 import numpy as np
 
@@ -15,6 +16,18 @@ Run = Callable[[int], float]  # does the work this many times and returns the se
 LEAST, MOST = 7, 300  # samples
 ENOUGH_WHEN_SLOW = 3  # samples, once the budget is spent
 WIDE = 0.10  # fraction of the median; quartiles further apart are a reason for doubt
+
+
+def timed(work: Callable[[], object]) -> Run:
+    """Return a function that does `work` a number of times and returns the host's seconds."""
+
+    def run(count: int) -> float:
+        started = perf_counter()
+        for _ in range(count):
+            work()
+        return perf_counter() - started
+
+    return run
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_double, c_float, c_int32
 from functools import partial
 from typing import Any
 
@@ -44,11 +45,11 @@ def _launcher(here: MeasuredGpu, kind: str, grid: int, passes: int) -> Workload:
     dtype = torch.float64 if kind == "fp64" else torch.float32
     start = torch.rand(THREADS * CHAINS, dtype=dtype, device="cuda")
     end = torch.empty(grid * THREADS, dtype=dtype, device="cuda")
-    number = cuda.float64 if kind == "fp64" else cuda.float32
+    number = c_double if kind == "fp64" else c_float
     factors: tuple[Any, ...] = () if kind == "special" else (number(0.999), number(0.001))
     name = "exponential" if kind == "special" else f"fma_{kind}"
     compiled = cuda.kernel("vector", name)
-    return compiled.launcher(grid, THREADS, start, end, *factors, cuda.int32(passes))
+    return compiled.launcher(grid, THREADS, start, end, *factors, c_int32(passes))
 
 
 GAUGES = {f"vector.{kind}": partial(_measure, kind) for kind in FLOPS}
