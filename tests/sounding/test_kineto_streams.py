@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.sounding.kineto import read_trace, source, stream
+from fathom.sounding.kineto import read_trace, stream
+from fathom.sounding.kineto.arrays import to_ns
 from fathom.sounding.kineto.stream import TraceStream
 from fathom.sounding.kineto.structure import scan
-from fathom.sounding.kineto.times import to_ns
 from tests.support.kineto_samples import Event, kernel, op, write_text
 
 # Text that tempts a cutter of JSON: seams, brackets, quotes and backslashes within strings.
@@ -70,7 +70,7 @@ def test_what_was_written_comes_out(tmp_path_factory, spans, indent, decimals, b
     )
     path = write_text(tmp_path_factory.mktemp("t") / "t.json.gz", dumps(document, indent))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "BLOCK", block)
+        patch.setattr(stream, "BLOCK", block)
         ops = read_trace(path).tables["ops"]
     assert sorted(ops.select("name", "start_ns", "end_ns").rows()) == sorted(
         (n, ts, ts + dur) for n, ts, dur in spans
@@ -114,7 +114,7 @@ def test_the_last_events_before_the_tail_are_not_lost(tmp_path: Path, monkeypatc
     tail = [{"name": "seam"}, {"name": "seam"}]
     path = write_text(tmp_path / "t.json", json.dumps({"traceEvents": events, "metadata": tail}))
     for block in range(1, 400, 7):
-        monkeypatch.setattr(source, "BLOCK", block)
+        monkeypatch.setattr(stream, "BLOCK", block)
         trace = TraceStream(path)
         assert [event.name for block in trace for event in block] == [f"k{n}" for n in range(7)]
         assert trace.meta == {"metadata": tail}

@@ -16,8 +16,7 @@ from fathom.cli import app
 from fathom.errors import BadInputError
 from fathom.sounding import Store, import_ncu, is_ncu, open_store
 from fathom.sounding.ncu.lines import LONGEST
-from fathom.sounding.ncu.numbers import TwoNotationsError, decimal_mark, plain, to_float
-from fathom.sounding.ncu.units import base_unit
+from fathom.sounding.ncu.numbers import TwoNotationsError, base_unit, decimal_mark, plain, to_float
 from tests.support.paths import DATA
 
 NCU = DATA / "ncu"

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from fathom.cli import app
 from fathom.errors import BadInputError
 from fathom.sounding import import_ncu
+from fathom.sounding.ncu.numbers import base_unit, unit_of
 from fathom.sounding.ncu.report import reader_folders
-from fathom.sounding.ncu.units import base_unit, unit_of
 from tests.support.paths import DATA
 
 READER = DATA / "ncu" / "stand_in_ncu_report.py"

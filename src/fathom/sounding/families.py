@@ -124,19 +124,13 @@ def _informative(arguments: list[_Name], dtype: str | None = None) -> list[str]:
     """Return the arguments that identify the computation, each with its dtype or that of its wrapper."""
     chosen: list[str] = []
     for argument in arguments:
-        own = dtype or _dtype(argument)
+        scalars = (_SCALARS.get(part.base) for part in (*argument.arguments, *argument.called))
+        own = dtype or next(filter(None, scalars), None)
         if argument.base in _WRAPPERS:
             chosen += _informative(argument.arguments, own)
         elif not _NOISE.fullmatch(argument.base.rpartition("::")[2]):
             chosen.append(argument.base + (f"<{own}>" if own else ""))
     return list(dict.fromkeys(chosen))
-
-
-def _dtype(name: _Name) -> str | None:
-    """Return the first scalar type among a name's arguments, or None."""
-    return next(
-        (_SCALARS[part.base] for part in (*name.arguments, *name.called) if part.base in _SCALARS), None
-    )
 
 
 def _mangled(name: str) -> str:

@@ -6,18 +6,18 @@ Names and texts are stored once and referred to by number.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from fathom.sounding.kineto import categories
-from fathom.sounding.kineto.arrays import NULL, Arrays, Index, Table, all_missing, ints
+from fathom.sounding.kineto.arrays import NULL, Arrays, Index, Table, all_missing, ints, to_ns
 from fathom.sounding.kineto.events import Args, Event
-from fathom.sounding.kineto.frames import MODULE, is_user_frame, user_frame
-from fathom.sounding.kineto.times import to_ns
 
 _NUMBER = re.compile(rb"\d+")
 
@@ -28,6 +28,10 @@ _DEVICE = (
     "kind", "device", "stream", "correlation", "grid", "block", "registers", "shared_bytes", "local_bytes",
     "graph_node", "bytes",
 )  # fmt: skip
+MODULE = "nn.Module: "
+_STANDARD = frozenset(sys.stdlib_module_names)
+# Folders whose code runs the user's code but is not part of it.
+_MACHINERY = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/")
 
 
 class TraceColumns:
@@ -50,7 +54,7 @@ class TraceColumns:
         self._frames = _Frames()
         self._take: dict[str, Callable[[list[Event], str], None]] = {
             **dict.fromkeys(categories.OPS, self._add_ops),
-            **dict.fromkeys(categories.ANNOTATIONS, self._add_annotations),
+            **dict.fromkeys(categories.ANNOTATIONS, partial(self._add_ops, annotation=True)),
             **dict.fromkeys(categories.FRAMES, self._add_frames),
             **dict.fromkeys(categories.CALLS, self._add_calls),
             **dict.fromkeys((*categories.KERNELS, *categories.COPIES, *categories.SETS), self._add_device),
@@ -93,9 +97,6 @@ class TraceColumns:
             "start": to_ns([event.ts for event in events]),
             "duration": to_ns([event.dur for event in events]),
         }
-
-    def _add_annotations(self, events: list[Event], _: str) -> None:
-        self._add_ops(events, _, annotation=True)
 
     def _add_ops(self, events: list[Event], _: str, annotation: bool = False) -> None:
         args = [event.args for event in events]
@@ -213,3 +214,20 @@ def _provenance(args: Args) -> str | None:
         return None
     facts = {"file": args.kernel_file, "backend": args.kernel_backend, "hash": args.kernel_hash}
     return msgspec.json.encode({key: value for key, value in facts.items() if value is not None}).decode()
+
+
+def is_user_frame(name: str) -> bool:
+    """Return whether a frame `path(line): function` is not of torch, the standard library or a built-in."""
+    path, bracket, _ = name.partition("(")
+    if not bracket or not path.endswith(".py"):
+        return False
+    if "torchinductor" in path or ("/lib/python3" in path and "-packages/" not in path):
+        return False
+    path = path.rpartition("-packages/")[2].lstrip("./")
+    return not path.startswith(_MACHINERY) and path.partition("/")[0].removesuffix(".py") not in _STANDARD
+
+
+def user_frame(stack: str | None) -> str | None:
+    """Return the user's innermost frame in a call stack (of older traces: innermost frame first), or None."""
+    frames = (frame.strip() for frame in (stack or "").split(";"))
+    return next((frame for frame in frames if is_user_frame(frame)), None)

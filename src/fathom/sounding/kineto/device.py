@@ -9,10 +9,9 @@ import polars as pl
 
 from fathom.sounding.families import with_families
 from fathom.sounding.kineto import integrity
-from fathom.sounding.kineto.arrays import nullable
+from fathom.sounding.kineto.arrays import DAMAGED, nullable
 from fathom.sounding.kineto.categories import COLLECTIVES
 from fathom.sounding.kineto.columns import TraceColumns
-from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import conform
 

@@ -76,12 +76,9 @@ class Decoder:
     def __init__(self, exact: bool) -> None:
         self._kind = ExactEvent if exact else Event
         self._time: Callable[[Any], Any] = _as_text if exact else _as_number
-        self._all = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
+        # Decodes a list of events. Raises msgspec.DecodeError if one is damaged.
+        self.all = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
         self._one = msgspec.json.Decoder(self._kind).decode
-
-    def all(self, text: bytes) -> list[Event]:
-        """Decode a list of events. Raises msgspec.DecodeError if one is damaged."""
-        return self._all(text)
 
     def damaged(self, text: bytes) -> Event:
         """Decode one event; fields of the wrong type and invalid numbers become None.
@@ -102,12 +99,10 @@ class Decoder:
             tid=fields.get("tid"),
             ts=self._time(fields.get("ts")),
             dur=self._time(fields.get("dur")),
-            args=_args(args) if isinstance(args, dict) else NO_ARGS,
+            args=msgspec.json.decode(json.dumps(args, default=str), type=Args)
+            if isinstance(args, dict)
+            else NO_ARGS,
         )
-
-
-def _args(fields: dict[str, Any]) -> Args:
-    return msgspec.json.decode(json.dumps(fields, default=str), type=Args)
 
 
 def _text(value: Any) -> str | None:

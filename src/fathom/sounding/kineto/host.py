@@ -1,4 +1,4 @@
-"""The host's side of a trace: ops, annotations and runtime calls as tables."""
+"""The host's side of a trace: ops, annotations and runtime calls as tables, nested by time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import polars as pl
 
 from fathom.sounding.kineto import integrity
 from fathom.sounding.kineto.arrays import Arrays, Table, nullable
-from fathom.sounding.kineto.columns import TraceColumns
-from fathom.sounding.kineto.frames import MODULE
-from fathom.sounding.kineto.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, Nesting, nest
+from fathom.sounding.kineto.columns import MODULE, TraceColumns
 from fathom.sounding.kineto.steps import MARK, NOTES
 from fathom.sounding.manifest import Problem
 
 _IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a rank
+NONE = -1
+OP, USER_FRAME, MODULE_FRAME, CALL = range(4)
 
 
 @dataclass
@@ -39,12 +39,12 @@ def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[
     ops = _ordered(ops, ~_beginning(names, MARK)[ops["name"]])
     frames = take(columns.frames, "python frames")
     calls = _ordered(take(columns.calls, "launches"))
-    around = _around([ops, frames, calls], _beginning(names, MODULE))
+    around = _nested([ops, frames, calls], _beginning(names, MODULE))
     ids = np.arange(len(ops["name"])) + burst * _IDS_PER_BURST
     callers = around.op[len(ids) + len(frames["name"]) :]
-    return HostTables(
-        _ops(columns, ops, frames, around, ids), _launches(calls, _through(ids, callers), names), notes
-    )
+    launches = {**_common(calls, names, "api"), "correlation": nullable(calls["correlation"])}
+    launches["op"] = _through(ids, callers)
+    return HostTables(_ops(columns, ops, frames, around, ids), pl.DataFrame(launches), notes)
 
 
 def _ops(
@@ -66,12 +66,6 @@ def _ops(
             "module": _first(columns.module.texts().gather(ops["module"]), module),
             "source": _first(columns.source.texts().gather(ops["source"]), source),
         }
-    )
-
-
-def _launches(calls: Arrays, op: pl.Series, names: pl.Series) -> pl.DataFrame:
-    return pl.DataFrame(
-        {**_common(calls, names, "api"), "correlation": nullable(calls["correlation"]), "op": op}
     )
 
 
@@ -101,7 +95,7 @@ def _ordered(events: Arrays, wanted: np.ndarray | None = None) -> Arrays:
     return {name: array[order] for name, array in events.items()}
 
 
-def _around(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
+def _nested(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
     """Nest ops, frames and calls; rows count through all three groups, in this order."""
     ops, frames, calls = groups
     of_frames = np.where(is_module[frames["name"]], MODULE_FRAME, USER_FRAME)
@@ -120,3 +114,59 @@ def _through(values: np.ndarray, rows: np.ndarray) -> pl.Series:
 
 def _first(first: pl.Series, other: pl.Series) -> pl.Series:
     return first.zip_with(first.is_not_null(), other)
+
+
+@dataclass
+class Nesting:
+    """For every event, the index of the innermost op, user frame and module around it, or NONE."""
+
+    op: np.ndarray
+    frame: np.ndarray
+    module: np.ndarray
+
+
+def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarray) -> Nesting:
+    """Nest intervals by time, per thread. If two begin at the same time, the longer one is outside.
+
+    Ops and frames contain the events that begin during them; calls contain none. `kind` has one of the
+    constants above for each event.
+    """
+    order = np.lexsort((kind, -end, start, thread))
+    kind = kind[order]
+    around = _around(thread[order], start[order], np.where(kind != CALL, end[order], start[order]))
+    rows = np.full((CALL, len(order)), NONE)
+    for what in range(CALL):
+        nearest = _nearest(around, kind == what)
+        rows[what][order] = np.where(nearest == NONE, NONE, order[nearest])
+    return Nesting(*rows)
+
+
+def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """Return the index of the innermost event around each event, or NONE.
+
+    That is the preceding event or, if it has ended, the event around it, and so on.
+    """
+    around = np.arange(len(start)) - 1
+    around[1:][thread[1:] != thread[:-1]] = NONE
+    open_ended = np.flatnonzero(around != NONE)
+    while len(open_ended):
+        before = around[open_ended]
+        over = (before != NONE) & (until[before] <= start[open_ended])
+        open_ended = open_ended[over]
+        around[open_ended] = around[before[over]]
+    return around
+
+
+def _nearest(around: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the index of the innermost event around each event that is `wanted`, or NONE.
+
+    Skips the others by pointer doubling.
+    """
+    if not len(around):
+        return around
+    jump = around.copy()
+    while True:
+        skip = (jump != NONE) & ~wanted[jump]
+        if not skip.any():
+            return jump
+        jump[skip] = jump[jump[skip]]

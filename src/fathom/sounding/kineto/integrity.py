@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fathom.sounding.kineto.arrays import Arrays
+from fathom.sounding.kineto.arrays import DAMAGED, Arrays
 from fathom.sounding.kineto.categories import GRAPH_LAUNCHES, NO_INTERVALS, OVERLAPPING_LAUNCHES
-from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.manifest import Problem
 from fathom.sounding.silence import SILENCE, hole_in
 from fathom.units import NS_PER_S

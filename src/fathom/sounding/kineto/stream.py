@@ -1,4 +1,4 @@
-"""Cut a trace of any size into lists of complete events, and decode one list after the other.
+"""Read a trace of any size, plain or gzipped: cut it into lists of events, and decode one after the other.
 
 A file is cut where its text looks like the text between two events (the seam). If the cut is wrong, a string
 or a bracket is left open and decoding fails; then the piece is parsed token by token.
@@ -7,14 +7,17 @@ or a bracket is left open and decoding fails; then the piece is parsed token by 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import msgspec
+from isal import igzip_threaded
+from isal.igzip_lib import IsalError
 
+from fathom.errors import BadInputError
 from fathom.sounding.kineto.events import Decoder, Event
-from fathom.sounding.kineto.source import TraceSource
 from fathom.sounding.kineto.structure import BETWEEN, MalformedError, scan
 
 LONGEST = 64 << 20  # most bytes of one event, or of the keys before or after the events
@@ -25,6 +28,10 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
 _CUT_OFF = "it is truncated, as happens when a profiler is stopped while writing; record it again"
 _OTHER = "it is JSON but not a trace: it has no list of traceEvents"
+BLOCK = 1 << 19  # bytes; fits into the CPU's cache, where decoding is twice as fast
+_AHEAD = 1 << 21  # bytes decompressed at once: enough work while the decoder has the GIL
+_GZIP = b"\x1f\x8b"
+_BROKEN: Any = (EOFError, IsalError, zlib.error, OSError)
 
 
 class TraceStream:
@@ -191,3 +198,40 @@ def _why_no_list(text: bytes) -> str:
     except (UnicodeDecodeError, RecursionError) as error:
         return f"it is not valid JSON ({type(error).__name__})"
     return _OTHER
+
+
+class TraceSource:
+    """Iterate over a file in blocks; gzipped files are decompressed on a separate thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                packed = file.read(2) == _GZIP
+        except OSError as error:
+            raise BadInputError(f"{self.path} cannot be read: {error.strerror}.") from None
+        try:
+            with self._open(packed) as stream:
+                while block := stream.read(BLOCK):
+                    yield block
+        except _BROKEN as error:
+            raise self.bad(_reason(error, packed)) from None
+
+    def _open(self, packed: bool) -> BinaryIO:
+        if not packed:
+            return self.path.open("rb")
+        return cast(BinaryIO, igzip_threaded.open(self.path, "rb", threads=1, block_size=_AHEAD))
+
+    def bad(self, why: str) -> BadInputError:
+        """Return the error for a file that cannot be imported."""
+        return BadInputError(f"{self.path} cannot be imported: {why}.")
+
+
+def _reason(error: Exception, packed: bool) -> str:
+    if not packed:
+        return f"it could not be read to its end ({error})"
+    if isinstance(error, EOFError):
+        return "its gzip stream is cut off; copy or record it again"
+    return f"its gzip stream is damaged ({error}); copy or record it again"

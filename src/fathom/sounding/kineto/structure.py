@@ -37,7 +37,8 @@ def scan(piece: bytes) -> Structure:
         if mark in b"{[":
             if depth == 0:
                 _nothing_between(piece, end, token.start())
-                _is_object(mark)
+                if mark != b"{":
+                    raise MalformedError("its list of events has other entries than events")
                 start = token.start()
             depth += 1
         elif mark in b"]}":
@@ -50,11 +51,6 @@ def scan(piece: bytes) -> Structure:
                 end = token.end()
                 structure.spans.append((start, end))
     return structure
-
-
-def _is_object(mark: bytes) -> None:
-    if mark != b"{":
-        raise MalformedError("its list of events has other entries than events")
 
 
 def _nothing_between(piece: bytes, end: int, start: int) -> None:

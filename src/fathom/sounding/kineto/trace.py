@@ -10,12 +10,12 @@ import polars as pl
 
 from fathom.errors import BadInputError
 from fathom.sounding.kineto import integrity
+from fathom.sounding.kineto.arrays import InexactError
 from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.device import device_table, memory_table
 from fathom.sounding.kineto.host import host_tables
 from fathom.sounding.kineto.steps import marks, profiler_steps
 from fathom.sounding.kineto.stream import TraceStream
-from fathom.sounding.kineto.times import InexactError
 from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import conform
 
@@ -108,7 +108,8 @@ def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Ori
     distributed = keys.get("distributedInfo")
     job: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
     listed = keys.get("deviceProperties")
-    devices = [d for d in listed if _is_device(d)] if isinstance(listed, list) else []
+    described = [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
+    devices = [device for device in described if _count(device.get("id")) is not None]
     names = {device.get("id"): str(device.get("name", "")) for device in devices}
     used = kernels["device"].drop_nulls().unique().sort().to_list()
     versions = {
@@ -125,10 +126,6 @@ def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Ori
         gpus=[_gpu(device) for device in devices if device.get("id") in used],
         versions=versions,
     )
-
-
-def _is_device(properties: Any) -> bool:
-    return isinstance(properties, dict) and _count(properties.get("id")) is not None
 
 
 def _gpu(properties: dict[str, Any]) -> dict[str, Any]:

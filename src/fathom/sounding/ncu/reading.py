@@ -23,9 +23,9 @@ from typing import Any
 import msgspec
 
 from fathom.sounding.ncu.launch import Launch
+from fathom.sounding.ncu.numbers import base_unit, unit_of
 from fathom.sounding.ncu.report import MODULE, NOT_LOADED, UNREADABLE
 from fathom.sounding.ncu.spots import spots_of
-from fathom.sounding.ncu.units import base_unit, unit_of
 
 
 def main() -> int:

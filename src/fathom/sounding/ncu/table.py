@@ -11,8 +11,7 @@ from pathlib import Path
 from fathom.data import load
 from fathom.sounding.ncu.launch import DURATION, Launch
 from fathom.sounding.ncu.lines import bad, read_lines
-from fathom.sounding.ncu.numbers import TwoNotationsError, decimal_mark, is_absent, plain, to_float
-from fathom.sounding.ncu.units import base_unit
+from fathom.sounding.ncu.numbers import TwoNotationsError, base_unit, decimal_mark, is_absent, plain, to_float
 
 _DATA = re.compile(r'"?\d+"?,')
 _METRIC = re.compile(r"[\w:.]*[a-z0-9]__[\w:.]+")

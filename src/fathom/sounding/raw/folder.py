@@ -106,19 +106,15 @@ def _batches(table: Record) -> Iterator[Record]:
         yield {"t": "batch", **dict(zip(table["columns"], row, strict=True))}
 
 
-def _counted(record: Record) -> Iterator[Record]:
-    yield {"t": "dynamo", **msgspec.to_builtins(msgspec.convert(record, Counted))}
-
-
-def _loader(record: Record) -> Iterator[Record]:
-    yield {"t": "loader", **msgspec.to_builtins(msgspec.convert(record, LoaderFacts))}
-
-
 def _single(record: Record) -> Iterator[Record]:
-    yield record
+    """Yield the record; the known fields alone if its kind is typed."""
+    kind = str(record.get("t"))
+    typed = _TYPED.get(kind)
+    yield {"t": kind, **msgspec.to_builtins(msgspec.convert(record, typed))} if typed else record
 
 
-_PACKED = {"marks": _marks, "batches": _batches, "dynamo": _counted, "loader": _loader}
+_PACKED = {"marks": _marks, "batches": _batches}
+_TYPED = {"dynamo": Counted, "loader": LoaderFacts}
 
 
 def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
