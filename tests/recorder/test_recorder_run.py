@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from fathom.errors import BadInputError
-from fathom.recorder.folder import NewFolder
+from fathom.recorder.launch import NewFolder
 from fathom.sounding.store import Writer
 from tests.support.paths import CHEATS
 from tests.support.running import PYTHON, SOURCE, environment, record, run_fathom, start_fathom, wait_for

@@ -37,16 +37,13 @@ def resolve_command(command: list[str], environment: Mapping[str, str] = os.envi
     if not command or not command[0]:
         raise CannotLaunchError("No command was given; add it after --: fathom run -- python train.py.", 127)
     program = command[0]
-    if program.endswith(".py") and not _executable(program) and Path(program).is_file():
+    executable = os.sep in program and os.access(program, os.X_OK)
+    if program.endswith(".py") and not executable and Path(program).is_file():
         return resolve_command([_python(environment), *command], environment)
     path = shutil.which(program, path=environment.get("PATH"))
     if path is None:
         raise _why_not(program)
     return path, command
-
-
-def _executable(program: str) -> bool:
-    return os.sep in program and os.access(program, os.X_OK)
 
 
 def _python(environment: Mapping[str, str]) -> str:

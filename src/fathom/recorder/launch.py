@@ -1,10 +1,11 @@
-"""Start the program with the probe on its path."""
+"""Create the folder of a recording, and start the program with the probe on its path."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,9 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fathom.errors import BadInputError
 from fathom.probe.counters.activities import TEARDOWN
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.redact import allowed_environment, redact_command
+from fathom.replacing import Aside, require_replaceable
 
 RAW = "FATHOM_RAW"
 PACKAGE = Path(__file__).parent.parent
@@ -77,3 +80,47 @@ def flush_output() -> None:
 
 def _spawn(path: str, command: list[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
     return os.posix_spawn(path, command, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
+
+
+class NewFolder:
+    """Creates `path` with an empty `raw/`. `keep` deletes the folder that it replaced, `undo` restores it.
+
+    Raises BadInputError if `path` exists and may not be replaced.
+    """
+
+    def __init__(self, path: Path, replace: bool) -> None:
+        check_free(path, replace)
+        self.path = path
+        self._before: Aside | None = None
+        try:
+            if path.exists():
+                self._before = Aside(path)
+            (path / "raw").mkdir(parents=True)
+        except OSError as error:
+            if self._before:
+                self._before.restore()
+            raise BadInputError(f"{path} cannot be created: {error.strerror}.") from None
+
+    def keep(self) -> Path:
+        """Delete the replaced folder, and return the path of `raw/`."""
+        if self._before:
+            self._before.drop()
+        return self.path / "raw"
+
+    def undo(self) -> None:
+        """Delete the new folder, and restore the replaced one."""
+        shutil.rmtree(self.path)
+        if self._before:
+            self._before.restore()
+
+
+def check_free(folder: Path, replace: bool) -> None:
+    """Raise BadInputError if `folder` exists and may not be replaced."""
+    if not folder.exists():
+        return
+    if not replace:
+        raise BadInputError(
+            f"{folder} already exists; choose another name with -o, or overwrite it with --replace"
+            " (in Python: replace=True)."
+        )
+    require_replaceable(folder)

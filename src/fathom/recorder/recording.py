@@ -14,8 +14,7 @@ from typing import Any
 from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve_command
 from fathom.recorder.counters import met, unsampled
-from fathom.recorder.folder import NewFolder, check_free
-from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
+from fathom.recorder.launch import NewFolder, check_free, child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
 from fathom.recorder.signals import Inbox, PortableInbox, inbox
@@ -63,10 +62,8 @@ def record(
     try:
         plan.write(raw)
         write_launch(raw, command, environment, known, name=folder.stem)
-        with (
-            inbox() as signals,
-            StackSampler(raw) as stacks,
-        ):  # block signals before starting threads, which would receive them instead
+        # Signals are blocked before threads start, which would receive them instead.
+        with inbox() as signals, StackSampler(raw) as stacks:
             around = child_environment(environment, raw, traced=plan.depth != "surface")
             child = spawn(path, command, around, signals.mask)
             made.keep()
@@ -89,15 +86,11 @@ def _wait(
     with Telemetry(raw, sensors) as telemetry:
         end = Supervisor(child, raw, signals, stop=plan.stop_after is not None, say=say).wait()
     why_not = {"telemetry of the GPU": why_no_gpu, STACKS: stacks.fault}
-    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_not, plan), _lacks(raw, plan))):
+    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_not, plan))):
         say(fault)
+    if plan.depth == "counters" and (why := unsampled(raw)):
+        say(f"no hardware counters were sampled: {why}")
     return end
-
-
-def _lacks(raw: Path, plan: Plan) -> str | None:
-    """Return a sentence about counters that were requested by name but not sampled; None if none lack."""
-    why = unsampled(raw) if plan.depth == "counters" else None
-    return f"no hardware counters were sampled: {why}" if why else None
 
 
 def _keep(end: Ending, raw: Path, why_not: dict[str, str | None], plan: Plan) -> str | None:

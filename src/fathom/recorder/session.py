@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fathom import probe
 from fathom.machine import known_machine
+from fathom.probe import current
 from fathom.probe.frames import allow
 from fathom.recorder.counters import met
 from fathom.recorder.finishing import finish
-from fathom.recorder.folder import NewFolder
-from fathom.recorder.launch import PACKAGE, RAW, write_launch
+from fathom.recorder.launch import PACKAGE, RAW, NewFolder, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.supervise import Ending
 
@@ -30,7 +31,7 @@ class SelfRecording:
 
     def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:
         self.folder = path
-        self.active = not _recorded_already()
+        self.active = RAW not in os.environ and current.session is None
         if not self.active:
             _say(f"this process is recorded already, so {path} is not created")
             return
@@ -41,7 +42,7 @@ class SelfRecording:
         write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)
         allow(self._sampler.pid)
-        _probe_start(raw, plan)
+        probe.start(str(raw.absolute()), asdict(plan))
 
     def end(self, error: type[BaseException] | None = None) -> Store | None:
         """Stop recording and write the sounding; None if the records stay raw, which is reported.
@@ -50,8 +51,6 @@ class SelfRecording:
         """
         if not self.active:
             return None
-        from fathom import probe
-
         probe.stop()
         self._stop_sampler()
         Ending(None, None, _how(error), time.time_ns()).write(self.folder / "raw", self._plan.abstained)
@@ -65,12 +64,6 @@ class SelfRecording:
             self._sampler.wait()
 
 
-def _recorded_already() -> bool:
-    from fathom.probe import current
-
-    return RAW in os.environ or current.session is not None
-
-
 def _sampler(raw: Path) -> subprocess.Popen[bytes]:
     """Start telemetry in a separate process, because a thread here would take the GIL from the program."""
     path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -82,12 +75,6 @@ def _sampler(raw: Path) -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         start_new_session=True,  # so that a Ctrl-C in the terminal does not reach it
     )
-
-
-def _probe_start(raw: Path, plan: Plan) -> None:
-    from fathom import probe
-
-    probe.start(str(raw.absolute()), asdict(plan))
 
 
 def _how(error: type[BaseException] | None) -> str:

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import deque
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -59,9 +59,7 @@ class PortableInbox:
             time.sleep(min(0.02, seconds))
         return self._arrived.popleft() if self._arrived else None
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -60,7 +60,7 @@ class Supervisor:
             done, status = os.waitpid(self.child, os.WNOHANG)
             if done:
                 if self.stopping:
-                    self.stopping.sweep()
+                    self.stopping.tree.end_rest()
                 return ending(os.waitstatus_to_exitcode(status), self.asked, self.stopping is not None)
 
     def _pass_on(self, arrived: tuple[int, bool] | None) -> None:
@@ -103,10 +103,6 @@ class Stopping:
             number, grace = self.ways.pop(0)
             self.until = self.clock() + grace
             self.tree.send(number)
-
-    def sweep(self) -> None:
-        """Kill the processes that the program left behind."""
-        self.tree.end_rest()
 
 
 def ending(code: int, asked: set[int], stopped: bool) -> Ending:

@@ -81,7 +81,3 @@ def main(raw: str, program: str) -> None:
     sensors, _ = all_sensors(int(program))
     with StackSampler(Path(raw)), Telemetry(Path(raw), sensors):
         sys.stdin.buffer.read()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:3])

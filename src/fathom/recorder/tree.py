@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 
@@ -29,7 +30,8 @@ class ProcessTree:
         """Send a signal to the program and its descendants."""
         self.refresh()
         if not self._known:
-            _kill(self.root, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.root, number)
         for process in self.processes():
             _quietly(process.send_signal, number)
 
@@ -69,10 +71,3 @@ def _quietly(call: Any, *arguments: Any) -> Any:
         return call(*arguments)
     except Exception:  # it ended in the meantime, or belongs to another user
         return None
-
-
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass

@@ -1,19 +1,24 @@
-"""Read code objects from another process's memory: function, file and lines."""
+"""Walk the frames of a thread in another process's memory, and read their function, file and line."""
 
 from __future__ import annotations
 
 import bisect
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fathom.probe.frames import FrameLayout, ProcessMemory
+from fathom.probe.frames import PAGE, FrameLayout, ProcessMemory
 
 MOST_TEXT = 4096
 MOST_TABLE = 1 << 20
 SHIM = "<interpreter trampoline>"
 
 Frame = tuple[str, str, int]  # function, file, line
+MOST_FRAMES = 512
+INNERMOST = 24  # words of the innermost frame that are compared: its header, locals and stack
+TAGS = ~3  # of pointers to code objects, as tagged by CPython 3.14
+Chain = tuple[int, ...]  # code object, instruction, code object, instruction …: innermost first
 
 
 class TornError(Exception):
@@ -110,7 +115,8 @@ def line_table(table: bytes, first: int) -> tuple[list[int], list[int | None], i
     offset, line = 0, first
     for kind, units, numbers in _entries(table):
         if kind in (13, 14):
-            line += _signed(numbers[0])
+            number = numbers[0]
+            line += -(number >> 1) if number & 1 else number >> 1
         elif kind in (10, 11, 12):
             line += kind - 10
         starts.append(offset)
@@ -137,5 +143,53 @@ def _numbers(data: bytes) -> Iterator[int]:
             value = shift = 0
 
 
-def _signed(number: int) -> int:
-    return -(number >> 1) if number & 1 else number >> 1
+class Walker:
+    """Walks the frames of one process's threads. Reads whole pages, because a thread's frames share a few."""
+
+    def __init__(self, memory: ProcessMemory, layout: FrameLayout) -> None:
+        self._memory = memory
+        self._current = layout.current
+        self._code, self._previous, self._instruction = (
+            offset // 8 for offset in (layout.code, layout.previous, layout.instruction)
+        )
+        self._size = 8 * (1 + max(self._code, self._previous, self._instruction))
+        self.innermost = b""  # innermost frame's bytes at the last walk; they change as it runs
+
+    def walk(self, state: int) -> Chain | None:
+        """Return the chain of the thread whose state is at address `state`; None if torn or unreadable."""
+        try:
+            return self._chain(state)
+        except (OSError, OverflowError):
+            return None
+
+    def _chain(self, frame: int) -> Chain | None:
+        """Follow the frames from `frame`. Optimised as far as Python allows: it runs 1000 times a second."""
+        memory = self._memory
+        read, file, words, page, single = os.preadv, memory.file, memory.words, memory.page, memory.single
+        code, previous, instruction, size = self._code, self._previous, self._instruction, self._size
+        for offset in self._current:
+            read(file, single, frame + offset)
+            frame = words[0]
+        chain: list[int] = []
+        loaded = -1
+        while frame:
+            if frame & 7 or len(chain) > 2 * MOST_FRAMES:
+                return None
+            within = frame & (PAGE - 1)
+            if within + size > PAGE:
+                read(file, page, frame)
+                loaded, place = -1, 0
+            else:
+                if frame - within != loaded:
+                    loaded = frame - within
+                    read(file, page, loaded)
+                place = within >> 3
+            if not chain:
+                self.innermost = bytes(words[place : place + INNERMOST])
+            chain += (words[place + code] & TAGS, words[place + instruction])
+            frame = words[place + previous]
+        return tuple(chain) if chain else None
+
+    def gone(self, state: int) -> bool:
+        """Return whether the thread's state can no longer be read, because its process has ended."""
+        return not self._memory.load(state, 8)

@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 
 from fathom.probe.frames import FIFO, SPARSE, FrameLayout, ProcessMemory
-from fathom.recorder.stacks.codes import Codes, TornError
+from fathom.recorder.stacks.codes import Codes, TornError, Walker
 from fathom.recorder.stacks.target import SampledProcess
-from fathom.recorder.stacks.walk import Walker
 
 PERIOD = 0.001  # seconds between two samples
 # Share of one core that sampling may use; smaller on small machines, where it slows the program.

@@ -9,8 +9,7 @@ from typing import Any
 
 from fathom.probe.frames import DENSE, LAYOUT, SPARSE, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.blocking import Activity
-from fathom.recorder.stacks.codes import Codes, Frame, TornError
-from fathom.recorder.stacks.walk import Chain, Walker
+from fathom.recorder.stacks.codes import Chain, Codes, Frame, TornError, Walker
 
 BATCH, SPARSE_BATCH = 4096, 64  # samples per write; those of a burst are written when it has ended
 AGAIN = 2  # read the stack twice in one of this many samples
