@@ -20,7 +20,6 @@ fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:
 
 fathom prove --command 'python a.py' 'python b.py' --metrics losses.json"""
 
-
 _ENOUGH = {"faster": ("faster",), "not-slower": ("faster", "same")}
 
 

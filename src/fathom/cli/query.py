@@ -18,7 +18,6 @@ fathom query train.fathom "SELECT name, count(*) AS n FROM kernels GROUP BY name
 
 fathom query train.fathom "SELECT entry, detail, ms FROM ledger ORDER BY ms DESC" --format csv"""
 
-
 Format = Literal["table", "csv", "json"]
 
 

@@ -72,6 +72,6 @@ def uniform(*shape: Size) -> Callable[..., Any]:
     return lambda seed, device=None: (draw := Draw(seed, device)).uniform(*draw.shape(shape))
 
 
-def traffic(times: float) -> Callable[..., dict[str, float]]:
-    """Return a function `work` that declares `times` times the bytes of the first argument."""
-    return lambda *inputs: {"bytes": times * inputs[0].nbytes}
+def traffic(*times: float) -> Callable[..., dict[str, float]]:
+    """Return a function `work` that declares the bytes of the arguments, each times its number in `times`."""
+    return lambda *inputs: {"bytes": sum(n * each.nbytes for n, each in zip(times, inputs, strict=False))}

@@ -155,7 +155,6 @@ def settling(x: Tensor) -> dict[str, float | str]:
 # The cosine transform of blocks of pixels
 SIDE, LANES = 8, 32
 
-
 pixel_blocks = normal(((3 << 14, 9), SIDE, SIDE, LANES))
 transforms_work = traffic(2)
 

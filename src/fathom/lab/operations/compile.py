@@ -86,8 +86,7 @@ def by_library(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
 
 def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
     """title: Let torch.compile tune matrix products
-    pair: {group: framework, plain: by_library, inputs: layer_inputs, reference: layer_reference, work:
-      layer_work}
+    pair: {group: framework, plain: by_library, inputs: layer_inputs, reference: _layer, work: layer_work}
     saves: time of products whose shape the library handles badly, and passes over their results
     idea: In its default mode the compiler leaves products to cuBLAS and puts the operations that follow into
       a separate kernel, which reads the product again. With max-autotune it generates Triton products of
@@ -103,10 +102,6 @@ def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
     no_finding: a product below its ceiling has no single cause; Headroom in the report names this technique.
     needs: {gpu: true, torch: "2.1", packages: [triton]}"""
     return _compiled(_layer, "max-autotune-no-cudagraphs")(x, weight, gate)
-
-
-def layer_reference(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
-    return _layer(x, weight, gate)
 
 
 def layer_work(x: Tensor, weight: Tensor, gate: Tensor) -> dict[str, float | str]:
@@ -136,7 +131,7 @@ def branching(x: Tensor, gate: Tensor) -> Tensor:
 
 def graph_break(x: Tensor, gate: Tensor) -> Tensor:
     """title: Keep a branch on a tensor's value in the compiled graph
-    pair: {group: framework, plain: branching, inputs: gated, reference: selecting, work: gated_work}
+    pair: {group: framework, plain: branching, inputs: gated, reference: _selecting, work: gated_work}
     saves: host time, and fusion across the break
     idea: An `if` on a tensor's value, an `.item()` or a print breaks the graph that torch.compile traces. The
       rest becomes another graph, and the host waits for the value in between. torch.where computes both sides
@@ -150,10 +145,6 @@ def graph_break(x: Tensor, gate: Tensor) -> Tensor:
     findings: [host-graph-breaks, host-sync-item]
     proof: {latency: included}"""
     return _compiled(_selecting)(x, gate)
-
-
-def selecting(x: Tensor, gate: Tensor) -> Tensor:
-    return _selecting(x, gate)
 
 
 gated_work = traffic(2)
@@ -198,7 +189,7 @@ def as_a_whole(x: Tensor, weights: list[Tensor]) -> Tensor:
 
 def regional_compilation(x: Tensor, weights: list[Tensor]) -> Tensor:
     """title: Compile the block that a model repeats
-    pair: {group: framework, plain: as_a_whole, inputs: blocks, reference: model }
+    pair: {group: framework, plain: as_a_whole, inputs: blocks, reference: _model}
     saves: time of the first compilation
     idea: A model of equal blocks that is compiled as a whole is traced and lowered block by block in one
       graph, and the time grows with their number. Compiled as a region, one block's code serves them all.
@@ -211,7 +202,3 @@ def regional_compilation(x: Tensor, weights: list[Tensor]) -> Tensor:
     needs: {gpu: true, torch: "2.8", packages: [triton]}
     proof: {latency: included, cache: warm}"""
     return _afresh(lambda: _blocks(torch.compile(_block), x, weights))
-
-
-def model(x: Tensor, weights: list[Tensor]) -> Tensor:
-    return _model(x, weights)

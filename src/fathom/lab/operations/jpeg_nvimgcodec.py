@@ -37,10 +37,10 @@ def nvimgcodec_decode(files: list[Tensor], scale: Tensor) -> Tensor:
     """title: Decode images with nvImageCodec
     pair: {group: input, plain: on_host}
     saves: host time of decoding, and bytes over the link
-    idea: A decoder on the host takes image image after another and sends all its pixels. nvImageCodec takes a
+    idea: A decoder on the host takes one image after another and sends all its pixels. nvImageCodec takes a
       list of compressed files of any supported format, and for each the best decoder, which is the chip's
       JPEG engine, kernels, or the host's cores where neither can.
-    cost: Memory for the batch, multiprocessor time where the engine is not used, and image or two levels of
+    cost: Memory for the batch, multiprocessor time where the engine is not used, and one or two levels of
       difference in some pixels, since nvJPEG rounds differently from libjpeg (so results are compared as
       bf16).
     not_when: Cores are idle and the device is not, or the files are of formats that it leaves to the host.
@@ -50,10 +50,10 @@ def nvimgcodec_decode(files: list[Tensor], scale: Tensor) -> Tensor:
     findings: [input-slow-decode, input-cpu-preprocessing]
     needs: {gpu: true, packages: [nvidia.nvimgcodec, PIL]}
     proof: {precision: bf16, latency: included}"""
-    # Only on a GPU: without a driver it creates no decoder, not even image for the host.
+    # Only on a GPU: without a driver it creates no decoder, not even one for the host.
     stream = torch.cuda.current_stream().cuda_stream
     sources = [nvimgcodec.CodeStream(file.numpy()) for file in files]
     images = _decoder().decode(sources, cuda_stream=stream)
     if None in images:
-        raise ValueError("nvImageCodec cannot decode image of the files.")
+        raise ValueError("nvImageCodec cannot decode one of the files.")
     return torch.stack([torch.from_dlpack(image.to_dlpack(cuda_stream=stream)) for image in images]) / scale

@@ -30,23 +30,14 @@ def inputs(seed: int, device: str | None = None) -> Given:
     table = torch.zeros_like(there, dtype=torch.int32)
     table[there] = torch.argsort(draw.uniform(int(there.sum()))).int()
     pools = [draw.normal(int(there.sum()), heads, PAGE, SIZE, dtype=draw.dtype) for _ in range(2)]
-    keys, values = (_in_full(pool, table) for pool in pools)
+    keys, values = (pool[table.long()].transpose(1, 2).flatten(2, 3) for pool in pools)  # as one cache each
     query = draw.normal(requests, heads, 1, SIZE, dtype=draw.dtype)
     return query, (keys, values), (pools[0], pools[1]), table, lengths
 
 
-def _in_full(pool: Tensor, table: Tensor) -> Tensor:
-    """Return the pages as one cache (requests, heads, positions, size), with room for the longest request."""
-    return pool[table.long()].transpose(1, 2).flatten(2, 3)
-
-
-def _masked(query: Tensor, caches: Caches, lengths: Tensor) -> Tensor:
+def masked(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
     there = torch.arange(caches[0].shape[2], device=query.device) < lengths[:, None]
     return F.scaled_dot_product_attention(query, *caches, attn_mask=there[:, None, None, :])
-
-
-def masked(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
-    return _masked(query, caches, lengths)
 
 
 @triton.jit
@@ -97,7 +88,7 @@ def _combine(
 
 def paged_cache(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
     """title: Store keys and values in pages
-    pair: {group: framework, plain: masked}
+    pair: {group: framework, plain: masked, reference: masked}
     saves: HBM bandwidth and memory of unused cache
     idea: Requests that are decoded together have different lengths. A cache with room for the longest is read
       in full for all of them, with a mask over the empty part. With pages of a fixed size, each request has
@@ -125,10 +116,6 @@ def paged_cache(query: Tensor, caches: Caches, pools: Caches, table: Tensor, len
     read = (out, parts, peaks, totals, lengths, heads)
     _combine[shape[:2]](*read, PARTS=shape[2], TOKENS=tokens, SIZE=SIZE, num_warps=2)
     return out
-
-
-def reference(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
-    return _masked(query, caches, lengths)
 
 
 def work(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> dict[str, float]:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fathom.lab import Draw
+from fathom.lab import Draw, traffic
 
 LAYERS, WIDTH = 24, 256
 Given = tuple[Tensor, Tensor, Tensor]
@@ -109,7 +109,7 @@ def compiled(x: Tensor, weights: Tensor) -> Tensor:
 
 def reduce_overhead(x: Tensor, weights: Tensor) -> Tensor:
     """title: Let torch.compile replay CUDA graphs
-    pair: {group: framework, plain: compiled, reference: uncompiled}
+    pair: {group: framework, plain: compiled, reference: eager}
     saves: host time and launch latency
     idea: Compiled kernels are still launched one by one. In the mode reduce-overhead they are captured into
       CUDA graphs, with buffers that the compiler manages, and each call is one replay.
@@ -124,10 +124,6 @@ def reduce_overhead(x: Tensor, weights: Tensor) -> Tensor:
     # Only on a GPU: the mode is about CUDA graphs.
     torch.compiler.cudagraph_mark_step_begin()
     return _compiled("reduce-overhead")(x, weights).clone()
-
-
-def uncompiled(x: Tensor, weights: Tensor) -> Tensor:
-    return _layers(x, weights)
 
 
 # A training step
@@ -280,8 +276,7 @@ def graphed_decode(x: Tensor, weights: Tensor, cache: Tensor) -> Tensor:
     return _graphs["decoding"](x, weights, cache)
 
 
-def decoding_work(x: Tensor, weights: Tensor, cache: Tensor) -> dict[str, float]:
-    return {"bytes": TOKENS * (weights.nbytes + cache.nbytes)}
+decoding_work = traffic(0, TOKENS, TOKENS)
 
 
 # Two independent chains
@@ -337,5 +332,4 @@ def streams(x: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, Tensor]
     return first, second
 
 
-def chains_work(x: Tensor, weights: Tensor, biases: Tensor) -> dict[str, float]:
-    return {"bytes": DEPTH * (2 * x.nbytes + weights.nbytes + biases.nbytes)}
+chains_work = traffic(2 * DEPTH, DEPTH, DEPTH)

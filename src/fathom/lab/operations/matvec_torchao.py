@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchao.quantization import Int8Tensor, PerRow
 
-from fathom.lab import Draw
+from fathom.lab import Draw, traffic
 
 # Otherwise a product with one row is left to the library, which takes no int8. This also autotunes.
 OPTIONS = {"coordinate_descent_tuning": True}
@@ -36,7 +36,7 @@ def in_bf16(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
 
 def torchao_int8(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
     """title: Store weights in eight bits with torchao
-    pair: {group: framework, plain: in_bf16}
+    pair: {group: framework, plain: in_bf16, reference: in_bf16}
     saves: HBM bandwidth of the weights
     idea: While one token at a time is decoded, a layer takes as long as reading its weights. torchao replaces
       a linear layer's weight by int8 with a scale per row. The compiler converts it on its way to the
@@ -58,9 +58,4 @@ def _compiled() -> Any:
     return torch.compile(F.linear, options=OPTIONS)
 
 
-def reference(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
-    return F.linear(x, weight)
-
-
-def work(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> dict[str, float]:
-    return {"bytes": narrow.nbytes}
+work = traffic(0, 0, 1)

@@ -26,7 +26,6 @@ jacobi = Source(__file__, "jacobi")
 # The mean over a window around each element
 RADIUS = 8
 
-
 samples = normal(((1 << 26, 30_000),))
 averaging = traffic(2)
 
@@ -65,7 +64,6 @@ def averages(x: Tensor) -> Tensor:
 
 # Heat that spreads over a square, many steps of it
 STEPS = 128
-
 
 square = normal(((1024, 20), (1024, 20)))
 
@@ -115,7 +113,6 @@ def spreading(x: Tensor) -> dict[str, float | str]:
 
 # Jacobi's iteration, until nothing changes
 ENOUGH = 2.5e-7  # a change of about four roundings
-
 
 given_square = uniform((512, 16), (512, 16))
 

@@ -55,7 +55,6 @@ def pinned_batches(batches: Tensor, pinned: Tensor, scales: Tensor) -> Tensor:
 
 batches_work = traffic(1)
 
-
 CHUNKS, ROWS, WIDTH = 8, 1024, 2048
 
 

@@ -17,7 +17,6 @@ from fathom.lab import Source, normal, traffic
 TILE, BLOCK = 64, (32, 8)
 kernels = Source(__file__)
 
-
 N = (11264, 128)  # on a GPU, on a processor
 inputs = normal((N, N))
 work = traffic(2)
