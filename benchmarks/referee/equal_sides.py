@@ -103,7 +103,7 @@ def _proven(
     """A line, none of what is left for another time; and whether it could not be proven."""
     from fathom.errors import FathomError
     from fathom.referee import Pair, Settings
-    from fathom.referee.turn import Turn
+    from fathom.referee.gate import Turn
 
     if time.monotonic() > until:
         return "", False

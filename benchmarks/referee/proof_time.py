@@ -24,8 +24,8 @@ from fathom.lab import run, techniques
 from fathom.lab.crew import side_by_side
 from fathom.referee import Pair, Settings, blocks, prove_pair, sides, worker
 from fathom.referee.compare import judge
+from fathom.referee.gate import Turn
 from fathom.referee.launching import Fork
-from fathom.referee.turn import Turn
 
 OPTIONS = "elsewhere", "cold", "check", "repeat"  # that tell one question from another
 

@@ -17,10 +17,9 @@ from fathom.lab.surroundings import room
 from fathom.lab.technique import Technique
 from fathom.machine import MachineFileError
 from fathom.referee import Pair, Settings, Verdict
-from fathom.referee.gate import Gate, StoppedError
+from fathom.referee.gate import Gate, StoppedError, TooLongError, Turn
 from fathom.referee.launching import Fork, Spawn, Spawned
-from fathom.referee.turn import TooLongError, Turn
-from fathom.referee.worker import SideError, SideProcess
+from fathom.referee.sides import SideError, SideProcess
 from tests.lab.test_lab import CPU, MACHINE, SAMPLE, only, verdict
 from tests.referee.test_referee_gate import FakeClock
 

@@ -22,8 +22,11 @@ torch = pytest.importorskip("torch")
 
 from fathom.diagnosis.kinds import kinds  # noqa: E402
 from fathom.lab import GROUPS, Source, Technique, techniques  # noqa: E402
-from fathom.lab.catalogue import FOLDER  # noqa: E402
-from fathom.lab.technique import INCLUDE, techniques_of  # noqa: E402
+from fathom.lab.technique import (  # noqa: E402
+    FOLDER,
+    INCLUDE,
+    techniques_of,
+)
 from fathom.referee.address import module_of  # noqa: E402
 from fathom.referee.child import guards  # noqa: E402
 from fathom.referee.child.values import (  # noqa: E402

@@ -16,9 +16,8 @@ from fathom.referee.inspecting import Baseline, inspect
 from fathom.referee.launching import Fork
 from fathom.referee.pair import Pair
 from fathom.referee.settings import Settings
-from fathom.referee.sides import CANDIDATE, Sides
+from fathom.referee.sides import CANDIDATE, SideError, Sides
 from fathom.referee.verdict import Refusal, codes, ordered
-from fathom.referee.worker import SideError
 from tests.support.paths import CHEATS
 
 pytestmark = pytest.mark.programs

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.referee.child.digest import digest, mixed
+from fathom.referee.child.values import digest, mixed
 
 torch = pytest.importorskip("torch")
 MASK = 2**64 - 1
@@ -38,7 +38,7 @@ def test_it_is_the_published_mix_wherever_the_bytes_lie(data: bytes, offset: int
 def test_large_ones_are_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = torch.arange(1000, dtype=torch.float64)
     total = mixed(numbers)
-    monkeypatch.setattr("fathom.referee.child.digest.PART", 7)
+    monkeypatch.setattr("fathom.referee.child.values.PART", 7)
     assert mixed(numbers) == total == f"8000 {splitmix(numbers.numpy().tobytes())}".encode()
 
 

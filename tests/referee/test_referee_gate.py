@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.referee.blocks import LEAST, ProcessSampler, Seeds
-from fathom.referee.gate import Gate, Order, StoppedError
+from fathom.referee.gate import Gate, Order, StoppedError, TooLongError, Turn
 from fathom.referee.settings import Settings
-from fathom.referee.turn import TooLongError, Turn
 from tests.support.clocks import FakeClock
 
 SHARED, ALONE = False, True

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from fathom.referee.child import values
 from fathom.referee.child.saving import save, snapshot
-from fathom.referee.compare import parts
+from fathom.referee.compare import errors as parts
 from fathom.referee.compare.decode import Leaf
-from fathom.referee.compare.errors import errors, same_gaps
-from fathom.referee.compare.parts import nearness
+from fathom.referee.compare.errors import errors, nearness, same_gaps
 
 numbers = st.sampled_from([0.0, -0.0, 1.0, -3.5, 1e-30, 1e30, float("nan"), float("inf"), float("-inf")])
 

@@ -19,7 +19,7 @@ from fathom.errors import BadInputError
 from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict, command_of, prove_pair
 from fathom.referee.metrics import read_metrics
 from fathom.referee.proof import _concluded
-from fathom.referee.worker import SideError
+from fathom.referee.sides import SideError
 from fathom.report import print_verdict
 from tests.support.paths import CHEATS
 from tests.support.running import run_fathom

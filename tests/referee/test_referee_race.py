@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from fathom.referee.blocks import Block, Sample, Seeds, undisturbed
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
+from fathom.referee.sides import SideError
 from fathom.referee.verdict import Refusal
-from fathom.referee.worker import SideError
 from fathom.timing import Ratio, compare, decide, midmean, settled
 from fathom.timing.ratio import by_chance, student
 from tests.support.clocks import FakeClock

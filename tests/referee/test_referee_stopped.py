@@ -12,10 +12,9 @@ from typing import IO, Any
 import psutil
 import pytest
 
-from fathom.referee.gate import Gate, Order
+from fathom.referee.gate import Gate, Order, Turn
 from fathom.referee.launching import Spawn, Started
-from fathom.referee.turn import Turn
-from fathom.referee.worker import SideProcess
+from fathom.referee.sides import SideProcess
 from tests.support.clocks import FakeClock
 
 PATIENCE_S = 20.0  # no test waits so long unless it fails
@@ -135,7 +134,7 @@ def test_a_process_that_was_just_started_is_stopped_too() -> None:
 PARENT = """
 import sys, time
 from fathom.referee.launching import Fork, Spawn
-from fathom.referee.worker import SideProcess
+from fathom.referee.sides import SideProcess
 
 spec = {{"inputs": "math:sqrt", "target": "math:cos"}}
 with {launcher}() as launcher, SideProcess(spec, 60, launcher) as worker:

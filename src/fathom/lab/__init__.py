@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.lab.catalogue import GROUPS, chosen, naming, techniques
     from fathom.lab.cuda import Source
     from fathom.lab.drawing import Draw, matmul_unit, normal, traffic, uniform
     from fathom.lab.header import Header
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from fathom.lab.results import Kept, Last, Listed, listed, recall
     from fathom.lab.running import Outcome, run
     from fathom.lab.surroundings import Here, here, why_not
-    from fathom.lab.technique import Technique, described
+    from fathom.lab.technique import GROUPS, Technique, chosen, described, naming, techniques
 
 # The process of a side imports operations, but not the modules that only its parent needs.
 __all__, __getattr__ = exports(__name__)

@@ -19,9 +19,8 @@ from fathom.referee.compare.judge import Judge
 from fathom.referee.gate import StoppedError
 from fathom.referee.inspecting import Baseline
 from fathom.referee.launching import running
-from fathom.referee.sides import BASELINE, CANDIDATE, Sides
+from fathom.referee.sides import BASELINE, CANDIDATE, SideError, Sides
 from fathom.referee.verdict import Refusal
-from fathom.referee.worker import SideError
 from fathom.units import NS_PER_S
 
 CODE = "detects-referee"

@@ -14,9 +14,8 @@ from fathom.referee.blocks import sampled
 from fathom.referee.child.saving import GRADIENT
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
-from fathom.referee.sides import BASELINE, CANDIDATE, Sides, blaming_baseline
+from fathom.referee.sides import BASELINE, CANDIDATE, SideError, SideProcess, Sides, blaming_baseline
 from fathom.referee.verdict import Refusal
-from fathom.referee.worker import SideError, SideProcess
 
 ALONE = frozenset({"patched-timer"})  # refused even if the baseline does the same
 TRIALS = 3

@@ -15,8 +15,8 @@ import numpy as np
 
 from fathom.referee.compare.errors import errors
 from fathom.referee.compare.tolerance import tolerance
+from fathom.referee.sides import SideError
 from fathom.referee.verdict import Agreement, Refusal
-from fathom.referee.worker import SideError
 
 Metrics = dict[str, np.ndarray]
 SPREAD = 3.0  # times the largest difference between the baseline's own runs

@@ -12,15 +12,14 @@ from pathlib import Path
 from fathom.errors import BadInputError
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved
-from fathom.referee.conclusion import conclude
 from fathom.referee.launching import running
 from fathom.referee.metrics import Metrics, differences, read_metrics
+from fathom.referee.outlook import conclude
 from fathom.referee.pair import Command, Pair
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
-from fathom.referee.sides import BASELINE, CANDIDATE
+from fathom.referee.sides import BASELINE, CANDIDATE, SideError
 from fathom.referee.verdict import Refusal, Verdict
-from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
 

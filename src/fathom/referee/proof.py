@@ -16,9 +16,9 @@ from fathom.referee.blocks import ProcessSampler
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import SHORT
-from fathom.referee.conclusion import conclude
 from fathom.referee.inspecting import Baseline, Inspection, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
+from fathom.referee.outlook import conclude
 from fathom.referee.pair import Pair, Where
 from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time

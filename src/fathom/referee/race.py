@@ -12,15 +12,14 @@ import numpy as np
 
 from fathom.referee.blocks import Block, Sampler, Seeds
 from fathom.referee.compare.decode import Saved
-from fathom.referee.outlook import outlook
+from fathom.referee.outlook import MOST_ROUNDS, outlook
 from fathom.referee.settings import Settings
-from fathom.referee.sides import BASELINE, CANDIDATE, blaming_baseline
+from fathom.referee.sides import BASELINE, CANDIDATE, SideError, blaming_baseline
 from fathom.referee.verdict import Comparison, Refusal, Timing
-from fathom.referee.worker import SideError
 from fathom.timing import Clock, Ratio, SystemClock, compare, decide, midmean, settled
 from fathom.units import NS_PER_S
 
-LEAST_ROUNDS, MOST_ROUNDS = 6, 60
+LEAST_ROUNDS = 6
 Judged = Callable[[int, Saved, Saved], list[Refusal]]  # seed, baseline's result, candidate's
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fathom.errors import BadInputError
+from fathom.referee.gate import Turn
 from fathom.referee.launching import Launcher
-from fathom.referee.turn import Turn
 from fathom.timing import MARGIN
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fathom.referee.child import guards, inspection
-from fathom.referee.child.digest import digest
-from fathom.referee.child.values import is_tensor, kind, leaves, raw
+from fathom.referee.child.values import digest, is_tensor, kind, leaves, raw
 
 if TYPE_CHECKING:
     from fathom.referee.child.side import Side

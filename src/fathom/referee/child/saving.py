@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fathom.referee.child.digest import digest
 from fathom.referee.child.inspection import aliases
-from fathom.referee.child.values import copied, described, equal, is_tensor, kind, leaves, torch, view
+from fathom.referee.child.values import copied, described, digest, equal, is_tensor, kind, leaves, torch, view
 
 Named = tuple[str, Any]
 GRADIENT = "gradient of"  # prefix of the places of gradients that are computed after the call

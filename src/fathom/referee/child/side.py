@@ -10,9 +10,8 @@ from typing import Any
 
 from fathom.referee.address import load
 from fathom.referee.child import guards, inspection
-from fathom.referee.child.digest import digest
 from fathom.referee.child.saving import Snapshot, fingerprint, save, snapshot
-from fathom.referee.child.values import Call, arguments, is_tensor, leaves, refilled, torch, upcast
+from fathom.referee.child.values import Call, arguments, digest, is_tensor, leaves, refilled, torch, upcast
 
 
 class Side:

@@ -9,10 +9,9 @@ from hashlib import blake2b
 import numpy as np
 
 from fathom.referee.compare.decode import Leaf, Saved
-from fathom.referee.compare.errors import Errors, diagnose, finer, truncated
-from fathom.referee.compare.parts import Nearness, finite, nearness
+from fathom.referee.compare.errors import Errors, Nearness, diagnose, finer, finite, nearness, truncated
 from fathom.referee.compare.tolerance import Tolerance, tolerance
-from fathom.referee.turn import Turn
+from fathom.referee.gate import Turn
 from fathom.referee.verdict import Agreement, Refusal
 
 AMPLIFIED = 2.0  # multiple of the baseline's error that is allowed, as some computations amplify rounding
