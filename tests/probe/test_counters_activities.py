@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from fathom.probe import recorder
+from fathom.probe.counters import subscription
 from fathom.probe.counters.activities import (
     BUFFER_BYTES,
     TEARDOWN,
@@ -81,16 +83,22 @@ class Api(ctypes.Structure):
     ]
 
 
-class Sync(ctypes.Structure):
+class Call(ctypes.Structure):
+    """CUpti_CallbackData."""
+
     _fields_ = [
-        *(("kind", c_uint32), ("type", c_uint32), ("start", c_uint64), ("end", c_uint64)),
-        *(("correlation", c_uint32), ("context", c_uint32), ("stream", c_uint32), ("event", c_uint32)),
-        *(("event_sync", c_uint64), ("returned", c_uint32), ("pad", c_uint32)),
+        *(("site", c_uint32), ("function", ctypes.c_char_p), ("parameters", ctypes.c_void_p)),
+        *(("returned", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("context", ctypes.c_void_p)),
+        *(("context_id", c_uint32), ("data", ctypes.POINTER(c_uint64)), ("correlation", c_uint32)),
     ]
 
 
-SIZES = {10: Kernel, 1: Copy, 2: Set, 17: Overhead, 5: Api, 38: Sync}
-CALLED = ("cudaGetDevice_v3020", "cudaLaunchKernel_v7000", "__cudaLaunchKernel_ptsz_v13000", "cudaFree_v3020")
+SIZES = {10: Kernel, 1: Copy, 2: Set, 17: Overhead, 5: Api}
+CALLED = (
+    *("cudaGetDevice_v3020", "cudaLaunchKernel_v7000", "__cudaLaunchKernel_ptsz_v13000"),
+    *("cudaFree_v3020", "cudaStreamSynchronize_v3020"),
+)
+WAIT = 1 + CALLED.index("cudaStreamSynchronize_v3020")
 
 
 class Cupti:
@@ -105,12 +113,43 @@ class Cupti:
         self.latency, self.thread_ids, self.off = 0, 0, set[int]()
         self.zeroed, self.waited = 0, 0  # whether buffers come zeroed, and how often a launch waited for that
         self.open: list[list[int]] = []  # address, bytes used
+        self.callback: Any = None
+        self.watched: set[int] = set()  # calls that the subscriber is told of
+        self.inside, self.finalized = -1, 0
 
     def cuptiSubscribe(self, subscriber: Any, callback: Any, data: Any) -> int:
-        return 39 if self.keeps else 0
+        if self.keeps or self.callback:
+            return 39
+        self.callback, subscriber._obj.value = callback, 77
+        return 0
 
     def cuptiUnsubscribe(self, subscriber: Any) -> int:
+        assert subscriber.value == 77 and self.callback
+        self.callback, self.watched = None, set()
         return 0
+
+    def cuptiEnableCallback(self, on: Any, subscriber: Any, domain: int, number: int) -> int:
+        assert on.value == 1 and subscriber.value == 77 and domain == 2
+        self.watched.add(number)
+        return 0
+
+    def cuptiEnableDomain(self, on: Any, subscriber: Any, domain: int) -> int:
+        self.watched = set(range(1, 1 + len(CALLED)))
+        return 0
+
+    def cuptiFinalize(self) -> int:
+        assert self.inside == 1 and not self.on  # on leaving a call, with nothing being recorded
+        self.callback, self.watched, self.finalized = None, set(), self.finalized + 1
+        return 0
+
+    def calls(self, number: int, correlation: int = 0) -> None:
+        """The program calls the runtime."""
+        for site in (0, 1):
+            call = Call(site=site, correlation=correlation)
+            self.inside = site
+            if number in self.watched and self.callback:
+                self.callback(None, 2, number, ctypes.addressof(call))
+        self.inside = -1
 
     def cuptiGetTimestamp(self, into: Any) -> int:
         into._obj.value = time.time_ns() + self.off_ns - (0 if self.on else BEGAN)
@@ -254,18 +293,24 @@ def launched(number: int, calls: bool) -> list[ctypes.Structure]:
     return [asked, call, work]
 
 
-def traced(cupti: Cupti, ours: Activities, path: Path, records: list[ctypes.Structure]) -> Any:
+def traced(cupti: Cupti, ours: Activities, path: Path, records: list[ctypes.Structure], wait: int = 0) -> Any:
+    """Record a burst of `records`, and of one call with the correlation `wait` that waits for 2 ms."""
     assert ours.ready(lambda: None)
     ours.enable(calls=True)
     for record in records:
         cupti.happens(record)
+    if wait:
+        cupti.calls(WAIT, wait)
     ours.disable()
-    assert not cupti.on and not cupti.latency
+    assert not cupti.on and not cupti.latency and not cupti.callback
     ours.save(str(path), thread=70)
+    assert ours.detach(lambda: cupti.calls(1))
     return read_trace(path, phase="timeline", burst=3) if path.exists() else None
 
 
-def test_calls_are_recorded_first_and_then_derived_from_queue_times(tmp_path: Path) -> None:
+def test_calls_are_recorded_first_and_then_derived_from_queue_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cupti = Cupti()
     ours = Activities(cupti)
     first = [record for number in range(60) for record in launched(number, calls=True)]
@@ -274,19 +319,34 @@ def test_calls_are_recorded_first_and_then_derived_from_queue_times(tmp_path: Pa
 
     copy = Copy(kind=1, copy=1, source=2, target=3, bytes=64, device=1, stream=7, correlation=105)
     copy.start, copy.end = BEGAN + 5 * 25_000 + 9_000, BEGAN + 5 * 25_000 + 10_000
-    wait = Sync(kind=38, type=3, start=BEGAN + 40 * 25_000, end=BEGAN + 40 * 25_000 + 700, correlation=140)
-    later = [record for n in range(60) if n not in (5, 40) for record in launched(n, calls=True)]
-    trace = traced(cupti, ours, tmp_path / "second.json", [*later, copy, wait])
+    later = [record for n in range(60) if n != 5 for record in launched(n, calls=True)]
+    waited = [BEGAN + 60 * 25_000, BEGAN + 60 * 25_000 + 700_000]
+    monkeypatch.setattr(subscription, "time_ns", iter([*waited, 0, 0]).__next__)
+    trace = traced(cupti, ours, tmp_path / "second.json", [*later, copy], wait=160)
     assert not trace.problems
     result = trace.tables["launches"].sort("correlation")
-    assert result.height == 60 and result["thread"].unique().to_list() == [70]
+    assert result.height == 61 and result["thread"][:60].unique().to_list() == [70]
     begun = [BEGAN + 25_000 * n for n in range(60)]
-    known = [n for n in range(60) if n not in (5, 40)]
+    known = [n for n in range(60) if n != 5]
     assert [result["start_ns"][n] for n in known] == [begun[n] for n in known]
     assert [result["end_ns"][n] for n in known] == [begun[n] + 5_000 for n in known]
-    assert (result["api"][5], result["api"][40]) == ("cudaMemcpyAsync", "cudaStreamSynchronize")
+    assert (result["api"][5], result["api"][60]) == ("cudaMemcpyAsync", "cudaStreamSynchronize")
     assert result["start_ns"][5] == begun[5]  # the device was idle: launches take 9 µs to begin
-    assert result["end_ns"][40] - result["start_ns"][40] == 700
+    assert result["thread"][60] == threading.get_native_id()
+    offset = ours.clock[0] if ours.clock else None
+    assert [result["start_ns"][60], result["end_ns"][60]] == [ns + offset for ns in waited]
+
+
+def test_a_burst_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
+    cupti = Cupti()
+    ours = burst(cupti, [kernel(0, b"k")])
+    ours.save(str(tmp_path / "trace.json"))
+    assert not ours.detach(lambda: None) and not cupti.callback  # no call came: CUPTI stays, unused
+    assert ours.detach(lambda: [cupti.calls(number) for number in (1, 2)]) and cupti.finalized == 1
+    cupti.keeps = True  # another profiler has begun
+    assert not ours.detach(lambda: cupti.calls(1)) and cupti.finalized == 1
+    cupti.keeps = False
+    assert burst(cupti, [kernel(1, b"k")]).save(str(tmp_path / "trace.json")) == 1
 
 
 def test_calls_of_graphs_and_of_rare_launches_are_recorded_as_they_are(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ class Recorder:
             self.kineto.disable()
             self._cupti_taken = True
         self._tracer.drop()
+        self._detach()
         return True
 
     def mark(self, k: int) -> int | None:
@@ -203,10 +204,17 @@ class Recorder:
         self._cupti_taken = self._tracer is self.kineto
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
             self._tracer.drop()
+            self._detach()
             return 0, False, stop_ns
         events = self._save(job, k, stop_ns)
         self.sampler.save(self._burst, self._first, k)
+        self._detach()
         return events, not self._rehearsed(), stop_ns
+
+    def _detach(self) -> None:
+        """Remove CUPTI, which would slow clean steps down, unless more counters are about to be sampled."""
+        if isinstance(self._tracer, Activities) and not self.sampler.is_open:
+            self._tracer.detach(self._wait_for_device)
 
     def _rehearsed(self) -> bool:
         return isinstance(self._tracer, Activities) and self._tracer.rehearsal

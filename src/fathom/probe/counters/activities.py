@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.probe.counters import trace
-from fathom.probe.counters.calls import runtime_calls, unwanted
+from fathom.probe.counters.calls import runtime_calls, unwanted, waiting
 from fathom.probe.counters.launches import CallReconstruction, RuntimeCall, WorkItem, is_sparse
-from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, SYNC, kind_of, name_of
+from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, kind_of, name_of
+from fathom.probe.counters.subscription import Subscription
 from fathom.probe.device import device_in_use
 
 BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each launching thread has a buffer
@@ -29,14 +30,13 @@ FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 FIRST = "spin_kernel"  # the kernel that `launch` launches
 SYSTEM_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM: the operating system's thread ids
 CLOCK_PAIRS = 5
-# Recorded in addition to the device's work: nothing; runtime calls; or synchronisations and the times at
+# Recorded in addition to the device's work: nothing; runtime calls; or calls that wait, and the times at
 # which kernels were queued.
 WORK, CALLS, QUEUED = "work", "calls", "queued"
 
 Requested = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
 )
-Subscriber = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 Completed = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
 )
@@ -47,16 +47,17 @@ class CuptiError(Exception):
 
 
 class Activities:
-    """One burst at a time: `ready`, `enable`, `disable`, `save`. `library` is this process's libcupti."""
+    """One burst at a time: `ready`, `enable`, `disable`, `save`, `detach`, of this process's libcupti."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._callbacks = Requested(self._give), Completed(self._take)  # CUPTI keeps them for its lifetime
-        self._subscriber = Subscriber(lambda *_: None)
+        self._subscription = Subscription(library)
         self._spare: list[Any] = []
         self._given: dict[int, Any] = {}
         self._full: list[tuple[Any, int]] = []
         self._launches = CallReconstruction()
+        self._waits: list[RuntimeCall] = []
         self._dense = False  # launches are so frequent that recording their calls costs too much
         self._watched = WORK
         self.rehearsal = False  # the last burst only taught `_launches` the timing of calls
@@ -77,7 +78,7 @@ class Activities:
         release ends every recording begun before it; `touch` makes that call.
         """
         until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
-        while not self._refused and self._taken():
+        while not self._refused and not self._subscription.possible():
             self._refused = time.monotonic() >= until
             touch()
             time.sleep(POLL_S)
@@ -95,13 +96,6 @@ class Activities:
             return False
         self._full = []
         return abs(self.clock[0]) < NEAR_NS
-
-    def _taken(self) -> bool:
-        subscriber = ctypes.c_void_p()
-        if self._library.cuptiSubscribe(ctypes.byref(subscriber), self._subscriber, None):
-            return True
-        self._ask("cuptiUnsubscribe", subscriber)
-        return False
 
     def _offset(self) -> tuple[int, int]:
         """Return CUPTI's clock minus the host's, and its error, in ns."""
@@ -139,7 +133,7 @@ class Activities:
     def _watch_host(self, watched: str) -> None:
         self._ask("cuptiActivityEnableLatencyTimestamps", ctypes.c_uint8(1))
         if watched == QUEUED:
-            self._ask("cuptiActivityEnable", SYNC)
+            self._subscription.watch(waiting(runtime_calls(self._library)))
             return
         self._ask("cuptiSetThreadIdType", SYSTEM_IDS)
         self._ask("cuptiActivityEnable", RUNTIME)
@@ -150,11 +144,12 @@ class Activities:
         """Stop recording; the device must be idle. Raises CuptiError."""
         self.enabled = False
         try:
-            for kind in KINDS:
-                self._ask("cuptiActivityDisable", kind)
             if self._watched != WORK:
                 self.clock = self._offset()
-                self._ask("cuptiActivityDisable", SYNC if self._watched == QUEUED else RUNTIME)
+                self._waits = self._subscription.calls(self.clock[0])
+            for kind in (*KINDS, RUNTIME) if self._watched == CALLS else KINDS:
+                self._ask("cuptiActivityDisable", kind)
+            if self._watched != WORK:
                 self._ask("cuptiActivityEnableLatencyTimestamps", ctypes.c_uint8(0))
             self._ask("cuptiActivityFlushAll", FORCED)
         finally:
@@ -178,7 +173,9 @@ class Activities:
         return count
 
     def _calls(self) -> list[RuntimeCall]:
-        return [] if self._watched == WORK else trace.calls_of(self._records(), runtime_calls(self._library))
+        if self._watched != CALLS:
+            return list(self._waits)
+        return trace.calls_of(self._records(), runtime_calls(self._library))
 
     def _completed(self, work: list[WorkItem], calls: list[RuntimeCall], thread: int) -> list[RuntimeCall]:
         """Return the calls that were not recorded, and decide how later bursts record them."""
@@ -196,7 +193,14 @@ class Activities:
 
     def drop(self) -> None:
         """Discard the burst."""
-        self._full, self._spare = [], []
+        self._full, self._spare, self._waits = [], [], []
+
+    def detach(self, touch: Callable[[], None]) -> bool:
+        """Remove CUPTI from the process after a burst was saved or dropped; return whether that worked.
+
+        Until then all launches are slower. `touch` calls CUDA's runtime.
+        """
+        return self._subscription.detach(touch)
 
     def _records(self) -> Iterator[tuple[int, int]]:
         """Yield kind and address of every record."""

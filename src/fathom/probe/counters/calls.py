@@ -17,6 +17,8 @@ CHOSEN = re.compile(
     r"LaunchKernel|LaunchCooperative|GraphLaunch|Memcpy|Memset|Malloc|Free|HostAlloc|HostRegister|HostUnregister"
     r"|Synchronize|EventQuery|StreamQuery|StreamWaitEvent|ModuleLoad|LibraryLoad|LibraryGet|MemPrefetch"
 )
+# Calls that wait, for the device or a lock, and that no program makes once per launch.
+WAITING = re.compile(r"Synchronize|Malloc|Free|HostAlloc|HostRegister|HostUnregister|ModuleLoad|LibraryLoad")
 
 
 @lru_cache(maxsize=1)
@@ -36,6 +38,11 @@ def _named(library: Any) -> Iterator[tuple[int, str]]:
 def plain(name: str) -> str:
     """Return the name without prefix and version: cudaLaunchKernel of `__cudaLaunchKernel_ptsz_v13000`."""
     return VERSION.sub("", name.lstrip("_"))
+
+
+def waiting(names: dict[int, str]) -> dict[int, str]:
+    """Return the calls that wait, of the names by callback id."""
+    return {number: name for number, name in names.items() if WAITING.search(name)}
 
 
 def unwanted(names: Iterable[tuple[int, str]]) -> list[int]:

@@ -7,10 +7,9 @@ import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-COPY, SET, RUNTIME, KERNEL, SYNC = 1, 2, 5, 10, 38
+COPY, SET, RUNTIME, KERNEL = 1, 2, 5, 10
 KINDS = (KERNEL, COPY, SET)
-KNOWN = (*KINDS, RUNTIME, SYNC)
-SYNCS = {1: "cudaEventSynchronize", 3: "cudaStreamSynchronize", 4: "cudaDeviceSynchronize"}
+KNOWN = (*KINDS, RUNTIME)
 COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 MEMORIES = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 LONGEST = 1024  # longer mangled names stay mangled, as in Kineto
@@ -38,7 +37,6 @@ LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only appe
     ),
     SET: _layout("bytes start end device context stream correlation memory node", "=8x3Q4I2xH12xQ"),
     RUNTIME: _layout("call start end thread correlation", "=4xI2Q4x2I"),  # CUpti_ActivityAPI
-    SYNC: _layout("call start end correlation", "=4xI2QI"),  # CUpti_ActivitySynchronization
 }
 
 

@@ -59,6 +59,11 @@ class CounterSampler:
         self.off = False
         self.active = 0.0  # active samples of the last burst
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a device's performance monitors are reserved."""
+        return self._collector is not None
+
     def arm(self, job: Job) -> bool:
         """Configure the burst's group of counters. Return False, reported once, if it cannot be sampled."""
         return not self.off and self._safely(self._arm, job)

@@ -29,18 +29,15 @@ def _work(kind: int, fields: dict[str, int]) -> WorkItem:
 
 
 def calls_of(burst: Iterable[Record], names: dict[int, str]) -> list[RuntimeCall]:
-    """Return runtime calls and synchronisations, without unwanted calls that CUPTI recorded anyway."""
+    """Return runtime calls, without unwanted calls that CUPTI recorded anyway."""
     calls = []
     for kind, address in burst:
-        if kind not in (records.RUNTIME, records.SYNC):
+        if kind != records.RUNTIME:
             continue
         call = records.fields(kind, address)
-        known = names if kind == records.RUNTIME else records.SYNCS
-        name = known.get(call["call"], "")
+        name = names.get(call["call"], "")
         if CHOSEN.search(name):
-            calls.append(
-                RuntimeCall(call["correlation"], name, call.get("thread", 0), call["start"], call["end"])
-            )
+            calls.append(RuntimeCall(call["correlation"], name, call["thread"], call["start"], call["end"]))
     return calls
 
 
