@@ -224,11 +224,14 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
 
 
 def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:
-    """Return the ledger of a clean step of `step_ms`; with `usual`, from windows near the median only."""
+    """Return the ledger of a clean step of `step_ms`; with `usual`, from windows near the median only.
+
+    If the clean step is longer than the median window, the host was slower then; windows near it are used.
+    """
     windows = subject.ledger.windows
     chosen = windows.used.copy()
     if usual:
-        chosen[windows.used] = typical((windows.ends - windows.starts)[windows.used])
+        chosen[windows.used] = typical((windows.ends - windows.starts)[windows.used], step_ms * NS_PER_MS)
     rows = step_of(subject.ledger, chosen)
     ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
     each = [to.waits.of_steps(to.stretches, some) for some in (usual, False)]

@@ -47,13 +47,13 @@ class Profiled(msgspec.Struct, frozen=True):
     events: Mapping[RowKey, float]
 
 
-def typical(lengths: Array) -> Array:
-    """Return a mask of the lengths near the median."""
+def typical(lengths: Array, least: float = 0.0) -> Array:
+    """Return a mask of the lengths near their median, or near `least` if the median is below it."""
     if not len(lengths):
         return np.zeros(0, bool)
-    middle = np.median(lengths)
+    middle = max(float(np.median(lengths)), least)
     distance = np.abs(lengths - middle)
-    return distance <= max(NEAR * float(middle), float(np.median(distance)))
+    return distance <= max(NEAR * middle, float(np.median(distance)))
 
 
 def clean_entries(

@@ -135,7 +135,7 @@ def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
     added = difference if device.added_ms is None else device.added_ms
     loud = abs(difference) > LOUD * clean
     uneven = loud and abs(difference - added) > abs(difference) / 2
-    why = OTHERS if uneven else OVERHEAD if added >= 0 else SHORTER
+    why = OTHERS if uneven or difference * added < 0 else OVERHEAD if added >= 0 else SHORTER
     change = f"{100 * difference / clean:+.1f}" if clean else ""
     line = f"{'profiled step':<{columns.name}}{_ms(columns, total)}{change:>7}  {'':<{columns.bar}}"
     yield Text(f"{line}  {why}", "yellow" if loud else "dim")
