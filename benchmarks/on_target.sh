@@ -189,13 +189,11 @@ equal() { # ten kernels against themselves and with 2 % planted, shared among th
         --jobs "${JOBS:-12}" --minutes "${MINUTES:-7}"
 }
 
-aftermath() { # what a burst of the timeline leaves behind, with nothing else on the machine: 2 min
+aftermath() { # what CUPTI costs while it records, and while it is attached, with nothing else on the machine: 2 min
     "$python" benchmarks/cost/aftermath.py record launch_bound --seconds "${SECONDS_EACH:-100}" --out "$out/aftermath" -- --steps 100000
 }
 
 timeline() { # what the timeline costs five programs, planted delays in a launch-bound one: 5 min
-    [ "${NO_WAYS:-}" ] || "$python" benchmarks/cost/tracing_cost.py steps launch_bound --seconds 60 \
-        --ways none,kernels,queued,chosen-runtime --out "$out/ways" -- --steps 100000
     "$python" -m benchmarks.accuracy.record_all record "$out/timeline" --only launch_bound hf_trainer lightning \
         generate train_gpt planted-launch-bound-{none,loader,python,checkpoint,gc,item}
     for program in launch_bound train_gpt; do # needs cupti-python

@@ -1,35 +1,32 @@
-"""How long steps take after a burst of the timeline, and which part of the burst lengthens them.
+"""Time that each way to record adds to a step, and that CUPTI adds afterwards.
 
     python benchmarks/cost/aftermath.py record launch_bound --out out/aftermath -- --steps 100000
     python benchmarks/cost/aftermath.py summary out/aftermath
 
-In recordings of launch-bound programs, clean steps after a burst are longer than those before the first
-one. The host's other work moves them as much, so that only many bursts in one process decide. Each trial
-waits `--warm` seconds of steps, times `--steps` steps, does one of these acts, which is two steps long, and
-times the steps of the next half second. The acts take turns in random order:
+Once used, CUPTI slows every launch until it is detached, so only steps of a process without it are clean.
+Each trial times steps without CUPTI (`before`), steps while it records (`during`), steps while it is attached
+but records nothing (`after`), and steps once it is detached (`later`). The ways take turns in random order:
 
-    nothing   two steps as usual
-    pause     the process sleeps as long as saving a burst takes
-    python    builds and writes as many events as a burst has, with no profiler
-    bare      CUPTI records, and the records are dropped
-    saved     CUPTI records, and the records are written: what a recording does
-    detached  the same, and CUPTI is finalised afterwards (`cuptiFinalize`), as Kineto does at its teardown
+    nothing   CUPTI is not used
+    attached  CUPTI is attached; it records nothing
+    work      kernels, copies and fills
+    queued    the same, with queue times of kernels and the calls that wait: a dense timeline
+    calls     work, queue times and selected calls of the runtime: the timeline of a program with few launches
+    syncs     work and queue times, with synchronisations as activity records
 
-`summary` gives for each act the median ratio of steps afterwards to steps before, by time since the act,
-with an interval from resampling trials. The last three acts need a GPU, and nothing else on the machine.
+`summary` gives the median ratio to the steps before and after without CUPTI, with an interval from resampling
+trials. Needs a GPU with nothing else on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,37 +34,14 @@ import numpy as np
 from burst_cost import follow
 from cost_commands import add_folder, append, device_name, keep, lines, run
 
-from fathom.probe.collecting import uncollected
-from fathom.probe.counters.activities import Activities, Subscriber, activities, launch
+from fathom.probe.counters.activities import CALLS, QUEUED, WORK, Activities, activities, launch
 
 LINES = "aftermath.jsonl"
-WARM_UP = 60  # steps
-WINDOWS_MS = (0, 50, 150, 500)  # since the act
-EVENTS, PAUSE_S = 1500, 0.06  # of a burst in launch_bound
-RUNTIME_DOMAIN, AT_EXIT = 2, 1  # CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_API_EXIT
+SYNC = 38  # CUPTI_ACTIVITY_KIND_SYNCHRONIZATION
+WAYS = {"attached": WORK, "work": WORK, "queued": QUEUED, "calls": CALLS, "syncs": QUEUED}
+WARM_UP, REST, COLD = 60, 30, 3  # steps: at first, before a trial, after a change
+BESIDE, RECORDED = 20, 16  # steps timed without, and with recording
 RESAMPLES = 4000
-RECORDING = {"bare", "saved", "detached"}
-ACTS = ("nothing", "pause", "python", "bare", "saved", "detached")
-
-
-class Detaching(Activities):
-    """Activities that can detach CUPTI from the process."""
-
-    def detach(self, touch: Callable[[], None]) -> None:
-        """Finalise CUPTI from the exit of a runtime call, which `touch` makes: the only safe place for it."""
-        done = []
-
-        def finalise(_: int, __: int, ___: int, data: int) -> None:
-            if not done and ctypes.c_uint32.from_address(data).value == AT_EXIT:
-                done.append(self._library.cuptiFinalize())
-
-        callback, subscriber = Subscriber(finalise), ctypes.c_void_p()
-        self._detaching = callback  # CUPTI calls it until it is finalised
-        self._ask("cuptiSubscribe", ctypes.byref(subscriber), callback, None)
-        self._ask("cuptiEnableDomain", ctypes.c_uint32(1), subscriber, RUNTIME_DOMAIN)
-        touch()
-        if done != [0]:
-            sys.exit(f"cuptiFinalize was not called, or failed: {done}")
 
 
 class Trials:
@@ -75,12 +49,6 @@ class Trials:
 
     def __init__(self, torch: Any, options: argparse.Namespace) -> None:
         self._torch, self._options = torch, options
-        if RECORDING.intersection(options.acts):
-            known = activities()
-            if known is None:
-                sys.exit("the process has loaded no libcupti that is known")
-            self._tracer = Detaching(known._library)
-        self._file = options.out / "trace.json"
         self._draw = random.Random(options.seed)
         self.tried: list[dict[str, Any]] = []
         self.ended = False
@@ -92,84 +60,70 @@ class Trials:
         next(self._course, None)
 
     def _steps(self) -> Iterator[None]:
-        for _ in range(WARM_UP):
-            yield
-        for act in [act for act in self._options.acts if act in RECORDING][:2]:  # the first burst rehearses
-            yield from self._act(act)
+        yield from steps(WARM_UP)
+        tracer = activities() or sys.exit("the process has loaded no libcupti that is known")
         while time.monotonic() < self._until:
-            for act in self._draw.sample(self._options.acts, len(self._options.acts)):
-                yield from self._trial(act)
+            for way in self._draw.sample(self._options.ways, len(self._options.ways)):
+                yield from self._trial(tracer, way)
         self.ended = True
         yield
 
-    def _trial(self, act: str) -> Iterator[None]:
-        yield from self._for(self._options.warm, [])
-        before: list[float] = []
-        for _ in range(self._options.steps):
-            begun = time.perf_counter()
-            yield
-            before.append(1e3 * (time.perf_counter() - begun))
-        begun = time.perf_counter()
-        yield from self._act(act)
-        lasted = time.perf_counter() - begun
-        after: list[tuple[float, float]] = []
-        yield from self._for(WINDOWS_MS[-1] / 1e3, after)
-        self.tried.append({"act": act, "lasted_ms": 1e3 * lasted, "before": before, "after": after})
-
-    def _for(self, seconds: float, noted: list[tuple[float, float]]) -> Iterator[None]:
-        """Steps of the next `seconds`: when each begins since now, and its length, in ms."""
-        origin = time.perf_counter()
-        while (begun := time.perf_counter()) - origin < seconds:
-            yield
-            noted.append((1e3 * (begun - origin), 1e3 * (time.perf_counter() - begun)))
-
-    def _act(self, act: str) -> Iterator[None]:
-        records = act in RECORDING
-        if records:
-            if not self._tracer.ready(self._settle):
-                sys.exit("another profiler holds CUPTI; set TEARDOWN_CUPTI=1")
-            self._tracer.enable(lambda: launch(self._torch.cuda), calls=True)
-        for _ in range(2):
-            yield
+    def _trial(self, tracer: Activities, way: str) -> Iterator[None]:
+        trial: dict[str, Any] = {"way": way, "before": [], "during": [], "after": [], "later": []}
+        yield from steps(REST)
+        yield from steps(BESIDE, trial["before"])
+        if way in WAYS:
+            self._begin(tracer, way)
+        yield from steps(1)
+        yield from steps(RECORDED, trial["during"])
         self._settle()
-        if records:
-            self._end(act)
-        elif act == "pause":
-            time.sleep(PAUSE_S)
-        elif act == "python":
-            write_events(self._file)
+        if way in WAYS:
+            if tracer.enabled:
+                self._end(tracer, way)
+            tracer.drop()
+        yield from steps(COLD)
+        yield from steps(BESIDE, trial["after"])
+        if way in WAYS and not tracer.detach(self._settle):
+            sys.exit("CUPTI could not be detached")
+        yield from steps(COLD)
+        yield from steps(BESIDE, trial["later"])
+        self.tried.append(trial)
 
-    def _end(self, act: str) -> None:
-        self._tracer.disable()
-        if act == "bare":
-            self._tracer.drop()
+    def _begin(self, tracer: Activities, way: str) -> None:
+        if not tracer.ready(self._settle):
+            sys.exit("another profiler holds CUPTI; set TEARDOWN_CUPTI=1")
+        if way == "attached":
             return
-        with uncollected():
-            self._tracer.save(str(self._file))
-        if act == "detached":
-            self._tracer.detach(self._settle)
+        tracer._switch_on(WAYS[way])
+        if way == "syncs":
+            tracer._ask("cuptiActivityEnable", SYNC)
+        launch(self._torch.cuda)
+
+    @staticmethod
+    def _end(tracer: Activities, way: str) -> None:
+        if way == "syncs":
+            tracer._ask("cuptiActivityDisable", SYNC)
+        tracer.disable()
 
     def _settle(self) -> None:
-        if self._torch.cuda.is_available():
-            self._torch.cuda.synchronize()
+        self._torch.cuda.synchronize()
 
 
-def write_events(path: Path) -> None:
-    """Write as many events as a burst of launch_bound has, built as its records are."""
-    with uncollected():
-        event = {"ph": "X", "cat": "kernel", "name": "kernel", "pid": 0, "tid": 7, "ts": 0.5, "dur": 1.5}
-        args = {"device": 0, "stream": 7, "grid": [1, 1, 1], "block": [128, 1, 1]}
-        texts = [json.dumps({**event, "args": {**args, "correlation": n}}) for n in range(EVENTS)]
-        path.write_text(",\n".join(texts))
+def steps(count: int, into: list[float] | None = None) -> Iterator[None]:
+    """Yield to `count` steps, and append their lengths in ms to `into`."""
+    for _ in range(count):
+        begun = time.perf_counter()
+        yield
+        if into is not None:
+            into.append(1e3 * (time.perf_counter() - begun))
 
 
 def record(options: argparse.Namespace) -> None:
-    """Run the program in this process until the time is over; adds a line to the folder."""
+    """Run the program in this process until the time is over; append a line to the folder."""
     os.environ["TEARDOWN_CUPTI"] = "1"
     import torch
 
-    if torch.cuda.is_available():
-        torch.ones(1, device="cuda").sum()  # libcupti is loaded with the first context
+    torch.ones(1, device="cuda").sum()  # libcupti is loaded with the first context
     options.out.mkdir(parents=True, exist_ok=True)
     trials = Trials(torch, options)
     follow(trials, options.program, options.arguments)  # type: ignore[arg-type]  # it is called as a Course is
@@ -179,45 +133,41 @@ def record(options: argparse.Namespace) -> None:
 
 
 def figures(row: dict[str, Any]) -> dict[str, Any]:
-    """By act: trials, its length, and by window the median ratio to the steps before, with an interval."""
-    acts = {}
-    for act in dict.fromkeys(trial["act"] for trial in row["trials"]):
-        trials = [trial for trial in row["trials"] if trial["act"] == act]
-        windows = {f"{low}-{high} ms": _ratio(trials, low, high) for low, high in pairwise(WINDOWS_MS)}
-        lasted = float(np.median([trial["lasted_ms"] for trial in trials]))
-        before = float(np.median([np.median(trial["before"]) for trial in trials]))
-        acts[act] = {
+    """By way: the number of trials, the clean step in ms, and ratios with an interval of 95 %."""
+    ways = {}
+    for way in dict.fromkeys(trial["way"] for trial in row["trials"]):
+        trials = [trial for trial in row["trials"] if trial["way"] == way]
+        clean = [float(np.median(trial["before"])) for trial in trials]
+        both = [(a + float(np.median(trial["later"]))) / 2 for a, trial in zip(clean, trials, strict=True)]
+        ways[way] = {
             "trials": len(trials),
-            "lasted_ms": round(lasted, 2),
-            "before_ms": round(before, 3),
-            **windows,
+            "clean_ms": round(float(np.median(clean)), 2),
+            **{part: _ratio(trials, part, both) for part in ("during", "after")},
+            "later": _ratio(trials, "later", clean),
         }
-    return {"program": row["program"], "device": row["device"], "acts": acts}
+    return {"program": row["program"], "device": row["device"], "ways": ways}
 
 
-def _ratio(trials: list[dict[str, Any]], low: float, high: float) -> list[float] | None:
-    """Median over trials and its interval of 95 %."""
-    ratios = []
-    for trial in trials:
-        inside = [took for since, took in trial["after"] if low <= since < high]
-        if inside:
-            ratios.append(float(np.median(inside) / np.median(trial["before"])))
-    if not ratios:
-        return None
+def _ratio(trials: list[dict[str, Any]], part: str, clean: list[float]) -> list[float]:
+    """Return the median over trials, and the ends of its interval."""
+    ratios = [float(np.median(trial[part])) / ms for trial, ms in zip(trials, clean, strict=True)]
     drawn = np.median(np.random.default_rng(0).choice(ratios, (RESAMPLES, len(ratios))), axis=1)
-    return [round(float(value), 4) for value in (np.median(ratios), *np.percentile(drawn, [2.5, 97.5]))]
+    return [round(float(value), 3) for value in (np.median(ratios), *np.percentile(drawn, [2.5, 97.5]))]
 
 
 def summary(options: argparse.Namespace) -> None:
-    """Write the figures of all runs in the folder to benchmarks/results/aftermath.json."""
-    keep("aftermath.json", [figures(row) for row in lines(options.out / LINES)])
+    """Write the figures of all runs of a program, together, to benchmarks/results/aftermath.json."""
+    rows = lines(options.out / LINES)
+    runs = {(row["program"], row["device"]): [] for row in rows}
+    for row in rows:
+        runs[row["program"], row["device"]] += row["trials"]
+    merged = [{"program": name, "device": device, "trials": all_} for (name, device), all_ in runs.items()]
+    keep("aftermath.json", [figures(row) for row in merged])
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program")
-    parser.add_argument("--acts", nargs="+", choices=ACTS, default=list(ACTS))
-    parser.add_argument("--steps", type=int, default=20, help="timed before each act")
-    parser.add_argument("--warm", type=float, default=0.3, help="seconds of steps between trials")
+    parser.add_argument("--ways", nargs="+", choices=("nothing", *WAYS), default=["nothing", *WAYS])
     parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/aftermath"))

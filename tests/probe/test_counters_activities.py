@@ -114,7 +114,7 @@ class Cupti:
         self.zeroed, self.waited = 0, 0  # whether buffers come zeroed, and how often a launch waited for that
         self.open: list[list[int]] = []  # address, bytes used
         self.callback: Any = None
-        self.watched: set[int] = set()  # calls that the subscriber is told of
+        self.watched: set[int] = set()  # calls for which the subscriber is called
         self.inside, self.finalized = -1, 0
 
     def cuptiSubscribe(self, subscriber: Any, callback: Any, data: Any) -> int:

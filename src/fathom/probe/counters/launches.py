@@ -1,7 +1,7 @@
 """Reconstruct the calls that launched device work when CUPTI recorded only the work.
 
-Recording every call of the runtime costs a launch-bound step 4 to 8 %, because CUPTI then examines all of
-them, including the dozen queries per launch by which PyTorch asks for the current device. A kernel's own
+Recording calls makes a launch-bound step a quarter longer, because CUPTI then examines all calls of the
+runtime, including the dozen queries per launch by which PyTorch asks for the current device. A kernel's own
 record holds the time at which it was queued, at no extra cost. One burst with both shows how long before
 that time the call began, and how long after it the call returned.
 """
