@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NO_SAMPLES = "No counter samples cover this kernel; record with `fathom run --depth counters`."
 T = TypeVar("T")
-_DERIVED = ("windows", "ledger", "profiled_ledger")
+_DERIVED = ("windows", "ledger", "profiled_ledger", "collectives")
 
 
 class Sounding:
@@ -143,6 +143,20 @@ class Sounding:
         return _rows(self.examine(), "windows")
 
     @property
+    def collectives(self) -> pl.DataFrame:
+        """Communication of the profiled steps: one row per rank, device, operation, size, dtype and group.
+
+        - `rank`, `device` (`cuda:0`), `operation` (`all_reduce` …), `library`, `bytes`, `dtype`, `group`
+        - `count`: number per step; `min_ms`, `median_ms`, `max_ms`: milliseconds of one
+        - `total_ms`, `overlapped_ms` (while a compute kernel runs), `exposed_ms`: milliseconds per step
+        - `waiting_ms`, `moving_ms`: before and since the last peer arrived; null if ranks are missing
+        - `algorithm_bytes_per_s`, `bus_bytes_per_s`, `ceiling_bytes_per_s`: bandwidth, and that of the links
+
+        The other columns are those of `Collective`.
+        """
+        return _rows(self.examine(), "collectives")
+
+    @property
     def findings(self) -> list[Finding]:
         """Causes of lost time, largest predicted gain first: `id`, `title`, `gain_ms`, `remedy` …"""
         return self.examine().findings
@@ -243,7 +257,7 @@ class Sounding:
         return counters_table(self.store).lazy()
 
     def sql(self, query: str) -> pl.DataFrame:
-        """Run one SELECT over the recorded tables, `windows`, `ledger` and `profiled_ledger`.
+        """Run one SELECT over the recorded tables, `windows`, `ledger`, `profiled_ledger`, `collectives`.
 
         Raises BadInputError for any other statement, and for unknown tables and columns.
         """
@@ -272,14 +286,15 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
     import msgspec
     import polars as pl
 
+    from fathom.analysis.communication import Collective
     from fathom.analysis.results import LedgerRow, Window
 
     rows = [
         {"rank": device.rank, "device": device.device, **msgspec.structs.asdict(row)}
         for device in examination.devices
-        for row in getattr(device, what)
+        for row in getattr(device.communication if what == "collectives" else device, what, ())
     ]
-    kind = Window if what == "windows" else LedgerRow
+    kind = {"windows": Window, "collectives": Collective}.get(what, LedgerRow)
     names = ["rank", "device", *kind.__struct_fields__]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
 

@@ -70,6 +70,7 @@ def test_arguments_of_real_device_work(real):
 
 
 MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
+GROUP = ("Process Group Name", "Process Group Description", "Process Group Ranks")
 
 
 def test_arguments_of_real_ops(real):
@@ -79,7 +80,10 @@ def test_arguments_of_real_ops(real):
         if event.get("cat") in HOST and not event["name"].startswith("fathom.mark#"):
             args = dict(event["args"])
             if "Collective name" in args:
-                args["Concrete Inputs"] = [str(args.get(key)) for key in MESSAGE]
+                values = [str(args.get(key)) for key in MESSAGE]
+                if "Process Group Name" in args:
+                    values += [str(args.get(key) or "") for key in GROUP]
+                args["Concrete Inputs"] = values
             expected[
                 tuple(json.dumps(args.get(key)) for key in ("Input Dims", "Input type", "Concrete Inputs"))
             ] += 1

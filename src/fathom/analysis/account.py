@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 
 from fathom.analysis.clean import Profiled, clean_entries, typical
+from fathom.analysis.communication import ceilings_of, communication_of
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
@@ -183,9 +184,20 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     if subject.index is not None:
         device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / NS_PER_MS
         device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / NS_PER_MS
+        _communicate(to, device, machine, subject)
     if to.clean is not None:
         _observe(to, device, subject, to.clean)
     _bound(to, device, machine, subject.index)
+
+
+def _communicate(to: Account, device: Device, machine: dict[str, Any], subject: Subject) -> None:
+    """Set the communication of the device in its used windows."""
+    if subject.collectives is None or subject.collectives.is_empty():
+        return
+    windows = subject.ledger.windows
+    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
+    ceilings, world = ceilings_of(machine, device.name), to.timeline.about.world
+    device.communication = communication_of(subject.collectives, subject.computing, used, ceilings, world)
 
 
 def _part(micro: Micro, windows: Windows) -> Window:

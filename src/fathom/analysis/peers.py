@@ -2,7 +2,8 @@
 
 The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
 step. Only collectives that no rank can finish before all have begun are matched. Sends, receives and
-broadcasts are not.
+broadcasts are not; an all-to-all is, although its kernel is named after its sends and receives, if torch's
+record of the call names the operation.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.communication import recorded_calls
 from fathom.analysis.device import join_launches
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained
-from fathom.sounding import Store
+from fathom.analysis.work import NONE, launch_rows, rows_of
+from fathom.sounding import Store, identify_collective
 from fathom.units import NS_PER_US
 
-_MEETS = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+MEETS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 _KEY = ["burst", "step", "name", "place"]
 PIECE = ["device", "stream", "start_ns", "name"]  # identifies a collective of a rank
 CLOCKS_NS = 20_000  # ranks are compared if their clocks differ by at most this
@@ -32,6 +35,9 @@ class Meetings(msgspec.Struct):
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
+    arrivals: pl.DataFrame | None = (
+        None  # rank, start_ns, operation, and _KEY, which identifies the collective
+    )
 
 
 def meetings(store: Store) -> Meetings:
@@ -54,8 +60,10 @@ def meetings(store: Store) -> Meetings:
         why = f"the ranks' clocks disagree: a collective ended {early_us:.0f} µs before a peer began it"
         return Meetings(abstained=[Abstained(WHAT, why)])
     met = met.with_columns(pl.min_horizontal("arrived_ns", "end_ns"))
-    met = met.select("rank", *PIECE, "arrived_ns").unique(["rank", *PIECE])
-    return Meetings({rank: met.filter(rank=rank).drop("rank") for rank in by_rank})
+    met = met.unique(["rank", *PIECE], maintain_order=True)
+    arrivals = met.select("rank", "start_ns", "operation", *_KEY)
+    met = met.select("rank", *PIECE, "arrived_ns")
+    return Meetings({rank: met.filter(rank=rank).drop("rank") for rank in by_rank}, arrivals=arrivals)
 
 
 def _incomparable(store: Store, by_rank: dict[int, pl.DataFrame]) -> str:
@@ -73,13 +81,15 @@ def _incomparable(store: Store, by_rank: dict[int, pl.DataFrame]) -> str:
 def _collectives(store: Store, rank: int) -> pl.DataFrame:
     """Return a rank's collectives in the timeline with the columns of _KEY, in launch order."""
     phase = {"phase": "timeline"}
-    rows = store.table("kernels", rank).filter(
-        pl.col("kind") == "collective", pl.col("name").str.contains(_MEETS), **phase
-    )
-    kernels = rows.select(*PIECE, "end_ns", "burst", "correlation").collect()
+    rows = store.table("kernels", rank).filter(pl.col("kind") == "collective", **phase)
+    kernels = rows.select(*PIECE, "end_ns", "burst", "phase", "correlation").collect()
     if kernels.is_empty():
         return kernels
     calls = store.table("launches", rank).filter(**phase).collect()
+    kernels = kernels.with_columns(
+        pl.Series("operation", _operations(store, rank, kernels, calls), pl.String)
+    )
+    kernels = kernels.filter(pl.col("operation").is_in(MEETS))
     steps = store.table("steps", rank).filter(pl.col("parent").is_null(), **phase).sort("mark_ns").collect()
     called = join_launches(kernels, calls).with_columns(called="launched")
     if called["called"].null_count() == called.height:  # without launches, use starts
@@ -90,8 +100,20 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
         .filter(pl.col("step") >= 0)
         .sort("called", "start_ns")
         .with_columns(place=pl.int_range(pl.len()).over("burst", "step", "name"))
-        .select(*PIECE, "end_ns", "burst", "step", "place")
+        .select(*PIECE, "end_ns", "burst", "step", "place", "operation")
     )
+
+
+def _operations(store: Store, rank: int, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
+    """Return the operation of each collective: of its recorded call, or else by the kernel's name."""
+    named = [identify_collective(name)[1] for name in kernels["name"]]
+    if all(operation in MEETS for operation in named):
+        return named
+    ops = store.table("ops", rank).filter(phase="timeline").collect()
+    launch = launch_rows(calls, kernels)
+    at = np.where(launch >= 0, rows_of(ops, calls, "op")[launch], NONE) if len(calls) else launch
+    recorded = recorded_calls(ops, rows_of(ops, ops, "parent"), at)
+    return [call.operation or shown for call, shown in zip(recorded, named, strict=True)]
 
 
 def _step(called: pl.Series, steps: pl.DataFrame) -> pl.Series:

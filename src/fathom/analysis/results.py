@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from fathom.analysis.communication.results import Communication, LateRank
 from fathom.analysis.resources import Cost, Energy, Input, Memory, Money
 
 
@@ -126,6 +127,7 @@ class Device(msgspec.Struct):
     regions: list[Region] = []  # named by the program, longest first
     profiled_ledger: list[LedgerRow] = []  # of the profiled steps: sums to total_ms
     mean_ledger: list[LedgerRow] = []  # if steps are uneven: of the mean clean step, sums to clean_mean_ms
+    communication: Communication | None = None  # of the profiled steps; null without any
 
 
 class Region(msgspec.Struct):
@@ -330,3 +332,4 @@ class Examination(msgspec.Struct):
     verdict: Verdict | None = None  # null without a ledger
     account: list[Part] = []  # of the ledger's step; [] without a ledger
     cost: Cost | None = None  # null without a price
+    late: list[LateRank] = []  # ranks that others waited for, costliest first; [] if ranks are missing

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from fathom.analysis.communication import collectives_of
 from fathom.analysis.device import detail, device_work
 from fathom.analysis.entries import Entry
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
+from fathom.analysis.intervals import NOTHING, Spans, of_rows
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, divided, micro_windows
 from fathom.analysis.peers import PIECE
@@ -38,6 +40,8 @@ class Subject(msgspec.Struct):
     micro: list[Micro]
     usual: int | None = None  # the stream with the most compute time
     links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
+    collectives: pl.DataFrame | None = None  # its communication; None for a processor
+    computing: Spans = NOTHING  # time with compute kernels in its timeline
 
     @property
     def label(self) -> str:
@@ -144,6 +148,8 @@ def _work(
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     links = connect(ops, calls, kernels, steps)
     subject.links = links if all_ops else None
+    subject.collectives = collectives_of(kernels, links, ops)
+    subject.computing = of_rows(kernels.filter(kind="compute", phase="timeline"))
     return family_work(ops, calls, kernels, bounds, steps, limits, links).rename({"family": "name"})
 
 

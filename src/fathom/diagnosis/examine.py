@@ -7,6 +7,7 @@ from typing import Any
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
+from fathom.analysis.communication import late_ranks
 from fathom.analysis.results import LongSteps, StepKind
 from fathom.diagnosis.ranks import Ranks
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
@@ -56,6 +57,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         kinds=kinds,
         verdict=verdict,
         account=parts,
+        late=late_ranks(meetings.arrivals),
     )
 
 

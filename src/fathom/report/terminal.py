@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import account, findings, heading, leads, sections, steps, table
+from fathom.report import account, communication, findings, heading, leads, sections, steps, table
 from fathom.report.screen import MARGIN, PIPED, show, within_margins
 
 
@@ -100,6 +100,7 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield steps.observed_gains(examination.what_if)
     if len(examination.devices) > 1:
         yield sections.devices(examination.devices, width)
+        yield communication.late(examination.late, width)
 
 
 def _device(
@@ -114,6 +115,7 @@ def _device(
         if profiled and device.observer_ms is not None:
             yield table.rows(table.as_profiled(device), width, top)
         yield sections.utilisation(device, width)
+        yield communication.collectives(device.communication, width, top)
         yield sections.micro_steps(device, width)
         yield sections.regions(device, width, top)
     if roofline:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.sounding.communication import identify_collective
     from fathom.sounding.facts import COMPILER, LOADERS, Counted, LoaderFacts, Place
     from fathom.sounding.importer import import_traces
     from fathom.sounding.manifest import Manifest, Phase, Problem, Rank

@@ -46,7 +46,7 @@ OPS = {
     "end_ns": _TIME,
     "shapes": pl.String,  # JSON, shape of each input: [[64, 128], [], ...]
     "dtypes": pl.String,  # JSON, type of each input: ["float", "", ...]
-    "values": pl.String,  # JSON, value of each scalar input; for collectives: name, dtype, sizes, ranks
+    "values": pl.String,  # JSON, value of each scalar input; of collectives: name, dtype, sizes, ranks, group
     "provenance": pl.String,  # JSON, origin of a compiled kernel: file of its code, backend and hash
     "module": pl.String,  # innermost torch.nn.Module around the op
     "source": pl.String,  # user's innermost frame as file(line): function, with the function's first line

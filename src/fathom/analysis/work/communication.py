@@ -13,12 +13,14 @@ from fathom.analysis.work.call import Call, UnknownWorkError, Work
 from fathom.analysis.work.dtypes import SIZE
 
 RECORD = "record_param_comms"
-_ELEMENTS = {
+FIELDS = ("name", "dtype", "sent", "received", "ranks")  # values of RECORD; the group may follow
+GROUP = ("group", "description", "members")
+ELEMENTS = {
     "Float": "fp32", "Double": "fp64", "Half": "fp16", "BFloat16": "bf16", "Byte": "uint8", "Char": "int8",
     "Bool": "bool", "Int": "int32", "Long": "int64", "Short": "int16", "Float8_e4m3fn": "fp8",
     "Float8_e5m2": "fp8",
 }  # fmt: skip
-_NAMES = {
+NAMES = {
     "all_reduce": "allreduce", "_allgather_base": "allgather", "all_gather": "allgather",
     "_reduce_scatter_base": "reducescatter", "reduce_scatter": "reducescatter", "all_to_all": "alltoall",
     "all_to_allv": "alltoall", "alltoall_base": "alltoall", "all_to_all_single": "alltoall",
@@ -42,11 +44,11 @@ def _moved(name: str, sent: int, received: int, ranks: int) -> float:
 
 
 def _work(call: Call) -> Work:
-    if len(call.values) != 5:
+    if len(call.values) < len(FIELDS):
         raise UnknownWorkError("the size of the collective was not recorded")
-    name, element, sent, received, ranks = call.values
-    size = SIZE[_ELEMENTS[element]]
-    plain = _NAMES.get(name, name).removesuffix("_coalesced")
+    name, element, sent, received, ranks = call.values[: len(FIELDS)]
+    size = SIZE[ELEMENTS[element]]
+    plain = NAMES.get(name, name).removesuffix("_coalesced")
     return Work(0.0, _moved(plain, int(sent), int(received), max(int(ranks), 1)) * size)
 
 

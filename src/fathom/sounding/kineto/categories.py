@@ -21,11 +21,6 @@ ALLOCATOR = "[memory]"  # name of the allocator's instant events
 # Phases of events without a duration: metadata, instants, counters, flows, asynchronous ones.
 NO_INTERVALS = frozenset("MiICstfbenNDOPRcv(),")
 
-# Kernels that move data between ranks, by name.
-COLLECTIVES = (
-    r"(?i)nccl|rccl|msccl|nvshmem|symm_mem|symmetric_memory|multimem|one_shot_all_reduce|two_shot_all_reduce"
-    r"|cross_device_reduce|all_?reduce_(?:kernel|twoshot|oneshot)|lamport"
-)
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 # Work of these may overlap with its predecessor on the stream: programmatic dependent launch allows it, and
 # the branches of a graph are shown on one stream.

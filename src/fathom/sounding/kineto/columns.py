@@ -193,12 +193,14 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 
 def _values(args: list[Args]) -> list[bytes]:
-    """Return concrete inputs; for a collective its name, dtype, elements sent and received, and ranks."""
+    """Return concrete inputs; for a collective its name, dtype, sizes, number of ranks, and group."""
     return [bytes(a.values) if a.collective is None else _collective(a) for a in args]
 
 
 def _collective(args: Args) -> bytes:
-    fields = (args.collective, args.element, args.sent, args.received, args.ranks)
+    fields = [args.collective, args.element, args.sent, args.received, args.ranks]
+    if args.group is not None:  # older versions of torch do not record it
+        fields += [args.group, args.description or "", args.members or ""]
     return msgspec.json.encode([str(value) for value in fields])
 
 

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import polars as pl
 
+from fathom.sounding.communication import kernel_names
 from fathom.sounding.families import with_families
 from fathom.sounding.kineto import integrity
 from fathom.sounding.kineto.arrays import DAMAGED, nullable
-from fathom.sounding.kineto.categories import COLLECTIVES
 from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import conform
@@ -46,7 +46,7 @@ def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
     """Set the kind of collectives and the direction of copies, which only names show."""
     named = kernels.select("name").unique()
     known = named.with_columns(
-        collective=pl.col("name").str.contains(COLLECTIVES),
+        collective=pl.col("name").str.contains(kernel_names()),
         direction=pl.col("name").map_elements(_direction, return_dtype=pl.String),
     )
     joined = kernels.join(known, on="name", how="left", maintain_order="left")

@@ -45,6 +45,9 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     sent: Any = field(default=None, name="In msg nelems")
     received: Any = field(default=None, name="Out msg nelems")
     ranks: Any = field(default=None, name="Group size")
+    group: Any = field(default=None, name="Process Group Name")
+    description: Any = field(default=None, name="Process Group Description")
+    members: Any = field(default=None, name="Process Group Ranks")
 
 
 NO_ARGS = Args()

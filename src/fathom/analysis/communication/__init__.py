@@ -1,0 +1,17 @@
+"""Communication between ranks: collectives by operation and size, overlap, and late ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.communication.account import communication_of
+    from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
+    from fathom.analysis.communication.collectives import CALL, collectives_of
+    from fathom.analysis.communication.late import late_ranks
+    from fathom.analysis.communication.operations import recorded_calls
+    from fathom.analysis.communication.results import Collective, Communication, LateRank
+
+__all__, __getattr__ = exports(__name__)

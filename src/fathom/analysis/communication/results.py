@@ -1,0 +1,59 @@
+"""The result types of communication, part of the contract of `fathom report --json`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Collective(msgspec.Struct):
+    """Collectives of one operation, size, dtype and group. Times of all are per step.
+
+    `total_ms`, `overlapped_ms` and `exposed_ms` count an instant once, also if two of these collectives run.
+    Bandwidths are those of the median collective, and since the last peer arrived if that is known.
+    """
+
+    operation: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, dispatch, ...
+    library: str  # NCCL, RCCL, DeepEP, NVSHMEM, symmetric memory, custom all-reduce, ...
+    count: float  # number per step
+    min_ms: float  # of one collective, with waiting for peers
+    median_ms: float
+    max_ms: float
+    total_ms: float
+    overlapped_ms: float  # while a compute kernel runs
+    exposed_ms: float  # while none runs
+    overlap: float  # overlapped_ms / total_ms
+    bytes: float | None = None  # size as in NCCL's tests: the larger buffer of one rank
+    dtype: str | None = None  # of the elements: fp32, bf16, ...
+    group: str = ""  # name of the process group
+    ranks: int | None = None  # in the group
+    waiting_ms: float | None = None  # before the last peer arrived; null if the peers were not recorded
+    moving_ms: float | None = None  # since then
+    algorithm_bytes_per_s: float | None = None  # bytes / time
+    bus_bytes_per_s: float | None = None  # of each link: algorithm bandwidth times NCCL's factor
+    ceiling_bytes_per_s: float | None = None  # bus bandwidth of the links at this size
+    ceiling: str = ""  # source of the ceiling: "measured at 4 MiB", "datasheet"
+    abstained: str = ""  # the reason why bytes or bandwidth are null
+
+
+class Communication(msgspec.Struct):
+    """Communication of one device per step; the total counts an instant once."""
+
+    total_ms: float
+    overlapped_ms: float  # while a compute kernel runs
+    exposed_ms: float
+    overlap: float  # overlapped_ms / total_ms
+    compute_ms: float  # time with a compute kernel
+    compute_overlap: float  # overlapped_ms / compute_ms
+    collectives: list[Collective]  # longest exposed time first
+
+
+class LateRank(msgspec.Struct):
+    """How often a rank is the last to arrive at collectives, and what that costs the job."""
+
+    rank: int
+    last: int  # collectives that waited for this rank the longest
+    of: int  # collectives of which the arrivals of all ranks are known
+    operations: dict[str, int]  # of those it was last at, by operation
+    behind_ms: float  # median lateness where it is last, behind the median rank
+    cost_ms: float  # per step: time from the second-last arrival to this rank's
+    score: float  # share of all lost time: cost_ms over that of all ranks

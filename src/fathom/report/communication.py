@@ -1,0 +1,90 @@
+"""Communication: its overlap with compute, a table of collectives, and ranks that arrive late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from fathom.analysis.communication import Collective, Communication, LateRank
+from fathom.report import units
+from fathom.report.screen import paragraph
+from fathom.units import GB
+
+ROWS = 8
+LATE = 0.05  # of all time lost to late ranks: ranks that lose less are not named
+_COLUMNS = {"per step": 9, "median ms": 11, "waits ms": 10, "exposed ms": 12, "overlap": 9, "bus GB/s": 10,
+            "of ceiling": 12}  # fmt: skip
+
+
+def collectives(communication: Communication | None, width: int, top: int | None) -> Iterator[Text]:
+    """Yield the table of collectives; with `top` None, all of them."""
+    if communication is None:
+        return
+    columns = _columns(communication)
+    name = width - sum(columns.values())
+    head = "".join(f"{title:>{room}}" for title, room in columns.items())
+    yield Text(f"{'collectives':<{name}}{head}", "dim underline")
+    shown = communication.collectives if top is None else communication.collectives[: min(top, ROWS)]
+    digits = units.decimals(communication.total_ms)
+    for row in shown:
+        cells = "".join(f"{_cell(row, title, digits):>{room}}" for title, room in columns.items())
+        yield Text(f"{units.shorten('  ' + named(row), name - 1):<{name}}{cells}")
+    left = len(communication.collectives) - len(shown)
+    if left:
+        yield Text(f"  {left} more with --all", "dim")
+    yield from paragraph("  ", _sum(communication), width, "dim")
+
+
+def _columns(communication: Communication) -> dict[str, int]:
+    """Return the columns with their widths, without those that would be empty."""
+    rows = communication.collectives
+    known = {
+        "waits ms": any(row.waiting_ms is not None for row in rows),
+        "bus GB/s": any(row.bus_bytes_per_s for row in rows),
+        "of ceiling": any(row.ceiling_bytes_per_s for row in rows),
+    }
+    return {title: room for title, room in _COLUMNS.items() if known.get(title, True)}
+
+
+def named(row: Collective) -> str:
+    """Return operation, size and dtype, like `all_reduce 17.6 MB bf16`; other libraries than NCCL's too."""
+    size = "" if row.bytes is None else units.scaled(row.bytes, "B")
+    library = "" if row.library in ("NCCL", "RCCL") else row.library
+    return " ".join(filter(None, (library, row.operation, size, row.dtype)))
+
+
+def _cell(row: Collective, title: str, digits: int) -> str:
+    bus, ceiling, waiting = row.bus_bytes_per_s, row.ceiling_bytes_per_s, row.waiting_ms
+    return {
+        "per step": f"{row.count:.3g}",
+        "median ms": f"{row.median_ms:.{digits}f}",
+        "waits ms": units.MISSING if waiting is None else f"{waiting:.{digits}f}",
+        "bus GB/s": units.MISSING if bus is None else units.rate(bus, GB) or "0",
+        "of ceiling": f"{units.share(bus, ceiling)} %" if bus and ceiling else units.MISSING,
+        "exposed ms": f"{row.exposed_ms:.{digits}f}",
+        "overlap": f"{100 * row.overlap:.0f} %",
+    }[title]
+
+
+def _sum(communication: Communication) -> str:
+    """Return the totals, which count an instant once."""
+    total, exposed = (units.duration(ms) for ms in (communication.total_ms, communication.exposed_ms))
+    sources = dict.fromkeys(row.ceiling for row in communication.collectives if row.ceiling)
+    ceilings = f"; ceilings of the links: {', '.join(sources)}" if sources else ""
+    return (
+        f"{total} of communication per step, {units.duration(communication.overlapped_ms)} "
+        f"({100 * communication.overlap:.0f} %) overlaps with compute, {exposed} is exposed{ceilings}"
+    )
+
+
+def late(ranks: list[LateRank], width: int) -> Iterator[Text]:
+    """Yield a line for each rank that others wait for, costliest first."""
+    lost = [rank for rank in ranks if rank.score >= LATE]
+    for number, rank in enumerate(lost):
+        at = ", ".join(f"{count} {name}" for name, count in rank.operations.items())
+        text = (
+            f"rank {rank.rank} is the last at {rank.last} of {rank.of} collectives ({at}); all others "
+            f"wait {units.duration(rank.cost_ms)} per step for it"
+        )
+        yield from paragraph("late      " if number == 0 else " " * 10, text, width)
