@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import collections
-import functools
 import gc
 import logging
 import os
@@ -257,7 +256,7 @@ def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
             calls.append((args, kwargs))
 
     module = types.SimpleNamespace(SummaryWriter=SummaryWriter)
-    around = functools.partial(hooks._kept, silence, method=True)
+    around = hooks.unseen(hooks._kept, silence, True)
     hooks._wrap(patches, "SummaryWriter", ("add_scalar", "add_text"), around, module)
     writer, value = SummaryWriter(), torch.ones(4)
     silence.begin(8)

@@ -13,7 +13,7 @@ from torch.utils.data import dataloader, get_worker_info
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.about import about
 from fathom.probe.hooks.batch import size
-from fathom.probe.hooks.patches import Patches, after, before
+from fathom.probe.hooks.patches import Patches, after, around, before
 from fathom.probe.hooks.stages import PART, Stages, watch_fetchers, watch_pinning
 from fathom.probe.session import Session
 from fathom.probe.threads import native_id
@@ -32,19 +32,15 @@ def install(session: Session, patches: Patches) -> None:
 def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
     base, many = dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
 
-    def timed(original: Any) -> Any:
-        @functools.wraps(original)
-        def __next__(self: Any) -> Any:  # noqa: N807
-            start = deliveries.asked()
-            data = deliveries.taken(self, original)
-            deliveries.delivered(self, data, start)
-            return data
-
-        return __next__
+    def timed(original: Any, iterator: Any) -> Any:
+        start = deliveries.asked()
+        data = deliveries.taken(iterator, original)
+        deliveries.delivered(iterator, data, start)
+        return data
 
     patches.wrap(base, "__init__", after(deliveries.started))
     patches.wrap(base, "_reset", after(deliveries.reset))
-    patches.wrap(base, "__next__", timed)
+    patches.wrap(base, "__next__", around(timed))
     if deliveries.ahead is not None:
         deliveries.ahead.serve = functools.partial(_serve, deliveries.ahead, base)
     patches.wrap(many, "_process_data", before(deliveries.received))
@@ -54,17 +50,13 @@ def _serve(ahead: Ahead, base: Any) -> None:
     """Deliver the batches fetched ahead even after the recording has ended or continued in a fork."""
     patches = Patches()
 
-    def remaining(original: Any) -> Any:
-        @functools.wraps(original)
-        def __next__(self: Any) -> Any:  # noqa: N807
-            data = ahead.next(self, original, {"loader": -1})
-            if not ahead.pending:
-                patches.undo()
-            return data
+    def remaining(original: Any, iterator: Any) -> Any:
+        data = ahead.next(iterator, original, {"loader": -1})
+        if not ahead.pending:
+            patches.undo()
+        return data
 
-        return __next__
-
-    patches.wrap(base, "__next__", remaining)
+    patches.wrap(base, "__next__", around(remaining))
     patches.wrap(base, "_reset", before(lambda iterator, *_, **__: ahead.reset(iterator)))
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from typing import Any
 
 from fathom.probe.faults import guarded
-from fathom.probe.hooks.patches import Patches
+from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.session import Session
 
 
@@ -24,16 +23,12 @@ def install(session: Session, patches: Patches) -> list[Any]:
             fired[id(optimizer)] += 1
             session.signal("optimizer", id(optimizer))
 
-    def around(original: Any) -> Any:
-        @functools.wraps(original)
-        def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = fired[id(optimizer)]
-            result = original(self, optimizer, *args, **kwargs)
-            if fired[id(optimizer)] == before:  # gradients overflowed, but the iteration ended here
-                stepped(optimizer)
-            return result
+    def step(original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = fired[id(optimizer)]
+        result = original(scaler, optimizer, *args, **kwargs)
+        if fired[id(optimizer)] == before:  # gradients overflowed, but the iteration ended here
+            stepped(optimizer)
+        return result
 
-        return step
-
-    patches.wrap(GradScaler, "step", around)
+    patches.wrap(GradScaler, "step", around(step))
     return [register_optimizer_step_post_hook(stepped)]

@@ -21,11 +21,11 @@ class Patches:
         setattr(owner, name, value)
         self._done.append((owner, name, before, vars(owner)[name]))
 
-    def wrap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-        """Replace `owner.name` by `around(original)`; do nothing if there is no such attribute."""
+    def wrap(self, owner: Any, name: str, wrapping: Callable[[Any], Any]) -> None:
+        """Replace `owner.name` by `wrapping(original)`; do nothing if there is no such attribute."""
         original = getattr(owner, name, None)
         if original is not None:
-            self.set(owner, name, around(original))
+            self.set(owner, name, wrapping(original))
 
     def undo(self) -> None:
         """Restore everything, last first."""
@@ -39,35 +39,40 @@ class Patches:
                 setattr(owner, name, before)
 
 
-def before(first: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Wrap a function to call `first` before it, with the same arguments."""
+def around(call: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Wrap a function to call `call` instead, with the function before the same arguments."""
 
-    def around(original: Any) -> Any:
+    def wrapping(original: Any) -> Any:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            first(*args, **kwargs)
-            return original(*args, **kwargs)
+            return call(original, *args, **kwargs)
 
         return wrapper
 
-    return around
+    return wrapping
+
+
+def before(first: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Wrap a function to call `first` before it, with the same arguments."""
+
+    def call(original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        first(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    return around(call)
 
 
 def after(then: Callable[..., Any], even_if_it_fails: bool = False) -> Callable[[Any], Any]:
     """Wrap a function to call `then` after it, with the same arguments."""
 
-    def around(original: Any) -> Any:
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                if even_if_it_fails:
-                    then(*args, **kwargs)
-                raise
-            then(*args, **kwargs)
-            return result
+    def call(original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            if even_if_it_fails:
+                then(*args, **kwargs)
+            raise
+        then(*args, **kwargs)
+        return result
 
-        return wrapper
-
-    return around
+    return around(call)

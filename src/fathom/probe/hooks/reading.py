@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fathom.probe.hooks.patches import Patches
+from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.imports import when_imported
 
 try:
@@ -92,19 +92,15 @@ def _watch(patches: Patches, decoding: Decoding, names: tuple[str, ...], module:
         *owners, name = path.split(".")
         owner = functools.reduce(lambda at, part: getattr(at, part, None), owners, module)
         if owner is not None:
-            patches.wrap(owner, name, functools.partial(_timed, decoding))
+            patches.wrap(owner, name, around(functools.partial(_timed, decoding)))
 
 
-def _timed(decoding: Decoding, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def decoder(*args: Any, **kwargs: Any) -> Any:
-        if decoding.ns is None or decoding.depth:
-            return original(*args, **kwargs)
-        start, decoding.depth = time.perf_counter_ns(), 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            decoding.depth = 0
-            decoding.ns += time.perf_counter_ns() - start
-
-    return decoder
+def _timed(decoding: Decoding, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    if decoding.ns is None or decoding.depth:
+        return original(*args, **kwargs)
+    start, decoding.depth = time.perf_counter_ns(), 1
+    try:
+        return original(*args, **kwargs)
+    finally:
+        decoding.depth = 0
+        decoding.ns += time.perf_counter_ns() - start

@@ -6,7 +6,6 @@ number of threads, and how long they waited for a processor while ready to run.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from typing import Any
@@ -16,7 +15,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch, pin_memory
 
 from fathom.probe.faults import guarded
-from fathom.probe.hooks.patches import Patches, after
+from fathom.probe.hooks.patches import Patches, after, around
 from fathom.probe.hooks.reading import Decoding, read, read_since, ready, ready_since, used, watch_decoders
 from fathom.probe.session import Session
 
@@ -49,8 +48,8 @@ def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
     making = Making(session, stages)
     watch_decoders(patches, making.decoding)
     patches.wrap(fetch._BaseDatasetFetcher, "__init__", after(making.created))
-    patches.wrap(fetch._MapDatasetFetcher, "fetch", making.timed)
-    patches.wrap(fetch._IterableDatasetFetcher, "fetch", making.timed)
+    patches.wrap(fetch._MapDatasetFetcher, "fetch", around(making.timed))
+    patches.wrap(fetch._IterableDatasetFetcher, "fetch", around(making.timed))
 
 
 class Making:
@@ -65,32 +64,35 @@ class Making:
         """Count an epoch in a worker, unless the fetcher was created within another's fetch, by a dataset."""
         if get_worker_info() is not None and self.stages.depth == 0:
             self.epoch, self.nth = self.epoch + 1, 0
-        fetcher.collate_fn = _timed_collate(fetcher.collate_fn, self.stages)
+        fetcher.collate_fn = around(self._collate)(fetcher.collate_fn)
 
-    def timed(self, original: Any) -> Any:
-        """Return `fetch` with timing."""
+    def timed(self, original: Any, fetcher: Any, possibly_batched_index: Any) -> Any:
+        """Time `fetch`, which is `original`."""
         stages = self.stages
+        if stages.depth:
+            return original(fetcher, possibly_batched_index)
+        start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
+        self.decoding.ns, bytes_before, ready_before = 0, read(), ready()
+        try:
+            data = original(fetcher, possibly_batched_index)
+        except StopIteration:
+            raise
+        except BaseException:
+            self.nth += 1  # the program receives the error instead of a batch
+            raise
+        finally:
+            stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
+        stages.read_bytes = read_since(bytes_before)
+        self._fetched(start, before, ready_before)
+        return data
 
-        @functools.wraps(original)
-        def fetch(fetcher: Any, possibly_batched_index: Any) -> Any:
-            if stages.depth:
-                return original(fetcher, possibly_batched_index)
-            start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
-            self.decoding.ns, bytes_before, ready_before = 0, read(), ready()
-            try:
-                data = original(fetcher, possibly_batched_index)
-            except StopIteration:
-                raise
-            except BaseException:
-                self.nth += 1  # the program receives the error instead of a batch
-                raise
-            finally:
-                stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
-            stages.read_bytes = read_since(bytes_before)
-            self._fetched(start, before, ready_before)
-            return data
-
-        return fetch
+    def _collate(self, original: Any, data: Any) -> Any:
+        stages = self.stages
+        start, stages.used = time.time_ns(), used()
+        try:
+            return original(data)
+        finally:
+            stages.collate = time.time_ns() - start
 
     @guarded(PART)
     def _fetched(self, start: int, before: int | None, ready_before: int | None) -> None:
@@ -110,37 +112,21 @@ class Making:
         self.nth += 1
 
 
-def _timed_collate(original: Any, stages: Stages) -> Any:
-    @functools.wraps(original)
-    def collate(data: Any) -> Any:
-        start, stages.used = time.time_ns(), used()
-        try:
-            return original(data)
-        finally:
-            stages.collate = time.time_ns() - start
-
-    return collate
-
-
 def watch_pinning(patches: Patches, stages: Stages, pinned: dict[int, int]) -> None:
     """Time the pinning of every batch, which runs in its own thread: `pinned` maps batch ids to times."""
     inside = threading.local()
 
-    def timed(original: Any) -> Any:
-        @functools.wraps(original)
-        def pin(data: Any, device: Any = None) -> Any:
-            if getattr(inside, "yes", False):  # it calls itself for every part of a batch
-                return original(data, device)
-            start, inside.yes = time.time_ns(), True
-            try:
-                result = original(data, device)
-            finally:
-                inside.yes = False
-            stages.pin = time.time_ns() - start
-            if len(pinned) < MOST_PINNED:
-                pinned[id(result)] = stages.pin
-            return result
+    def timed(original: Any, data: Any, device: Any = None) -> Any:
+        if getattr(inside, "yes", False):  # it calls itself for every part of a batch
+            return original(data, device)
+        start, inside.yes = time.time_ns(), True
+        try:
+            result = original(data, device)
+        finally:
+            inside.yes = False
+        stages.pin = time.time_ns() - start
+        if len(pinned) < MOST_PINNED:
+            pinned[id(result)] = stages.pin
+        return result
 
-        return pin
-
-    patches.wrap(pin_memory, "pin_memory", timed)
+    patches.wrap(pin_memory, "pin_memory", around(timed))

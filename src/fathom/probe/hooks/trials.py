@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from fathom.probe.hooks.patches import Patches
+from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
 from fathom.probe.trials.garbage import Garbage
@@ -45,95 +45,72 @@ def install(session: Session, patches: Patches) -> None:
     """Wrap the calls for the requested trials. Outside of trial steps, the wrappers only forward."""
     silence, garbage = session.trials.get("logging"), session.trials.get("gc")
     if isinstance(garbage, Garbage):
-        patches.wrap(gc, "collect", functools.partial(_collect, garbage))
-        patches.wrap(gc, "enable", functools.partial(_switch, garbage, True))
-        patches.wrap(gc, "disable", functools.partial(_switch, garbage, False))
-        patches.wrap(gc, "isenabled", functools.partial(_is_enabled, garbage))
+        patches.wrap(gc, "collect", unseen(_collect, garbage))
+        patches.wrap(gc, "enable", unseen(_switch, garbage, True))
+        patches.wrap(gc, "disable", unseen(_switch, garbage, False))
+        patches.wrap(gc, "isenabled", unseen(_is_enabled, garbage))
     if not isinstance(silence, Silence):
         return
-    patches.wrap(builtins, "print", functools.partial(_print, silence))
-    patches.wrap(logging.Logger, "callHandlers", functools.partial(_handlers, silence))
+    patches.wrap(builtins, "print", unseen(_print, silence))
+    patches.wrap(logging.Logger, "callHandlers", unseen(_handlers, silence))
     for module, owner, names in WRITERS:
-        around = functools.partial(_kept, silence, method=bool(owner))
-        when_imported(module, functools.partial(_wrap, patches, owner, names, around))
+        kept = unseen(_kept, silence, bool(owner))
+        when_imported(module, functools.partial(_wrap, patches, owner, names, kept))
     for module, owner, names in LAST:
-        when_imported(
-            module, functools.partial(_wrap, patches, owner, names, functools.partial(_last, silence))
-        )
+        last = unseen(_last, silence)
+        when_imported(module, functools.partial(_wrap, patches, owner, names, last))
 
 
-def _unseen(wrapper: Any) -> Any:
-    """Hide the wrapper from Dynamo, so that compiled code is the same as before."""
-    wrapper._torchdynamo_disable = True
-    return wrapper
+def unseen(call: Callable[..., Any], *first: Any) -> Callable[[Any], Any]:
+    """Wrap like `around` and hide the wrapper from Dynamo, so that compiled code is the same as before."""
+    wrap = around(functools.partial(call, *first))
+
+    def wrapping(original: Any) -> Any:
+        wrapper = wrap(original)
+        wrapper._torchdynamo_disable = True
+        return wrapper
+
+    return wrapping
 
 
-def _collect(garbage: Garbage, original: Callable[..., int]) -> Any:
-    @functools.wraps(original)
-    def collect(*args: Any, **kwargs: Any) -> int:
-        return 0 if garbage.open else original(*args, **kwargs)
-
-    return _unseen(collect)
+def _collect(garbage: Garbage, original: Any, /, *args: Any, **kwargs: Any) -> int:
+    return 0 if garbage.open else original(*args, **kwargs)
 
 
-def _switch(garbage: Garbage, on: bool, original: Callable[[], None]) -> Any:
-    @functools.wraps(original)
-    def switch() -> None:
-        if garbage.open:
-            garbage.wants(on)
-        else:
-            original()
-
-    return _unseen(switch)
+def _switch(garbage: Garbage, on: bool, original: Callable[[], None]) -> None:
+    if garbage.open:
+        garbage.wants(on)
+    else:
+        original()
 
 
-def _is_enabled(garbage: Garbage, original: Callable[[], bool]) -> Any:
-    @functools.wraps(original)
-    def isenabled() -> bool:
-        return garbage.wanted() if garbage.open else original()
-
-    return _unseen(isenabled)
+def _is_enabled(garbage: Garbage, original: Callable[[], bool]) -> bool:
+    return garbage.wanted() if garbage.open else original()
 
 
-def _print(silence: Silence, original: Callable[..., None]) -> Any:
-    @functools.wraps(original)
-    def print(*args: Any, **kwargs: Any) -> None:
-        if not (silence.open and silence.keeps_print(original, args, kwargs)):
-            original(*args, **kwargs)
-
-    return _unseen(print)
+def _print(silence: Silence, original: Any, /, *args: Any, **kwargs: Any) -> None:
+    if not (silence.open and silence.keeps_print(original, args, kwargs)):
+        original(*args, **kwargs)
 
 
-def _handlers(silence: Silence, original: Callable[..., None]) -> Any:
-    @functools.wraps(original)
-    def callHandlers(self: Any, record: Any) -> None:  # noqa: N802
-        if not (silence.open and silence.keeps_record(original, self, record)):
-            original(self, record)
-
-    return _unseen(callHandlers)
+def _handlers(silence: Silence, original: Any, logger: Any, record: Any) -> None:
+    if not (silence.open and silence.keeps_record(original, logger, record)):
+        original(logger, record)
 
 
-def _wrap(patches: Patches, owner: str, names: tuple[str, ...], around: Any, module: Any) -> None:
+def _wrap(patches: Patches, owner: str, names: tuple[str, ...], wrapping: Any, module: Any) -> None:
     target = getattr(module, owner) if owner else module
     for name in names:
-        patches.wrap(target, name, around)
+        patches.wrap(target, name, wrapping)
 
 
-def _last(silence: Silence, original: Any) -> Any:
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        silence.release()
+def _last(silence: Silence, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    silence.release()
+    return original(*args, **kwargs)
+
+
+def _kept(silence: Silence, method: bool, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if not silence.open:
         return original(*args, **kwargs)
-
-    return _unseen(wrapper)
-
-
-def _kept(silence: Silence, original: Any, method: bool) -> Any:
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not silence.open:
-            return original(*args, **kwargs)
-        call, rest = (functools.partial(original, args[0]), args[1:]) if method else (original, args)
-        return None if silence.keeps(call, rest, kwargs) else original(*args, **kwargs)
-
-    return _unseen(wrapper)
+    call, rest = (functools.partial(original, args[0]), args[1:]) if method else (original, args)
+    return None if silence.keeps(call, rest, kwargs) else original(*args, **kwargs)

@@ -11,7 +11,7 @@ import torch
 
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
-from fathom.probe.hooks.patches import Patches
+from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
 
@@ -23,7 +23,7 @@ CHECKPOINTS = {
 
 def install(session: Session, patches: Patches) -> list[Any]:
     """Install the hooks and return their handles."""
-    patches.wrap(torch, "save", lambda original: _timed(session, original, "checkpoint", "torch.save"))
+    patches.wrap(torch, "save", around(functools.partial(_timed, session, "torch.save")))
     for module, names in CHECKPOINTS.items():
         when_imported(module, functools.partial(_time_all, session, patches, names))
     handles = [collections(session)]
@@ -34,19 +34,15 @@ def install(session: Session, patches: Patches) -> list[Any]:
 def _time_all(session: Session, patches: Patches, names: tuple[str, ...], module: Any) -> None:
     for name in names:
         detail = f"{module.__name__}.{name}"
-        patches.wrap(module, name, functools.partial(_timed, session, cause="checkpoint", detail=detail))
+        patches.wrap(module, name, around(functools.partial(_timed, session, detail)))
 
 
-def _timed(session: Session, original: Any, cause: str, detail: str) -> Any:
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        start = time.time_ns()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            session.wait(cause, start, time.time_ns(), detail)
-
-    return wrapper
+def _timed(session: Session, detail: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    start = time.time_ns()
+    try:
+        return original(*args, **kwargs)
+    finally:
+        session.wait("checkpoint", start, time.time_ns(), detail)
 
 
 def _compilations(session: Session) -> Handle:
