@@ -72,13 +72,8 @@ def stop(reason: str = "stopped") -> None:
 
 @guarded("the end of the recording")
 def _at_exit() -> None:
-    stop("exit" if _uncaught() is None else f"{EXCEPTION}{_uncaught()}")
-
-
-def _uncaught() -> str | None:
-    """Return the name of the exception that ends this program; `sys.exit` does not count."""
-    kind = getattr(sys, "last_type", None)  # Python sets it before it prints an uncaught exception
-    return getattr(kind, "__name__", None)
+    uncaught = getattr(sys, "last_type", None)  # Python sets it before it prints an uncaught exception
+    stop("exit" if uncaught is None else f"{EXCEPTION}{uncaught.__name__}")
 
 
 @guarded("recording across a fork")

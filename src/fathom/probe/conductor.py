@@ -148,17 +148,16 @@ class Conductor:
 
     def _start(self, k: int, signal: StepSignal) -> StepSignal:
         """Start the recorder or trial before step k opens, and return the delayed signal."""
-        job = self.orders.start
-        if job is not None and job.phase.startswith(PREFIX):
-            if not self.safely(self._trials.start, job):
-                self.phases.interrupted()
-                self.orders = Orders("transition", self.orders.burst)
-            self._mind_trials()
-            return signal
-        if not self.safely(self.recorder.start, self.orders.start, k, self.orders.burst):
+        job, burst = self.orders.start, self.orders.burst
+        of_trial = job is not None and job.phase.startswith(PREFIX)
+        start = (self._trials.start, job) if of_trial else (self.recorder.start, job, k, burst)
+        if not self.safely(*start):
             self.phases.interrupted()
-            self.orders = Orders("transition", self.orders.burst)
-        return self.annotated(k, signal._replace(ns=time.time_ns()))
+            self.orders = Orders("transition", burst)
+        if not of_trial:
+            return self.annotated(k, signal._replace(ns=time.time_ns()))
+        self._mind_trials()
+        return signal
 
     def _change(self, k: int, ns: int) -> None:
         orders = self.orders

@@ -144,13 +144,12 @@ def _field(
 ) -> int:
     """Return the offset at which every code object holds its value."""
     step = struct.calcsize(form)
-    places: set[int] | None = None
+    places = []
     for code in codes:
         data = memory.read(id(code), min(code.__sizeof__(), 256))
         values = struct.unpack_from(f"<{len(data) // step}{form}", data)
-        here = {step * i for i, word in enumerate(values) if word == value(code)}
-        places = here if places is None else places & here
-    return _only(places, "code objects")
+        places.append({step * i for i, word in enumerate(values) if word == value(code)})
+    return _only(set.intersection(*places), "code objects")
 
 
 def _strings(memory: ProcessMemory) -> dict[str, Any]:
@@ -309,7 +308,7 @@ def _place(data: bytes, part: bytes) -> int:
     return place
 
 
-def _only(places: set[int] | None, what: str) -> int:
+def _only(places: set[int], what: str) -> int:
     if not places:
         raise NoFramesError(f"{what} was not found in memory")
     return min(places)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
+
+from fathom.probe.trials.ahead import parts
 
 FETCHES = ("__getitems__", "__iter__", "__getitem__", "get")  # `get` is PyTorch Geometric's
 LIBRARY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, os.sep + "torch" + os.sep)
@@ -73,16 +74,6 @@ def contents(data: Any) -> tuple[int, int]:
         seen.add(id(value))
         if isinstance(value, torch.Tensor):
             tensors, size = tensors + 1, size + value.numel() * value.element_size()
-        elif depth:
-            waiting += [(part, depth - 1) for part in _parts(value)]
+        elif depth and not isinstance(value, (str, bytes, int, float)):
+            waiting += [(part, depth - 1) for part in parts(value)]
     return tensors, size
-
-
-def _parts(value: Any) -> list[Any]:
-    if isinstance(value, (str, bytes, int, float)):
-        return []
-    if isinstance(value, Mapping):
-        return list(value.values())
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    return list(getattr(value, "__dict__", {}).values())

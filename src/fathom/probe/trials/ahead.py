@@ -169,11 +169,12 @@ def _weigh(batch: Any, size: Counter[str], depth: int = 4) -> None:
     elif isinstance(batch, (str, bytes, bytearray)):
         size["host"] += len(batch)
     elif depth:
-        for part in _parts(batch):
+        for part in parts(batch):
             _weigh(part, size, depth - 1)
 
 
-def _parts(batch: Any) -> list[Any]:
+def parts(batch: Any) -> list[Any]:
+    """Return the parts of a batch: members, values or attributes."""
     if isinstance(batch, (list, tuple)):
         return list(batch)
     return list(batch.values() if isinstance(batch, Mapping) else getattr(batch, "__dict__", {}).values())

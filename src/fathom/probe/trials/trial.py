@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+
+stepping = SimpleNamespace(thread=0)  # the thread of the last mark
 
 
 class Trial:
@@ -41,12 +44,3 @@ class Trial:
 def of_the_steps() -> bool:
     """Return whether this is the main thread or the one that runs the steps."""
     return threading.current_thread() is threading.main_thread() or threading.get_ident() == stepping.thread
-
-
-class _Stepping:
-    """The thread of the last mark."""
-
-    thread = 0
-
-
-stepping = _Stepping()
