@@ -1,5 +1,10 @@
 """Errors shown to users. Each message is one sentence: what is wrong, and what to do."""
 
+from __future__ import annotations
+
+from errno import ENOSPC
+from pathlib import Path
+
 
 class FathomError(Exception):
     """Base of every error that Fathom raises on purpose; the command line prints it without a traceback."""
@@ -11,3 +16,25 @@ class BadInputError(FathomError):
 
 class NotASoundingError(FathomError):
     """The path contains no sounding that this version can read."""
+
+
+def file_error(path: object, error: OSError, action: str = "read") -> str:
+    """Return a sentence for users: the file cannot be `action` (read, written, ...), why, and what to do."""
+    file = Path(str(path))
+    if isinstance(error, FileNotFoundError):
+        missing = next((folder for folder in reversed(file.parents) if not folder.exists()), None)
+        if missing is not None:
+            why = f"the folder {missing} does not exist; create it, or give another path"
+        else:
+            why = "it does not exist; check the path"
+    elif isinstance(error, PermissionError):
+        why = "permission denied; change its permissions, or give another path"
+    elif isinstance(error, IsADirectoryError):
+        why = "it is a folder; give a file"
+    elif isinstance(error, NotADirectoryError):
+        why = "part of its path is a file, not a folder; give another path"
+    elif error.errno == ENOSPC:
+        why = "the disk is full; free some space, or give another path"
+    else:
+        why = f"{error.strerror or error}; check the path"
+    return f"{path} cannot be {action}: {why}."

@@ -90,8 +90,8 @@ def test_without_a_known_mfu_nothing_counts_as_the_peak():
     assert owners == {"ceiling": 2.0, "lead nvjet 8·128": 2.0}
 
 
-def test_what_has_no_ceiling_and_python_without_a_place_are_unexplained():
-    assert by_owner(device(LedgerRow("compute", "mystery 8·128", 4.0))) == {UNEXPLAINED: 4.0}
+def test_work_without_a_ceiling_and_python_without_a_place_get_no_cause():
+    assert by_owner(device(LedgerRow("compute", "mystery 8·128", 4.0))) == {"no ceiling": 4.0}
     idle = LedgerRow("idle: python", "", 4.0), LedgerRow("idle: gc", "generation 2", 6.0)
     assert by_owner(device(*idle)) == {UNEXPLAINED: 4.0, "cause gc": 6.0}
     assert by_owner(device(LedgerRow("idle: python", "augment (data.py:12)", 4.0))) == {"cause python": 4.0}

@@ -326,17 +326,17 @@ def test_what_cannot_run_is_skipped_and_what_fails_is_told(technique: Technique,
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"technique": "x"}', b"\0" * 99, b"[" * 10_000])
-def test_a_damaged_result_is_told_and_proven_again(
+def test_a_damaged_result_is_reported_and_proven_again(
     technique: Technique, tmp_path: Path, content: bytes
 ) -> None:
     path = place(technique.name, MACHINE["fingerprint"], tmp_path)
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    with pytest.raises(MachineFileError, match="remove it"):
+    with pytest.raises(MachineFileError, match="delete it"):
         recall(technique, MACHINE["fingerprint"], tmp_path)
     said: list[str] = []
     outcome = proven(technique, tmp_path, Referee(verdict()), say=said.append)
-    assert outcome.state == "proven" and any("remove it" in text for text in said)
+    assert outcome.state == "proven" and any("delete it" in text for text in said)
 
 
 def test_a_store_that_cannot_be_written_says_what_to_do(technique: Technique, tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_the_table_says_what_a_technique_lacks(width: int) -> None:
 
 def test_an_outcome_shows_both_fractions_of_the_ceiling(technique: Technique, tmp_path: Path) -> None:
     text = message_of(print_outcome, proven(technique, tmp_path, Referee(verdict())))
-    assert "2.00×" in text and "1.96 to 2.04×" in text and "40% → 80% of the ceiling" in text
+    assert "2.00×" in text and "1.96 to 2.04×" in text and "40 % → 80 % of the ceiling" in text
     bad = verdict("refused")
     bad.reasons = [Refusal("wrong-result", "by 3")]
     text = message_of(print_outcome, proven(technique, tmp_path, Referee(bad), force=True))

@@ -44,7 +44,7 @@ OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
 ENOUGH = 20  # steps: enough for a clean phase after three steps, and then a timeline
 SOON = 25  # steps: a timeline begins within them if the step time is stable from the start
 MADE = "profiled steps were {} than clean ones, so host times are estimates"
-WERE = "profiled steps were {} than clean ones: they were other steps, or ran under other conditions"
+WERE = "profiled steps were {} than clean ones: their work or the conditions differed"
 WORTH = 0.02  # of the clean step: device work that exceeds it by more is reported
 LARGE = 0.05  # of the clean step: more profiling overhead is reported
 
@@ -267,7 +267,7 @@ def _too_busy(device: Device, clean_ms: float) -> list[Problem]:
 
 
 def _change(share: float) -> str:
-    return f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'}"
+    return f"{abs(share) * 100:.0f} % {'longer' if share > 0 else 'shorter'}"
 
 
 def _kind(steps: pl.DataFrame, devices: list[Subject]) -> str:

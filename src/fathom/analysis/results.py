@@ -26,6 +26,11 @@ class Step(msgspec.Struct):
     # it 2 % longer; timeline_ms without a clean step.
     basis_ms: float | None = None
 
+    @property
+    def noun(self) -> str:
+        """Return the noun for text: "window" if the program marks no steps, else "step"."""
+        return "window" if self.source in ("repetition", "host") else "step"
+
 
 class StepKind(msgspec.Struct):
     """One kind of the program's steps: `train`, `prefill`, `decode`, `train+evaluation`, ..."""
@@ -307,9 +312,7 @@ class Part(msgspec.Struct):
 
     part: str  # the use of the time
     ms: float  # of the step, to which the parts sum
-    owner: (
-        str  # "peak", "ceiling", "finding ID", "lead FAMILY", "kernels CLASS", "cause CAUSE", "unexplained"
-    )
+    owner: str  # peak, ceiling, no ceiling, finding ID, lead FAMILY, kernels CLASS, cause CAUSE, unexplained
 
 
 class Examination(msgspec.Struct):

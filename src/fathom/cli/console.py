@@ -8,6 +8,8 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
+from fathom.errors import file_error
+
 
 def say(text: str) -> None:
     """Print the line `fathom: text` on standard error, if that is open."""
@@ -39,7 +41,7 @@ def explain(error: Exception) -> str:
     if kind.__module__.startswith("polars."):
         return f"a table of the sounding is damaged ({_first_line(error)}); record or import it again."
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file'} cannot be used: {error.strerror}."
+        return file_error(error.filename or "a file", error, "used")
     return f"unexpected {kind.__name__}: {_first_line(error)}{_keep_details(error)}"
 
 

@@ -30,8 +30,9 @@ def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
     if kind is None and wanted.isdecimal() and 1 <= int(wanted) <= len(kinds):
         kind = kinds[int(wanted) - 1]
     if kind is None:
-        known = ", ".join(f"{number} ({kind.name})" for number, kind in enumerate(kinds, 1)) or "none"
-        raise BadInputError(f"No steps of kind {wanted!r} were recorded; the recorded kinds are {known}.")
+        known = ", ".join(f"{kind.name} ({number})" for number, kind in enumerate(kinds, 1))
+        instead = f"use one of: {known}" if known else "the recording has no steps"
+        raise BadInputError(f"There is no kind of step {wanted!r}; {instead}.")
     return None if kind.used else kind
 
 

@@ -52,7 +52,11 @@ class Contention:
     @property
     def flags(self) -> list[str]:
         """The reasons to doubt the measurement; [] if there are none."""
-        return [f"others used {self.others:.0%} of the processors meanwhile"] if self.others > MUCH else []
+        return (
+            [f"others used {100 * self.others:.0f} % of the processors meanwhile"]
+            if self.others > MUCH
+            else []
+        )
 
 
 class BusyGpuError(FathomError):

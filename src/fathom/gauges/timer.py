@@ -75,7 +75,7 @@ class Sample:
         """The reasons to doubt the median; [] if there are none."""
         low, high = self.quartiles
         spread = (high - low) / self.median if self.median > 0 else 0.0
-        return [f"its quartiles are {spread:.0%} of the median apart"] if spread > WIDE else []
+        return [f"its quartiles are {100 * spread:.0f} % of the median apart"] if spread > WIDE else []
 
 
 def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from fathom.errors import file_error
 from fathom.lab.surroundings import Here, why_not
 from fathom.lab.technique import Technique
 from fathom.machine import HOME, MachineFileError, home
@@ -77,9 +78,10 @@ def recall(technique: Technique, fingerprint: str, folder: Path | None = None) -
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
+        raise MachineFileError(file_error(path, error)) from None
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raise MachineFileError(f"{path} is not a result of the lab; remove it, and run it again.") from None
+        remedy = "delete it, and run the technique again"
+        raise MachineFileError(f"{path} is not a lab result; {remedy}.") from None
     return kept if kept.source == technique.digest else None
 
 
@@ -92,8 +94,8 @@ def keep(kept: Kept, fingerprint: str, folder: Path | None = None) -> Path:
             file.write(msgspec.json.encode(kept))
         os.replace(file.name, path)  # noqa: PTH105
     except OSError as error:
-        why = f"The result cannot be kept in {path.parent}: {error.strerror}"
-        raise MachineFileError(f"{why}; name a folder that can be written in ${HOME}.") from None
+        why = f"The result cannot be stored in {path.parent}: {error.strerror}"
+        raise MachineFileError(f"{why}; set ${HOME} to a writable folder.") from None
     return path
 
 

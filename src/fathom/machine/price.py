@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 
 FILE = "fathom.toml"
 DEFAULT = "USD"
@@ -73,7 +73,7 @@ def _of_file(file: Path) -> Price | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
+        raise BadInputError(file_error(file, error)) from None
     import tomllib  # imported late, because few users have such a file
 
     try:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fathom.errors import FathomError
+from fathom.errors import FathomError, file_error
 
 HOME = "FATHOM_HOME"
 
@@ -39,7 +39,7 @@ def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] |
     try:
         known = path.exists()
     except OSError as error:
-        raise MachineFileError(f"{path} cannot be accessed: {error.strerror}.") from None
+        raise MachineFileError(file_error(path, error, "accessed")) from None
     try:
         return read_machine(path) if known else None
     except MachineFileError as error:
@@ -67,7 +67,7 @@ def read_machine(path: Path) -> dict[str, Any]:
     try:
         machine = json.loads(path.read_bytes())
     except OSError as error:
-        raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
+        raise MachineFileError(file_error(path, error)) from None
     except (ValueError, RecursionError):
         raise MachineFileError(f"{path} is not a machine file: it is not valid JSON.") from None
     if not isinstance(machine, dict) or "fingerprint" not in machine:

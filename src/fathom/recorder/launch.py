@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 from fathom.probe.counters.activities import TEARDOWN
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.redact import allowed_environment, redact_command
@@ -99,7 +99,7 @@ class NewFolder:
         except OSError as error:
             if self._before:
                 self._before.restore()
-            raise BadInputError(f"{path} cannot be created: {error.strerror}.") from None
+            raise BadInputError(file_error(path, error, "created")) from None
 
     def keep(self) -> Path:
         """Delete the replaced folder, and return the path of `raw/`."""

@@ -29,7 +29,7 @@ class Outlook:
     def progress(self) -> str:
         """Return the progress so far and an estimate of the rest, in one line."""
         left = f"about {self.more} more, {_time(self.seconds)}" if self.soon else "does not decide soon"
-        return f"{self.pairs} pairs, the ratio is known to ± {self.half:.2%} · {left}"
+        return f"{self.pairs} pairs, the ratio is known to ± {100 * self.half:.2f} % · {left}"
 
     def warning(self, margin: float, budget_s: float) -> str:
         """Return the warning that the proof will exceed its budget."""
@@ -89,15 +89,15 @@ def doubt(comparison: Comparison, margin: float) -> str | None:
     half = (comparison.interval[1] - comparison.interval[0]) / 2
     if comparison.settled:
         return (
-            f"The ratio is known to ± {half:.2%} and is at the edge of the margin of {margin:g}; "
+            f"The ratio is known to ± {100 * half:.2f} % and is at the edge of the margin of {margin:g}; "
             "change --margin to decide."
         )
     scatter = max(_scatter(comparison.baseline.blocks), _scatter(comparison.candidate.blocks))
-    spread = f"by {scatter:.1%}" if scatter < 1 else f"{1 + scatter:.0f}-fold"
+    spread = f"by {100 * scatter:.1f} %" if scatter < 1 else f"{1 + scatter:.0f}-fold"
     text = f"Processes of the same side differ {spread} (interquartile range)"
     if scatter > DISTURBED:
         return f"{text}: something else uses the machine, or their work varies; prove it on an idle machine."
-    known = f"{comparison.pairs} pairs give the ratio to ± {half:.1%}"
+    known = f"{comparison.pairs} pairs give the ratio to ± {100 * half:.1f} %"
     return f"{text}, so {known}; {_more(comparison, half, margin)}."
 
 

@@ -1,4 +1,4 @@
-"""The account as a table: it adds up the step from its time at the matrix units' peak; parts have owners."""
+"""The account as a table: where the step time goes, from matrix work at its ceiling to idle time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from fathom.report.ledger import name
 
 MOST = 10  # parts with a line each
 SMALL = 0.02  # of the step: smaller parts share a line
-TITLE, TOTAL = "account of the step", "step"
-SLOW = ("smaller loss below its ceiling", "smaller losses below ceilings")  # one, several
-REST = ("smaller part", "smaller parts")
+SLOW = ("smaller ceiling gap", "smaller ceiling gaps")  # one, several
+REST = ("smaller item", "smaller items")
 OWNER = 30  # columns
 BAR = 10
-_COLOURS = {"peak": "green", "ceiling": "green", "unexplained": "red"}
+_COLOURS = {"peak": "green", "ceiling": "green", "unexplained": "red", "no ceiling": "red"}
 _LEAD, _FINDING, _CAUSE = "lead ", "finding ", "cause "
 _LIMITED = ": limited by "
 _KERNELS = (_LEAD, "kernels ")
 
 
-def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[Text]:
+def section(parts: Sequence[Part], width: int, every: bool = False, noun: str = "step") -> Iterator[Text]:
     """Yield a line for each of the largest parts in order, or for `every` part, and sums of the rest."""
     if not parts:
         return
@@ -32,16 +31,17 @@ def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[
     digits = units.decimals(total)
     ms = max(len(f"{total:.{digits}f}"), 6) + 2
     room = width - ms - 9 - BAR - OWNER
-    yield Text(f"{TITLE:<{room}}{'ms':>{ms}}{'%':>7}  {'':<{BAR}}  owner", "dim underline")
+    yield Text(f"{f'account of the {noun}':<{room}}{'ms':>{ms}}{'%':>7}  {'':<{BAR}}  owner", "dim underline")
     shown = _shown(parts, total, every)
     for part in shown:
-        line = Text(f"{_label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{_share(part.ms, total):>7}  ")
+        share = units.signed_share(part.ms, total)
+        line = Text(f"{_label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{share:>7}  ")
         line.append(units.bar(part.ms / total, BAR), _COLOURS.get(part.owner, "yellow"))
         owner = units.shorten(_owner(part), OWNER - 2)
         yield line.append(f"  {owner}", "bold" if part.owner.startswith(_FINDING) else "dim")
     for label, left in _folded([part for part in parts if part not in shown]):
-        yield Text(f"{label:<{room}}{left:>{ms}.{digits}f}{_share(left, total):>7}", "dim")
-    yield Text(f"{TOTAL:<{room}}{total:>{ms}.{digits}f}{100:>7.1f}", "bold")
+        yield Text(f"{label:<{room}}{left:>{ms}.{digits}f}{units.signed_share(left, total):>7}", "dim")
+    yield Text(f"{noun:<{room}}{total:>{ms}.{digits}f}{100:>7.1f}", "bold")
 
 
 def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
@@ -63,10 +63,6 @@ def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
             yield f"{len(some)} {words[len(some) > 1]}", sum(some)
 
 
-def _share(ms: float, total: float) -> str:
-    return units.share(ms, total) if ms >= 0 else f"-{units.share(-ms, total)}"
-
-
 def _label(part: Part, room: int) -> str:
     """The part's name; families are named as in the ledger."""
     if not part.owner.startswith(_LEAD):
@@ -79,5 +75,5 @@ def _label(part: Part, room: int) -> str:
 def _owner(part: Part) -> str:
     """Return the owner's name: for a family, only its limit, because its name is in the line already."""
     if part.owner.startswith(_LEAD):
-        return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "lead"
+        return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "headroom"
     return part.owner.removeprefix(_FINDING).removeprefix(_CAUSE)

@@ -19,21 +19,22 @@ GAIN = 26  # columns
 LABEL = 10  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
 NO_STEP = "Nothing was checked: findings are about the steps of a program, and none was recorded."
-NONE = "Nothing found that costs 1 % of the step or more"
+NONE = "Nothing found that costs 1 % of the {noun} or more"
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
 LEAST = 12  # columns of text beside a figure
 LESS = 0.7  # a gain below this share of the device time that a finding claims is explained
 
 
-def none(unseen: int, stepped: bool = True) -> str:
+def none(unseen: int, stepped: bool = True, noun: str = "step") -> str:
     """Return the sentence for a report without findings, if `unseen` checks lacked data."""
     every = len(kinds())
     if not stepped:
         return NO_STEP
     if unseen >= every:
         return f"Nothing was checked: all {every} checks lacked data."
-    return f"{NONE} ({every - unseen} of {every} checks ran)." if unseen else f"{NONE}."
+    nothing = NONE.format(noun=noun)
+    return f"{nothing} ({every - unseen} of {every} checks ran)." if unseen else f"{nothing}."
 
 
 def unseen_of(abstained: Iterable[Abstained]) -> int:
@@ -41,25 +42,29 @@ def unseen_of(abstained: Iterable[Abstained]) -> int:
     return len({entry.what for entry in abstained if entry.what.startswith(FINDING)})
 
 
-def section(findings: Sequence[Finding], unseen: int, width: int, stepped: bool = True) -> Iterator[Text]:
+def section(
+    findings: Sequence[Finding], unseen: int, width: int, stepped: bool = True, noun: str = "step"
+) -> Iterator[Text]:
     """The largest findings: gain and title, then one line of evidence."""
     yield Text("findings", "bold")
     if not findings:
-        said = textwrap.wrap(none(unseen, stepped), width - 2)
+        said = textwrap.wrap(none(unseen, stepped, noun), width - 2)
         yield from (Text(f"  {line}", "dim") for line in said)
     for finding in findings[:SHOWN]:
         yield Text.assemble("  ", (f"{gain_of(finding):<{GAIN}}  ", "green"), (finding.title, "bold"))
-        yield Text(f"    {_first_line(finding, width - 4)}", "dim")
+        yield Text(f"    {_first_line(finding, width - 4, noun)}", "dim")
     if len(findings) > SHOWN:
         yield Text(f"  and {len(findings) - SHOWN} more: fathom findings SOUNDING", "dim")
 
 
-def _first_line(finding: Finding, width: int) -> str:
+def _first_line(finding: Finding, width: int, noun: str) -> str:
     """The first evidence, shortened to leave room for the hint, and the place if it fits."""
     explain = f"fathom explain {finding.id}"
     saved = f"{units.a_day(finding.saves_per_day)} · " if finding.saves_per_day else ""
     room = width - len(explain) - len(saved) - 3
-    shown = _shown(finding.evidence[0], room) if finding.evidence else units.shorten(_place(finding), room)
+    shown = (
+        _shown(finding.evidence[0], room, noun) if finding.evidence else units.shorten(_place(finding), room)
+    )
     line = f"{saved}{shown} · {explain}"
     place = _place(finding)
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
@@ -154,9 +159,10 @@ def _place(finding: Finding) -> str:
     return joined(*[*filter(None, (where.source, where.module, where.region, where.family))][:2])
 
 
-def _shown(line: Evidence, width: int | None = None) -> str:
+def _shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
     """Return text and figure of the evidence, with the text shortened to fit `width`."""
-    figure = f": {units.significant(line.value)} {line.unit}".rstrip()
+    unit = line.unit.replace("per step", f"per {noun}")
+    figure = f": {units.significant(line.value)} {unit}".rstrip()
     words = line.text if width is None else units.shorten(line.text, max(width - len(figure), LEAST))
     return words + figure
 

@@ -12,14 +12,24 @@ from typing import Any
 from rich.text import Text
 
 from fathom.analysis.results import Examination, Finding, Integrity, Problem, Step
+from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.screen import joined
 
 MOST = 4  # lines of the verdict
+PLACES = {
+    "input": "the input pipeline",
+    "host": "the host's work",
+    "launch": "kernel launches",
+    "communication": "communication",
+    "copy": "copies",
+    "memory": "memory traffic",
+    "compute": "computation",
+}  # by bound
 NOTHING = "Fathom found no remedy for this bound."
 UNEVEN = 0.02  # relative difference of mean and median at which both are shown: gains are shares of the mean
-REPEATS = "no step was marked: this is the repeating work, which may be only part of a step"
-UNMARKED = "no step was marked: this is a stretch of the program, not a step"
+REPEATS = "no steps are marked: a window is one repetition of the work, which may be only part of a step"
+UNMARKED = "no steps are marked: the window is a stretch of the program, not a step"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by the source of the steps
 SIGNALLED = 128  # exit statuses above it mean that a signal ended the program
 _GOOD_ENDS = {"", "finished", "stopped"}
@@ -43,20 +53,33 @@ def _wrapped(text: str, width: int, **options: Any) -> list[str]:
 
 
 def advice(examination: Examination) -> str:
-    """Return the first thing to do and its saving; empty without a verdict."""
+    """Return the first thing to do and its saving; empty without a verdict.
+
+    If the remedy is for another bound than the verdict's, the text says where the saving is.
+    """
     verdict = examination.verdict
     if verdict is None:
         return ""
     chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
     action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
+    if verdict.action and chosen is not None and (place := _elsewhere(verdict.bound, chosen)):
+        amount = "cost" if chosen.gain_ms is None else "saving"
+        action = f"The largest {amount} is in {place}. {action}"
     return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
+
+
+def _elsewhere(bound: str, finding: Finding) -> str:
+    """Return where the finding's time is spent, if not in `bound`, else ""."""
+    kind = kinds().get(finding.id)
+    bounds = kind.bound if kind else []
+    return "" if not bounds or bound in bounds or bound == "unknown" else PLACES.get(bounds[0], "")
 
 
 def basis(step: Step) -> str:
     """Return the base of the findings' shares: `step`, or `mean step, 13.9 ms` if steps are uneven."""
     if step.basis_ms is None or step.basis_ms != step.clean_mean_ms or step.clean_mean_ms == step.clean_ms:
-        return "step"
-    return f"mean step, {units.duration(step.basis_ms)}"
+        return step.noun
+    return f"mean {step.noun}, {units.duration(step.basis_ms)}"
 
 
 def _saves(finding: Finding | None, of: str) -> str:
@@ -155,8 +178,8 @@ def step_lines(step: Step, width: int) -> list[Text]:
     if best is None:
         return [Text("no step was found", "yellow")]
     phase = "clean" if step.clean_ms is not None else "as profiled"
-    kind = "" if step.kind in ("", "step") else f"{step.kind} "
-    line = Text.assemble(f"{kind}step ", (units.duration(best), "bold green"))
+    kind = "" if step.kind in ("", "step") or step.source in NO_STEPS else f"{step.kind} "
+    line = Text.assemble(f"{kind}{step.noun} ", (units.duration(best), "bold green"))
     mean = step.clean_mean_ms if step.clean_ms is not None and step.clean_mean_ms else best
     uneven = f", mean {units.duration(mean)}" if abs(mean - best) > UNEVEN * best else ""
     line.append(f"  ({phase}{_interval(step)}{uneven}, n = {step.n})", "dim")

@@ -106,7 +106,10 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         low, high = verdict.interval
         line.append(f"{1 / high:.2f} to {1 / low:.2f}×".ljust(18), "dim")
     if last.plain_of_ceiling is not None and last.tuned_of_ceiling is not None:
-        line.append(f"{last.plain_of_ceiling:.0%} → {last.tuned_of_ceiling:.0%} of the ceiling", "cyan")
+        line.append(
+            f"{100 * last.plain_of_ceiling:.0f} % → {100 * last.tuned_of_ceiling:.0f} % of the ceiling",
+            "cyan",
+        )
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     if header and header.no_gain and verdict.verdict in ("slower", "same"):
         yield Text(f"{' ' * INDENT}expected on {header.no_gain}", "dim")

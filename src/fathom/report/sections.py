@@ -24,8 +24,6 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_ns", lambda value: units.duration(value / NS_PER_MS)),
     ("_ms", units.duration),
     ("_bytes", units.memory),
-    ("_j", lambda value: f"{units.scaled(value, 'J')}"),
-    ("_w", lambda value: f"{units.significant(value)} W"),
     ("_mhz", lambda value: f"{value:.0f} MHz"),
     ("_c", lambda value: f"{value:.0f} °C"),
     ("_percent", lambda value: f"{units.significant(value)} %"),
@@ -46,7 +44,7 @@ _COLUMNS: dict[str, int] = {Entry.COMPUTE: 15, Entry.COMMUNICATION: 15, Entry.CO
 _COLUMN_OF: dict[str, str] = {Entry.OPS: Entry.COMPUTE}
 
 
-def facts(title: str, figures: Input | Memory | Energy | None, width: int) -> Iterator[Text]:
+def facts(title: str, figures: Input | Memory | None, width: int) -> Iterator[Text]:
     """Yield a section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
     section = msgspec.to_builtins(figures)
     if not section:
@@ -61,6 +59,29 @@ def facts(title: str, figures: Input | Memory | Energy | None, width: int) -> It
                 yield from _paragraph("", f"and {len(value) - MOST_ROWS} more {key}", width)
 
 
+def energy(spent: Energy | None, width: int) -> Iterator[Text]:
+    """Energy per step, sample and token, mean power, and how they were measured; rows for several devices."""
+    if spent is None:
+        return
+    low, high = spent.per_step_low_j, spent.per_step_high_j
+    between = "" if low is None or high is None else f" ({units.joules(low)} to {units.joules(high)})"
+    each = {f"step{between}": spent.per_step_j, "sample": spent.per_sample_j, "token": spent.per_token_j}
+    parts = [f"{units.joules(value)} per {name}" for name, value in each.items() if value is not None]
+    if spent.mean_power_w is not None:
+        parts.append(f"mean power {units.significant(spent.mean_power_w)} W")
+    if spent.host_per_step_j is not None and spent.host_mean_power_w is not None:
+        power = units.significant(spent.host_mean_power_w)
+        parts.append(f"host {units.joules(spent.host_per_step_j)} per step, mean power {power} W")
+    parts += [f"source: {spent.source}"] if spent.source else []
+    yield from _paragraph("energy", joined(*parts), width)
+    for row in spent.devices[:MOST_ROWS]:
+        power = units.significant(row.mean_power_w)
+        text = f"rank {row.rank} · cuda:{row.device} · {units.joules(row.per_step_j)} per step · {power} W"
+        yield from _paragraph("", text, width)
+    if len(spent.devices) > MOST_ROWS:
+        yield from _paragraph("", f"and {len(spent.devices) - MOST_ROWS} more devices", width)
+
+
 def cost(prices: Cost | None, width: int) -> Iterator[Text]:
     """The cost of a step, a million tokens and a million samples."""
     if prices is None:
@@ -68,11 +89,11 @@ def cost(prices: Cost | None, width: int) -> Iterator[Text]:
     several = f" · {prices.devices} devices" if prices.devices > 1 else ""
     parts = [f"{units.amount(prices.price_per_hour, prices.currency)} per GPU-hour{several}"]
     for words, value in (
-        ("a step", prices.per_step),
-        ("a million tokens", prices.per_million_tokens),
-        ("a million samples", prices.per_million_samples),
+        ("step", prices.per_step),
+        ("million tokens", prices.per_million_tokens),
+        ("million samples", prices.per_million_samples),
     ):
-        parts += [] if value is None else [f"{words} {units.amount(value, prices.currency)}"]
+        parts += [] if value is None else [f"{units.amount(value, prices.currency)} per {words}"]
     yield from _paragraph("cost", joined(*parts), width)
 
 
@@ -84,9 +105,9 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
     parts = []
     if shares.mfu is not None:
         hfu = f", HFU {units.share(shares.hfu, 1)} %" if shares.hfu and shares.hfu != shares.mfu else ""
-        parts.append(f"MFU {units.share(shares.mfu, 1)} %{hfu} of the measured ceilings")
+        parts.append(f"MFU {units.share(shares.mfu, 1)} %{hfu} (vs. measured ceiling)")
     if shares.mfu_datasheet is not None:
-        parts.append(f"MFU {units.share(shares.mfu_datasheet, 1)} % of the datasheet's dense peak")
+        parts.append(f"MFU {units.share(shares.mfu_datasheet, 1)} % (vs. dense datasheet peak)")
     flops = f"{units.scaled(shares.flops, 'FLOP')} per step"
     parts.append(f"at least {flops}" if shares.partial else flops)
     yield from _paragraph("matrix", joined(*parts), width)
@@ -96,7 +117,7 @@ def micro_steps(device: Device, width: int) -> Iterator[Text]:
     """Durations of the micro-steps that one step accumulates."""
     if device.micro_ms:
         lengths = " · ".join(units.duration(ms) for ms in device.micro_ms)
-        yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps a step: {lengths}", width)
+        yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps per step: {lengths}", width)
 
 
 def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
@@ -130,8 +151,8 @@ def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
         often = f"one {rare.kind} step in {rare.every}" if rare.every else some
         whose = f" of rank {rare.rank}" if len(outliers) > 1 else ""
         verb = "takes" if rare.every or rare.n == 1 else "take"
-        times = f"{rare.ms / rare.usual_ms:.2g} times the usual"
-        costs = f"this costs {100 * rare.share:.0f} % of the time"
+        times = f"{rare.ms / rare.usual_ms:.2g} times the usual step"
+        costs = f"their extra time is {100 * rare.share:.0f} % of the total"
         text = f"{often}{whose} {verb} {units.duration(rare.ms)}, {times}; {costs}"
         yield from _paragraph("outliers", text, width)
         places = [f"{where(p.function, p.source)} {100 * p.share:.0f} %" for p in rare.places]
@@ -153,7 +174,8 @@ def slow(examination: Examination) -> Iterator[Text]:
 
 def _row(kind: str, row: dict[str, Any]) -> list[str]:
     """Return the `label value` pairs of one row, beginning with its kind, as in `worker 3`."""
-    pairs = [pair for key, value in row.items() for pair in _pairs(key, value)]
+    first = {kind: row[kind]} if kind in row else {}
+    pairs = [pair for key, value in (first | row).items() for pair in _pairs(key, value)]
     return pairs if kind in row else [kind, *pairs]
 
 

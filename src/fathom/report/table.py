@@ -18,11 +18,11 @@ WIDE = 90  # columns from which bars are long
 RATES = 36  # columns for percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
 CEILING = 11  # column of the share of the ceiling, if ceilings are known
 COMPLETE = 0.995  # share of busy time that counts as all of it
-OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly uneven steps"
+OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly step jitter"
 LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
 LEGEND = f"{INFERRED} inferred: profiled time minus its share of the profiling overhead"
-PROFILED = "profiled steps only: no clean step was recorded"
+PROFILED = "profiled {noun}s only: no clean {noun} was recorded"
 MARK, NAMED = "!", 3
 WHY_ABOVE = (
     "Its data came from a cache, or the ceiling was measured too low: measure again on an idle machine "
@@ -67,11 +67,11 @@ def stacked(device: Device, width: int) -> list[Text]:
     return [line, legend] if parts else []
 
 
-def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
+def rows(device: Device, width: int, top: int | None, noun: str = "step") -> Iterator[Text]:
     """The table: groups with their largest entries, the clean step, the profiled step."""
     total = step_ms(device)
     columns = Columns.of(width, device)
-    yield _header(columns)
+    yield _header(columns, noun)
     for group in groups(device):
         for label, ms, tail, style, inferred in _lines(group, columns, total, top):
             mark = INFERRED if inferred else ""
@@ -83,14 +83,12 @@ def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
     clean = device.observer_ms is not None
     for entry in device.ledger if clean else ():
         if entry.ms < 0:
-            name = f"{entry.entry} {entry.detail}"
-            yield Text(
-                f"{name:<{columns.name}}{_ms(columns, entry.ms)}{units.share(-entry.ms, total):>7}", "dim"
-            )
+            name, share = f"{entry.entry} {entry.detail}", units.signed_share(entry.ms, total)
+            yield Text(f"{name:<{columns.name}}{_ms(columns, entry.ms)}{share:>7}", "dim")
     figures = f"{_ms(columns, total)}{units.share(total, total):>7}"
-    label, style = ("clean step", "bold green") if clean else ("step, as profiled", "bold")
+    label, style = ("clean step", "bold green") if clean else (f"{noun}, as profiled", "bold")
     yield Text(f"{label:<{columns.name}}{figures}", style)
-    yield from _profiled(columns, device) if clean else [Text(PROFILED, "dim")]
+    yield from _profiled(columns, device) if clean else [Text(PROFILED.format(noun=noun), "dim")]
     yield from _mean(columns, device)
     yield from _speed_of_light(columns, device, total)
     if clean and any(entry.inferred for entry in device.ledger):
@@ -136,7 +134,8 @@ def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
     loud = abs(difference) > LOUD * clean
     uneven = loud and abs(difference - added) > abs(difference) / 2
     why = OTHERS if uneven or difference * added < 0 else OVERHEAD if added >= 0 else SHORTER
-    change = f"{100 * difference / clean:+.1f}" if clean else ""
+    percent = 100 * difference / clean if clean else 0.0
+    change = (f"{percent:+.1f}" if abs(percent) < 1000 else f"{percent:+.0f}") if clean else ""
     line = f"{'profiled step':<{columns.name}}{_ms(columns, total)}{change:>7}  {'':<{columns.bar}}"
     yield Text(f"{line}  {why}", "yellow" if loud else "dim")
 
@@ -166,10 +165,11 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
     yield Text(line, "cyan")
 
 
-def _header(columns: Columns) -> Text:
+def _header(columns: Columns, noun: str) -> Text:
     ceiling = "ceiling %" if columns.ceiling else ""
     tail = f"{'runs':>6}{columns.flops[0]:>9}{'GB/s':>8}{ceiling:>{columns.ceiling}}"
-    line = f"{'where a step goes':<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
+    title = f"where a {noun} goes"
+    line = f"{title:<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
     return Text(line, "dim underline")
 
 

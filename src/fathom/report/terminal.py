@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 from fathom.report import account, communication, findings, heading, leads, sections, steps, table
 from fathom.report.screen import MARGIN, PIPED, show, within_margins
 
@@ -52,7 +52,7 @@ def save_picture(examination: Examination, path: str | Path, **view: Unpack[View
     try:
         path.write_text(console.export_svg(title=title) if path.suffix == ".svg" else console.export_html())
     except OSError as error:
-        raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None
+        raise BadInputError(file_error(path, error, "written")) from None
 
 
 def page(
@@ -69,11 +69,15 @@ def page(
     Raises BadInputError if `rank` was not recorded.
     """
     detailed = _detailed(examination.devices, rank)
-    several = len(examination.devices) > 1
+    several, noun = len(examination.devices) > 1, examination.step.noun
     width -= 2 * MARGIN
     paragraphs = [
         *_above(examination, width, top),
-        *(part for device in detailed for part in _device(device, several, width, top, roofline, profiled)),
+        *(
+            part
+            for device in detailed
+            for part in _device(device, several, width, top, roofline, profiled, noun)
+        ),
         *_below(examination, width, top),
     ]
     for paragraph in paragraphs:
@@ -92,10 +96,10 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield heading.integrity(examination.integrity, width)
     yield heading.step_lines(examination.step, width)
     yield steps.kinds_of_steps(examination.kinds, width)
-    yield account.section(examination.account, width, every=top is None)
+    yield account.section(examination.account, width, every=top is None, noun=examination.step.noun)
     if not any(entry.what == "findings" for entry in examination.abstained):  # other kinds of steps have none
         unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
-        yield findings.section(examination.findings, unseen, width, stepped)
+        yield findings.section(examination.findings, unseen, width, stepped, examination.step.noun)
     yield leads.section(examination.leads, width)
     yield steps.observed_gains(examination.what_if)
     if len(examination.devices) > 1:
@@ -104,16 +108,16 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
 
 
 def _device(
-    device: Device, several: bool, width: int, top: int | None, roofline: bool, profiled: bool
+    device: Device, several: bool, width: int, top: int | None, roofline: bool, profiled: bool, noun: str
 ) -> Iterator[Iterable[Text]]:
     """The ledger of one device."""
     if several:
         yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
     yield table.stacked(device, width)
     if device.ledger:
-        yield table.rows(device, width, top)
+        yield table.rows(device, width, top, noun)
         if profiled and device.observer_ms is not None:
-            yield table.rows(table.as_profiled(device), width, top)
+            yield table.rows(table.as_profiled(device), width, top, noun)
         yield sections.utilisation(device, width)
         yield communication.collectives(device.communication, width, top)
         yield sections.micro_steps(device, width)
@@ -129,7 +133,7 @@ def _below(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield [
         *sections.facts("input", examination.input, width),
         *sections.facts("memory", examination.memory, width),
-        *sections.facts("energy", examination.energy, width),
+        *sections.energy(examination.energy, width),
         *sections.cost(examination.cost, width),
     ]
     yield sections.abstained(examination.abstained, width, every=top is None)
@@ -141,5 +145,5 @@ def _detailed(devices: list[Device], rank: int | None) -> list[Device]:
     chosen = [device for device in devices if device.rank == rank]
     if not chosen:
         ranks = ", ".join(str(r) for r in sorted({device.rank for device in devices}))
-        raise BadInputError(f"Rank {rank} was not recorded; recorded ranks: {ranks or 'none'}.")
+        raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
     return chosen

@@ -59,6 +59,14 @@ def duration(ms: float | None) -> str:
     return f"{ms * 1e6:.0f} ns"
 
 
+def joules(value: float) -> str:
+    """Return an energy in a suitable unit: 24.9 J, 316 mJ, 33.1 nJ."""
+    for unit, scale in (("", 1.0), ("m", 1e3), ("µ", 1e6)):
+        if abs(value) * scale >= 0.9995 or not value:
+            return scaled(value * scale, f"{unit}J")
+    return f"{significant(value * 1e9)} nJ"
+
+
 def within(ms: float, low: float, high: float) -> str:
     """Milliseconds with an interval: `3.2 ms (2.1–4.3)`."""
     return f"{significant(ms, 2)} ms ({significant(low, 2)}–{significant(high, 2)})"
@@ -85,6 +93,11 @@ def share(part: float, total: float | None) -> str:
         return MISSING
     percent = 100 * part / total
     return "<0.1" if 0 < percent < 0.05 else f"{percent:.1f}"
+
+
+def signed_share(part: float, total: float) -> str:
+    """`part` as a percentage of `total`, with the sign of negative parts."""
+    return share(part, total) if part >= 0 else f"-{share(-part, total)}"
 
 
 def decimals(total_ms: float | None) -> int:

@@ -113,7 +113,7 @@ def _side(name: str, side: Timing, share: float, width: int) -> Text:
     line = Text(f"{name:<{_SIDE}}").append(units.bar(share, room), "green" if share < 0.995 else "blue")
     line.append(f" {units.duration(side.ns / NS_PER_MS):>9}", "bold")
     if side.ceiling is not None:
-        line.append(f"  {side.ceiling.fraction:.0%} of {side.ceiling.bound}", "cyan")
+        line.append(f"  {100 * side.ceiling.fraction:.0f} % of {side.ceiling.bound}", "cyan")
     dropped = sum(side.discarded.values())
     return line.append(f"  {dropped} dropped", "dim") if dropped else line
 

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from fathom.atomic import atomic_write
-from fathom.errors import BadInputError, NotASoundingError
+from fathom.errors import BadInputError, NotASoundingError, file_error
 from fathom.units import GIB
 
 SUFFIX = ".fathom.zip"
@@ -33,7 +33,7 @@ def pack(folder: Path, output: Path | None = None) -> Path:
             for file in sorted(p for p in folder.rglob("*") if p.suffix in _KEPT and p.is_file()):
                 _add(archive, file, file.relative_to(folder).as_posix())
     except OSError as error:
-        raise BadInputError(f"{target} cannot be written: {error.strerror}.") from None
+        raise BadInputError(file_error(target, error, "written")) from None
     return target
 
 
@@ -71,14 +71,17 @@ def unpack(file: Path) -> Path:
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise NotASoundingError(f"{file} is damaged: {error}.") from None
     except OSError as error:
-        raise NotASoundingError(f"{file} cannot be unpacked: {error.strerror or error}.") from None
+        raise NotASoundingError(file_error(file, error, "unpacked")) from None
     return folder
 
 
 def _check(file: Path, entries: list[zipfile.ZipInfo], free: int) -> None:
     size = sum(entry.file_size for entry in entries)
     if len(entries) > MOST_FILES or size > MOST_BYTES:
-        raise NotASoundingError(f"{file} would unpack to {size / GIB:,.0f} GiB, so it is left alone.")
+        raise NotASoundingError(
+            f"{file} would unpack to {len(entries):,} files, {size / GIB:,.0f} GiB, which is too large; "
+            "use the sounding's folder instead."
+        )
     if size > free:
         raise NotASoundingError(
             f"{file} needs {size / GIB:,.1f} GiB to unpack, which {tempfile.gettempdir()} lacks."

@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 
 from fathom.atomic import atomic_write
-from fathom.errors import BadInputError, NotASoundingError
+from fathom.errors import BadInputError, NotASoundingError, file_error
 from fathom.replacing import Aside
 from fathom.sounding.manifest import Manifest, Rank
 from fathom.sounding.packing import unpack
@@ -131,7 +131,7 @@ def open_store(path: str | Path) -> Store:
     except FileNotFoundError:
         raise NotASoundingError(_why_missing(folder)) from None
     except OSError as error:
-        raise NotASoundingError(f"{file} cannot be read: {error.strerror}.") from None
+        raise NotASoundingError(file_error(file, error)) from None
     return Store(folder, _decode(file, data), Path(path))
 
 
@@ -179,7 +179,7 @@ class Writer:
         except OSError as error:
             if self._aside:
                 self._aside.restore()
-            raise BadInputError(f"{self.path} cannot be made: {error.strerror}.") from None
+            raise BadInputError(file_error(self.path, error, "created")) from None
 
     def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
         """Write one rank's table; an empty table is not written. Raises BadInputError if writing fails."""
@@ -238,7 +238,7 @@ def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list
             manifest.checksums[file.relative_to(store.path).as_posix()] = checksum(file)
         _write_manifest(store.path, manifest)
     except OSError as error:
-        raise BadInputError(f"{store.path} cannot be written: {error.strerror}.") from None
+        raise BadInputError(file_error(store.path, error, "written")) from None
     return Store(store.path, manifest)
 
 
@@ -267,6 +267,6 @@ def require(file: Path, expected: int) -> None:
     except FileNotFoundError:
         raise NotASoundingError(f"{file} is missing from the sounding; record or import again.") from None
     except OSError as error:
-        raise NotASoundingError(f"{file} cannot be read: {error.strerror}.") from None
+        raise NotASoundingError(file_error(file, error)) from None
     if actual != expected:
         raise NotASoundingError(f"{file} was damaged after it was written; record or import again.")

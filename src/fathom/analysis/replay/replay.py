@@ -52,7 +52,7 @@ class Replay:
         """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
-            raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
+            raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
         self.store, self.model = store, Model.of(store, read)
         self._rows: dict[str, float] = {}
         self._made: dict[tuple[object, ...], Array] = {}
@@ -152,8 +152,9 @@ class Replay:
         if self.device is None:
             return Abstained(WHAT, "no timeline with a complete step was recorded")
         if self.error > WRONG:
+            percent = f"{100 * self.error:.0f} %"
             return Abstained(
-                WHAT, f"replayed without a change, the step differs by {self.error:.0%} from the recorded one"
+                WHAT, f"replayed without a change, the step differs by {percent} from the recorded one"
             )
         return None
 

@@ -34,7 +34,7 @@ def conclude(
         device, findings, leads, limits.arithmetic if limits is not None and known else {}, limited
     )
     stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
-    return verdict_of(device, parts, findings, stalled_ms), account_of(parts)
+    return verdict_of(device, parts, findings, stalled_ms, step.noun), account_of(parts)
 
 
 def account_of(pieces: Iterable[Piece]) -> list[Part]:

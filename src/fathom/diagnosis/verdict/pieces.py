@@ -12,7 +12,7 @@ from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.classes import class_of
 from fathom.units import MS_PER_S
 
-PEAK, CEILING, UNEXPLAINED = "peak", "ceiling", "unexplained"
+PEAK, CEILING, NO_CEILING, UNEXPLAINED = "peak", "ceiling", "no ceiling", "unexplained"
 NAMED = 0.005  # of the step: a family that loses less is summed with others of its class
 SMALL_CAUSE = 0.01  # of the step: no finding is expected below it
 
@@ -208,15 +208,15 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     peak = known.peaks.get(row.unit or "", 0.0)
     at_peak, again = (_at(peak, flops) for flops in _algorithmic_and_recomputed(row))
     ideal = min(at_peak, row.ms)
-    yield Piece("matrix work at the measured peak", PEAK, bound, AT_PEAK, ideal)
+    yield Piece("matrix work at its measured ceiling", PEAK, bound, AT_PEAK, ideal)
     claimed, left = _claimed(row, row.ms - ideal, known)
     yield from claimed
     kept = left / (row.ms - ideal) if row.ms > ideal else 0.0
     repeated = min(again, row.ms - ideal) * kept
-    yield Piece("recomputation at the measured peak", "cause recomputation", bound, NEEDLESS, repeated)
+    yield Piece("recomputation at its measured ceiling", "cause recomputation", bound, NEEDLESS, repeated)
     left = max(left - repeated, 0.0)  # not below by rounding
     if row.at_ceiling_ms is None:
-        yield Piece("work without a known ceiling", UNEXPLAINED, bound, SLOW, left)
+        yield Piece("work without a known ceiling", NO_CEILING, bound, SLOW, left)
         return
     nature = min(max(row.at_ceiling_ms - ideal - again, 0.0) * kept, left)
     yield Piece(_nature(row), CEILING, bound, BY_NATURE, nature)

@@ -19,7 +19,7 @@ _PHRASES = {
     "copy": "Copy-bound: exposed copies take {share} of {step}",
     "memory": "Memory-bound: work limited by memory bandwidth takes {share} of {step}",
     "compute": "Compute-bound: arithmetic takes {share} of {step}",
-    "unknown": "Nothing recorded says what bounds {step}",
+    "unknown": "The recording does not show what bounds {step}",
 }
 
 _OF_CPU = "Host-bound: work outside the framework's operations takes {share} of {step}"
@@ -63,9 +63,9 @@ def bound_of(total: dict[str, float]) -> str:
 
 
 def verdict_of(
-    device: Device, pieces: Sequence[Piece], findings: Sequence[Finding], stalled_ms: float
+    device: Device, pieces: Sequence[Piece], findings: Sequence[Finding], stalled_ms: float, noun: str
 ) -> Verdict:
-    """The verdict on the step of the device's ledger, which consists of `pieces`."""
+    """Return the verdict on the step, or `noun`, of the device's ledger, which consists of `pieces`."""
     total = bounds_ms(pieces, findings, stalled_ms)
     bound = bound_of(total)
     top = _first(bound, pieces, findings)
@@ -73,7 +73,7 @@ def verdict_of(
     usual = bound_of(bounds_ms(pieces)) == bound
     return Verdict(
         bound=bound,
-        headline=_headline(device, bound, share, None if usual else stalled_ms),
+        headline=_headline(device, bound, share, None if usual else stalled_ms, noun),
         action="" if top is None else _action(top),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
@@ -98,16 +98,16 @@ def _action(finding: Finding) -> str:
     return f"{kind.action}." if kind and kind.action else ""
 
 
-def _headline(device: Device, bound: str, share: float, stalled_ms: float | None) -> str:
+def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str) -> str:
     """One sentence; with `stalled_ms`, rare long steps decide, so the share is of the mean step."""
     cpu = device.device == "cpu"
     step_ms = sum(row.ms for row in device.ledger)
-    usual = f"{_duration(step_ms)} step"
-    step = f"the {usual}" if stalled_ms is None else f"the mean step of {_duration(step_ms + stalled_ms)}"
+    usual = f"{_duration(step_ms)} {noun}"
+    step = f"the {usual}" if stalled_ms is None else f"the mean {noun} of {_duration(step_ms + stalled_ms)}"
     phrase = _OF_CPU if cpu and bound == "host" else _PHRASES[bound]
     said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step)
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
-    which = "the step" if stalled_ms is None else f"the usual {usual}"
+    which = f"the {noun}" if stalled_ms is None else f"the usual {usual}"
     return f"{said}; {which} reaches {' and '.join(reached)}." if reached else f"{said}."
 
 

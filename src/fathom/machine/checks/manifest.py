@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 from fathom.machine.checks.model import plain
 
 STDIN = Path("-")
@@ -133,7 +133,7 @@ def _content(file: Path) -> bytes:
         with file.open("rb") as stream:
             return stream.read(LARGEST + 1)
     except OSError as error:
-        raise BadInputError(f"{_called(file)} cannot be read: {error.strerror}.") from None
+        raise BadInputError(file_error(_called(file), error)) from None
 
 
 def _problem(error: Exception) -> str:

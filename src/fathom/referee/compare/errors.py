@@ -100,7 +100,7 @@ def _part(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int)
     right = difference <= (allowed.norm if allowed else 0.0) * size
     far = difference > FAR * float(np.sqrt(np.mean(size**2)))
     if right.mean() >= RIGHT and far[~right].mean() >= 0.5:
-        return f"{1 - right.mean():.1%} of the elements were not computed"
+        return f"{100 * (1 - right.mean()):.1f} % of the elements were not computed"
     return None
 
 

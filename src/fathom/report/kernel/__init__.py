@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.measures import Portrait
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 from fathom.report import units
 from fathom.report.kernel.depth import depth
 from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, labelled, measure_of, name, runs
@@ -71,7 +71,7 @@ def save_samples(excerpt: Excerpt, portrait: Portrait, path: Path) -> None:
             picture(excerpt, portrait.family, f"{name(portrait)} on {portrait.device}"), encoding="utf-8"
         )
     except OSError as error:
-        raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None
+        raise BadInputError(file_error(path, error, "written")) from None
 
 
 def page(

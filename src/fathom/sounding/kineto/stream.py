@@ -16,7 +16,7 @@ import msgspec
 from isal import igzip_threaded
 from isal.igzip_lib import IsalError
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 from fathom.sounding.kineto.events import Decoder, Event
 from fathom.sounding.kineto.structure import BETWEEN, MalformedError, scan
 
@@ -211,7 +211,7 @@ class TraceSource:
             with self.path.open("rb") as file:
                 packed = file.read(2) == _GZIP
         except OSError as error:
-            raise BadInputError(f"{self.path} cannot be read: {error.strerror}.") from None
+            raise BadInputError(file_error(self.path, error)) from None
         try:
             with self._open(packed) as stream:
                 while block := stream.read(BLOCK):

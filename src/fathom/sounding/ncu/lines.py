@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 
 LONGEST = 16 << 20  # characters per line; a header of three thousand metrics has a few hundred thousand
 _MOST_JOINED = 100  # most lines in one quoted text
@@ -26,7 +26,7 @@ def head(path: Path, size: int = 4096) -> bytes:
         with path.open("rb") as file:
             return file.read(size)
     except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {error.strerror}.") from None
+        raise BadInputError(file_error(path, error)) from None
 
 
 def encoding(start: bytes) -> str:

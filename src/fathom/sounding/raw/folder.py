@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, file_error
 from fathom.sounding.facts import Counted, LoaderFacts
 
 Record = dict[str, Any]
@@ -74,7 +74,7 @@ def read(folder: Path) -> Raw:
         telemetry = list(_lines(path / "telemetry.jsonl", []))
         launch, end = _object(path / "launch.json", problems), _object(path / "end.json", problems)
     except OSError as error:
-        raise BadInputError(f"{error.filename} cannot be read: {error.strerror}.") from None
+        raise BadInputError(file_error(error.filename, error)) from None
     return Raw(path, launch, end, processes, telemetry, problems)
 
 

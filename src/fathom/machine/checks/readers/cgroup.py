@@ -45,7 +45,7 @@ def cpu_throttled(host: Host, check: Check) -> Observation:
     if not periods:
         return unfit("no CPU quota is set")
     share = counts.get("nr_throttled", 0) / periods
-    words = f"stopped in {share:.1%} of {periods} scheduling periods"
+    words = f"stopped in {100 * share:.1f} % of {periods} scheduling periods"
     return judged(share <= OFTEN, words, cpus=_covering_cpus(host, quota_or_none(host)))
 
 
@@ -130,7 +130,7 @@ def memory_limit(host: Host, check: Check) -> Observation:
     used = host.number(f"{folder}/{'memory.usage_in_bytes' if old else 'memory.current'}")
     idle = host.table(f"{folder}/memory.stat").get("total_inactive_file" if old else "inactive_file", 0)
     needed = max(used - idle, 0)
-    words = f"{needed / limit:.0%} of {limit / GIB:.1f} GiB in use, without reclaimable cache"
+    words = f"{100 * needed / limit:.0f} % of {limit / GIB:.1f} GiB in use, without reclaimable cache"
     return judged(needed / limit <= FULL, words, size=f"{math.ceil(needed / FULL / GIB)}g")
 
 

@@ -51,7 +51,7 @@ def huge_pages(host: Host, check: Check) -> Observation:
         share = free * size / memory["MemTotal"]
     except (KeyError, ZeroDivisionError):
         return unfit("this kernel does not count huge pages")
-    words = f"{free} of {total} reserved huge pages are unused, {share:.1%} of memory"
+    words = f"{free} of {total} reserved huge pages are unused, {100 * share:.1f} % of memory"
     return judged(share <= IDLE_SHARE, words)
 
 

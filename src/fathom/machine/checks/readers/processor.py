@@ -59,7 +59,7 @@ def clock_cap(host: Host, check: Check) -> Observation:
         if clock is None or top <= 0:
             raise UnreadableError(f"/{path} does not hold a clock")
         worst = min(worst, clock / top)
-    return judged(worst >= 0.99, f"capped at {worst:.0%} of the processor's highest clock")
+    return judged(worst >= 0.99, f"capped at {100 * worst:.0f} % of the processor's highest clock")
 
 
 @reader("kernel.cstates")
