@@ -11,7 +11,8 @@ import pytest
 from fathom.analysis.results import Abstained
 from fathom.diagnosis.engine.findings import _looked, findings
 from fathom.diagnosis.rules import Candidate, needs, rules
-from fathom.diagnosis.rules.kernels.measures import SAMPLED_NEEDS, table
+from fathom.diagnosis.rules.kernels.measures import table
+from fathom.diagnosis.rules.kernels.sampled import SAMPLED_NEEDS
 from fathom.diagnosis.signals import Family, Signal, Signals
 from fathom.diagnosis.signals.value import READERS
 from fathom.sounding import open_store

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fathom.diagnosis.rules.kernels.attending import layout_of, needed_ms
-from fathom.diagnosis.rules.kernels.attention import grows
+from fathom.diagnosis.rules.kernels.attention import grows, layout_of, needed_ms
 from fathom.diagnosis.signals import Chain, Family, UnknownSignalError
 from tests.support.findings_fakes import H200, compute, product, raised, signals, work
 

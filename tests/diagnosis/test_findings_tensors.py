@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from fathom.diagnosis.rules.numbers.tile_size import waves_of
+from fathom.diagnosis.rules.numbers.sizes import waves_of
 from fathom.diagnosis.signals import Chain, Double, Family, Product, Row, UnknownSignalError
 from fathom.diagnosis.signals.casts import cast_of, needless
 from tests.support.findings_fakes import H200, compute, product, raised, signals, work

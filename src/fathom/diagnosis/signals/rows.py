@@ -57,6 +57,11 @@ class Work(msgspec.Struct, frozen=True, dict=True):
         """The op that launched, empty where none is known."""
         return self.ops[-1] if self.ops else ""
 
+    @property
+    def backward(self) -> bool:
+        """Whether the autograd engine called the op."""
+        return self.path.startswith("autograd::")
+
     @cached_property
     def sizes(self) -> list[list[int]]:
         """The op's input shapes; [] for inputs that are not tensors."""
@@ -269,6 +274,20 @@ class Product(msgspec.Struct, frozen=True):
     batch: int
     dtype: str
     work: Work
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """Rows, columns and depth."""
+        return self.m, self.n, self.k
+
+    @property
+    def flops(self) -> float:
+        """FLOPs per step."""
+        return 2.0 * self.batch * self.m * self.n * self.k * self.work.count
+
+    def ceiling(self, rates: dict[str, float]) -> float | None:
+        """FLOP/s of tensor cores in its dtype; None if they were not measured."""
+        return rates.get("matmul.tf32" if self.dtype == "fp32" else f"matmul.{self.dtype}")
 
 
 class Chain(msgspec.Struct, frozen=True):

@@ -6,22 +6,19 @@ import re
 
 from msgspec.structs import replace
 
-from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.host.rarely import LATE
-from fathom.diagnosis.rules.host.syncs import NAN_CHECK, calls_of, checks_gradients
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Claim,
-    Evidence,
+from fathom.diagnosis.rules.candidates import (
+    LATE,
     claims_of,
     family_totals,
+    ms_of,
+    on_processor,
     rows,
-    rule,
     shrink,
     site,
 )
+from fathom.diagnosis.rules.host.syncs import NAN_CHECK, calls_of, checks_gradients
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
 KIND = "framework-anomaly-detection"
@@ -39,11 +36,10 @@ def anomalies(signals: Signals) -> Candidates:
     count = signals["host.ops"].get(NAN_CHECK)
     if not count:
         return
-    on_processor = signals.get("step.device").value == CPU
-    works = signals["host.work" if on_processor else "kernels.work"]
-    mine = [work for work in works if CHECK.search(work.path)]
-    if any(NAN_CHECK in work.ops for work in mine):
-        yield _on_processor(signals, mine, count) if on_processor else _on_device(signals, mine, count)
+    on_cpu = on_processor(signals)
+    works = [work for work in signals["host.work" if on_cpu else "kernels.work"] if CHECK.search(work.path)]
+    if any(NAN_CHECK in work.ops for work in works):
+        yield (_on_processor if on_cpu else _on_device)(signals, works, count)
 
 
 def _on_processor(signals: Signals, works: list[Work], count: float) -> Candidate:
@@ -62,10 +58,7 @@ def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
     candidate, without_waits = _candidate(works, count), ("sync=0",) if share else ()
     return replace(
         candidate,
-        claims=[
-            *candidate.claims,
-            *(Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, Entry.SYNCHRONISATION)),
-        ],
+        claims=[*candidate.claims, *rows(signals, Entry.SYNCHRONISATION, share=share)],
         evidence=[*candidate.evidence, Evidence("host waiting for their results", waiting, "ms per step")],
         changes=(*without_waits, *WITHOUT_OPS, *shrink(works, family_totals(signals["kernels.work"]), 0.0)),
         spill=LATE,
@@ -83,18 +76,17 @@ def _waits(signals: Signals, count: float) -> tuple[float, float]:
     mine = [call for call in calls if checks_gradients(call, signals["host.ops"])]
     if not mine:
         return 0.0, 0.0
-    waiting = sum(call.ms for call in mine) * min(count / calls_of(mine), 1.0)
-    return waiting / sum(call.ms for call in calls), waiting
+    waiting = ms_of(mine) * min(count / calls_of(mine), 1.0)
+    return waiting / ms_of(calls), waiting
 
 
 def _candidate(works: list[Work], count: float) -> Candidate:
-    ms = sum(work.ms for work in works)
     return Candidate(
         kind=KIND,
         claims=claims_of(works),
         evidence=[
             Evidence("gradients checked for NaN by the autograd engine", count, "per step"),
-            Evidence("time computing these checks", ms, "ms per step"),
+            Evidence("time computing these checks", ms_of(works), "ms per step"),
         ],
         check=TRY,
         **site(works, "source", "region"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from fathom.diagnosis.grouping import grouped
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, RARE, late_launches, uncompiled
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Broken, Compiled, Signals
@@ -25,11 +26,8 @@ def graph_breaks(signals: Signals) -> Candidates:
     if compiled.resumed >= RARE:
         yield _in_pieces(signals, compiled)
     elif frames := uncompiled(signals):
-        yield from (
-            _uncompiled(candidate, frames)
-            for candidate in late_launches(signals)
-            if candidate.kind == LAUNCHES
-        )
+        late = late_launches(signals)
+        yield from (_uncompiled(launching, frames) for launching in late if launching.kind == LAUNCHES)
 
 
 def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
@@ -52,11 +50,9 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
 
 def _reasons(breaks: Iterable[Broken]) -> list[Evidence]:
     """The reasons with most places, each with its first place, of the process rather than the step."""
-    places: dict[str, list[str]] = {}
-    for graph_break in breaks:
-        places.setdefault(graph_break.why, []).append(graph_break.place)
-    largest = sorted(places, key=lambda why: -len(places[why]))[:SHOWN]
-    return [Evidence(f"break at {places[why][0]}: {why}", len(places[why]), "places") for why in largest]
+    places = grouped(breaks, lambda graph_break: graph_break.why)
+    largest = sorted(places.items(), key=lambda item: -len(item[1]))[:SHOWN]
+    return [Evidence(f"break at {some[0].place}: {why}", len(some), "places") for why, some in largest]
 
 
 def _uncompiled(launching: Candidate, frames: list[Broken]) -> Candidate:
@@ -64,12 +60,8 @@ def _uncompiled(launching: Candidate, frames: list[Broken]) -> Candidate:
 
     Without CUDA graphs (`reduce-overhead`) the gain is smaller.
     """
-    uncompiled_frames = [
-        Evidence(
-            f"ops in {frame.function}, left uncompiled: {frame.why}, at {frame.place}", 100 * frame.share, "%"
-        )
-        for frame in frames[:SHOWN]
-    ]
+    says = "ops in {0.function}, left uncompiled: {0.why}, at {0.place}"
+    uncompiled_frames = [Evidence(says.format(frame), 100 * frame.share, "%") for frame in frames[:SHOWN]]
     return replace(
         launching,
         kind="host-graph-breaks",

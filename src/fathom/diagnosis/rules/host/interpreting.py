@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from fathom.analysis import CPU, where
+from fathom.analysis import where
+from fathom.diagnosis.grouping import grouped
+from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows, spent
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
-from fathom.diagnosis.rules.host.waits import beneath_saving
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Claim,
-    Evidence,
-    NotAnalysed,
-    Outcomes,
-    rows,
-    rule,
-    spent,
-)
+from fathom.diagnosis.rules.host.waits import beneath_saving, claim_of
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Computing, HostLine, Signals
 
 LEAST = 0.25  # of the step: small models spend some Python time on every op
@@ -32,12 +24,13 @@ CALLED = 0.5  # of the time of lines that call libraries
 @rule("host-python")
 def interpreting(signals: Signals) -> Outcomes:
     """On a GPU, find pauses of the host that are Python's; on a CPU, use Python's share of the step."""
-    if signals.get("step.device").value == CPU:
+    if on_processor(signals):
         return _on_processor(signals)
     late = {candidate.kind: candidate for candidate in late_launches(signals)}
     if late.keys() & {"host-python", "host-thread-contention"}:
         lines = sampled(signals)
-        return [_at_line(candidate, lines) for kind, candidate in late.items() if kind == "host-python"]
+        place = {"source": lines[0].source} if lines else {}
+        return [replace(candidate, **place) for kind, candidate in late.items() if kind == "host-python"]
     return _beside_launches(signals)
 
 
@@ -47,7 +40,6 @@ def _beside_launches(signals: Signals) -> Candidates:
     python, step = spent(signals, PYTHON), signals["step.timeline_ms"]
     if own is None or own.idle_ms < LONG * step or not python:
         return
-    part = min(own.idle_ms / python, 1.0)
     yield Candidate(
         kind="host-python",
         claims=[],
@@ -58,7 +50,7 @@ def _beside_launches(signals: Signals) -> Candidates:
         ],
         changes=("python=0.1",),
         spill=(PYTHON,),
-        part=part,
+        part=min(own.idle_ms / python, 1.0),
         doubt=0.25,
         confidence=0.8,
         check="fathom what-if SOUNDING 'python=0.1'",
@@ -103,23 +95,17 @@ def _interpreted(signals: Signals) -> list[Claim]:
 
 def _shares(signals: Signals) -> list[Evidence]:
     """The longest lines, and their share of Python's time."""
-    python = spent(signals, PYTHON)
+    python, says = spent(signals, PYTHON), "share of Python's time in"
     return [
-        Evidence(
-            f"share of Python's time in {where(line.function, line.source)}", 100 * line.ms / python, "%"
-        )
+        Evidence(f"{says} {where(line.function, line.source)}", 100 * line.ms / python, "%")
         for line in sampled(signals)[:SHOWN]
     ]
-
-
-def _at_line(candidate: Candidate, lines: list[HostLine]) -> Candidate:
-    return replace(candidate, source=lines[0].source) if lines else candidate
 
 
 def _on_processor(signals: Signals) -> Outcomes:
     """Scale Python's share to the clean step, since a profiler lengthens the pauses between ops."""
     claims = _interpreted(signals)
-    share = sum(claim.ms for claim in claims) / signals["step.timeline_ms"]
+    share = ms_of(claims) / signals["step.timeline_ms"]
     if not any("::" in name for name in signals["host.ops"]):
         yield from _without_ops(signals)
         return
@@ -127,11 +113,12 @@ def _on_processor(signals: Signals) -> Outcomes:
         yield from _in_functions(signals, [line for line in sampled(signals) if line.own >= OWN])
         return
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
+    python = spent(signals, PYTHON) / signals["step.timeline_ms"]
     yield Candidate(
         kind="host-python",
         claims=claims,
         evidence=[
-            Evidence("share of the recorded step spent in Python between ops", 100 * _share(signals), "%"),
+            Evidence("share of the recorded step spent in Python between ops", 100 * python, "%"),
             Evidence("calls of ops", sum(signals["host.ops"].values()), "per step"),
             *_shares(signals),
         ],
@@ -141,10 +128,6 @@ def _on_processor(signals: Signals) -> Outcomes:
         check="fathom what-if SOUNDING 'python=0.1'",
         source=next((line.source for line in sampled(signals)), None),
     )
-
-
-def _share(signals: Signals) -> float:
-    return spent(signals, PYTHON) / float(signals["step.timeline_ms"])
 
 
 def _without_ops(signals: Signals) -> Outcomes:
@@ -158,27 +141,24 @@ def _without_ops(signals: Signals) -> Outcomes:
 
 def _in_functions(signals: Signals, among: list[HostLine]) -> Candidates:
     """Functions of the program that compute for long, while other Python only calls ops."""
-    functions: dict[tuple[str, str], list[HostLine]] = {}
-    for line in among:
-        functions.setdefault((line.function, line.source.rpartition(":")[0]), []).append(line)
+    functions = grouped(among, lambda line: (line.function, line.source.rpartition(":")[0]))
     for lines in functions.values():
-        ms = sum(line.ms for line in lines)
-        if ms >= LONG * signals["step.timeline_ms"]:
-            yield _in_function(signals, lines, ms)
+        if ms_of(lines) >= LONG * signals["step.timeline_ms"]:
+            yield _in_function(signals, lines)
 
 
-def _in_function(signals: Signals, lines: list[HostLine], ms: float) -> Candidate:
+def _in_function(signals: Signals, lines: list[HostLine]) -> Candidate:
     known = [dwell for line in lines if (dwell := line.dwell_us or line.around_us)]
     pace = [Evidence("longest mean time at one instruction", max(known), "µs")] if known else []
     return Candidate(
         kind="host-python",
-        claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
+        claims=[claim_of(line) for line in lines],
         evidence=[
-            Evidence(f"Python time in {lines[0].function}", ms, "ms per step"),
+            Evidence(f"Python time in {lines[0].function}", ms_of(lines), "ms per step"),
             *pace,
             *_shares(signals),
         ],
-        gain_ms=(1 - LEFT) * ms,
+        gain_ms=(1 - LEFT) * ms_of(lines),
         doubt=0.3,
         confidence=0.75,
         check=f"the function {lines[0].function} at {lines[0].source}",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule, spent
+from fathom.diagnosis.rules.candidates import spent
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Broken, Compiled, Holds, HostWork, Preparation, Signals
 
 LAUNCHES = "host-launch-bound"
@@ -49,9 +50,8 @@ def uncompiled(signals: Signals) -> list[Broken]:
 
 def late_launches(signals: Signals) -> Candidates:
     """Classify pauses: short ones are launches, long ones Python; long ones in many places, other threads."""
-    working, holding = (sum(op.idle_ms for op in some) for some in (_working(signals), preparations(signals)))
-    launching = max(spent(signals, *LAUNCHING) - working - holding, 0.0)
-    python = spent(signals, PYTHON)
+    busy = sum(op.idle_ms for op in _working(signals)) + sum(op.idle_ms for op in preparations(signals))
+    launching, python = max(spent(signals, *LAUNCHING) - busy, 0.0), spent(signals, PYTHON)
     step = signals["step.timeline_ms"]
     if launching + python < LEAST * step or signals["kernels.count"] < 1:
         return
@@ -74,11 +74,8 @@ def _working(signals: Signals) -> list[HostWork]:
 def preparations(signals: Signals) -> list[Preparation]:
     """Ops that prepare for long before they launch: time that fewer launches would not save."""
     least = FELT * signals["step.timeline_ms"]
-    return [
-        preparation
-        for preparation in signals.get("host.preparations").value or []
-        if preparation.idle_ms >= least
-    ]
+    every = signals.get("host.preparations").value or []
+    return [preparation for preparation in every if preparation.idle_ms >= least]
 
 
 def _starved(signals: Signals) -> tuple[str, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.input.loader import Loader, loader_of
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rows, rule, spent
+from fathom.diagnosis.rules.candidates import rows
+from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
-ENTRY = Entry.INPUT
 LEAST = 0.05  # of a batch's time waiting for a core: below it, there are enough cores
 FULL = 0.9  # busy share of the cores that the program may use
 BUSY = 1.3  # busy cores per process: above it, processes run several compute threads
@@ -16,12 +16,11 @@ BUSY = 1.3  # busy cores per process: above it, processes run several compute th
 @rule("host-cpu-oversubscription")
 def oversubscription(signals: Signals) -> Candidates:
     """Find torch's threads in a worker by their recorded number, those of other libraries by busy cores."""
-    seen = signals.get("input.lost_ms").value
-    lost = spent(signals, ENTRY) if seen is None else seen
+    seen, lost = lost_of(signals)
     if not lost or not signals["input.workers"] or _has_cores(signals):
         return
     loader = loader_of(signals, lost)
-    claims = list(rows(signals, ENTRY))
+    claims = rows(signals, Entry.INPUT)
     if loader and (loader.held_by_pinning or not (claims or loader.behind)):
         return  # other rules claim this time: without a row of the ledger it would be counted twice
     torch_threads = [] if loader is None else _threads(loader)

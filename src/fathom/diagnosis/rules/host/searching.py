@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from fathom.analysis.replay import FLOOR
+from fathom.diagnosis.rules.candidates import stalled
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHING, preparations
-from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Preparation, Searches, Signals
 
@@ -20,11 +20,8 @@ LEAST_MS = 1.0  # per call: building a plan takes tens of milliseconds, a cache 
 def searching(signals: Signals) -> Candidates:
     """Find autotuning by its events, and building of plans by long times without a call."""
     yield from _searched(signals, signals["host.searches"])
-    yield from (
-        _built(preparation)
-        for preparation in preparations(signals)
-        if _builds(preparation) and _fits(signals, preparation)
-    )
+    built = filter(_builds, preparations(signals))
+    yield from (_built(preparation) for preparation in built if _fits(signals, preparation))
 
 
 def _searched(signals: Signals, searches: Searches) -> Candidates:
@@ -32,15 +29,12 @@ def _searched(signals: Signals, searches: Searches) -> Candidates:
     gain = (stalled(signals) if searches.steps < 1 else 0.0) or searches.ms
     if not searches.op or not gain:
         return
+    says = f"share of recorded steps in which {searches.op} times several kernels"
     yield Candidate(
         kind="host-autotuning",
         claims=[],
         evidence=[
-            Evidence(
-                f"share of recorded steps in which {searches.op} times several kernels",
-                100 * searches.steps,
-                "%",
-            ),
+            Evidence(says, 100 * searches.steps, "%"),
             Evidence("time in these ops", searches.ms, "ms per step"),
         ],
         gain_ms=gain,
@@ -52,11 +46,8 @@ def _searched(signals: Signals, searches: Searches) -> Candidates:
 
 def _builds(preparation: Preparation) -> bool:
     """Whether the op builds a plan in most steps; a plan that is built once costs no step."""
-    return (
-        bool(PLANS.search(preparation.op))
-        and preparation.count >= OFTEN
-        and preparation.ms >= LEAST_MS * preparation.count
-    )
+    long = preparation.ms >= LEAST_MS * preparation.count
+    return long and preparation.count >= OFTEN and PLANS.search(preparation.op) is not None
 
 
 def _fits(signals: Signals, preparation: Preparation) -> bool:

@@ -8,13 +8,11 @@ from typing import Any
 
 from fathom.analysis.entries import Entry
 from fathom.data import load
-from fathom.diagnosis.rules.host.rarely import LATE
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule, site
+from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.rules.candidates import LATE, ms_of, rows, site
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Call, Signals
 
-CAUSE, ENTRY = Entry.SYNCHRONISATION.cause, Entry.SYNCHRONISATION
-CHANGE = "sync=0"
-CHECK = "fathom what-if SOUNDING 'sync=0'"
 NAN_CHECK = "aten::_is_any_true"  # only the autograd engine calls it
 READ = re.compile(r"evaluate_function: [^>]+ > aten::item( >|$)")
 
@@ -28,15 +26,15 @@ def table() -> list[dict[str, Any]]:
 @rule(*(row["kind"] for row in table()))
 def syncs(signals: Signals) -> Candidates:
     """Divide the idle time among the kinds in proportion to the time of their waiting calls."""
-    calls = [call for call in signals["host.calls"] if call.cause == CAUSE]
-    total = sum(call.ms for call in calls)
+    calls = [call for call in signals["host.calls"] if call.cause == Entry.SYNCHRONISATION.cause]
+    total = ms_of(calls)
     ops = signals.get("host.ops").value or {}
     calls = [call for call in calls if not checks_gradients(call, ops)]
     for row in table():
         mine = [call for call in calls if _fits(row, call, ops)]
         calls = [call for call in calls if call not in mine]
         if mine and total > 0:
-            yield _candidate(signals, row, mine, sum(call.ms for call in mine) / total)
+            yield _candidate(signals, row, mine, ms_of(mine) / total)
 
 
 def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
@@ -53,25 +51,21 @@ def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
 
 def calls_of(calls: list[Call]) -> float:
     """Count of the most frequent call: a blocking copy is often followed by a call that waits for it."""
-    by_api: dict[str, float] = {}
-    for call in calls:
-        by_api[call.api] = by_api.get(call.api, 0.0) + call.count
-    return max(by_api.values())
+    return max(summed((call.api, call.count) for call in calls).values())
 
 
 def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: float) -> Candidate:
-    count, ms = calls_of(calls), sum(call.ms for call in calls)
     return Candidate(
         kind=row["kind"],
-        claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
+        claims=rows(signals, Entry.SYNCHRONISATION, share=share),
         evidence=[
-            Evidence(row["says"], count, "per step"),
-            Evidence("host waiting in these calls", ms, "ms per step"),
+            Evidence(row["says"], calls_of(calls), "per step"),
+            Evidence("host waiting in these calls", ms_of(calls), "ms per step"),
         ],
-        changes=(CHANGE, *row.get("without", ())),
+        changes=("sync=0", *row.get("without", ())),
         spill=LATE,
         part=share,
         doubt=0.25,
-        check=CHECK,
+        check="fathom what-if SOUNDING 'sync=0'",
         **site(calls, "source", "region"),
     )

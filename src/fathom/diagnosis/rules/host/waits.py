@@ -1,19 +1,23 @@
-"""Recorded waits of the host: garbage collection, checkpoints, compilation."""
+"""Waits of the host: garbage collection, checkpoints, compilation, blocking calls, rare processing."""
 
 from __future__ import annotations
 
 import msgspec
 
-from fathom.analysis import CPU
 from fathom.analysis.entries import Entry, idle_entry
-from fathom.diagnosis.rules.host.rarely import stalled
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule, spent
-from fathom.diagnosis.signals import Compiled, HostLine, Signals
+from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows, spent, stalled
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.signals import Compiled, HostLine, Rare, Signals
+from fathom.units import MB
 
 AGAIN = 3  # versions of one function: for the first shapes, for dynamic shapes; a third is due to guards
 MOSTLY = 0.5  # of a line's samples
 SAMPLED = 0.25  # doubt in sampled times
 EXPLAINED = 0.5  # of the time that rare steps add: waits with this share explain them
+LEAST = 0.03  # of the step, for which a line blocks: less is noise on a busy host
+LEFT = 0.1  # of a blocked line's time: its other work
+OTHERWISE = 0.5  # of the long step: a recorded cause this large explains the step
+MORE = 2.0  # ratio of a long step's copies to those of other steps
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -26,9 +30,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 WAITS = (
     Wait(
-        Entry.GC.cause,
-        "host-garbage-collection",
-        "Python's garbage collector blocking the launching thread",
+        Entry.GC.cause, "host-garbage-collection", "Python's garbage collector blocking the launching thread"
     ),
     Wait(Entry.CHECKPOINT.cause, "host-checkpoint", "saving or loading blocking the launching thread"),
     Wait(Entry.COMPILATION.cause, "host-compiling-in-steps", "compilation or module loading"),
@@ -55,7 +57,7 @@ def beneath_saving(signals: Signals) -> list[HostLine]:
     Hooks time `torch.save`; gathering the state, moving the file and removing the old one happen around it.
     """
     waits = signals.get("host.waits_ms").value or {}
-    if signals.get("step.device").value != CPU or not waits.get("checkpoint"):
+    if not on_processor(signals) or not waits.get("checkpoint"):
         return []
     return [line for line in signals.get("host.lines").value or [] if line.saving >= MOSTLY]
 
@@ -64,30 +66,31 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
     ms, gain = recorded.get(wait.cause, 0.0), _rare(signals, wait, recorded)
     kind, more = _kind(signals, wait)
     around = beneath_saving(signals) if wait.cause == Entry.CHECKPOINT.cause else []
-    if recorded and signals.get("step.device").value == CPU:
-        ms += sum(line.ms for line in around)
+    if recorded and on_processor(signals):
+        ms += ms_of(around)
         gain = ms  # a CPU has no queued work to do meanwhile
     if gain is None and (idle <= 0 or (recorded and ms < idle)):
         gain = ms
     return Candidate(
         kind=kind,
-        claims=[
-            *rows(signals, idle_entry(wait.cause)),
-            *(Claim(line.entry, line.detail, line.ms) for line in around),
-        ],
+        claims=[*rows(signals, idle_entry(wait.cause)), *map(claim_of, around)],
         evidence=[Evidence(wait.says, ms or idle, "ms per step"), *more],
         changes=(f"{wait.cause}=0",) if gain is None else (),
         gain_ms=gain,
         doubt=SAMPLED if around else _doubt(signals, gain),
-        confidence=0.9,
         check=f"fathom what-if SOUNDING '{wait.cause}=0'",
         source=(signals.get("host.waiting_lines").value or {}).get(wait.cause),
     )
 
 
+def claim_of(line: HostLine) -> Claim:
+    """The claim of the line's row."""
+    return Claim(line.entry, line.detail, line.ms)
+
+
 def _doubt(signals: Signals, gain: float | None) -> float:
     """Low if the gain is replayed, added by long steps, or measured on a CPU; high otherwise."""
-    known = gain is None or stalled(signals) or signals.get("step.device").value == CPU
+    known = gain is None or stalled(signals) or on_processor(signals)
     return 0.15 if known else 0.4
 
 
@@ -107,3 +110,50 @@ def _kind(signals: Signals, wait: Wait) -> tuple[str, list[Evidence]]:
     if wait.cause != Entry.COMPILATION.cause or most < AGAIN:
         return wait.kind, []
     return "host-recompilation", [Evidence("compilations of a single function", float(most), "times")]
+
+
+@rule("host-blocked")
+def blocked(signals: Signals) -> Candidates:
+    """Report each line that sleeps, reads, writes or waits for a lock for at least `LEAST` of the step."""
+    least, saving = LEAST * signals["step.timeline_ms"], beneath_saving(signals)
+    for line in signals["host.lines"]:
+        if line.entry == Entry.BLOCKED and line.ms >= least and line not in saving:
+            yield Candidate(
+                kind="host-blocked",
+                claims=[claim_of(line)],
+                evidence=[Evidence(f"blocked in {line.detail}", line.ms, "ms per step")],
+                gain_ms=(1 - LEFT) * line.ms,
+                confidence=0.85,
+                check=f"the call at {line.source}",
+                source=line.source,
+            )
+
+
+@rule("host-logging")
+def logging(signals: Signals) -> Candidates:
+    """Report rare long steps that copy results to the host and process them there.
+
+    They have no recorded cause (saving, compiling, collection, waits, autotuning).
+    """
+    gain = stalled(signals)
+    if not gain:
+        return
+    step: Rare = signals["step.rare"]
+    known = sum(step.waits_ms.values()) >= OTHERWISE * step.ms or bool(signals["host.searches"].op)
+    if known or step.copied <= MORE * step.copied_usually:
+        return
+    copied = f"bytes a long step copies to the host, in {step.copied:,.0f} copies"
+    yield Candidate(
+        kind="host-logging",
+        claims=[],
+        evidence=[
+            Evidence("duration of a long step", step.ms, "ms"),
+            Evidence("duration of a typical step", signals["step.typical_ms"], "ms"),
+            Evidence(copied, step.copied_bytes / MB, "MB"),
+        ],
+        gain_ms=gain,
+        doubt=0.15,
+        confidence=0.7,
+        check="leave the logging out, and compare the mean step",
+        source=step.source,
+    )

@@ -1,24 +1,30 @@
-"""Copies of batches from pageable memory, or not overlapped with computation."""
+"""Batches on their way to the device: preprocessing on the host, pinning, copies."""
 
 from __future__ import annotations
 
+import re
+
+from msgspec.structs import replace
+
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, claims_of, rule, usual
-from fathom.diagnosis.signals import Signals, Work
+from fathom.diagnosis.rules.candidates import claims_of, count_of, ms_of, rates_of, rows, site, usual
+from fathom.diagnosis.rules.input.loader import loader_of, lost_of
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.signals import Call, Signals, Work
 from fathom.units import MB, MS_PER_S
 
 TWICE = 0.45  # time of a pinned copy over that of a pageable one, if no rate was measured
-CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
+PINS = re.compile(r"Host(Alloc|Malloc|Register)")
+OFTEN = 0.2  # allocations per step: fewer are sizes that occur for the first time
+OP = "op:pin_memory=0"
+LARGE = 1 << 16  # elements: fewer are bookkeeping
+SENT = 0.25  # bytes copied per element processed: the result has to cross the link
 
 
 @rule("input-pageable-copy", "input-copy-not-overlapped")
 def copies(signals: Signals) -> Candidates:
     """Count exposed time only: these rows of the ledger exclude overlapped copies."""
-    works = [
-        work
-        for work in signals["kernels.work"]
-        if work.entry == Entry.COPY and work.family.startswith("HtoD")
-    ]
+    works = copies_of(signals, "HtoD")
     pageable = [work for work in works if "ageable" in work.family]
     pinned = [work for work in works if work not in pageable and work.alone]
     if pageable:
@@ -31,25 +37,137 @@ def copies(signals: Signals) -> Candidates:
 
 def _factor(signals: Signals, works: list[Work]) -> float:
     """The time of pinned copies of the same bytes, as a share of the present time."""
-    rates = signals.get("kernels.ceilings").value or {}
-    pinned, ms = rates.get("HtoD pinned"), sum(work.ms for work in works)
+    pinned = rates_of(signals).get("HtoD pinned")
     if not pinned or not all(work.bytes for work in works):
         return TWICE
-    return min(sum(work.bytes or 0.0 for work in works) / pinned * MS_PER_S / ms, 1.0)
+    return min(bytes_of(works) / pinned * MS_PER_S / ms_of(works), 1.0)
+
+
+def copies_of(signals: Signals, direction: str) -> list[Work]:
+    """Copies of this direction, such as `HtoD`."""
+    works = signals["kernels.work"]
+    return [work for work in works if work.entry == Entry.COPY and work.family.startswith(direction)]
+
+
+def bytes_of(works: list[Work]) -> float:
+    """Bytes that these works copy per step."""
+    return sum(work.bytes or 0.0 for work in works)
 
 
 def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candidate:
-    ms, size = sum(work.ms for work in works), sum(work.bytes or 0.0 for work in works)
     where = "pageable" if "pageable" in kind else "pinned"
     return Candidate(
         kind=kind,
         claims=claims_of(works, share),
         evidence=[
-            Evidence(f"exposed copies from {where} memory", ms, "ms per step"),
-            Evidence("size of these copies", size / MB, "MB per step"),
+            Evidence(f"exposed copies from {where} memory", ms_of(works), "ms per step"),
+            Evidence("size of these copies", bytes_of(works) / MB, "MB per step"),
         ],
         changes=(change,),
-        doubt=0.2,
-        check=CHECK,
-        source=usual((work.source, work.ms) for work in works),
+        check="fathom what-if SOUNDING 'copy:HtoD=0'",
+        **site(works, "source"),
+    )
+
+
+@rule("input-pinning")
+def pinning(signals: Signals) -> Candidates:
+    """Find pinning in the launching thread, or a pinning thread that is slower than all workers."""
+    ops = signals.get("host.pinning").value or []
+    calls = [call for call in signals.get("host.calls").value or [] if PINS.search(call.api)]
+    idle = sum(work.idle_ms for work in ops)
+    if idle > 0:
+        yield Candidate(
+            kind="input-pinning",
+            claims=_idle_rows(signals, idle),
+            evidence=[
+                Evidence("batches pinned by the launching thread", count_of(ops), "per step"),
+                Evidence("time in these copies", ms_of(ops), "ms per step"),
+                Evidence("device idle meanwhile", idle, "ms per step"),
+            ],
+            changes=(OP,),
+            doubt=0.2,
+            check=f"fathom what-if SOUNDING '{OP}'",
+            source=usual((work.source, work.ms) for work in ops),
+        )
+    elif count_of(calls) >= OFTEN:
+        yield _allocating(signals, calls)
+    else:
+        yield from _thread(signals)
+
+
+def _idle_rows(signals: Signals, idle: float) -> list[Claim]:
+    """Claims of the idle time from the rows of dispatching, then from those of the allocator."""
+    claims = []
+    for row in (*rows(signals, Entry.DISPATCHING), *rows(signals, Entry.ALLOCATOR)):
+        claims.append(replace(row, ms=min(row.ms, idle)))
+        idle -= claims[-1].ms
+    return claims
+
+
+def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
+    every = [call for call in signals["host.calls"] if call.cause == Entry.ALLOCATOR.cause]
+    share = ms_of(calls) / (ms_of(every) or 1.0)
+    return Candidate(
+        kind="input-pinning",
+        claims=rows(signals, Entry.ALLOCATOR, share=share),
+        evidence=[
+            Evidence("allocations of page-locked memory in the step", count_of(calls), "per step"),
+            Evidence("time in these calls", ms_of(calls), "ms per step"),
+        ],
+        changes=("allocator=0",),
+        part=share,
+        doubt=0.25,
+        check="fathom what-if SOUNDING 'allocator=0'",
+        **site(calls, "source", "region"),
+    )
+
+
+def _thread(signals: Signals) -> Candidates:
+    """Find a pinning thread that limits the loader: it pins one batch at a time for all workers."""
+    seen, lost = lost_of(signals)
+    loader = loader_of(signals, lost)
+    if not lost or loader is None or not loader.behind or not loader.held_by_pinning:
+        return
+    yield Candidate(
+        kind="input-pinning",
+        claims=rows(signals, Entry.INPUT),
+        evidence=[
+            Evidence("the step's wait for batches", lost, "ms per step"),
+            Evidence("time of the loader's single thread to pin a batch", loader.stages["pin"], "ms"),
+            Evidence("time between two batches of its workers", loader.made_ms / loader.workers, "ms"),
+        ],
+        changes=("input=0",) if seen is None else (),
+        gain_ms=seen,
+        doubt=0.15,
+        confidence=0.85,
+        check="fathom what-if SOUNDING 'input=0'; reuse pinned memory for the batches",
+    )
+
+
+@rule("input-cpu-preprocessing")
+def preprocessing(signals: Signals) -> Candidates:
+    """Find CPU ops that the device waits for and whose results are then copied to it."""
+    ops = [work for work in signals["host.processor_ops"] if work.numel >= LARGE and work.idle_ms > 0]
+    works = copies_of(signals, "HtoD")
+    sent = bytes_of(works)
+    if not ops or sent < SENT * max(work.numel for work in ops):
+        return
+    idle = sum(work.idle_ms for work in ops)
+    yield Candidate(
+        kind="input-cpu-preprocessing",
+        claims=[replace(row, ms=min(idle, row.ms)) for row in rows(signals, Entry.DISPATCHING)],
+        evidence=[
+            Evidence("host computing on tensors while the device is idle", idle, "ms per step"),
+            *(
+                Evidence(f"in {op.op} over {op.numel:,} elements", op.idle_ms, "ms per step")
+                for op in ops[:3]
+            ),
+            Evidence("size of the copy to the device", sent / MB, "MB per step"),
+            Evidence("time of this copy", ms_of(works), "ms per step"),
+        ],
+        gain_ms=idle,
+        doubt=0.15,
+        confidence=0.8,
+        check="do these ops on the device, after the copy, and time the step",
+        source=ops[0].source,
     )

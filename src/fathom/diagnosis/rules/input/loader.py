@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis import CPU
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import on_processor, spent
 from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
 from fathom.sounding import LoaderFacts as About
 
@@ -84,15 +85,9 @@ class Loader(msgspec.Struct, frozen=True):
     @property
     def quick_samples(self) -> bool:
         """Whether samples are so fast that the call for each sample dominates."""
-        each = None if not self.samples else self.stages["fetch"] / self.samples
-        return (
-            each is not None
-            and each < QUICK_MS
-            and not self.iterable
-            and not self.mostly("decode")
-            and not self.mostly("read")
-            and not self.own_code
-        )
+        if not self.samples or self.iterable or self.own_code or self.mostly("decode") or self.mostly("read"):
+            return False
+        return self.stages["fetch"] / self.samples < QUICK_MS
 
     @property
     def mends(self) -> bool:
@@ -118,6 +113,12 @@ class Loader(msgspec.Struct, frozen=True):
         return self.stages.get(stage, 0.0) > MOST * self.made_ms
 
 
+def lost_of(signals: Signals) -> tuple[float | None, float]:
+    """The step's measured wait for batches, None if unknown; and the same, or the ledger's idle time."""
+    seen = signals.get("input.lost_ms").value
+    return seen, spent(signals, Entry.INPUT) if seen is None else seen
+
+
 def loader_of(signals: Signals, lost: float) -> Loader | None:
     """The loader of a recording; None if its stages were not recorded."""
     try:
@@ -127,8 +128,8 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
     cores, read = signals.get("host.cores").value, signals.get("input.read_bytes").value
     fed = (signals["step.ms"] - lost) / signals.number("input.micro_steps", 1.0)
     about: About | None = signals.get("input.about").value
-    on_processor = signals.get("step.device").value == CPU
-    computing = (about.threads if about and about.threads else cores) if on_processor else None
+    on_cpu = on_processor(signals)
+    computing = (about.threads if about and about.threads else cores) if on_cpu else None
     return Loader(
         stages,
         workers,
@@ -141,7 +142,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         tensors=about.tensors if about else None,
         bytes=about.bytes if about else None,
         transport=signals.get("input.transport").value,
-        on_processor=on_processor,
+        on_processor=on_cpu,
         iterable=bool(about and about.iterable),
         spawned=bool(about and about.context in ("spawn", "forkserver")),
         library_collates=bool(about and about.collate_source is None),

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-)
+from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.rules.candidates import mended
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals
 
 LEAST = 0.1  # of the rows: one token less per sequence, or a few special tokens, is not padding
@@ -27,32 +21,27 @@ def padding(signals: Signals) -> Candidates:
     share = 1.0 - tokens / rows if rows else 0.0
     if share < LEAST:
         return
-    every = signals["kernels.work"]
-    works = [
-        w for w in every if w.entry == Entry.COMPUTE and not any(mark in w.path for mark in NOT_OF_TOKENS)
-    ]
-    yield Candidate(
-        kind="input-padding",
-        claims=claims_of(works, share),
+    computing = (work for work in signals["kernels.work"] if work.entry == Entry.COMPUTE)
+    works = [work for work in computing if not any(mark in work.path for mark in NOT_OF_TOKENS)]
+    yield mended(
+        signals,
+        "input-padding",
+        (works, 1.0 - share),
         evidence=[
             Evidence("rows of the model's products", rows, "per step"),
             Evidence("tokens reported by the program", tokens, "per step"),
             Evidence("share of rows that are padding, if all other tokens are reported", 100 * share, "%"),
         ],
-        changes=shrink(works, family_totals(every), 1.0 - share),
         doubt=0.4,  # batches of similar length have padding too; attention is quadratic in the length
         confidence=0.6,
+        place=(),
         check="batches of similar length, or packed sequences, and compare tokens per second",
     )
 
 
 def _rows(products: list[Product]) -> float:
     """The number of rows with most FLOPs of the forward pass; 0 if none dominates."""
-    flops: dict[int, float] = {}
-    for product in products:
-        if product.batch == 1 and "Backward" not in product.work.path:
-            flops[product.m] = (
-                flops.get(product.m, 0.0) + product.m * product.n * product.k * product.work.count
-            )
+    forward = (product for product in products if "Backward" not in product.work.path)
+    flops = summed((product.m, product.flops) for product in forward if product.batch == 1)
     rows = max(flops, key=lambda m: flops[m], default=0)
     return float(rows) if rows and flops[rows] >= MAIN * sum(flops.values()) else 0.0

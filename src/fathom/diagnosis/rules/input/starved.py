@@ -6,14 +6,14 @@ import msgspec
 import numpy as np
 
 from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import rows
 from fathom.diagnosis.rules.host.oversubscription import oversubscribed
-from fathom.diagnosis.rules.input.loader import Loader, loader_of
+from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of
 from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rows, rule, spent
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import LoaderRegions, Signals
 from fathom.units import MB
 
-ENTRY = Entry.INPUT
 WORKERS = "input-too-few-workers"
 LEAST = 0.01  # of the step: workers that may gain less are not recommended
 MOSTLY = 0.5  # of the lost time: below it, receiving batches from workers may make the step longer
@@ -42,14 +42,10 @@ def starved(signals: Signals) -> Candidates:
     The first batch of a loader has no step before it to overlap with. Workers are recommended only if their
     own cost cannot exceed their gain.
     """
-    seen = signals.get("input.lost_ms").value
-    lost = spent(signals, ENTRY) if seen is None else seen
+    seen, lost = lost_of(signals)
     loader = loader_of(signals, lost)
-    if (
-        not lost
-        or (loader and (not loader.behind or loader.held_by_pinning))
-        or oversubscribed(signals, loader)
-    ):
+    keeps_up = loader is not None and (not loader.behind or loader.held_by_pinning)
+    if not lost or keeps_up or oversubscribed(signals, loader):
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process
@@ -59,7 +55,7 @@ def starved(signals: Signals) -> Candidates:
     first = regions.first if regions and seen is None else 0.0
     yield Candidate(
         kind=advice.kind,
-        claims=list(rows(signals, ENTRY)),
+        claims=rows(signals, Entry.INPUT),
         evidence=_evidence(loader, lost, alone, first),
         changes=("input=0",) if seen is None else (),
         part=(1 - first) * advice.part,
@@ -150,26 +146,18 @@ def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> 
         text = "of which for a loader's first batch, which nothing overlaps"
         evidence.append(Evidence(text, first * lost, "ms per step"))
     if loader is None:
-        return (
-            [*evidence, Evidence("the program's own process loads data: num_workers", 0, "")]
-            if alone
-            else evidence
-        )
+        here = Evidence("the program's own process loads data: num_workers", 0, "")
+        return [*evidence, here] if alone else evidence
     made = f"{loader.workers} workers take" if loader.workers else "the training process takes"
     says = SAYS | ({"read": WAITS} if loader.waits_for_no_file else {})
+    read = 0.0 if loader.waits_for_no_file else loader.read_bytes
     evidence += [
         Evidence(f"{made} to fetch the samples of a batch", loader.stages["fetch"], "ms"),
         *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
-        *_given(loader),
+        *([Evidence("bytes read from files per batch", read / MB, "MB")] if read else []),
         Evidence("time between two ready batches", loader.every_ms, "ms"),
         Evidence("workers needed to keep up", float(np.ceil(loader.needed)), ""),
     ]
     if loader.cores is not None:
         evidence.append(Evidence("cores available", loader.cores, "cores"))
     return evidence
-
-
-def _given(loader: Loader) -> list[Evidence]:
-    if not loader.read_bytes or loader.waits_for_no_file:
-        return []
-    return [Evidence("bytes read from files per batch", loader.read_bytes / MB, "MB")]

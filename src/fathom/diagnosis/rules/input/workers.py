@@ -1,4 +1,4 @@
-"""The gain and the cost of worker processes: the step with as many of them as there are free cores."""
+"""Worker processes: the gain and the cost of as many as there are free cores, and restarts of workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from math import ceil
 import msgspec
 
 from fathom.diagnosis.rules.input.loader import Loader
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
+from fathom.diagnosis.signals import Signals
 
 # The training thread's cost to receive a batch from a worker: a queue, a segment of shared memory for each
 # tensor, and mapping its pages. Measured on an EPYC with torch 2.13; a faster host needs half of it.
@@ -76,3 +78,27 @@ def remedy_of(loader: Loader, workers: int) -> str:
     """The remedy for this loader; an iterable data set has to divide its samples among the workers."""
     lines = (SHARDED if loader.iterable else "") + LOADER.format(workers=max(workers, loader.workers + 1))
     return lines + (SPAWNED if loader.spawned else "") + MEASURE
+
+
+@rule("input-worker-restart")
+def restarts(signals: Signals) -> Candidates:
+    """Find steps in which a loader restarts; persistent workers would still have to make the first batch."""
+    took, workers = signals["input.restarts_ms"], signals["input.workers"]
+    if not took or not workers:
+        return
+    stages = signals.get("input.stages_ms").value or {}
+    first = stages.get("fetch", 0.0) + stages.get("collate", 0.0)
+    saved = sum(max(ms - first, 0.0) for ms in took) / signals["input.steps"]
+    lasting = sum(took) / signals["input.steps"]
+    yield Candidate(
+        kind="input-worker-restart",
+        claims=[],
+        evidence=[
+            Evidence(f"time to restart the loader's {workers} workers", sum(took) / len(took), "ms"),
+            Evidence("the same, spread over all steps", lasting, "ms per step"),
+            Evidence("time for the first batch, also with persistent workers", first, "ms"),
+        ],
+        gain_ms=(saved + lasting) / 2,
+        doubt=max((lasting - saved) / (lasting + saved), 0.15) if lasting else 0.15,
+        check="persistent_workers=True, and time an epoch",
+    )

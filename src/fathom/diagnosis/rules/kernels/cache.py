@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import re
 
-from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Claim,
-    Evidence,
-    NotAnalysed,
-    Outcomes,
-    family_totals,
-    l2_bytes,
-    rule,
-    site,
-)
+from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.rules.candidates import in_family, l2_bytes, rates_of, saving, site
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Chain, Family, Signals
 from fathom.units import MB
 
@@ -56,21 +46,16 @@ def _in_place(signals: Signals) -> Candidates:
     mine = [chain for chain in chains if l2 and NARROW * chain.numel > l2 and _passes(chain)]
     if not mine:
         return
-    saved, total = _saved(mine, _cached(signals)), family_totals(signals["kernels.work"])
     longest = max(mine, key=lambda chain: chain.ms)
-    yield Candidate(
-        kind="kernels-l2-thrash",
-        claims=[Claim(Entry.COMPUTE, family, ms) for family, ms in saved.items()],
+    yield saving(
+        "kernels-l2-thrash",
+        _saved(mine, _cached(signals)),
+        signals,
         evidence=[
             Evidence(f"{len(longest.ops)} in-place passes over one tensor", longest.ms, "ms per step"),
             Evidence("elements in this tensor", float(longest.numel), ""),
             Evidence("size of L2", l2 / MB, "MB"),
         ],
-        changes=tuple(
-            f"family:{family}={max(1 - ms / total[family], 0):.6f}"
-            for family, ms in saved.items()
-            if total.get(family)
-        ),
         doubt=0.4,
         confidence=0.6,
         check="apply all passes to a piece that fits into L2, then to the next piece; or fuse them",
@@ -84,34 +69,27 @@ def _passes(chain: Chain) -> bool:
 
 def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
     """Savings by family: the reads after the first pass; writes still go to memory."""
-    saved: dict[str, float] = {}
-    for chain in mine:
-        part = READS * (1 - 1 / len(chain.ops)) * (1 - cached) * chain.ms / (chain.saved_ms or 1.0)
-        for family, ms in chain.saved.items():
-            saved[family] = saved.get(family, 0.0) + part * ms
-    return saved
+    parts = [READS * (1 - 1 / len(chain.ops)) * chain.ms / (chain.saved_ms or 1.0) for chain in mine]
+    return summed(
+        (family, (1 - cached) * part * ms)
+        for chain, part in zip(mine, parts, strict=True)
+        for family, ms in chain.saved.items()
+    )
 
 
 def _cached(signals: Signals) -> float:
     """Time to read a byte from L2 over the time to read it from memory."""
-    rates = signals.get("kernels.ceilings").value or {}
+    rates = rates_of(signals)
     return min(rates["memory"] / rates["cache"], 1.0) if {"memory", "cache"} <= rates.keys() else CACHED
 
 
 def _candidate(family: Family, read: float, allocated: float, cached: float) -> Candidate:
     """The candidate of a family: all passes but the first would read from L2."""
     factor = allocated / read + (1 - allocated / read) * cached
-    return Candidate(
-        kind="kernels-l2-thrash",
-        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
-        evidence=[
-            Evidence("DRAM traffic of a launch", read / MB, "MB"),
-            Evidence("peak size of all tensors", allocated / MB, "MB"),
-            Evidence("time of this family", family.ms, "ms per step"),
-        ],
-        changes=(f"family:{family.name}={factor:.6f}",),
-        doubt=0.4,
-        confidence=0.8,
-        check=f"fathom kernel SOUNDING '{family.name[:40]}'",
-        family=family.name,
-    )
+    evidence = [
+        Evidence("DRAM traffic of a launch", read / MB, "MB"),
+        Evidence("peak size of all tensors", allocated / MB, "MB"),
+        Evidence("time of this family", family.ms, "ms per step"),
+    ]
+    look = "fathom kernel"
+    return in_family("kernels-l2-thrash", family, factor, evidence, doubt=0.4, confidence=0.8, check=look)

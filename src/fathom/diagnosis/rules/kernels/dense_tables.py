@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from fathom.analysis import CPU
+from typing import Any
+
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Claim,
-    Evidence,
-    NotAnalysed,
-    Outcomes,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    usual,
-)
+from fathom.diagnosis.rules.candidates import claims_of, mended, ms_of, on_processor
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Signals, Tables
 
 KIND = "kernels-dense-embedding-gradient"
@@ -27,15 +18,14 @@ LEAST = 0.02  # of the step: SparseAdam itself launches a dozen small kernels
 @rule(KIND)
 def dense_tables(signals: Signals) -> Outcomes:
     """Find dense gradients of large tables. Several ranks abstain: NCCL cannot reduce sparse gradients."""
-    tables: list[Tables] = [
-        table for table in signals["kernels.tables"] if table.touched <= FEW and table.works
-    ]
+    every: list[Tables] = signals["kernels.tables"]
+    tables = [table for table in every if table.touched <= FEW and table.works]
     if not tables:
         return
     if any(row.entry == Entry.COMMUNICATION for row in signals["step.ledger"]):
         yield NotAnalysed(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
         return
-    ms = sum(work.ms for work in tables)
+    ms = ms_of(tables)
     if ms >= LEAST * signals["step.timeline_ms"]:
         yield _candidate(signals, tables, ms)
 
@@ -43,22 +33,21 @@ def dense_tables(signals: Signals) -> Outcomes:
 def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
     left = sum(table.ms * min(SPARSE * table.touched, 1.0) for table in tables) / ms
     works = [work for table in tables for work in table.works]
-    on_processor = signals.get("step.device").value == CPU
+    fields: dict[str, Any] = {
+        "evidence": [
+            *map(_evidence, tables),
+            Evidence("time spent zeroing and updating all rows", ms, "ms per step"),
+        ],
+        "doubt": 0.3,
+        "confidence": 0.8,
+        "check": "nn.Embedding(rows, width, sparse=True) with SparseAdam for it, and time the step",
+        "source": tables[0].source,
+        "module": tables[0].module,
+    }
+    if not on_processor(signals):
+        return mended(signals, KIND, (works, left), place=("family",), **fields)
     claims = claims_of(works, 1 - left)
-    return Candidate(
-        kind=KIND,
-        claims=claims,
-        evidence=[_evidence(table) for table in tables]
-        + [Evidence("time spent zeroing and updating all rows", ms, "ms per step")],
-        changes=() if on_processor else shrink(works, family_totals(signals["kernels.work"]), left),
-        gain_ms=_clean(signals, claims) if on_processor else None,
-        doubt=0.3,
-        confidence=0.8,
-        check="nn.Embedding(rows, width, sparse=True) with SparseAdam for it, and time the step",
-        source=tables[0].source,
-        module=tables[0].module,
-        family=None if on_processor else usual((work.family, work.ms) for work in works),
-    )
+    return Candidate(kind=KIND, claims=claims, gain_ms=_clean(signals, claims), **fields)
 
 
 def _clean(signals: Signals, claims: list[Claim]) -> float:
@@ -70,8 +59,5 @@ def _clean(signals: Signals, claims: list[Claim]) -> float:
 
 def _evidence(table: Tables) -> Evidence:
     tables = "a table" if table.parameters == 1 else f"{table.parameters} tables"
-    return Evidence(
-        f"rows looked up, at most, in {tables} of {table.rows:,} x {table.width}",
-        100 * table.touched,
-        "%",
-    )
+    says = f"rows looked up, at most, in {tables} of {table.rows:,} x {table.width}"
+    return Evidence(says, 100 * table.touched, "%")

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import re
 
-from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Claim,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-    usual,
-)
+from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, on_processor, rates_of, site, usual
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Double, Signals
 
 DOUBLE = re.compile(r"dgemm|<double|double>|f64f64|_d884", re.IGNORECASE)
@@ -40,7 +29,7 @@ LEAST = 0.02  # of the step: less is a loss or a metric that needs the precision
 @rule("kernels-double-precision")
 def double(signals: Signals) -> Candidates:
     """Find float64 kernels: products gain by the ratio of matmul rates, others by the ratio of bytes."""
-    if signals.get("step.device").value == CPU:
+    if on_processor(signals):
         yield from _on_processor(signals)
         return
     works = signals["kernels.work"]
@@ -49,25 +38,27 @@ def double(signals: Signals) -> Candidates:
     others = [work for work in mine if work not in products]
     if not mine:
         return
-    factor, total = _factor(signals.get("kernels.ceilings").value or {}), family_totals(works)
-    yield Candidate(
-        kind="kernels-double-precision",
-        claims=[*claims_of(products, 1 - factor), *claims_of(others, 1 - BYTES)],
+    factor = _factor(rates_of(signals))
+    yield mended(
+        signals,
+        "kernels-double-precision",
+        (products, factor),
+        (others, BYTES),
+        place=(),
         evidence=[
-            Evidence("computation in float64", sum(work.ms for work in mine), "ms per step"),
+            Evidence("computation in float64", ms_of(mine), "ms per step"),
             Evidence("share of the products' time that a narrower dtype needs", 100 * factor, "%"),
         ],
-        changes=(*shrink(products, total, factor), *shrink(others, total, BYTES)),
         doubt=0.15,
         check=CHECK,
-        **site(mine, "source", "module", "region", "family"),
+        **site(mine, *PLACE),
     )
 
 
 def _on_processor(signals: Signals) -> Candidates:
     """Find float64 ops of a CPU, with a known factor by op; their share of the profiled step counts."""
     mine: list[Double] = signals["host.doubles"]
-    total, recorded = sum(row.ms for row in mine), signals["step.timeline_ms"]
+    total, recorded = ms_of(mine), signals["step.timeline_ms"]
     if not mine or total < LEAST * recorded:
         return
     clean = signals.number("step.mean_ms", recorded) / recorded
@@ -90,7 +81,6 @@ def _in_single(op: str) -> float:
 
 
 def _factor(rates: dict[str, float]) -> float:
-    known = [
-        rates["matmul.fp64"] / rates[name] for name in NARROWER if rates.get(name) and "matmul.fp64" in rates
-    ]
+    fp64 = rates.get("matmul.fp64")
+    known = [fp64 / rates[name] for name in NARROWER if rates.get(name) and fp64 is not None]
     return min(sum(known) / len(known), 1.0) if known else LIKELY

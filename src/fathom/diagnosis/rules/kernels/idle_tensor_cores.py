@@ -6,19 +6,11 @@ import re
 from math import ceil, prod
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.work import DTYPES
-from fathom.diagnosis.rules.numbers.odd_sizes import WORD
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, rates_of, types_of
+from fathom.diagnosis.rules.numbers.sizes import WORD
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
+from fathom.units import MS_PER_S
 
 KIND = "kernels-tensor-cores-idle"
 TILE = 128  # rows and columns of the library's usual tile
@@ -34,26 +26,26 @@ SUMMED = re.compile(r"aten::(sum|mean)$")
 @rule(KIND)
 def idle_tensor_cores(signals: Signals) -> Candidates:
     """Find sums that are products in disguise, and products far below the tensor cores' ceiling."""
-    works, rates = signals["kernels.work"], signals.get("kernels.ceilings").value or {}
+    works, rates = signals["kernels.work"], rates_of(signals)
     sums = as_sums(works)
     if sums:
         says = "multiplying all pairs and summing"
-        yield _candidate(sums, FLOOR, says, "a @ b.T instead, and time the step", works)
+        yield _candidate(signals, sums, FLOOR, says, "a @ b.T instead, and time the step")
     places = signals.get("device.multiprocessors").value
     alike = places and _alike(works)
     slow = [product for product in signals["numbers.products"] if alike and _slow(product, rates, places)]
     if slow:
-        now = sum(product.work.ms for product in slow)
-        factor = min(sum(_need_ms(product, rates) or 0.0 for product in slow) / REACHED / now, 1.0)
+        mine = [product.work for product in slow]
+        factor = min(sum(_need_ms(product, rates) or 0.0 for product in slow) / REACHED / ms_of(mine), 1.0)
         says = "products of aligned sizes far below the tensor cores' ceiling"
         check = "align operands to 16 bytes (contiguous()), and time the step"
-        yield _candidate([product.work for product in slow], factor, says, check, works)
+        yield _candidate(signals, mine, factor, says, check)
 
 
 def _alike(works: list[Work]) -> bool:
     """Whether all steps have the same shapes: if not, timeline kernels have no shapes or wrong ones."""
     with_op = [work for work in works if work.entry == Entry.COMPUTE and work.op]
-    return sum(work.ms for work in with_op if work.shapes) >= KNOWN * sum(work.ms for work in with_op)
+    return ms_of(work for work in with_op if work.shapes) >= KNOWN * ms_of(with_op)
 
 
 def as_sums(works: list[Work]) -> list[Work]:
@@ -83,7 +75,7 @@ def _numbers(work: Work) -> int:
 def _slow(product: Product, rates: dict[str, float], places: int) -> bool:
     """Whether the product is large, aligned and of a narrow dtype, and still slow."""
     word = WORD.get(product.dtype, 0)
-    if product.dtype == "fp32" or not word or any(size % word for size in (product.m, product.n, product.k)):
+    if product.dtype == "fp32" or not word or any(size % word for size in product.sides):
         return False
     full = product.batch * ceil(product.m / TILE) * ceil(product.n / TILE) >= places and product.k >= DEEP
     need = _need_ms(product, rates)
@@ -91,28 +83,20 @@ def _slow(product: Product, rates: dict[str, float], places: int) -> bool:
 
 
 def _need_ms(product: Product, rates: dict[str, float]) -> float | None:
-    rate = rates.get(f"matmul.{product.dtype}")
-    return (
-        2e3 * product.batch * product.m * product.n * product.k * product.work.count / rate if rate else None
-    )
+    rate = product.ceiling(rates)
+    return MS_PER_S * product.flops / rate if rate else None
 
 
-def _candidate(mine: list[Work], factor: float, says: str, check: str, works: list[Work]) -> Candidate:
-    types = sorted({DTYPES.get(name, name) for work in mine for name in work.types[:1]} - {""})
-    return Candidate(
-        kind=KIND,
-        claims=claims_of(mine, 1 - factor),
+def _candidate(signals: Signals, mine: list[Work], factor: float, says: str, check: str) -> Candidate:
+    return mended(
+        signals,
+        KIND,
+        (mine, factor),
+        place=PLACE,
         evidence=[
-            Evidence(
-                f"{says}, in {', '.join(types) or 'unknown types'}",
-                sum(work.ms for work in mine),
-                "ms per step",
-            ),
+            Evidence(f"{says}, in {types_of(mine)}", ms_of(mine), "ms per step"),
             Evidence("share of this time that tensor cores would need", 100 * factor, "%"),
         ],
-        changes=shrink(mine, family_totals(works), factor),
-        doubt=0.2,
         confidence=0.8,
         check=check,
-        **site(mine, "source", "module", "region", "family"),
     )

@@ -6,18 +6,9 @@ import re
 from math import prod
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.work import DTYPES, SIZE
-from fathom.diagnosis.rules.kernels.reaching import memory_rate
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.analysis.work import SIZE
+from fathom.diagnosis.rules.candidates import memory_rate, mended, ms_of, number_of_kernels, types_of
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
 
@@ -36,24 +27,30 @@ def loss(signals: Signals) -> Candidates:
     candidates = losses(signals["numbers.products"], signals["kernels.work"])
     if not candidates:
         return
-    layer, mine = max(candidates, key=lambda pair: sum(work.ms for work in pair[1]))
-    now, rate = sum(work.ms for work in mine), memory_rate(signals, REACHED, mine)
-    needed = _library_ms(layer, mine, rate)
+    layer, mine = max(candidates, key=lambda pair: ms_of(pair[1]))
+    now, needed = ms_of(mine), _library_ms(layer, mine, memory_rate(signals, REACHED, mine))
     if needed < WORTH * now:
-        yield _candidate(mine, now, needed, family_totals(signals["kernels.work"]))
+        yield mended(
+            signals,
+            "kernels-unfused-loss",
+            (mine, needed / now),
+            evidence=[
+                Evidence(f"kernels over the logits, in {types_of(mine)}", now, "ms per step"),
+                Evidence("time of the library's loss, at the rate it reaches", needed, "ms per step"),
+                number_of_kernels(mine),
+            ],
+            doubt=0.15,
+            confidence=0.85,
+            check="F.cross_entropy(logits, classes) instead, and time the step",
+        )
 
 
 def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, list[Work]]]:
     """Layers of the forward pass that end in a loss, with all work on their outputs."""
-    layers = [
-        product
-        for product in products
-        if product.batch == 1 and product.n >= VOCABULARY and not _behind(product.work)
-    ]
-    outputs = [
-        (layer, _on(layer, [work for work in works if work.entry == Entry.COMPUTE])) for layer in layers
-    ]
-    return [(layer, mine) for layer, mine in outputs if mine]
+    forward = (product for product in products if not product.work.backward)
+    layers = [product for product in forward if product.batch == 1 and product.n >= VOCABULARY]
+    computing = [work for work in works if work.entry == Entry.COMPUTE]
+    return [(layer, mine) for layer in layers if (mine := _on(layer, computing))]
 
 
 def of_logits(work: Work, layer: Product) -> bool:
@@ -68,32 +65,7 @@ def _on(layer: Product, works: list[Work]) -> list[Work]:
     return mine if any(LOSS.search(work.path) for work in mine) else []
 
 
-def _behind(work: Work) -> bool:
-    return work.path.startswith("autograd::")
-
-
 def _library_ms(layer: Product, mine: list[Work], rate: float) -> float:
-    size = SIZE[layer.dtype]
-    passes = FORWARD + BACKWARD * any(_behind(work) for work in mine)
+    passes = FORWARD + BACKWARD * any(work.backward for work in mine)
     calls = max(layer.work.count, 1.0)
-    return MS_PER_S * calls * passes * layer.m * layer.n * size / rate
-
-
-def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, float]) -> Candidate:
-    types = sorted({DTYPES.get(name, name) for work in mine for name in work.types[:1]} - {""})
-    return Candidate(
-        kind="kernels-unfused-loss",
-        claims=claims_of(mine, 1 - needed / now),
-        evidence=[
-            Evidence(
-                f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms per step"
-            ),
-            Evidence("time of the library's loss, at the rate it reaches", needed, "ms per step"),
-            Evidence("number of these kernels", sum(work.count for work in mine), "per step"),
-        ],
-        changes=shrink(mine, total, needed / now),
-        doubt=0.15,
-        confidence=0.85,
-        check="F.cross_entropy(logits, classes) instead, and time the step",
-        **site(mine),
-    )
+    return MS_PER_S * calls * passes * layer.m * layer.n * SIZE[layer.dtype] / rate

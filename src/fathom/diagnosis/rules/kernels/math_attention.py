@@ -5,21 +5,12 @@ from __future__ import annotations
 import re
 from math import prod
 
-from fathom.diagnosis.rules.kernels.attending import fused_ms
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, number_of_kernels, rates_of
+from fathom.diagnosis.rules.kernels.attention import fused_ms
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
 
-BACKWARD = "autograd::"
 FALLBACK = "_scaled_dot_product_attention_math"
 SOFTMAX = re.compile(r"aten::(_safe_softmax|_softmax|softmax)$")
 LONG = 128  # tokens: shorter scores fit in the cache and need no fused kernel
@@ -38,55 +29,44 @@ def math_attention(signals: Signals) -> Candidates:
     mine = [work for work in works if FALLBACK in work.path or (scores and _on(work, scores))]
     if not mine or not any(FALLBACK in work.path or "bmm" in work.path for work in mine):
         return
-    factor = _fused(mine, scores, signals.get("kernels.ceilings").value or {})
-    yield Candidate(
-        kind="kernels-math-attention",
-        claims=claims_of(mine, 1 - factor),
+    yield mended(
+        signals,
+        "kernels-math-attention",
+        (mine, _fused(mine, scores, rates_of(signals))),
+        place=PLACE,
         evidence=[
-            Evidence(
-                "attention whose scores pass through memory", sum(work.ms for work in mine), "ms per step"
-            ),
-            Evidence("number of these kernels", sum(work.count for work in mine), "per step"),
+            Evidence("attention whose scores pass through memory", ms_of(mine), "ms per step"),
+            number_of_kernels(mine),
         ],
-        changes=shrink(mine, family_totals(works), factor),
         doubt=0.15,
         confidence=0.85,
         check=CHECK,
-        **site(mine, "source", "module", "region", "family"),
     )
 
 
 def _fused(mine: list[Work], scores: set[Scores], rates: dict[str, float]) -> float:
     """Share of the time with a fused kernel, from the forward pass's first product and the ceiling."""
-    now, masked = sum(work.ms for work in mine), any(_masks(work, scores) for work in mine)
-    behind = any(work.path.startswith(BACKWARD) for work in mine)
+    now, masked = ms_of(mine), any(_masks(work, scores) for work in mine)
+    behind = any(work.backward for work in mine)
     firsts = [product for product in map(product_of, mine) if product and _makes_scores(product, scores)]
     needed = 0.0
     for product in firsts:
-        rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
+        rate = product.ceiling(rates)
         if not rate:
             return FUSED
         for back in (False, True)[: 1 + behind]:
-            needed += product.work.count * fused_ms(
-                product.batch, product.m, product.n, product.k, rate, masked, back
-            )
+            needed += product.work.count * fused_ms(product.batch, *product.sides, rate, masked, back)
     return min(needed / now, 1.0) if needed and now > 0 else FUSED
 
 
 def _makes_scores(product: Product, scores: set[Scores]) -> bool:
-    forward = not product.work.path.startswith(BACKWARD)
-    return (
-        forward
-        and product.batch > 1
-        and (product.batch, product.m, product.n) in scores
-        and product.k < product.n
-    )
+    made = product.batch > 1 and (product.batch, product.m, product.n) in scores
+    return made and product.k < product.n and not product.work.backward
 
 
 def _masks(work: Work, scores: set[Scores]) -> bool:
-    return any(_as_scores(size) in scores for size in work.sizes) and any(
-        MASKED.search(name) for name in work.ops
-    )
+    about_scores = any(_as_scores(size) in scores for size in work.sizes)
+    return about_scores and any(MASKED.search(name) for name in work.ops)
 
 
 def _scores(work: Work) -> Scores | None:

@@ -1,4 +1,4 @@
-"""Families with unhealthy measures: rows of measures.yaml, and rules that combine several measures."""
+"""Families with unhealthy measures: rows of measures.yaml, and rules for sampled counters in sampled.py."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from fathom.analysis.entries import Entry
 from fathom.data import load
-from fathom.diagnosis.rules.kernels.spilling import NEEDED as SPILLING
-from fathom.diagnosis.rules.kernels.spilling import spilling
-from fathom.diagnosis.rules.kernels.strided import NEEDED as STRIDED
-from fathom.diagnosis.rules.kernels.strided import strided
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Outcomes, rule
+from fathom.diagnosis.rules.candidates import in_family, ms_of
+from fathom.diagnosis.rules.kernels.sampled import SAMPLED, SAMPLED_NEEDS
+from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Family, Signals
 
-SAMPLED = (strided, spilling)  # for the same kinds, where only sampled counters are available
-SAMPLED_NEEDS = {"kernels-uncoalesced": STRIDED, "kernels-register-spills": SPILLING}
 MOST = 0.5  # of the time of large families: with less of it measured, the kind is not analysed
 ABSENT = "its kernels have no value for {}; `fathom dive` measures more counters of a kernel"
 
@@ -45,8 +40,8 @@ def measures(signals: Signals) -> Outcomes:
 def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:
     """The measures that the rows of a kind need, if most of its families' time lacks them."""
     large = [family for family in families if any(_about(row, family, step) for row in rows)]
-    seen = sum(family.ms for family in large if _measured(rows, family))
-    if not large or seen >= MOST * sum(family.ms for family in large):
+    seen = ms_of(family for family in large if _measured(rows, family))
+    if not large or seen >= MOST * ms_of(large):
         return []
     sampled = [", ".join(names) for kind, names in SAMPLED_NEEDS.items() if kind == rows[0]["kind"]]
     return [*(row["measure"].rstrip("_") for row in rows), *sampled]
@@ -71,8 +66,7 @@ def _about(row: dict[str, Any], family: Family, step: float) -> bool:
 
 
 def _candidates(signals: Signals, family: Family) -> Iterator[Candidate | None]:
-    step = signals["step.timeline_ms"]
-    yield from (_fits(row, family, step) for row in table())
+    yield from (_fits(row, family, signals["step.timeline_ms"]) for row in table())
     yield from (look(signals, family) for look in SAMPLED)
 
 
@@ -99,17 +93,11 @@ def _factor(row: dict[str, Any], value: float) -> float:
 
 
 def _candidate(row: dict[str, Any], family: Family, value: float) -> Candidate:
-    factor = _factor(row, value)
-    return Candidate(
-        kind=row["kind"],
-        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
-        evidence=[
-            Evidence(row["says"], value, row.get("unit", "")),
-            Evidence("time of this family", family.ms, "ms per step"),
-        ],
-        changes=(f"family:{family.name}={factor:.6f}",),
-        doubt=0.5,
-        confidence=0.75,
-        check=f"fathom kernel SOUNDING '{family.name[:40]}'",
-        family=family.name,
+    evidence = [
+        Evidence(row["says"], value, row.get("unit", "")),
+        Evidence("time of this family", family.ms, "ms per step"),
+    ]
+    look = "fathom kernel"
+    return in_family(
+        row["kind"], family, _factor(row, value), evidence, doubt=0.5, confidence=0.75, check=look
     )

@@ -10,17 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from fathom.analysis.work import DTYPES, SIZE
-from fathom.diagnosis.rules.kernels.reaching import memory_rate
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.grouping import grouped, summed
+from fathom.diagnosis.rules.candidates import memory_rate, mended, ms_of
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MS_PER_S
 
@@ -47,23 +39,32 @@ class Norm(msgspec.Struct, frozen=True):
 @rule("kernels-unfused-norm")
 def norm(signals: Signals) -> Candidates:
     """Find functions with a mean, a root, and elementwise ops over the same tensor."""
-    works = signals["kernels.work"]
-    needs = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in norms(works)]
-    kept = [(norm, need) for norm, need in needs if need < WORTH * sum(work.ms for work in norm.works)]
-    if kept:
-        mine = [work for norm, _ in kept for work in norm.works]
-        calls, needed = sum(norm.calls for norm, _ in kept), sum(need for _, need in kept)
-        yield _candidate(mine, calls, needed, family_totals(works))
+    every = norms(signals["kernels.work"])
+    needs = [(norm, _library_ms(norm, memory_rate(signals, REACHED, norm.works))) for norm in every]
+    kept = [(norm, need) for norm, need in needs if need < WORTH * ms_of(norm.works)]
+    mine = [work for norm, _ in kept for work in norm.works]
+    if mine:
+        now, needed = ms_of(mine), sum(need for _, need in kept)
+        yield mended(
+            signals,
+            "kernels-unfused-norm",
+            (mine, needed / now),
+            evidence=[
+                Evidence("kernels of unfused norms", now, "ms per step"),
+                Evidence("time of the library's kernels, at the rate they reach", needed, "ms per step"),
+                Evidence("number of these norms", sum(norm.calls for norm, _ in kept), "per step"),
+            ],
+            doubt=0.15,
+            confidence=0.85,
+            check="F.layer_norm or F.rms_norm instead, and time the step",
+        )
 
 
 def norms(works: list[Work]) -> list[Norm]:
     """The unfused norms of a step, by the function of the program that contains them."""
-    by_source: dict[str, list[Work]] = {}
-    for work in works:
-        if work.source and not work.path.startswith("autograd::"):
-            by_source.setdefault(work.source, []).append(work)
-    sizes = [(mine, _normalised(mine)) for mine in by_source.values()]
-    return [_norm(mine, size, works) for mine, size in sizes if size]
+    forward = (work for work in works if work.source and not work.backward)
+    by_source = grouped(forward, lambda work: work.source).values()
+    return [_norm(mine, size, works) for mine in by_source if (size := _normalised(mine))]
 
 
 def _normalised(mine: list[Work]) -> Size | None:
@@ -82,32 +83,29 @@ def _ops(mine: list[Work], size: Size) -> int:
 def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
     """A norm with its backward work, found by the forward ops' names and shared with other users of them."""
     forward = [work for work in mine if size_of(work) == size]
-    own, every = _named(forward), _named([work for work in works if size_of(work) == size])
+    alike = [work for work in works if size_of(work) == size]
+    own, every = _named(forward), _named(alike)
     behind = [
         replace(work, ms=work.ms * share, count=work.count * share)
-        for work in works
-        if size_of(work) == size and (share := _share(work, own, every))
+        for work in alike
+        if (share := _share(work, own, every))
     ]
     return Norm([*forward, *behind], sum(work.count for work in mine if ROOT.search(work.op)))
 
 
-def _named(works: list[Work]) -> Counter[str]:
+def _named(works: list[Work]) -> dict[str, float]:
     """Calls of each op in the forward pass, by the prefix of its backward function."""
-    counts: Counter[str] = Counter()
-    for work in works:
-        if not work.path.startswith("autograd::"):
-            counts[_plain(work.op)] += work.count  # type: ignore[assignment]
-    return counts
+    return summed((_plain(work.op), work.count) for work in works if not work.backward)
 
 
 def _plain(name: str) -> str:
     return name.removeprefix("aten::").replace("_", "").lower()
 
 
-def _share(work: Work, own: Counter[str], every: Counter[str]) -> float:
+def _share(work: Work, own: dict[str, float], every: dict[str, float]) -> float:
     match = BEHIND.search(work.ops[0]) if work.ops else None
     name = _plain(match[1]) if match else ""
-    return min(own[name] / every[name], 1.0) if every.get(name) else 0.0
+    return min(own.get(name, 0.0) / every[name], 1.0) if every.get(name) else 0.0
 
 
 def size_of(work: Work) -> Size:
@@ -117,25 +115,7 @@ def size_of(work: Work) -> Size:
 
 
 def _library_ms(norm: Norm, rate: float) -> float:
-    behind = any(work.path.startswith("autograd::") for work in norm.works)
+    behind = any(work.backward for work in norm.works)
     sizes = [SIZE[DTYPES[name]] for work in norm.works for name in work.types[:1] if name in DTYPES]
     passes = FORWARD + BACKWARD * behind
     return MS_PER_S * norm.calls * passes * size_of(norm.works[0])[0] * min(sizes, default=4.0) / rate
-
-
-def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, float]) -> Candidate:
-    now = sum(work.ms for work in mine)
-    return Candidate(
-        kind="kernels-unfused-norm",
-        claims=claims_of(mine, 1 - needed / now),
-        evidence=[
-            Evidence("kernels of unfused norms", now, "ms per step"),
-            Evidence("time of the library's kernels, at the rate they reach", needed, "ms per step"),
-            Evidence("number of these norms", calls, "per step"),
-        ],
-        changes=shrink(mine, total, needed / now),
-        doubt=0.15,
-        confidence=0.85,
-        check="F.layer_norm or F.rms_norm instead, and time the step",
-        **site(mine),
-    )

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import saving
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, late_launches
-from fathom.diagnosis.rules.rule import (
-    MOST_FAMILIES,
-    Candidate,
-    Candidates,
-    Claim,
-    Evidence,
-    family_totals,
-    rule,
-)
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Eager, Signals
 
 KIND = "framework-not-compiled"
@@ -31,18 +23,12 @@ def not_compiled(signals: Signals) -> Candidates:
     eager: Eager = signals["framework.eager"]
     if eager.before < FEW:
         return
-    total = family_totals(signals["kernels.work"])
-    largest = sorted(eager.saved, key=lambda family: -eager.saved[family])[:MOST_FAMILIES]
-    shrunk = tuple(
-        f"family:{family}={max(1 - eager.saved[family] / total[family], 0):.6f}"
-        for family in largest
-        if total.get(family)
-    )
-    yield Candidate(
-        kind=KIND,
-        claims=[Claim(Entry.COMPUTE, family, eager.saved[family]) for family in largest],
+    yield saving(
+        KIND,
+        eager.saved,
+        signals,
         evidence=_evidence(eager),
-        changes=(*shrunk, *_launching(signals, eager)),
+        changes=_launching(signals, eager),
         spill=(*LAUNCHING, PYTHON),
         doubt=DOUBT,
         confidence=0.75,
@@ -62,17 +48,11 @@ def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
 
 
 def _evidence(eager: Eager) -> list[Evidence]:
+    fusible = "time in kernels that run op by op, and that torch.compile would fuse"
     lines = [
-        Evidence(
-            "time in kernels that run op by op, and that torch.compile would fuse",
-            eager.fusible_ms,
-            "ms per step",
-        ),
+        Evidence(fusible, eager.fusible_ms, "ms per step"),
         Evidence("number of these kernels", eager.before, "per step"),
         Evidence("kernels that compiled code would launch instead", eager.after, "per step"),
     ]
-    if eager.ops:
-        lines.append(
-            Evidence(f"costliest chain: {', '.join(eager.ops)[:120]}", float(len(eager.ops)), "kernels")
-        )
-    return lines
+    chain = f"costliest chain: {', '.join(eager.ops)[:120]}"
+    return [*lines, Evidence(chain, float(len(eager.ops)), "kernels")] if eager.ops else lines

@@ -5,17 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from fathom.diagnosis.rules.rule import (
-    LAUNCHING,
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.grouping import grouped, summed
+from fathom.diagnosis.rules.candidates import LAUNCHING, count_of, mended, ms_of
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
 TORCHS, LISTS = re.compile(r"Optimizer\.step#"), re.compile(r"_fused_|_foreach_")
@@ -33,19 +25,16 @@ def optimizer_loops(signals: Signals) -> Candidates:
     """Find torch's optimizers by their region, others by in-place ops on the shapes of all parameters."""
     works = signals["kernels.work"]
     torchs = [work for work in works if TORCHS.search(work.path) and not LISTS.search(work.path)]
-    if sum(work.count for work in torchs) >= MANY:
-        yield _candidate(torchs, works, [f"op:Optimizer.step={HOST}"])
+    if count_of(torchs) >= MANY:
+        yield _candidate(signals, torchs, [f"op:Optimizer.step={HOST}"])
     elementwise = [work for work in works if _elementwise(work)]
-    if not elementwise or not any(work.path.startswith("autograd::") for work in works):
+    if not elementwise or not any(work.backward for work in works):
         return
     gradients = signals["kernels.gradients"]
-    by_source: dict[str, list[Work]] = {}
-    for work in elementwise:
-        by_source.setdefault(work.source or "", []).append(work)
-    for source, mine in by_source.items():
+    for source, mine in grouped(elementwise, lambda work: work.source).items():
         own = [work for work in mine if _shape(work) in gradients]
         if source and updates_all(own, gradients):
-            yield _candidate(own, works, _host(own, works, signals.get("host.ops").value or {}))
+            yield _candidate(signals, own, _host(own, works, signals.get("host.ops").value or {}))
 
 
 def _elementwise(work: Work) -> bool:
@@ -62,36 +51,29 @@ def updates_all(mine: list[Work], gradients: Counter[tuple[int, ...]]) -> bool:
     for work in mine:
         if UPDATES.search(work.op):
             changed[_shape(work)] += round(work.count)
-    count = sum(work.count for work in mine)
     every = all(changed[shape] >= number for shape, number in gradients.items())
-    return bool(gradients) and every and count >= max(MANY, PIECES * sum(gradients.values()))
+    return bool(gradients) and every and count_of(mine) >= max(MANY, PIECES * sum(gradients.values()))
 
 
 def _host(mine: list[Work], works: list[Work], calls: dict[str, float]) -> list[str]:
     """Changes that remove its ops, and their share of the Python between the forward pass's launches."""
-    names: dict[str, float] = {}
-    for work in mine:
-        names[work.op] = names.get(work.op, 0.0) + work.count
-    forward = sum(work.count for work in works if not work.path.startswith("autograd::"))
-    share = min(sum(names.values()) / forward, 1.0)
+    names = summed((work.op, work.count) for work in mine)
+    share = min(count_of(mine) / count_of(work for work in works if not work.backward), 1.0)
     ops = [f"op:{name}={1 - min(names[name] / calls[name], 1.0):.6f}" for name in names if calls.get(name)]
     return [*ops, f"python={1 - share:.6f}"]
 
 
-def _candidate(mine: list[Work], works: list[Work], host: list[str]) -> Candidate:
-    return Candidate(
-        kind="kernels-for-loop-optimizer",
-        claims=claims_of(mine, 1 - FUSED),
+def _candidate(signals: Signals, mine: list[Work], host: list[str]) -> Candidate:
+    return mended(
+        signals,
+        "kernels-for-loop-optimizer",
+        (mine, FUSED),
+        host=host,
         evidence=[
-            Evidence(
-                "kernels that update parameters one by one", sum(work.count for work in mine), "per step"
-            ),
-            Evidence("time of these kernels", sum(work.ms for work in mine), "ms per step"),
+            Evidence("kernels that update parameters one by one", count_of(mine), "per step"),
+            Evidence("time of these kernels", ms_of(mine), "ms per step"),
         ],
-        changes=(*shrink(mine, family_totals(works), FUSED), *host),
         spill=LAUNCHING,
-        doubt=0.2,
         confidence=0.85,
         check="torch.optim with fused=True, or torch._foreach_ over all parameters, and time the step",
-        **site(mine),
     )

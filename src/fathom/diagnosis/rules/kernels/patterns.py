@@ -7,16 +7,8 @@ from functools import cache
 from typing import Any
 
 from fathom.data import load
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, number_of_kernels
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
 
@@ -29,13 +21,20 @@ def table() -> list[dict[str, Any]]:
 @rule(*(row["kind"] for row in table()))
 def patterns(signals: Signals) -> Candidates:
     """Assign each piece of work to the first row that matches."""
-    works = signals["kernels.work"]
-    total, left = family_totals(works), list(works)
+    left = list(signals["kernels.work"])
     for row in table():
         mine = [work for work in left if _fits(row, work)]
         left = [work for work in left if work not in mine]
         if mine:
-            yield _candidate(row, mine, total)
+            yield mended(
+                signals,
+                row["kind"],
+                (mine, float(row["factor"])),
+                place=PLACE,
+                evidence=[Evidence(row["says"], ms_of(mine), "ms per step"), number_of_kernels(mine)],
+                doubt=row.get("doubt", 0.2),
+                check=row["check"],
+            )
 
 
 def _fits(row: dict[str, Any], work: Work) -> bool:
@@ -45,23 +44,3 @@ def _fits(row: dict[str, Any], work: Work) -> bool:
         return False
     fields = {"path": work.path, "family": work.family}
     return all(re.search(row[name], value) for name, value in fields.items() if name in row)
-
-
-def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) -> Candidate:
-    ms, count, factor = (
-        sum(work.ms for work in works),
-        sum(work.count for work in works),
-        float(row["factor"]),
-    )
-    return Candidate(
-        kind=row["kind"],
-        claims=claims_of(works, 1.0 - factor),
-        evidence=[
-            Evidence(row["says"], ms, "ms per step"),
-            Evidence("number of these kernels", count, "per step"),
-        ],
-        changes=shrink(works, total, factor),
-        doubt=row.get("doubt", 0.2),
-        check=row["check"],
-        **site(works, "source", "module", "region", "family"),
-    )

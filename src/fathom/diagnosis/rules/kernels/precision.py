@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.rules.candidates import mended, ms_of, rates_of
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
 from fathom.units import MS_PER_S
@@ -46,30 +37,30 @@ def precision(signals: Signals) -> Candidates:
     if not named:
         signals["numbers.products"]  # neither names nor shapes: abstains
     products = signals.get("numbers.products").value or []
-    rates = signals.get("kernels.ceilings").value or {}
+    rates = rates_of(signals)
     singles = [product for product in products if product.dtype == "fp32" and _large(product)]
     plain = [product for product in singles if _without_tensor_cores(product, rates)]
     ordinary = [*(product.work for product in plain), *named]
     if signals.get("device.tf32").value is False:
-        yield from _without_tf32(ordinary, works)
+        if ms_of(ordinary) > MOSTLY * ms_of(_multiplying(works)):  # tensor cores support only float16
+            yield replace(_mixed(signals, ordinary, HALF), doubt=0.4, confidence=0.8)
         return
     if ordinary:
         factor = _on_tensor_cores(plain, named, rates)
-        changes = shrink(ordinary, family_totals(works), factor)
-        yield _candidate("kernels-tf32-off", ordinary, changes, factor)
+        yield _candidate(signals, "kernels-tf32-off", ordinary, factor)
     sized = [product.work for product in products]
     others = [work for work in _multiplying(works) if work not in sized]
     tensor, convolved = [product for product in singles if product not in plain], _convolved(others)
     wide = [*(product.work for product in tensor), *convolved]
-    if _ms(wide) > MOSTLY * _ms([*sized, *others]):
-        yield _mixed(wide, works, _in_bfloat16(tensor, convolved, rates))
+    if ms_of(wide) > MOSTLY * ms_of([*sized, *others]):
+        yield _mixed(signals, wide, _in_bfloat16(tensor, convolved, rates))
 
 
 def _named(works: list[Work]) -> list[Work]:
     """Products and convolutions without shapes that run without tensor cores, if most do."""
     every = _multiplying(works)
     mine = [work for work in every if NAMED.search(work.family) and not TENSOR.search(work.family)]
-    enough = _ms(mine) > MOSTLY * _ms(every)
+    enough = ms_of(mine) > MOSTLY * ms_of(every)
     return [work for work in mine if enough and product_of(work) is None]
 
 
@@ -84,51 +75,34 @@ def _multiplying(works: list[Work]) -> list[Work]:
     return [work for work in works if work.entry == Entry.COMPUTE and MULTIPLIES.search(work.family)]
 
 
-def _ms(works: Iterable[Work]) -> float:
-    return sum(work.ms for work in works)
-
-
-def _without_tf32(ordinary: list[Work], works: list[Work]) -> Candidates:
-    """The finding before Ampere, where tensor cores only support float16."""
-    if _ms(ordinary) > MOSTLY * _ms(_multiplying(works)):
-        yield replace(_mixed(ordinary, works, HALF), doubt=0.4, confidence=0.8)
-
-
 def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, float]) -> float:
     """Share of the time of both on tensor cores."""
-    known, unknown = sum(product.work.ms for product in plain), sum(work.ms for work in named)
+    known, unknown = ms_of(product.work for product in plain), ms_of(named)
     ratio = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
     return (ratio * known + UNSHAPED * unknown) / ((known + unknown) or 1.0)
 
 
-def _mixed(products: list[Work], works: list[Work], factor: float) -> Candidate:
-    total = family_totals(works)
-    around = [work for work in works if work.entry == Entry.COMPUTE and FLOAT.search(work.family)]
-    around = [work for work in around if "Optimizer" not in work.path and work not in products]
-    changes = (*shrink(products, total, factor), *shrink(around, total, MEMORY))
-    return _with(_candidate("kernels-no-mixed-precision", products, changes, factor), around)
-
-
-def _with(candidate: Candidate, around: list[Work]) -> Candidate:
-    return replace(candidate, claims=[*candidate.claims, *claims_of(around, 1 - MEMORY)], doubt=0.2)
+def _mixed(signals: Signals, products: list[Work], factor: float) -> Candidate:
+    works = [work for work in signals["kernels.work"] if work.entry == Entry.COMPUTE]
+    floats = [work for work in works if FLOAT.search(work.family) and "Optimizer" not in work.path]
+    around = [work for work in floats if work not in products]
+    return _candidate(signals, "kernels-no-mixed-precision", products, factor, (around, MEMORY))
 
 
 def _large(product: Product) -> bool:
-    return min(product.m, product.n, product.k) >= LARGE
+    return min(product.sides) >= LARGE
 
 
 def _without_tensor_cores(product: Product, rates: dict[str, float]) -> bool:
-    flops = 2.0 * product.batch * product.m * product.n * product.k * product.work.count
-    ceiling = rates.get("matmul.fp32")
-    if ceiling and product.work.ms > 0 and flops / (product.work.ms / MS_PER_S) > ABOVE * ceiling:
+    ceiling, seconds = rates.get("matmul.fp32"), product.work.ms / MS_PER_S
+    if ceiling and seconds > 0 and product.flops / seconds > ABOVE * ceiling:
         return False
     return bool(SIMT.search(product.work.family)) and not TENSOR.search(product.work.family)
 
 
 def _on_cores(work: Work) -> bool:
-    return bool(TENSOR.search(work.family)) or (
-        not SIMT.search(work.family) and not NAMED.search(work.family)
-    )
+    plain = SIMT.search(work.family) or NAMED.search(work.family)
+    return not plain or TENSOR.search(work.family) is not None
 
 
 def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str, float]) -> float:
@@ -137,12 +111,10 @@ def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str,
     Convolutions use the ratio: their FLOPs depend on the algorithm.
     """
     ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
-    rate, now = rates.get("matmul.bf16"), _ms(product.work for product in singles)
-    flops = sum(
-        2.0 * product.batch * product.m * product.n * product.k * product.work.count for product in singles
-    )
+    rate, now = rates.get("matmul.bf16"), ms_of(product.work for product in singles)
+    flops = sum(product.flops for product in singles)
     least = min(ratio, MS_PER_S * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
-    others = _ms(convolved)
+    others = ms_of(convolved)
     return (least * now + ratio * others) / ((now + others) or 1.0)
 
 
@@ -150,18 +122,18 @@ def _ratio(rates: dict[str, float], slow: str, fast: str, otherwise: float) -> f
     return min(rates[slow] / rates[fast], 1.0) if rates.get(slow) and rates.get(fast) else otherwise
 
 
-def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: float) -> Candidate:
-    ms = sum(work.ms for work in works)
+def _candidate(
+    signals: Signals, kind: str, works: list[Work], factor: float, *more: tuple[list[Work], float]
+) -> Candidate:
     how = "tensor cores, as TF32" if any(map(_on_cores, works)) else "ordinary arithmetic"
-    return Candidate(
-        kind=kind,
-        claims=claims_of(works, 1 - factor),
+    return mended(
+        signals,
+        kind,
+        (works, factor),
+        *more,
         evidence=[
-            Evidence(f"float32 products on {how}", ms, "ms per step"),
+            Evidence(f"float32 products on {how}", ms_of(works), "ms per step"),
             Evidence("share of this time on tensor cores in the narrower dtype", 100 * factor, "%"),
         ],
-        changes=changes,
-        doubt=0.2,
         check="fathom prove the program against itself with the setting",
-        **site(works),
     )

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import SIZE
-from fathom.diagnosis.rules.rule import (
-    LAUNCHING,
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.grouping import grouped, summed
+from fathom.diagnosis.rules.candidates import LAUNCHING, count_of, mended, ms_of, rates_of
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
 
@@ -26,7 +18,6 @@ LEAST = 0.1  # of the step
 REACHED = 0.6  # of the ceiling, by products that fill the device
 HALF = 0.5  # of the time with weights of half the bytes
 SHORT = 5e-3  # milliseconds: shorter kernels hardly take longer with more rows
-BACKWARD = "autograd::"
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
@@ -37,22 +28,18 @@ def few_rows(signals: Signals) -> Candidates:
     If every layer runs several times in a step, more rows could be computed at once.
     """
     products = [product for product in signals["numbers.products"] if product.batch == 1]
-    step, every = signals["step.timeline_ms"], sum(product.work.ms for product in products)
+    step, every = signals["step.timeline_ms"], ms_of(product.work for product in products)
     rows, again = _rows(products), times(products)
-    trains = any(product.work.path.startswith(BACKWARD) for product in products)
+    trains = any(product.work.backward for product in products)
     kind = _kind(rows, again, trains)
     if kind is None or rows is None:
         return
-    few = [
-        product
-        for product in products
-        if rows in (product.m, product.n, product.k) and _weight(product, rows) >= DEEP
-    ]
-    ms = sum(product.work.ms for product in few)
+    with_rows = (product for product in products if rows in product.sides)
+    few = [product for product in with_rows if _weight(product, rows) >= DEEP]
+    ms = ms_of(product.work for product in few)
     if ms < max(MOSTLY * every, LEAST * step if again == 1 else 0.0):
         return
-    rates = signals.get("kernels.ceilings").value or {}
-    factor = _filled(few, ms, rates, again) if trains or again > 1 else HALF
+    factor = _filled(few, ms, rates_of(signals), again) if trains or again > 1 else HALF
     yield _candidate(signals, kind, few, rows, again, factor)
 
 
@@ -68,30 +55,22 @@ def _kind(rows: int | None, again: int, trains: bool) -> str | None:
 
 def times(products: list[Product]) -> int:
     """Forward runs of a layer per step, by most of the products' time; 1 if no layer has a name."""
-    counts: dict[tuple, list[float]] = {}
-    for product in products:
-        if product.work.module and not product.work.path.startswith(BACKWARD):
-            known = counts.setdefault((product.work.module, product.n, product.k), [0.0, 0.0])
-            known[0] += product.work.count
-            known[1] += product.work.ms
-    weight: dict[int, float] = {}
-    for count, ms in counts.values():
-        weight[round(count)] = weight.get(round(count), 0.0) + ms
+    forward = (product for product in products if product.work.module and not product.work.backward)
+    layers = grouped(forward, lambda product: (product.work.module, product.n, product.k)).values()
+    works = [[product.work for product in layer] for layer in layers]
+    weight = summed((round(count_of(layer)), ms_of(layer)) for layer in works)
     return max(1, *(count for count in weight if weight[count] == max(weight.values()))) if weight else 1
 
 
 def _rows(products: list[Product]) -> int | None:
     """Rows of most forward products; a backward product may have them as any of its sizes."""
-    weight: dict[int, float] = {}
-    for product in products:
-        if not product.work.path.startswith(BACKWARD):
-            weight[product.m] = weight.get(product.m, 0.0) + product.work.ms
-    return max(weight, key=lambda rows: weight[rows]) if weight else None
+    weight = summed((product.m, product.work.ms) for product in products if not product.work.backward)
+    return max(weight, key=lambda rows: weight[rows], default=None)
 
 
 def _weight(product: Product, rows: int) -> int:
     """The smaller side of the weight."""
-    sides = [product.m, product.n, product.k]
+    sides = list(product.sides)
     sides.remove(rows)
     return min(sides)
 
@@ -103,45 +82,43 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
     """
     memory, needed = rates.get("memory"), 0.0
     for product in few:
-        rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
+        rate = product.ceiling(rates)
         if not rate or ms <= 0:
             return 1 / again if again > 1 else HALF
-        size = SIZE[product.dtype] * product.m * product.n * product.k / min(product.m, product.n, product.k)
-        read = size / again / memory if memory and again > 1 else 0.0
-        needed += MS_PER_S * product.work.count * max(2.0 * product.m * product.n * product.k / rate, read)
+        size = SIZE[product.dtype] * product.m * product.n * product.k / min(product.sides)
+        read = product.work.count * size / again / memory if memory and again > 1 else 0.0
+        needed += MS_PER_S * max(product.flops / rate, read)
     return min(needed / REACHED / ms, 1.0)
 
 
 def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
     """Work repeated with the products that would not grow: short kernels, and accumulating gradients."""
     mine = {id(product.work) for product in few}
-    others = [
-        work
-        for work in works
-        if work.entry == Entry.COMPUTE and id(work) not in mine and work.count >= again / 2
-    ]
+    often = (work for work in works if work.entry == Entry.COMPUTE and work.count >= again / 2)
+    others = (work for work in often if id(work) not in mine)
     return [work for work in others if work.ms < SHORT * work.count or ACCUMULATES in work.path]
 
 
 def _candidate(
     signals: Signals, kind: str, few: list[Product], rows: int, again: int, factor: float
 ) -> Candidate:
-    products, works = [product.work for product in few], signals["kernels.work"]
-    total, repeated = family_totals(works), again > 1
-    around = _around(works, few, again) if repeated else []
-    host = [f"{entry}={1 / again:.6f}" for entry in ("dispatching", "python", "launch-latency") if repeated]
-    return Candidate(
-        kind=kind,
-        claims=[*claims_of(products, 1 - factor), *claims_of(around, 1 - 1 / again)],
+    products, repeated = [product.work for product in few], again > 1
+    around = _around(signals["kernels.work"], few, again) if repeated else []
+    return mended(
+        signals,
+        kind,
+        (products, factor),
+        (around, 1 / again),
+        host=[
+            f"{entry}={1 / again:.6f}" for entry in ("dispatching", "python", "launch-latency") if repeated
+        ],
         evidence=[
-            Evidence(f"products of {rows} rows", sum(work.ms for work in products), "ms per step"),
+            Evidence(f"products of {rows} rows", ms_of(products), "ms per step"),
             Evidence("runs of each layer", float(again), "per step"),
             Evidence("share of this time that full tiles would need", 100 * factor, "%"),
         ],
-        changes=(*shrink(products, total, factor), *shrink(around, total, 1 / again), *host),
         spill=LAUNCHING if repeated else (),
         doubt=0.15 if repeated else 0.5,
         confidence=0.8 if repeated else 0.7,
         check="double the batch, and compare the step",
-        **site(products),
     )

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from fathom.diagnosis.rules.rule import (
-    LAUNCHING,
-    Candidate,
-    Candidates,
-    Evidence,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-    site,
-)
+from fathom.diagnosis.rules.candidates import LAUNCHING, count_of, mended, ms_of, rates_of
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals
 from fathom.units import MS_PER_S
 
@@ -31,33 +22,21 @@ def small_products(signals: Signals) -> Candidates:
     if not mine:
         return
     works = [product.work for product in mine]
-    factor = _batched(mine, signals.get("kernels.ceilings").value or {})
-    calls = signals.get("host.ops").value or {}
-    yield Candidate(
-        kind="kernels-serial-small-products",
-        claims=claims_of(works, 1 - factor),
+    says = "products of {} × {} × {} and similar, in sequence".format(*mine[0].sides)
+    tiles = float(max(map(_tiles, mine)))
+    yield mended(
+        signals,
+        "kernels-serial-small-products",
+        (works, _batched(mine, rates_of(signals))),
+        host=_fewer_calls(mine, signals.get("host.ops").value or {}),
         evidence=[
-            Evidence(
-                f"products of {mine[0].m} × {mine[0].n} × {mine[0].k} and similar, in sequence",
-                sum(work.count for work in works),
-                "per step",
-            ),
-            Evidence(
-                "tiles of each product, at most",
-                float(max(map(_tiles, mine))),
-                f"of {places} multiprocessors",
-            ),
-            Evidence("time of these products", sum(work.ms for work in works), "ms per step"),
+            Evidence(says, count_of(works), "per step"),
+            Evidence("tiles of each product, at most", tiles, f"of {places} multiprocessors"),
+            Evidence("time of these products", ms_of(works), "ms per step"),
         ],
-        changes=(
-            *shrink(works, family_totals(signals["kernels.work"]), factor),
-            *_fewer_calls(mine, calls),
-        ),
         spill=LAUNCHING,
-        doubt=0.2,
         confidence=0.8,
         check="torch.bmm over the stacked operands instead of the loop, and time the step",
-        **site(works),
     )
 
 
@@ -67,21 +46,15 @@ def _tiles(product: Product) -> int:
 
 def _batched(mine: list[Product], rates: dict[str, float]) -> float:
     """Share of the device's time as one batched product, bound by its operands or its arithmetic."""
-    now = sum(product.work.ms for product in mine)
-    memory = rates.get("memory")
-    needed = 0.0
+    now, memory, needed = ms_of(product.work for product in mine), rates.get("memory"), 0.0
     for product in mine:
-        rate = rates.get("matmul.tf32" if product.dtype == "fp32" else f"matmul.{product.dtype}")
+        rate = product.ceiling(rates)
         if not rate or not memory:
             return HALF
         size = 2 * (product.m * product.k + product.k * product.n + product.m * product.n)
-        needed += (
-            MS_PER_S
-            * product.work.count
-            * max(2 * product.m * product.n * product.k / rate, size / memory)
-            / REACHED
-        )
-    return min(needed / now, 1.0) if now > 0 else HALF
+        each = max(2 * product.m * product.n * product.k / rate, size / memory)
+        needed += MS_PER_S * product.work.count * each
+    return min(needed / REACHED / now, 1.0) if now > 0 else HALF
 
 
 def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...]:
@@ -99,6 +72,5 @@ def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...
 
 def _outermost(product: Product) -> str:
     """The outermost op of the library, without regions of the program."""
-    return next(
-        (name for name in product.work.ops if name.startswith(("aten::", "autograd::"))), product.work.op
-    )
+    library = (name for name in product.work.ops if name.startswith(("aten::", "autograd::")))
+    return next(library, product.work.op)

@@ -1,4 +1,4 @@
-"""Memory allocated from the driver, or returned to it, in the steady state."""
+"""Memory of the device: calls of the driver in the steady state, and fragmentation."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import re
 import msgspec
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.host.rarely import LATE, stalled
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rows, rule
-from fathom.diagnosis.signals import DriverCalls, Signals
+from fathom.diagnosis.rules.candidates import LATE, ms_of, rows, stalled
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
+from fathom.diagnosis.signals import DriverCalls, Reserved, Signals
+from fathom.units import GB
 
 PINS = re.compile(r"Host")
 OFTEN = 0.5  # calls per step
 AGAIN = 0.5  # of the steps: in fewer, a size occurred for the first time
-ENTRY, CHANGE = Entry.ALLOCATOR, "allocator=0"
-CHECK = "fathom what-if SOUNDING 'allocator=0'"
+CHANGE = "allocator=0"
+MUCH = 0.5  # of the peak of allocated memory
+GROWS = 2.0  # ratio to the value at a third of the recording: a filled cache stops growing
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -38,7 +40,7 @@ def allocations(signals: Signals) -> Candidates:
     """Distinguish the kinds by what the allocator was doing when it called the driver."""
     asked: list[DriverCalls] = signals["host.asked"]
     pins = [c for c in signals["host.calls"] if c.cause == Entry.ALLOCATOR.cause and PINS.search(c.api)]
-    total = sum(group.ms for group in asked) + sum(call.ms for call in pins)
+    total = ms_of(asked) + ms_of(pins)
     for group in asked:
         reason = REASONS.get(group.why)
         if reason and group.frees + group.asks >= OFTEN and (reason.once or group.steps >= AGAIN):
@@ -49,22 +51,36 @@ def _allocating(signals: Signals, reason: Reason, group: DriverCalls, share: flo
     rare = stalled(signals) if group.steps < 1 else 0.0
     return Candidate(
         kind=reason.kind,
-        claims=_claims(signals, share),
-        evidence=_evidence(reason.says, group.frees + group.asks, group.ms),
+        claims=rows(signals, Entry.ALLOCATOR, share=share),
+        evidence=[
+            Evidence(reason.says, group.frees + group.asks, "per step"),
+            Evidence("time in these calls", group.ms, "ms per step"),
+        ],
         changes=() if rare else (CHANGE,),
         gain_ms=share * rare if rare else None,
         spill=LATE,
         part=share,
         doubt=0.3 if rare else 0.15,
-        check=CHECK,
+        check=f"fathom what-if SOUNDING '{CHANGE}'",
         source=group.source,
         region=group.region,
     )
 
 
-def _claims(signals: Signals, share: float) -> list[Claim]:
-    return [Claim(c.entry, c.detail, share * c.ms) for c in rows(signals, ENTRY)]
-
-
-def _evidence(says: str, count: float, ms: float) -> list[Evidence]:
-    return [Evidence(says, count, "per step"), Evidence("time in these calls", ms, "ms per step")]
+@rule("host-fragmentation")
+def fragmentation(signals: Signals) -> Candidates:
+    """Memory reserved beyond the peak of allocation is fragmented, or the allocator would have used it."""
+    reserved: Reserved = signals["device.reserved"]
+    grows = reserved.unused >= GROWS * max(reserved.unused_before, 1.0)
+    if not grows or reserved.unused < MUCH * reserved.allocated:
+        return
+    yield Candidate(
+        kind="host-fragmentation",
+        claims=[],
+        evidence=[
+            Evidence("memory reserved beyond the peak of allocated memory", reserved.unused / GB, "GB"),
+            Evidence("the same, at a third of the recording", reserved.unused_before / GB, "GB"),
+        ],
+        costless=True,
+        check="torch.cuda.memory_stats(): reserved_bytes against allocated_bytes, at their peaks",
+    )

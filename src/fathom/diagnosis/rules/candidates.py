@@ -1,0 +1,175 @@
+"""Candidates of common forms, and the sums and places that rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from fathom.analysis import CPU
+from fathom.analysis.entries import Entry
+from fathom.analysis.work import DTYPES
+from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
+from fathom.diagnosis.signals import Call, Family, Signals, UnknownSignalError, Work
+from fathom.units import MS_PER_S
+
+LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # entries that shrink with fewer launches
+LATE = (Entry.LAUNCH_LATENCY, Entry.DISPATCHING, Entry.PYTHON)  # idle time of a host without its lead
+PLACE = ("source", "module", "region", "family")
+RARELY = 0.05  # of the mean step: long steps that add less are scatter
+MOST_FAMILIES = 32  # in one change: each is matched against all names, and small ones hardly count
+
+
+def mended(
+    signals: Signals,
+    kind: str,
+    *parts: tuple[Collection[Work], float],
+    host: Iterable[str] = (),
+    place: Iterable[str] = ("source", "module", "family"),
+    **fields: Any,
+) -> Candidate:
+    """A candidate of device work, of which each part takes this share of its time once fixed.
+
+    `host` are further changes. `place` are the fields that say where most of the first part is.
+    """
+    total = family_totals(signals["kernels.work"])
+    claims = [claim for works, factor in parts for claim in claims_of(works, 1 - factor)]
+    shrunk = (change for works, factor in parts for change in shrink(works, total, factor))
+    where = site(parts[0][0], *place)
+    return Candidate(kind=kind, claims=claims, changes=(*shrunk, *host), **where, **fields)
+
+
+def saving(kind: str, saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
+    """A candidate that saves milliseconds of families, of which the largest count; `changes` are added."""
+    total = family_totals(signals["kernels.work"])
+    largest = sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
+    shrunk = (
+        f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"
+        for family in largest
+        if family and total.get(family)
+    )
+    changes = (*shrunk, *fields.pop("changes", ()))
+    claims = [Claim(Entry.COMPUTE, family, saved[family]) for family in largest]
+    return Candidate(kind=kind, claims=claims, changes=changes, **fields)
+
+
+def in_family(kind: str, family: Family, factor: float, evidence: list[Evidence], **fields: Any) -> Candidate:
+    """A candidate of one kernel family that takes `factor` of its time once fixed; `check` is a command."""
+    return Candidate(
+        kind=kind,
+        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
+        evidence=evidence,
+        changes=(f"family:{family.name}={factor:.6f}",),
+        check=f"{fields.pop('check', 'fathom dive')} SOUNDING '{family.name[:40]}'",
+        family=family.name,
+        **fields,
+    )
+
+
+def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:
+    """Claims of `share` of the work, summed by row of the ledger."""
+    taken = summed(((work.entry, work.family), share * work.ms) for work in works)
+    return [Claim(entry, detail, ms) for (entry, detail), ms in taken.items()]
+
+
+def shrink(works: Iterable[Work], total: dict[str, float], factor: float) -> tuple[str, ...]:
+    """Changes that make the work take `factor` of its time; `total` holds the time of each family."""
+    largest = sorted(claims_of(works), key=lambda claim: -claim.ms)[:MOST_FAMILIES]
+    return tuple(
+        _smaller(claim, claim.ms / total[claim.detail], factor)
+        for claim in largest
+        if claim.detail and total.get(claim.detail)
+    )
+
+
+def _smaller(claim: Claim, share: float, factor: float) -> str:
+    name = f"family:{claim.detail}"
+    if claim.entry == Entry.COPY:
+        name = "family:Memset" if claim.detail == "set" else f"copy:{claim.detail}"
+    return f"{name}={max(1.0 - min(share, 1.0) * (1.0 - factor), 0.0):.6f}"
+
+
+def family_totals(works: Iterable[Work]) -> dict[str, float]:
+    """Milliseconds per step of each family."""
+    return summed((work.family, work.ms) for work in works)
+
+
+def rows(signals: Signals, *entries: str, share: float = 1.0) -> list[Claim]:
+    """Claims of `share` of the ledger's rows with these entries."""
+    return [
+        Claim(row.entry, row.detail, share * row.ms) for row in signals["step.ledger"] if row.entry in entries
+    ]
+
+
+def spent(signals: Signals, *entries: str) -> float:
+    """Milliseconds per step of these entries."""
+    return ms_of(rows(signals, *entries))
+
+
+def stalled(signals: Signals) -> float:
+    """Milliseconds that rare long steps add to the mean step; 0 if there are none or it is unknown."""
+    ms, mean = signals.get("step.stalled_ms").value, signals.get("step.mean_ms").value
+    return float(ms) if ms and mean and ms >= RARELY * mean else 0.0
+
+
+def ms_of(timed: Iterable[Any]) -> float:
+    """The sum of `ms` of works, calls or claims."""
+    return sum(each.ms for each in timed)
+
+
+def count_of(counted: Iterable[Any]) -> float:
+    """The sum of `count` of works or calls."""
+    return sum(each.count for each in counted)
+
+
+def number_of_kernels(works: Iterable[Work]) -> Evidence:
+    """The evidence that most rules on device work end with."""
+    return Evidence("number of these kernels", count_of(works), "per step")
+
+
+def types_of(works: Iterable[Work]) -> str:
+    """The dtypes of the works' first inputs, as text."""
+    types = sorted({DTYPES.get(name, name) for work in works for name in work.types[:1]} - {""})
+    return ", ".join(types) or "unknown types"
+
+
+def on_processor(signals: Signals) -> bool:
+    """Whether the program computes on a CPU."""
+    return bool(signals.get("step.device").value == CPU)
+
+
+def rates_of(signals: Signals) -> dict[str, float]:
+    """Measured ceilings by name, none if they are unknown."""
+    return signals.get("kernels.ceilings").value or {}
+
+
+def memory_rate(signals: Signals, reached: float, mine: Iterable[Work]) -> float:
+    """Bytes per second: `reached` of the measured ceiling, or the rate of the kernels of `mine`.
+
+    The library's kernel is at least as fast as they are, so their rate is used if the ceiling was not
+    measured. Raises UnknownSignalError if their bytes are unknown too.
+    """
+    measured = rates_of(signals).get("memory")
+    if measured:
+        return reached * measured
+    families = {work.family for work in mine}
+    known = [row for row in signals["step.ledger"] if row.detail in families and row.bytes and row.ms > 0]
+    if not known:
+        raise UnknownSignalError(signals.get("kernels.ceilings").why or "the memory ceiling is unknown")
+    return MS_PER_S * sum(row.bytes for row in known) / ms_of(known)
+
+
+def l2_bytes(signals: Signals) -> int:
+    """Size of the device's L2 cache in bytes; 0 if unknown."""
+    return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
+
+
+def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
+    """The name with the largest total weight; None without names."""
+    weight = summed((name, ms) for name, ms in values if name is not None)
+    return max(weight, key=lambda name: weight[name], default=None)
+
+
+def site(works: Collection[Work | Call], *fields: str) -> dict[str, Any]:
+    """Where most of the work is, for a Candidate: its `source`, `module`, `region` or `family`."""
+    return {field: usual((getattr(work, field), work.ms) for work in works) for field in fields}
