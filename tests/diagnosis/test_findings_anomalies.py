@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.engine import findings
 from fathom.diagnosis.rules import Candidate, rules
-from fathom.diagnosis.signals import Call, Row, Work
+from fathom.diagnosis.signals import Call, Work
 from tests.support.findings_fakes import compute, idle, raised, signals, work
 from tests.support.findings_read import read
 from tests.support.timelines import Timeline, store_of
@@ -44,7 +45,7 @@ def on_processor(path: tuple[str, ...], **ops: float) -> dict[str, Candidate]:
         work("aten::any", 2.0, *path, entry="ops", source="train.py(9): main"),
         work("aten::any", 1.0, "aten::any", entry="ops"),
     ]
-    ledger = [Row("ops", "aten::mm", 6.0), Row("ops", "aten::any", 3.0)]
+    ledger = [LedgerRow("ops", "aten::mm", 6.0), LedgerRow("ops", "aten::any", 3.0)]
     clean = {("ops", "aten::mm"): 6.0, ("ops", "aten::any"): 1.5}
     known = {"step_device": "cpu", "host_work": works, "host_ops": OPS | ops, "step_clean_ledger": clean}
     return raised(signals(ledger, **known), KIND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from fathom.diagnosis.signals.doubles import _shares, _takes_doubles, with_own_time
+from fathom.diagnosis.signals.operations import _shares, _takes_doubles, with_own_time
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import fathom
 from fathom.analysis.replay import Replay, parse
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.rules import Candidate
 from fathom.diagnosis.signals import (
     Compiled,
@@ -21,7 +22,6 @@ from fathom.diagnosis.signals import (
     Preparation,
     Rare,
     Reserved,
-    Row,
     Searches,
     Signals,
 )
@@ -312,9 +312,11 @@ def test_pauses_of_a_turn_behind_different_ops_are_other_threads(holds, kind):
 
 def test_python_on_a_processor_is_found_by_its_share_of_the_step():
     known = {"step_device": "cpu", "step_mean_ms": 50.0, "host_ops": {"aten::mm": 12.0}}
-    findings = raised(signals([Row("ops", "aten::mm", 40.0), idle("python", 60.0)], **known), "host-python")
+    findings = raised(
+        signals([LedgerRow("ops", "aten::mm", 40.0), idle("python", 60.0)], **known), "host-python"
+    )
     assert findings["host-python"].gain_ms == pytest.approx(0.9 * 0.6 * 50.0)
-    small = signals([Row("ops", "aten::mm", 80.0), idle("python", 20.0)], **known)
+    small = signals([LedgerRow("ops", "aten::mm", 80.0), idle("python", 20.0)], **known)
     assert "host-python" not in raised(small, "host-python")
 
 

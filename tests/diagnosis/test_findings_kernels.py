@@ -338,7 +338,7 @@ def test_chains_save_all_but_one_pass():
 
 
 def test_recomputing_is_needless_only_while_memory_is_free():
-    ledger = [compute("gemm", 8.0, products=8e12, again=2e12), compute("add", 2.0)]
+    ledger = [compute("gemm", 8.0, product_flops=8e12, recomputed_flops=2e12), compute("add", 2.0)]
     for used, expected in ((30e9, {"kernels-needless-recomputation"}), (130e9, set())):
         given = signals(ledger, device_used_bytes=used, device_memory_bytes=141e9)
         findings = raised(given, "kernels-needless-recomputation")

@@ -10,7 +10,7 @@ import pytest
 
 from fathom.diagnosis.signals import Product
 from fathom.diagnosis.signals.gradients import ACCUMULATE, BACKWARD, Unused, last_used, passes_of
-from fathom.diagnosis.signals.runs import _runs
+from fathom.diagnosis.signals.numbers import _runs
 from tests.support.findings_fakes import H200, raised, signals, work
 
 FORWARD, BEHIND = ["aten::matmul", "aten::mm"], [f"{BACKWARD}: MmBackward0", "MmBackward0", "aten::mm"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import rules
-from fathom.diagnosis.signals import HostLine, Row, Signals
+from fathom.diagnosis.signals import HostLine, Signals
 from fathom.diagnosis.signals.lines import dwell_us
 from tests.support.findings_fakes import raised, signals
 
@@ -16,7 +17,7 @@ def line(function: str, ms: float, own: float = 1.0, dwell_us: float | None = No
 
 
 def plain(*lines: HostLine, **more) -> Signals:
-    ledger = [Row("idle: python", item.detail, item.ms) for item in lines]
+    ledger = [LedgerRow("idle: python", item.detail, item.ms) for item in lines]
     return signals(ledger, step_device="cpu", host_ops={}, host_lines=list(lines), **more)
 
 
@@ -37,7 +38,10 @@ def test_without_ops_nothing_is_said_of_python_whose_pace_is_not_known():
 def test_lines_that_wait_for_native_code_are_no_python_between_ops():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     lines = [line("loop", 30.0, dwell_us=2.0), line("arrays", 40.0, dwell_us=500.0)]
-    ledger = [Row("ops", "aten::mm", 30.0), *(Row("idle: python", item.detail, item.ms) for item in lines)]
+    ledger = [
+        LedgerRow("ops", "aten::mm", 30.0),
+        *(LedgerRow("idle: python", item.detail, item.ms) for item in lines),
+    ]
     result = raised(signals(ledger, **known, host_lines=lines), "host-python")["host-python"]
     assert result.gain_ms == pytest.approx(0.9 * 30.0) and result.source == "/sim.py:7"
 
@@ -45,7 +49,7 @@ def test_lines_that_wait_for_native_code_are_no_python_between_ops():
 def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     calls = HostLine("idle: python", "log (run.py:3)", 60.0, "log", "/run.py:3", 0.0)
-    ledger = [Row("ops", "aten::mm", 40.0), Row("idle: python", calls.detail, 60.0)]
+    ledger = [LedgerRow("ops", "aten::mm", 40.0), LedgerRow("idle: python", calls.detail, 60.0)]
     result = raised(signals(ledger, **known, host_lines=[calls]), "host-python")["host-python"]
     assert result.source == "/run.py:3"
 

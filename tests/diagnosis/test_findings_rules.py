@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.engine import findings
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import rules
@@ -178,9 +179,8 @@ def test_full_clocks_are_no_finding_whatever_the_reason_says():
 
 
 def test_links_are_judged_by_width_generation_and_what_is_off():
-    from fathom.diagnosis.signals import Row
 
-    ledger = [Row("copy", "HtoD pinned", 4.0), Row("copy", "DtoD", 1.0)]
+    ledger = [LedgerRow("copy", "HtoD pinned", 4.0), LedgerRow("copy", "DtoD", 1.0)]
     degraded = raised(
         signals(ledger, device_gpu=GPU | {"pcie_width": 8}, device_link_share=0.5), "device-link-degraded"
     )

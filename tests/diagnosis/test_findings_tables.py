@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 import fathom
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import rules
-from fathom.diagnosis.signals import Row, Signals, Tables
+from fathom.diagnosis.signals import Signals, Tables
 from tests.support.findings_fakes import compute, raised, signals, work
 from tests.support.running import run_fathom
 
@@ -22,7 +23,7 @@ PROGRAM = "faults.programs.kernels.dense_embedding_gradients"
 CHOSEN = [rule for rule in rules() if KIND in rule.kinds]
 
 
-def stepping(lookups: float, ms: float = 6.0, *more: Row, **known) -> Signals:
+def stepping(lookups: float, ms: float = 6.0, *more: LedgerRow, **known) -> Signals:
     """A step of 10 ms, `ms` of which pass over a table of a million rows."""
     passes = work("multi_tensor_apply_kernel", ms, "Optimizer.step#Adam.step", "aten::_fused_adam_")
     tables = [Tables(1_000_000, 64, 1, lookups, [passes], "train.py(3): main")]
@@ -44,14 +45,14 @@ def test_many_rows_and_small_tables_are_left_as_they_are(given: Signals) -> None
 
 
 def test_several_ranks_abstain() -> None:
-    result, abstained = findings(stepping(10_000, 6.0, Row("communication", "all-reduce", 1.0)), CHOSEN)
+    result, abstained = findings(stepping(10_000, 6.0, LedgerRow("communication", "all-reduce", 1.0)), CHOSEN)
     assert not result and "NCCL" in abstained[0].why
 
 
 def test_on_a_processor_the_share_of_the_clean_step_is_gained() -> None:
     passes = work("aten::_fused_adam_", 6.0, "Optimizer.step#Adam.step", "aten::_fused_adam_", entry="ops")
     tables = [Tables(1_000_000, 64, 2, 20_000, [passes])]
-    ledger = [Row("ops", "aten::_fused_adam_", 6.0), Row("ops", "aten::mm", 4.0)]
+    ledger = [LedgerRow("ops", "aten::_fused_adam_", 6.0), LedgerRow("ops", "aten::mm", 4.0)]
     given = signals(ledger, kernels_tables=tables, step_device="cpu", step_mean_ms=5.0)
     assert raised(given, KIND)[KIND].gain_ms == pytest.approx(3.0 * (1 - 4 * 0.01))
 

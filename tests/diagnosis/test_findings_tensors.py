@@ -7,9 +7,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.rules.numbers.sizes import waves_of
-from fathom.diagnosis.signals import Chain, Double, Family, Product, Row, UnknownSignalError
-from fathom.diagnosis.signals.casts import cast_of, needless
+from fathom.diagnosis.signals import Chain, Double, Family, Product, UnknownSignalError
+from fathom.diagnosis.signals.chains import cast_of, needless
 from tests.support.findings_fakes import H200, compute, product, raised, signals, work
 
 BF16, FLOAT = "c10::BFloat16", "float"
@@ -160,7 +161,11 @@ def test_double_precision_saves_rates_of_products_and_bytes_of_the_rest():
 
 
 def test_double_precision_on_a_processor_saves_what_is_known_of_each_op():
-    ledger = [Row("ops", "aten::mm", 60.0), Row("ops", "aten::gelu", 20.0), Row("ops", "aten::add", 20.0)]
+    ledger = [
+        LedgerRow("ops", "aten::mm", 60.0),
+        LedgerRow("ops", "aten::gelu", 20.0),
+        LedgerRow("ops", "aten::add", 20.0),
+    ]
     mine = [Double("aten::mm", 60.0, "train.py(9): forward", "Linear_0"), Double("aten::gelu", 10.0)]
     given = signals(ledger, step_device="cpu", host_doubles=mine, step_mean_ms=50.0)
     result = raised(given, "kernels-double-precision")["kernels-double-precision"]

@@ -211,7 +211,7 @@ def test_recomputing_costs_more_than_its_products():
     relu = work("relu", 0.5, again, "ReluBackward0", "aten::relu", "aten::clamp_min")
     back = work("threshold", 0.7, again, "ReluBackward0", "aten::threshold_backward")
     given = signals(
-        [compute("gemm", 8.0, products=8e12, again=2e12), compute("relu", 0.5)],
+        [compute("gemm", 8.0, product_flops=8e12, recomputed_flops=2e12), compute("relu", 0.5)],
         kernels_work=[relu, back],
         device_used_bytes=1e9,
         device_memory_bytes=141e9,

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fathom.analysis.replay import Change, Gain
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.rules import Candidate, rules
-from fathom.diagnosis.signals import Holds, Product, Row, Signals, Work
+from fathom.diagnosis.signals import Holds, Product, Signals, Work
 
 DEVICE = {"family": ("compute", "copy"), "all-kernels": ("compute",), "copy": ("copy",)}
 
@@ -23,7 +24,7 @@ H200 = {
 class AddingReplay:
     """Saves of every row what the changes take of it: a program in which nothing overlaps."""
 
-    def __init__(self, ledger: Iterable[Row]) -> None:
+    def __init__(self, ledger: Iterable[LedgerRow]) -> None:
         self.ledger = list(ledger)
         self.asked: list[list[str]] = []
 
@@ -33,7 +34,7 @@ class AddingReplay:
         return Gain(saved, 0.9 * saved, 1.1 * saved)
 
     @staticmethod
-    def _left(row: Row, changes: Sequence[Change]) -> float:
+    def _left(row: LedgerRow, changes: Sequence[Change]) -> float:
         left = 1.0
         for change in changes:
             if _about(change, row):
@@ -41,7 +42,7 @@ class AddingReplay:
         return left
 
 
-def _about(change: Change, row: Row) -> bool:
+def _about(change: Change, row: LedgerRow) -> bool:
     if change.selector in DEVICE:
         named = not change.pattern or change.matches(row.detail)
         return row.entry in DEVICE[change.selector] and named
@@ -51,7 +52,7 @@ def _about(change: Change, row: Row) -> bool:
     return row.entry == f"idle: {cause}"
 
 
-def signals(ledger: Sequence[Row] = (), **known: Any) -> Signals:
+def signals(ledger: Sequence[LedgerRow] = (), **known: Any) -> Signals:
     """Signals of a step whose ledger this is; `known` have `_` for the `.` after their group."""
     total = sum(row.ms for row in ledger)
     usual = {
@@ -71,12 +72,12 @@ def signals(ledger: Sequence[Row] = (), **known: Any) -> Signals:
     return Signals(usual | {name.replace("_", ".", 1): value for name, value in known.items()})
 
 
-def idle(cause: str, ms: float) -> Row:
-    return Row(f"idle: {cause}", "", ms)
+def idle(cause: str, ms: float) -> LedgerRow:
+    return LedgerRow(f"idle: {cause}", "", ms)
 
 
-def compute(family: str, ms: float, **more: Any) -> Row:
-    return Row("compute", family, ms, **more)
+def compute(family: str, ms: float, **more: Any) -> LedgerRow:
+    return LedgerRow("compute", family, ms, **more)
 
 
 def work(family: str, ms: float, *ops: str, entry: str = "compute", **more: Any) -> Work:

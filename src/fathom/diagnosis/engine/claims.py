@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.rules import Candidate, Claim
 
 Row = tuple[str, str]  # entry, detail
@@ -24,9 +25,23 @@ class Sized(msgspec.Struct, frozen=True):
     step_ms: float | None = None  # mean step during the measurement
 
     @property
+    def claimed(self) -> float:
+        """Milliseconds of all claims."""
+        return sum(claim.ms for claim in self.candidate.claims)
+
+    @property
     def weight(self) -> float:
         """The order of candidates: the gain, else the time claimed."""
-        return sum(c.ms for c in self.candidate.claims) if self.ms is None else self.ms
+        return self.claimed if self.ms is None else self.ms
+
+    def scaled(self, share: float) -> Sized:
+        """With this share of the gain and its interval."""
+        ms, low, high = (None if ms is None else ms * share for ms in (self.ms, self.low, self.high))
+        return replace(self, ms=ms, low=low, high=high)
+
+    def claiming(self, claims: list[Claim]) -> Sized:
+        """With these claims."""
+        return replace(self, candidate=replace(self.candidate, claims=claims))
 
 
 def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
@@ -67,7 +82,7 @@ def in_clean(
         for claim in sized.candidate.claims
         if (ms := clean.get((claim.entry, claim.detail), 0.0)) > 0
     ]
-    moved = replace(sized, candidate=replace(sized.candidate, claims=claims))
+    moved = sized.claiming(claims)
     if sized.ms is None or sized.observed:
         return moved
     touched = {claim.entry for claim in sized.candidate.claims} | set(sized.candidate.spill)
@@ -75,57 +90,42 @@ def in_clean(
     most = min(room, step_ms) if sized.candidate.changes and touched else step_ms
     within = min(most / sized.ms, 1.0) if sized.ms > 0 else 1.0
     high = None if sized.high is None else max(min(sized.high, step_ms), sized.ms * within)
-    return replace(
-        moved, ms=sized.ms * within, low=None if sized.low is None else sized.low * within, high=high
-    )
+    return replace(moved.scaled(within), high=high)
 
 
 def order(sized: Sized) -> tuple[bool, float, float, str]:
     """Sort key. Of equal gains, which the host usually limits, the larger claim on the device comes first."""
-    claimed = sum(claim.ms for claim in sized.candidate.claims)
-    return sized.candidate.costless, -sized.weight, -claimed, sized.candidate.kind
+    return sized.candidate.costless, -sized.weight, -sized.claimed, sized.candidate.kind
 
 
 def _beyond(sized: Sized, others: Iterable[Sized]) -> Sized:
     """The gain beyond that of others which claim the same idle time: it can be saved only once."""
     entries = sized.candidate.spill
     taken = sum(c.ms for other in others for c in other.candidate.claims if c.entry in entries)
-    if not taken or not sized.ms:
-        return sized
-    share = max(1.0 - taken / sized.ms, 0.0)
-    ms, low, high = (None if ms is None else ms * share for ms in (sized.ms, sized.low, sized.high))
-    return replace(sized, ms=ms, low=low, high=high)
+    return sized.scaled(max(1.0 - taken / sized.ms, 0.0)) if taken and sized.ms else sized
 
 
 def _spilled(sized: Sized, left: Mapping[Row, float]) -> Sized:
     """Claim the part of the gain that exceeds the claims from the `spill` rows, in proportion."""
     rows = {row: ms for row, ms in left.items() if row[0] in sized.candidate.spill and ms > 0}
     total = sum(rows.values())
-    more = min((sized.ms or 0.0) - sum(claim.ms for claim in sized.candidate.claims), total)
+    more = min((sized.ms or 0.0) - sized.claimed, total)
     if more <= 0:
         return sized
-    claims = [*sized.candidate.claims, *(Claim(*row, more * ms / total) for row, ms in rows.items())]
-    return replace(sized, candidate=replace(sized.candidate, claims=claims))
+    spilled = (Claim(*row, more * ms / total) for row, ms in rows.items())
+    return sized.claiming([*sized.candidate.claims, *spilled])
 
 
 def _settled(sized: Sized, left: Mapping[Row, float]) -> Sized:
     """Limit claims and gain to the unclaimed rest of the rows."""
-    wanted = _merged(sized.candidate.claims)
+    wanted = summed(((c.entry, c.detail), max(c.ms, 0.0)) for c in sized.candidate.claims)
     claims = [Claim(*row, min(ms, left.get(row, 0.0))) for row, ms in wanted.items()]
     claims = [claim for claim in claims if claim.ms > 0]
     total = sum(wanted.values())
-    share = sum(claim.ms for claim in claims) / total if total > 0 else 1.0
-    ms, low, high = (None if ms is None else ms * share for ms in (sized.ms, sized.low, sized.high))
     kept = sum(claim.ms for claim in claims)
-    if ms is not None and low is not None and sized.candidate.changes and not sized.observed:
-        within = min(1.0, kept / ms) if ms > 0 else 1.0
-        ms, low, high = ms * within, low * within, (high or ms) * within
-    mended = replace(sized.candidate, claims=claims)
-    return replace(sized, candidate=mended, ms=ms, low=low, high=high)
-
-
-def _merged(claims: Iterable[Claim]) -> dict[Row, float]:
-    rows: dict[Row, float] = {}
-    for claim in claims:
-        rows[claim.entry, claim.detail] = rows.get((claim.entry, claim.detail), 0.0) + max(claim.ms, 0.0)
-    return rows
+    settled = sized.claiming(claims).scaled(kept / total if total > 0 else 1.0)
+    if settled.ms is None or settled.low is None or not sized.candidate.changes or sized.observed:
+        return settled
+    return replace(settled, high=settled.high or settled.ms).scaled(
+        min(1.0, kept / settled.ms) if settled.ms > 0 else 1.0
+    )

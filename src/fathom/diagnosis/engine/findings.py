@@ -84,11 +84,8 @@ def _most(candidate: Candidate, ledger: dict[tuple[str, str], float]) -> float:
 
 def _line(signals: Signals, candidate: Candidate) -> str | None:
     """The line that ran, if the rule knows only the function that launched the claimed work."""
-    launched = [
-        work
-        for work in signals.get("kernels.work").value or []
-        if work.ran and work.source == candidate.source
-    ]
+    works = signals.get("kernels.work").value or []
+    launched = [work for work in works if work.ran and work.source == candidate.source]
     families = {claim.detail for claim in candidate.claims}
     claimed = [work for work in launched if work.family in families] or launched
     return max(claimed, key=lambda work: work.ms).ran if candidate.source and claimed else candidate.source

@@ -9,10 +9,11 @@ from typing import Any
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.replay import Gain
-from fathom.analysis.results import Finding, Lead, Where
+from fathom.analysis.results import Finding, Lead, LedgerRow, Where
 from fathom.data import load
 from fathom.diagnosis.engine.predict import gain_of
-from fathom.diagnosis.signals import Row, Signals, Work
+from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.signals import Signals, Work
 
 AIM = 0.8  # of the ceiling: good kernels reach it
 MOST = 5  # each is replayed, which takes a tenth of a second or more
@@ -28,36 +29,26 @@ def leads(signals: Signals, findings: Iterable[Finding]) -> list[Lead]:
     step_ms = signals.get("step.headline_ms").value or signals.get("step.ms").value
     if not step_ms:
         return []
-    claimed = _claimed(findings)
-    beyond = {row: _beyond(row, claimed.get(row.detail, 0.0)) for row in _rows(signals)}
-    worth = [row for row in beyond if beyond[row] >= LEAST * step_ms]
-    largest = sorted(worth, key=lambda row: (-beyond[row], row.detail))[:MOST]
-    known = [_lead(signals, row, beyond[row], step_ms) for row in largest]
+    claims = (claim for finding in findings for claim in finding.claims)
+    claimed = summed((claim.detail, claim.ms) for claim in claims if claim.entry == Entry.COMPUTE)
+    rows: list[LedgerRow] = signals.get("step.ledger").value or []
+    rows = [row for row in rows if row.entry == Entry.COMPUTE and row.at_ceiling_ms and row.detail]
+    beyond = [(_beyond(row, claimed.get(row.detail, 0.0)), row) for row in rows]
+    worth = [(ms, row) for ms, row in beyond if ms >= LEAST * step_ms]
+    largest = sorted(worth, key=lambda pair: (-pair[0], pair[1].detail))[:MOST]
+    known = [_lead(signals, row, ms, step_ms) for ms, row in largest]
     leads = [lead for lead in known if lead is not None and lead.gain_share >= LEAST]
     return sorted(leads, key=lambda lead: -lead.gain_ms)
 
 
-def _rows(signals: Signals) -> list[Row]:
-    rows: list[Row] = signals.get("step.ledger").value or []
-    return [row for row in rows if row.entry == Entry.COMPUTE and row.at_ceiling_ms and row.detail]
-
-
-def _claimed(findings: Iterable[Finding]) -> dict[str, float]:
-    """Milliseconds per step that findings claim, by family."""
-    taken: dict[str, float] = {}
-    for claim in (claim for finding in findings for claim in finding.claims if claim.entry == Entry.COMPUTE):
-        taken[claim.detail] = taken.get(claim.detail, 0.0) + claim.ms
-    return taken
-
-
-def _beyond(row: Row, claimed: float) -> float:
+def _beyond(row: LedgerRow, claimed: float) -> float:
     """The time beyond AIM of the ceiling, without launches that are too short to gain."""
     left = max(row.ms - claimed, 0.0)
     wanted = max((row.at_ceiling_ms or 0.0) / AIM, (row.count or 0.0) * EMPTY_MS)
     return max(left - wanted * left / row.ms, 0.0) if row.ms > 0 else 0.0
 
 
-def _lead(signals: Signals, row: Row, beyond: float, step_ms: float) -> Lead | None:
+def _lead(signals: Signals, row: LedgerRow, beyond: float, step_ms: float) -> Lead | None:
     change = f"family:{row.detail}={1.0 - beyond / row.ms:.6f}"
     gain = gain_of(signals, (change,))
     if not isinstance(gain, Gain):
@@ -97,7 +88,7 @@ def _hint(op: str, family: str) -> dict[str, Any]:
     return next(fits, {})
 
 
-def _where(signals: Signals, row: Row, mine: list[Work]) -> Where:
+def _where(signals: Signals, row: LedgerRow, mine: list[Work]) -> Where:
     marks = ("module", "region", "source")
     marks_of = {what: _mostly([(getattr(work, what), work.ms) for work in mine]) for what in marks}
     rank, device = signals.get("step.rank").value, signals.get("step.device").value
@@ -107,10 +98,7 @@ def _where(signals: Signals, row: Row, mine: list[Work]) -> Where:
 def _mostly(weights: list[tuple[str | None, float]]) -> str | None:
     """The name behind more than half of the time; None if there is no such name."""
     half = 0.5 * sum(ms for _, ms in weights)
-    weight: dict[str | None, float] = {}
-    for name, ms in weights:
-        weight[name] = weight.get(name, 0.0) + ms
-    return next((name for name, ms in weight.items() if ms > half), None)
+    return next((name for name, ms in summed(weights).items() if ms > half), None)
 
 
 def _op(work: Work) -> str | None:

@@ -44,18 +44,20 @@ def predict(
     sized: list[Sized] = []
     left_out: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: -sum(claim.ms for claim in c.claims)):
-        wanted = [
-            w
-            for w in ((*candidate.given, *candidate.changes), candidate.given)
-            if w and candidate.changes and w not in known
-        ]
+        asked = ((*candidate.given, *candidate.changes), candidate.given) if candidate.changes else ()
+        wanted = [changes for changes in asked if changes and changes not in known]
         if wanted and len(known) + len(wanted) > MOST:
             left_out.append(candidate)
             continue
         known |= {changes: replayed(changes) for changes in wanted}
         most = step_ms if idle_ms is None or not _of_the_host(candidate) else min(step_ms, idle_ms)
         sized.append(_sized(candidate, known, most))
-    return sized, [*_refusals(known.values()), *_unpredicted(left_out)]
+    refused = dict.fromkeys(gain.why for gain in known.values() if isinstance(gain, Abstained))
+    kinds_left = dict.fromkeys(f"finding {candidate.kind}" for candidate in left_out)
+    return sized, [
+        *(Abstained("gains of findings", why) for why in refused),
+        *(Abstained(kind, f"{MOST} larger ones were predicted") for kind in kinds_left),
+    ]
 
 
 def _of_the_host(candidate: Candidate) -> bool:
@@ -92,18 +94,6 @@ def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Ga
     ms = both.ms - given.ms
     below = max(both.ms - both.low, given.ms - given.low)
     return Gain(ms, ms - below, ms + max(both.high - both.ms, given.high - given.ms))
-
-
-def _refusals(gains: Iterable[Gain | Abstained | None]) -> list[Abstained]:
-    reasons = dict.fromkeys(gain.why for gain in gains if isinstance(gain, Abstained))
-    return [Abstained("gains of findings", why) for why in reasons]
-
-
-def _unpredicted(left_out: list[Candidate]) -> list[Abstained]:
-    why = f"{MOST} larger ones were predicted"
-    return [
-        Abstained(f"finding {kind}", why) for kind in dict.fromkeys(candidate.kind for candidate in left_out)
-    ]
 
 
 def observed(candidates: Iterable[Sized], tried: Mapping[str, Trial]) -> list[Sized]:

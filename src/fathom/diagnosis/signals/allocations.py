@@ -1,4 +1,4 @@
-"""Why a step asks the driver for memory, by what the allocator was doing when it called."""
+"""Memory asked from the driver, and ops that autotune."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from fathom.analysis import causes
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import DriverCalls
-from fathom.diagnosis.signals.searches import searching
-from fathom.diagnosis.signals.value import signal
+from fathom.diagnosis.signals.rows import DriverCalls, Searches
+from fathom.diagnosis.signals.value import most_common, signal
 from fathom.units import NS_PER_MS
 
 HOST_MEMORY = "Host"  # page-locked memory: not the device's
@@ -18,6 +17,8 @@ FREES = r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)"
 RUN = 4  # consecutive frees outside ops: the cache is emptied; tensors are freed one by one
 MOSTLY = 0.5  # of the frees that do not make room
 _OP = ["phase", "burst", "op"]
+TIMED = r"^(cuda|hip)EventSynchronize$"
+LEAST = 3  # events that one op waits for: only ops that time kernels do
 
 
 @signal("host.asked", "per step")
@@ -89,3 +90,30 @@ def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit("new"))
     )
     return rows.join(runs.select("run", why=why), on="run", how="left")
+
+
+def searching(recorded: Recorded) -> set[int]:
+    """Rows of ops that wait for several of their events."""
+    if "searching" not in recorded.read:
+        calls = recorded.calls.filter(pl.col("api").str.contains(TIMED)).drop_nulls("op")
+        above = pl.Series("row", rows_of(recorded.ops, calls, "op"), dtype=pl.Int64)
+        counts = above.filter(above >= 0).value_counts()
+        framework = recorded.ops["kind"].eq_missing("op").to_list()
+        many = counts.filter(pl.col("count") >= LEAST)["row"].to_list()
+        recorded.read["searching"] = {row for row in many if framework[row]}
+    return recorded.read["searching"]
+
+
+@signal("host.searches", "per step")
+def searches(recorded: Recorded) -> Searches | None:
+    """Autotuning in the timeline and in the step with stacks."""
+    rows = sorted(searching(recorded))
+    if not rows:
+        return Searches(0.0, 0.0, 0.0, "")
+    ops = recorded.ops[rows].with_columns(window=recorded.window(recorded.ops[rows]))
+    inside = ops.filter(pl.col("window") >= 0)
+    ns = int((inside["end_ns"] - inside["start_ns"]).sum())
+    source = next(filter(None, (recorded.paths.mark("source", row) for row in rows)), None)
+    steps = inside["window"].n_unique() / recorded.steps
+    name = str(most_common(ops["name"]))
+    return Searches(recorded.per_step_ms(ns), inside.height / recorded.steps, steps, name, source)

@@ -1,27 +1,33 @@
-"""Compiled functions, as the profiler and the compiler number them: FUNCTION/VERSION."""
+"""Compiled functions, graph breaks, and frames that Dynamo left uncompiled."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+import msgspec
 import polars as pl
+from msgspec.structs import replace
 
-from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import Compiled
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
+from fathom.diagnosis.signals.rows import Broken, Compiled
 from fathom.diagnosis.signals.value import signal
+from fathom.sounding import COMPILER, Counted, Place
 from fathom.units import NS_PER_MS
 
 REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
 LOOKUP = "TorchDynamo Cache Lookup"  # part of the cost of a break
 COMPILATION = r"\b(\d+)/(\d+)"
+NOTHING = "nothing was compiled, or Dynamo's counters were not recorded"
+NO_STACKS = "no step was recorded with stacks"
+FRAME = re.compile(r"(.+)\((\d+)\): (.+)")  # the profiler's name: file, first line, function
 
 
 @signal("host.compiled", "per step")
 def compiled(recorded: Recorded) -> Compiled:
     """Compiled functions of both profiled phases; versions also include compilations in other steps."""
     regions = recorded.ops.filter(pl.col("name").str.contains(REGION))
-    waits = recorded.store.table("waits", recorded.account.rank).collect()
+    waits = recorded.rows("waits").collect()
     details = waits.filter(pl.col("cause").is_in(["compilation", "compile"]))["detail"].drop_nulls()
     versions = _versions([*regions["name"].unique(), *details.unique()])
     inside = regions.filter(recorded.inside(regions)).sort("thread", "start_ns")
@@ -64,3 +70,63 @@ def _versions(texts: Iterable[str]) -> dict[int, int]:
             number, version = (int(part) for part in match.groups())
             versions[number] = max(versions.get(number, 0), version + 1)
     return versions
+
+
+@signal("host.breaks")
+def breaks(recorded: Recorded) -> list[Broken]:
+    """Places of graph breaks in all of the program."""
+    return [_broken(place, "") for place in _counted(recorded).breaks]
+
+
+@signal("host.given_up", "of the step's ops")
+def given_up(recorded: Recorded) -> list[Broken]:
+    """Frames that run uncompiled in the step, those with most of its ops first.
+
+    An op belongs to the program's innermost frame: library functions count for their caller.
+    """
+    counted = _counted(recorded)
+    usual = counted.reasons[0][0] if counted.reasons else ""
+    if not counted.given_up:
+        return []
+    shares = _shares(recorded)
+    frames = [_in_step(place, usual, shares) for place in counted.given_up]
+    return sorted((frame for frame in frames if frame.share > 0), key=lambda frame: -frame.share)
+
+
+def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:
+    """The frame, with its file as the ops name it."""
+    mine = [source for source in shares if _is(frame, source)]
+    broken = _broken(frame, usual, sum(shares[source] for source in mine))
+    short = [match[1] for source in mine[:1] if (match := FRAME.fullmatch(source))]
+    return replace(broken, place=broken.place.replace(frame.file or "?", short[0])) if short else broken
+
+
+def _counted(recorded: Recorded) -> Counted:
+    about = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
+    counted = next((rank.facts[COMPILER] for rank in about if COMPILER in rank.facts), None)
+    if counted is None:
+        raise UnknownSignalError(NOTHING)
+    return msgspec.convert(counted, Counted)
+
+
+def _shares(recorded: Recorded) -> dict[str, float]:
+    """Share of the ops by source, of all ops with a source."""
+    ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("source").is_not_null())
+    if ops.is_empty():
+        raise UnknownSignalError(NO_STACKS)
+    return {source: count / ops.height for source, count in ops["source"].value_counts().iter_rows()}
+
+
+def _is(frame: Place, source: str) -> bool:
+    """Whether the source is this frame; profilers strip prefixes in sys.path."""
+    match = FRAME.fullmatch(source)
+    if match is None:
+        return False
+    path = "/" + match[1].lstrip("./")
+    return (int(match[2]), match[3]) == (frame.line, frame.function) and f"/{frame.file}".endswith(path)
+
+
+def _broken(place: Place, usual: str, share: float = 0.0) -> Broken:
+    file, line = place.at or (place.file or "?", place.line)
+    where = file if line is None else f"{file}:{line}"
+    return Broken(place.function or "?", where, place.why or usual, share)

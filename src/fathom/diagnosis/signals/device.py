@@ -1,13 +1,16 @@
-"""Signals of the device: its properties, sensors and memory."""
+"""Signals of the device: its properties, sensors and memory, and kernels that another process lengthens."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.results import Memory
+from fathom.diagnosis.signals.kernels import timed
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Reserved, Sensors
+from fathom.diagnosis.signals.rows import Reserved, Sensors, Stretched
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
 AMPERE = 8  # the first compute capability with TF32
 ENOUGH = 6  # samples of the allocator
@@ -19,17 +22,9 @@ REASONS = {  # bits of NVML's clock event reasons: nvml.h, nvmlClocksEventReason
     "power brake": 0x80,
 }
 NO_SENSORS = "no sensors were read while the device was busy"
-
-
-@signal("device.gpu")
-def gpu(recorded: Recorded) -> dict:
-    """The device's row of the inventory."""
-    return recorded.gpu
-
-
-@signal("device.multiprocessors")
-def multiprocessors(recorded: Recorded) -> int | None:
-    return recorded.gpu.get("multiprocessors")
+SLICE_NS = 500_000  # time slices are one or two milliseconds; kernels scatter by less than this
+TIMES = 1.3  # times its usual duration
+LAUNCHES = 3  # launches, to know the usual duration
 
 
 @signal("device.tf32")
@@ -39,11 +34,6 @@ def tf32(recorded: Recorded) -> bool:
     if not major.isdigit():
         raise UnknownSignalError("the device's compute capability was not recorded")
     return int(major) >= AMPERE
-
-
-@signal("device.memory_bytes", "B")
-def memory_bytes(recorded: Recorded) -> int | None:
-    return recorded.gpu.get("memory_bytes")
 
 
 @signal("device.used_bytes", "B")
@@ -59,7 +49,7 @@ def used_bytes(recorded: Recorded) -> int:
 @signal("device.reserved", "B")
 def reserved(recorded: Recorded) -> Reserved:
     """Reserved memory from the allocator's counts per phase; its peaks never fall."""
-    table = recorded.store.table("memory", recorded.account.rank)
+    table = recorded.rows("memory")
     rows = table.filter(device=recorded.index, event="peak").sort("time_ns").collect().drop_nulls("reserved")
     if rows.height < ENOUGH:
         raise UnknownSignalError("the allocator was hardly looked at")
@@ -91,7 +81,7 @@ def link_share(recorded: Recorded) -> float:
 def sensors(recorded: Recorded) -> Sensors:
     """Sensors in the seconds in which the device was busy."""
     index = recorded.index
-    rows = recorded.store.table("telemetry", recorded.account.rank).filter(device=index).collect()
+    rows = recorded.rows("telemetry").filter(device=index).collect()
     rows = rows.filter(pl.col("busy_percent") >= BUSY)
     if rows.is_empty():
         raise UnknownSignalError(NO_SENSORS)
@@ -107,3 +97,37 @@ def sensors(recorded: Recorded) -> Sensors:
 def _median(values: pl.Series) -> float | None:
     median = values.median()
     return None if median is None else float(median)  # type: ignore[arg-type]
+
+
+@signal("device.stretched", "ms per step")
+def stretched(recorded: Recorded) -> Stretched:
+    """Kernels longer than their family in the same step, and than the same launch in other steps.
+
+    A family may do work of several sizes within one step, and sizes may change between steps: either is
+    no turn of another process. All recorded steps count, those too that the ledger leaves out.
+    """
+    rows = timed(recorded).filter(pl.col("entry") == Entry.COMPUTE).sort("start_ns")
+    rows = rows.with_columns(window=recorded.window(rows, used=False)).filter(pl.col("window") >= 0, _alone())
+    steps = rows["window"].n_unique() or 1
+    rows = rows.with_columns(place=pl.int_range(pl.len()).over("window", "label"))
+    beside = [_usual("window", "label"), _usual("place", "label")]
+    rows = rows.with_columns(
+        usual=pl.max_horizontal(*beside), known=pl.all_horizontal(*map(pl.Expr.is_not_null, beside))
+    )
+    more = pl.col("ns") - pl.col("usual")
+    some = rows.filter("known", more >= SLICE_NS, pl.col("ns") >= TIMES * pl.col("usual"))
+    return Stretched(
+        float(some.select(more.sum()).item() or 0) / steps / NS_PER_MS,
+        some.height / steps,
+        some["label"].n_unique(),
+    )
+
+
+def _usual(*among: str) -> pl.Expr:
+    return pl.when(pl.len().over(*among) >= LAUNCHES).then(pl.col("ns").quantile(0.25, "lower").over(*among))
+
+
+def _alone() -> pl.Expr:
+    """Kernels that ran without another kernel beside them."""
+    before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
+    return (pl.col("start_ns") >= before).fill_null(True) & (after >= pl.col("end_ns")).fill_null(True)

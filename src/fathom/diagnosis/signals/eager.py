@@ -273,7 +273,7 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
 
 def _optimizer_share(recorded: Recorded) -> float:
     """The optimizer's share of the host's time in steps recorded with ops, which are host-bound."""
-    steps = recorded.store.table("steps", recorded.account.rank).filter(phase="attribution").collect()
+    steps = recorded.rows("steps").filter(phase="attribution").collect()
     complete = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER), phase="attribution")
     took = covered(

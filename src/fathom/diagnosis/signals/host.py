@@ -1,4 +1,4 @@
-"""Signals of the host: its runtime calls, waits and ops."""
+"""Signals of the host: its runtime calls, waits and ops, and work on a CPU beside a device."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
-from fathom.analysis.intervals import Spans, covered, union
+from fathom.analysis.intervals import Array, Spans, covered, intersect, subtract, union
 from fathom.analysis.work import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import Call
-from fathom.diagnosis.signals.value import signal
+from fathom.diagnosis.signals.rows import Call, HostWork
+from fathom.diagnosis.signals.shapes import shapes_of
+from fathom.diagnosis.signals.value import most_common, signal
 from fathom.units import NS_PER_MS
 
 COPYING = r"Memcpy\w*Async"  # returns at once, unless
 BLOCKING = r"^DtoH pageable"  # a copy to pageable memory waits for all work queued before it
 _KEY = ["phase", "burst", "op"]
+WORKS_NS = 50_000  # an op without a call for this long computes; dispatching takes less
+MOSTLY = 0.8  # of an op's time in these calls
+PINNING = r"^aten::_?pin_memory$"
+PINNED = r"^aten::pin_memory$"
+_COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
 
 
 @signal("host.calls", "ms per step")
@@ -44,7 +50,7 @@ def calls(recorded: Recorded) -> list[Call]:
         Call(
             api,
             known[api],
-            ns / recorded.steps / NS_PER_MS,
+            recorded.per_step_ms(ns),
             count / recorded.steps,
             tuple(path),
             sources.get((api, *path)),
@@ -96,7 +102,7 @@ def _sources(rows: pl.DataFrame) -> dict[tuple[str, ...], str]:
 def waits(recorded: Recorded) -> dict[str, float]:
     """Recorded waits by cause, in the steps that represent the program, rare long steps included."""
     within, steps = recorded.account.measured()
-    rows = recorded.store.table("waits", recorded.account.rank).collect()
+    rows = recorded.rows("waits").collect()
     if not steps:
         return {}
     return {cause: ns / steps / NS_PER_MS for cause, ns in _within(rows, within)}
@@ -131,3 +137,53 @@ def ops(recorded: Recorded) -> dict[str, float]:
     rows = recorded.ops.filter(recorded.inside(recorded.ops))
     counts = rows["name"].drop_nulls().value_counts()
     return {name: count / recorded.steps for name, count in counts.iter_rows()}
+
+
+@signal("host.processor_ops", "ms per step")
+def processor_ops(recorded: Recorded) -> list[HostWork]:
+    """Outermost ops without a runtime call beneath them, those that keep the device idle longest first."""
+    ops = recorded.ops
+    meets = recorded.meets & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
+    beneath = np.append(~meets & _is_op(ops), False)[recorded.parents]  # NONE is the last
+    rows = ops.select(_COLUMNS).filter(pl.Series(~meets & _is_op(ops) & ~beneath))
+    return _worked(recorded, rows.filter(~pl.col("name").str.contains(PINNING)))
+
+
+@signal("host.pinning", "ms per step")
+def pinning(recorded: Recorded) -> list[HostWork]:
+    """Ops that copy a tensor to page-locked memory."""
+    return _worked(recorded, recorded.ops.select(_COLUMNS).filter(pl.col("name").str.contains(PINNED)))
+
+
+def _is_op(ops: pl.DataFrame) -> Array:
+    return (ops["kind"] == "op").fill_null(False).to_numpy()
+
+
+def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
+    rows = _long(rows.filter(pl.col("thread").is_in(recorded.launching.implode())))
+    groups = rows.group_by("name", maintain_order=True)
+    ops = [_work(recorded, str(name), mine) for (name,), mine in groups]
+    return sorted((op for op in ops if op.count), key=lambda op: -op.idle_ms)
+
+
+def _long(rows: pl.DataFrame) -> pl.DataFrame:
+    """Calls that are long because they compute; a usually short op was interrupted."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    long = took >= WORKS_NS
+    return rows.filter(long & (took.filter(long).sum() >= MOSTLY * took.sum()).over("name"))
+
+
+def _work(recorded: Recorded, name: str, rows: pl.DataFrame) -> HostWork:
+    starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    count = int((covered(recorded.used, starts, ends) > 0).sum())
+    spans = intersect(union(starts, ends), recorded.used)
+    idle = subtract(spans, recorded.busy)
+    sizes = [shape for text in rows["shapes"].drop_nulls().unique() for shape in shapes_of(text)]
+    return HostWork(
+        name,
+        recorded.per_step_ms(spans.length),
+        recorded.per_step_ms(idle.length),
+        count / recorded.steps,
+        max((int(np.prod(shape)) for shape in sizes if shape), default=0),
+        most_common(rows["ran"]),
+    )

@@ -13,7 +13,7 @@ from fathom.analysis.results import Input
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
-from fathom.diagnosis.signals.value import signal
+from fathom.diagnosis.signals.value import most_common, signal
 from fathom.machine import find_ceiling, from_machine
 from fathom.sounding import LOADERS, LoaderFacts
 from fathom.units import NS_PER_MS
@@ -91,7 +91,7 @@ def told_tokens(recorded: Recorded) -> float:
 
     Token counts from a loader's batches do not count, since they include padding.
     """
-    rows = recorded.store.table("steps", recorded.account.rank).select("source", "tokens", "phase").collect()
+    rows = recorded.rows("steps").select("source", "tokens", "phase").collect()
     reported = rows.filter(pl.col("source") == "mark", pl.col("tokens") > 0)
     shaped = reported.filter(pl.col("phase") == "attribution")
     mean = (reported if shaped.is_empty() else shaped)["tokens"].mean()
@@ -103,7 +103,7 @@ def told_tokens(recorded: Recorded) -> float:
 @signal("input.micro_steps")
 def micro_steps(recorded: Recorded) -> int:
     """Batches per step."""
-    steps = recorded.store.table("steps", recorded.account.rank).filter(phase="timeline").collect()
+    steps = recorded.rows("steps").filter(phase="timeline").collect()
     openings = steps.drop_nulls("parent").group_by("burst", "parent").len()["len"]
     return max(int(openings.median() or 1), 1)  # type: ignore[arg-type]
 
@@ -112,7 +112,7 @@ def micro_steps(recorded: Recorded) -> int:
 def workers(recorded: Recorded) -> int:
     """Number of worker processes; 0 if the program itself loads."""
     _fed(recorded)
-    rows = recorded.store.table("input", recorded.account.rank).select("worker", "fetch_ns").collect()
+    rows = recorded.rows("input").select("worker", "fetch_ns").collect()
     if rows["fetch_ns"].null_count() == rows.height:
         raise UnknownSignalError(NO_STAGES)
     return rows["worker"].drop_nulls().n_unique()
@@ -121,8 +121,8 @@ def workers(recorded: Recorded) -> int:
 @signal("input.about")
 def about(recorded: Recorded) -> LoaderFacts:
     """The loader that most batches come from, as the probe saw it."""
-    rows = recorded.store.table("input", recorded.account.rank).select("loader").collect()
-    most = rows["loader"].drop_nulls().mode().sort().first()
+    rows = recorded.rows("input").select("loader").collect()
+    most = most_common(rows["loader"])
     ranks = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
     loaders = [
         loader for rank in ranks for loader in rank.facts.get(LOADERS, []) if loader.get("loader") == most
@@ -141,7 +141,7 @@ def samples(recorded: Recorded) -> float:
         size = None
     if size:
         return float(size)
-    rows = recorded.store.table("steps", recorded.account.rank).select("samples").collect()
+    rows = recorded.rows("steps").select("samples").collect()
     mean = rows["samples"].drop_nulls().mean()
     if mean is None:
         raise UnknownSignalError("the number of samples in a batch was not recorded")
@@ -160,7 +160,7 @@ def transport(recorded: Recorded) -> float:
 @signal("input.threads", "a worker")
 def threads(recorded: Recorded) -> int:
     """Torch's compute threads in each loading process; threads of other libraries do not count."""
-    rows = recorded.store.table("input", recorded.account.rank).select("threads").collect()
+    rows = recorded.rows("input").select("threads").collect()
     median = rows["threads"].median()
     if median is None:
         raise UnknownSignalError("the number of threads in workers was not recorded")
@@ -181,8 +181,7 @@ def regions(recorded: Recorded) -> LoaderRegions:
         raise UnknownSignalError(NO_LOADER)
     loaders = named.filter(pl.col("name").str.contains("(DataLoader)#", literal=True))
     alone = bool(len(loaders)) and bool(loaders["name"].str.contains(IN_PROCESS, literal=True).all())
-    source = named["ran"].drop_nulls().mode().sort()
-    return LoaderRegions(alone, source[0] if len(source) else None, _first(recorded, loaders))
+    return LoaderRegions(alone, most_common(named["ran"]), _first(recorded, loaders))
 
 
 def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
@@ -240,16 +239,14 @@ def restarts(recorded: Recorded) -> list[float]:
 @signal("input.steps")
 def steps(recorded: Recorded) -> int:
     """Number of clean steps that were searched for restarts."""
-    table = recorded.store.table("steps", recorded.account.rank)
+    table = recorded.rows("steps")
     return int(table.filter(pl.col("phase") == "clean").select(pl.len()).collect().item())
 
 
 @signal("host.busy_percent", "% of the host's cores")
 def busy_percent(recorded: Recorded) -> float | None:
     """Median during clean and timeline steps: startup and compilation say nothing about loading."""
-    steps = recorded.store.table("steps", recorded.account.rank).filter(
-        pl.col("phase").is_in(["clean", "timeline"])
-    )
+    steps = recorded.rows("steps").filter(pl.col("phase").is_in(["clean", "timeline"]))
     first, last = steps.select(pl.col("mark_ns").min(), pl.col("end_ns").max()).collect().row(0)
     rows = recorded.store.table("telemetry").filter(pl.col("device") == -1).collect()
     if first is not None and last is not None:

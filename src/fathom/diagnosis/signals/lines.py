@@ -87,7 +87,7 @@ def dwell_us(moved: int, looked: int, between_us: float) -> float:
 
 
 def _stacks(recorded: Recorded) -> pl.DataFrame:
-    stacks = recorded.store.table("stacks", recorded.account.rank).filter(phase="timeline").collect()
+    stacks = recorded.rows("stacks").filter(phase="timeline").collect()
     if stacks.is_empty():
         raise UnknownSignalError(NO_STACKS)
     return stacks
@@ -100,7 +100,7 @@ def waiting_lines(recorded: Recorded) -> dict[str, str]:
     A loader without workers makes batches within the wait, so its line is in the data set's code.
     """
     stacks = _stacks(recorded)
-    waits = recorded.store.table("waits", recorded.account.rank).filter(phase="timeline").collect()
+    waits = recorded.rows("waits").filter(phase="timeline").collect()
     by_cause = ((str(cause), line_in(stacks, rows)) for (cause,), rows in waits.group_by("cause"))
     return {cause: source for cause, source in by_cause if source}
 

@@ -15,6 +15,7 @@ from fathom.analysis.intervals import Spans, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.sounding import Store
+from fathom.units import NS_PER_MS
 
 PHASES = ["timeline", "attribution"]
 _PHASE = pl.Enum(sorted(PHASES))  # sorts, groups and compares as numbers do
@@ -87,9 +88,17 @@ class Recorded(msgspec.Struct, dict=True):
             raise UnknownSignalError(NO_TIMELINE)
         return count
 
+    def per_step_ms(self, ns: float) -> float:
+        """Nanoseconds in the recorded steps, as milliseconds per step."""
+        return ns / self.steps / NS_PER_MS
+
+    def rows(self, name: str) -> pl.LazyFrame:
+        """Rows of a table of this rank, of all phases."""
+        return self.store.table(name, self.account.rank)
+
     def table(self, name: str) -> pl.DataFrame:
         """Rows of the timeline and attribution phases."""
-        rows = self.store.table(name, self.account.rank).filter(pl.col("phase").is_in(PHASES))
+        rows = self.rows(name).filter(pl.col("phase").is_in(PHASES))
         return rows.with_columns(pl.col("burst").fill_null(0), pl.col("phase").cast(_PHASE)).collect()
 
     @cached_property
@@ -126,12 +135,12 @@ class Recorded(msgspec.Struct, dict=True):
         if known is not None:
             ops, kernels = (self._of_phases(name) for name in ("ops", "kernels"))
             return chosen(known, ops, kernels)
-        steps = self.store.table("steps", self.account.rank).collect()
+        steps = self.rows("steps").collect()
         return connect(self.ops, self.calls, self.kernels, steps)
 
     def _of_phases(self, name: str) -> np.ndarray:
         """Which rows of a table `table` returns; of kernels among those of the device that were linked."""
-        rows = self.store.table(name, self.account.rank)
+        rows = self.rows(name)
         rows = rows.filter(LINKED, device=self.index) if name == "kernels" else rows
         return rows.select(pl.col("phase").is_in(PHASES).fill_null(False)).collect()["phase"].to_numpy()
 

@@ -10,21 +10,6 @@ import msgspec
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A row of the ledger."""
-
-    entry: str
-    detail: str
-    ms: float
-    count: float | None = None
-    at_ceiling_ms: float | None = None
-    bytes: float | None = None
-    unit: str | None = None
-    products: float = 0.0  # FLOPs of matrix units
-    again: float = 0.0  # recomputed ones of these FLOPs
-    bound: str = ""  # the ceiling behind at_ceiling_ms
-
-
 class Work(msgspec.Struct, frozen=True, dict=True):
     """Device work of one family by one op; the `ms` of a family sum to its row of the ledger.
 

@@ -1,15 +1,14 @@
-"""Signals of the step as a whole."""
+"""Signals of the step as a whole, and of a rare long step."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from fathom.analysis.entries import Entry
+from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.replay import Replay, replayed_device
-from fathom.analysis.results import Trial
-from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Row
+from fathom.diagnosis.signals.recorded import NO_TIMELINE, PHASES, RAN, Recorded, UnknownSignalError
+from fathom.diagnosis.signals.rows import Rare
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
@@ -17,6 +16,11 @@ GAP = Entry.DEVICE_GAP
 DIFFER = 0.1  # of compute time: above it, steps differ in their work
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
+LONG = 3.0  # times a typical step
+LIKE = 0.5  # of the longest clean step: a step this long is one of the rare ones
+SEEN = [*PHASES, "slow"]
+NONE = "none of the rare long steps was recorded in detail"
+SHORTER = "the longest step recorded in detail took {seen:.1f} ms, the rare long ones up to {rare:.1f} ms"
 
 
 @signal("step.ms", "ms")
@@ -36,15 +40,6 @@ def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
     return {(row.entry, row.detail): row.ms for row in recorded.clean_ledger}
 
 
-@signal("step.headline_ms", "ms")
-def headline_ms(recorded: Recorded) -> float | None:
-    """The step that gains and shares refer to: the clean one, or the mean one if steps are uneven.
-
-    Without clean steps, the profiled one.
-    """
-    return recorded.step.basis_ms
-
-
 @signal("step.mean_ms", "ms")
 def mean_ms(recorded: Recorded) -> float | None:
     """The mean step in the long run, rare long ones included; that of the timeline without clean steps.
@@ -52,9 +47,8 @@ def mean_ms(recorded: Recorded) -> float | None:
     No step is shorter than what the device computes in it: such a mean was timed while it had nothing to do.
     """
     mean = recorded.step.clean_mean_ms
-    computing = sum(
-        e.ms for device in recorded.account.devices[:1] for e in device.ledger if e.entry == Entry.COMPUTE
-    )
+    rows = (row for device in recorded.account.devices[:1] for row in device.ledger)
+    computing = sum(row.ms for row in rows if row.entry == Entry.COMPUTE)
     return mean if mean is not None and mean >= LEAST * computing else step_ms(recorded)
 
 
@@ -78,12 +72,6 @@ def stalled_ms(recorded: Recorded) -> float:
     if mean is None or typical is None:
         raise UnknownSignalError("no clean steps were recorded")
     return max(mean - typical, 0.0)
-
-
-@signal("step.trials", "ms per step")
-def trials(recorded: Recorded) -> dict[str, Trial]:
-    """Gains measured in the running program, by kind of trial."""
-    return recorded.tried
 
 
 @signal("step.idle_ms", "ms per step")
@@ -124,41 +112,6 @@ def timeline_ms(recorded: Recorded) -> float | None:
     return recorded.device.total_ms
 
 
-@signal("step.kind")
-def kind(recorded: Recorded) -> str:
-    return recorded.account.kind
-
-
-@signal("step.rank")
-def rank(recorded: Recorded) -> int:
-    return recorded.account.rank
-
-
-@signal("step.device")
-def device(recorded: Recorded) -> str:
-    return recorded.device.device
-
-
-@signal("step.ledger", "ms per step")
-def ledger(recorded: Recorded) -> list[Row]:
-    """All rows of the ledger, largest first."""
-    return [
-        Row(
-            e.entry,
-            e.detail,
-            e.ms,
-            e.count,
-            e.at_ceiling_ms,
-            e.bytes,
-            e.unit,
-            e.product_flops,
-            e.recomputed_flops,
-            e.bound,
-        )
-        for e in recorded.ledger
-    ]
-
-
 @signal("step.replay")
 def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
@@ -169,3 +122,64 @@ def replay(recorded: Recorded) -> Replay:
     if replay.device is None:
         raise UnknownSignalError(NO_TIMELINE)
     return replay
+
+
+@signal("step.rare", "ms")
+def rare(recorded: Recorded) -> Rare:
+    """The longest of these steps that was recorded in detail, because it was slow or by chance."""
+    typical = typical_ms(recorded)
+    if typical is None:
+        raise UnknownSignalError("no clean steps were recorded")
+    table = recorded.rows("steps").filter(pl.col("parent").is_null())
+    steps = table.with_columns(ms=(pl.col("end_ns") - pl.col("mark_ns")) / NS_PER_MS).collect()
+    longest = steps.filter(phase="clean")["ms"].max()
+    seen = steps.filter(pl.col("phase").is_in(SEEN)).sort("ms", descending=True)
+    least = max(LONG * typical, LIKE * float(longest or 0.0))  # type: ignore[arg-type]
+    if longest is None or seen.is_empty():
+        raise UnknownSignalError(NONE)
+    if seen["ms"][0] < least:
+        slow = seen.filter(phase="slow").height
+        raise UnknownSignalError(SHORTER.format(seen=seen["ms"][0], rare=longest) if slow else NONE)
+    step, others = seen.row(0, named=True), seen.tail(-1)
+    copies = _rows(recorded, "kernels").filter(
+        pl.col("direction").str.starts_with("DtoH"), pl.col("device").eq_missing(recorded.index)
+    )
+    copied = [_copied(copies, work) for work in others.iter_rows(named=True)]
+    count, size = _copied(copies, step)
+    return Rare(
+        step["ms"],
+        count,
+        float(pl.Series([number for number, _ in copied] or [0]).median() or 0.0),  # type: ignore[arg-type]
+        size,
+        _waits(recorded, step),
+        _source(recorded, step),
+    )
+
+
+def _rows(recorded: Recorded, name: str) -> pl.DataFrame:
+    """Rows of all phases that recorded steps in detail."""
+    return recorded.rows(name).filter(pl.col("phase").is_in(SEEN)).collect()
+
+
+def _during(rows: pl.DataFrame, step: dict) -> pl.DataFrame:
+    return rows.filter(pl.col("start_ns").is_between(step["mark_ns"], step["end_ns"]))
+
+
+def _copied(copies: pl.DataFrame, step: dict) -> tuple[float, float]:
+    """Number of copies from the device, and their bytes."""
+    rows = _during(copies, step)
+    return float(rows.height), float(rows["bytes"].sum() or 0)
+
+
+def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
+    rows = _during(recorded.rows("waits").collect(), step)
+    rows = rows.with_columns(pl.col("cause").replace(ALIASES))
+    total = rows.group_by("cause").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / NS_PER_MS)
+    return {cause: float(ms) for cause, ms in total.iter_rows()}
+
+
+def _source(recorded: Recorded, step: dict) -> str | None:
+    """The program's line with most of the step's time, by its outermost ops."""
+    ops = _during(_rows(recorded, "ops").filter(pl.col("kind") == "op"), step).drop_nulls("source")
+    by_line = ops.group_by(source=RAN).agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+    return by_line.sort("ns", "source", descending=[True, False])["source"].first()  # type: ignore[return-value]

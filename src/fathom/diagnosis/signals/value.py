@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 import msgspec
+import polars as pl
 
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.errors import NotASoundingError
@@ -47,6 +48,26 @@ def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], C
         return once
 
     return register
+
+
+def most_common(names: pl.Series) -> str | None:
+    """The most frequent name, the first of several; None without names."""
+    return names.drop_nulls().mode().sort().first()  # type: ignore[return-value]
+
+
+PLAIN: tuple[tuple[str, str, Callable[[Recorded], Any]], ...] = (  # signals that nothing computes
+    ("device.gpu", "", lambda recorded: recorded.gpu),
+    ("device.memory_bytes", "B", lambda recorded: recorded.gpu.get("memory_bytes")),
+    ("device.multiprocessors", "", lambda recorded: recorded.gpu.get("multiprocessors")),
+    ("step.device", "", lambda recorded: recorded.device.device),
+    ("step.headline_ms", "ms", lambda recorded: recorded.step.basis_ms),  # to which gains and shares refer
+    ("step.kind", "", lambda recorded: recorded.account.kind),
+    ("step.ledger", "ms per step", lambda recorded: recorded.ledger),
+    ("step.rank", "", lambda recorded: recorded.account.rank),
+    ("step.trials", "ms per step", lambda recorded: recorded.tried),  # measured gains by kind of trial
+)
+for _name, _unit, _read in PLAIN:
+    signal(_name, _unit)(_read)
 
 
 class Signals:

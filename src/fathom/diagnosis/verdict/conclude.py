@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fathom.analysis.results import Device, Finding, Lead, Part, Step, Verdict
+from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.signals import Family, Signals
 from fathom.diagnosis.verdict.pieces import Piece, pieces
 from fathom.diagnosis.verdict.verdict import verdict_of
@@ -29,22 +30,19 @@ def conclude(
     """
     if device is None or not device.ledger:
         return None, []
-    known = limits is not None and device.utilisation is not None and device.utilisation.mfu is not None
-    parts = pieces(
-        device, findings, leads, limits.arithmetic if limits is not None and known else {}, limited
-    )
+    known = device.utilisation is not None and device.utilisation.mfu is not None
+    peaks = limits.arithmetic if limits is not None and known else {}
+    parts = pieces(device, findings, leads, peaks, limited)
     stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
     return verdict_of(device, parts, findings, stalled_ms, step.noun), account_of(parts)
 
 
 def account_of(pieces: Iterable[Piece]) -> list[Part]:
     """The parts in the waterfall's order, the largest of each stage first; they sum to the pieces' time."""
-    total: dict[tuple[int, str, str], float] = {}
-    stages: dict[str, int] = {}
-    for piece in pieces:
-        stage = stages.setdefault(piece.part, piece.stage)  # a finding's rows stay together
-        key = (stage, piece.part, piece.owner)
-        total[key] = total.get(key, 0.0) + piece.ms
+    stages: dict[str, int] = {}  # a finding's rows stay together
+    total = summed(
+        ((stages.setdefault(piece.part, piece.stage), piece.part, piece.owner), piece.ms) for piece in pieces
+    )
     ordered = sorted(total.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
     return [Part(part, ms, owner) for (_, part, owner), ms in ordered]
 
@@ -52,16 +50,10 @@ def account_of(pieces: Iterable[Piece]) -> list[Part]:
 def limited_of(signals: Signals) -> dict[str, str]:
     """`issue slots used, 70 %` or `latency`, by family; {} without counters."""
     known: list[Family] = signals.get("kernels.counted").value or []
-    return {
-        family.name: _words(family)
-        for family in known
-        if family.measures and family.bound not in ("", NOT_KNOWN)
-    }
+    named = (family for family in known if family.measures and family.bound not in ("", NOT_KNOWN))
+    return {family.name: _words(family) for family in named}
 
 
 def _words(family: Family) -> str:
-    return (
-        f"{family.bound}, {100 * family.used:.0f} %"
-        if family.used is not None and family.used >= WELL
-        else family.bound
-    )
+    much = family.used is not None and family.used >= WELL
+    return f"{family.bound}, {100 * (family.used or 0.0):.0f} %" if much else family.bound

@@ -8,6 +8,7 @@ import msgspec
 
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry, cause_of
 from fathom.analysis.results import Device, Finding, Lead, LedgerRow
+from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.classes import class_of
 from fathom.units import MS_PER_S
@@ -132,9 +133,7 @@ def _to_clean(device: Device) -> dict[tuple[str, str], float]:
 
 def _bound_of_python(ledger: list[LedgerRow]) -> str:
     """The bound of Python time: it belongs to launching if it takes no longer than the launches."""
-    took: dict[str, float] = {}
-    for row in ledger:
-        took[row.entry] = took.get(row.entry, 0.0) + row.ms
+    took = summed((row.entry, row.ms) for row in ledger)
     launching = sum(took.get(entry, 0.0) for entry in LAUNCHING)
     return "launch" if took.get(_NEEDS_PLACE, 0.0) <= launching else "host"
 
@@ -162,9 +161,8 @@ def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], fl
 
 
 def _of_finding(row: LedgerRow, finding: Finding, ms: float) -> Piece:
-    stage = (
-        PRECISION if finding.id in PRECISIONS else NEEDLESS if finding.id in NEEDLESS_WORK else _stage(row)
-    )
+    stage = PRECISION if finding.id in PRECISIONS else _stage(row)
+    stage = NEEDLESS if finding.id in NEEDLESS_WORK else stage
     return Piece(finding.title, f"finding {finding.id}", _bound_of_claim(row, finding), stage, ms)
 
 
@@ -206,7 +204,8 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     """The time at the matrix units' peak, the findings' claims, the time at the ceiling, and the loss."""
     bound = _bound(row)
     peak = known.peaks.get(row.unit or "", 0.0)
-    at_peak, again = (_at(peak, flops) for flops in _algorithmic_and_recomputed(row))
+    flops = (row.product_flops - row.recomputed_flops, row.recomputed_flops)
+    at_peak, again = (count / peak * MS_PER_S if peak else 0.0 for count in flops)
     ideal = min(at_peak, row.ms)
     yield Piece("matrix work at its measured ceiling", PEAK, bound, AT_PEAK, ideal)
     claimed, left = _claimed(row, row.ms - ideal, known)
@@ -221,15 +220,6 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     nature = min(max(row.at_ceiling_ms - ideal - again, 0.0) * kept, left)
     yield Piece(_nature(row), CEILING, bound, BY_NATURE, nature)
     yield _slow(row, left - nature, bound, known)
-
-
-def _algorithmic_and_recomputed(row: LedgerRow) -> tuple[float, float]:
-    return row.product_flops - row.recomputed_flops, row.recomputed_flops
-
-
-def _at(peak: float, flops: float) -> float:
-    """Milliseconds that the FLOPs take at `peak`; 0 if it is unknown."""
-    return flops / peak * MS_PER_S if peak else 0.0
 
 
 def _nature(row: LedgerRow) -> str:

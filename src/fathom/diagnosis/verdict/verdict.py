@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fathom.analysis.results import Device, Finding, Verdict
+from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
 
@@ -33,12 +34,9 @@ def bounds_ms(
     `stalled_ms` is the time that rare long steps add to the mean. The ledger has usual steps only, so if the
     gain of a finding exceeds its claims, the cause is in the long steps.
     """
-    total: dict[str, float] = {}
-    claimed: dict[str, float] = {}
-    for piece in pieces:
-        claimed[piece.owner] = claimed.get(piece.owner, 0.0) + piece.ms
-        if piece.bound:
-            total[piece.bound] = total.get(piece.bound, 0.0) + piece.ms
+    pieces = list(pieces)
+    claimed = summed((piece.owner, piece.ms) for piece in pieces)
+    total = summed((piece.bound, piece.ms) for piece in pieces if piece.bound)
     for finding in findings:
         rare = min((finding.gain_ms or 0.0) - claimed.get(f"finding {finding.id}", 0.0), stalled_ms)
         kind = kinds().get(finding.id)
@@ -82,9 +80,7 @@ def verdict_of(
 
 def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on: the largest, or the largest of the verdict's bound if it saves half as much."""
-    costly = [
-        finding for finding in findings if finding.gain_ms or (finding.gain_ms is None and finding.claims)
-    ]
+    costly = [f for f in findings if f.gain_ms or (f.gain_ms is None and f.claims)]
     owners = {piece.owner for piece in pieces if piece.bound == bound}
     own = next((finding for finding in costly if f"finding {finding.id}" in owners), None)
     most = max((finding.gain_ms or 0.0 for finding in costly), default=0.0)

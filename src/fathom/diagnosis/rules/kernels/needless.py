@@ -96,11 +96,11 @@ def gradient_zeros(signals: Signals) -> Candidates:
 @rule("kernels-needless-recomputation")
 def recomputation(signals: Signals) -> Candidates:
     """Find products that the ledger counts as recomputed although memory is free."""
-    again = [row for row in signals["step.ledger"] if row.again > 0 and row.products > 0]
+    again = [row for row in signals["step.ledger"] if row.recomputed_flops > 0 and row.product_flops > 0]
     used, total = signals["device.used_bytes"], signals["device.memory_bytes"]
     if not again or used > FREE * total:
         return
-    shares = {row.detail: min(row.again / row.products, 1.0) for row in again}
+    shares = {row.detail: min(row.recomputed_flops / row.product_flops, 1.0) for row in again}
     works = signals.get("kernels.work").value or []
     others = [work for work in works if work.family not in shares and _forward_in_backward(work)]
     repeated = [Claim(row.entry, row.detail, shares[row.detail] * row.ms) for row in again]
