@@ -1,4 +1,4 @@
-"""Signals of the host: its runtime calls, waits and ops, and work on a CPU beside a device."""
+"""Signals of the host: its runtime calls, waits and ops, and the work that it computes itself."""
 
 from __future__ import annotations
 
