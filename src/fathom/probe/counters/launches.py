@@ -14,7 +14,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 ENOUGH = 20  # launches with a recorded call, to learn from
-SPARSE_PER_MS = 10.0  # launches per millisecond, below which recording their calls costs less than 1 %
+SPARSE_PER_MS = 2.5  # launches per millisecond: below it, recording their calls costs less than 1 %
 LAUNCH = "cudaLaunchKernel"
 CALLS = {"copy": "cudaMemcpyAsync", "set": "cudaMemsetAsync"}  # by kind of work
 DRIVER = "cuLaunchKernelEx"  # of kernels launched by libraries, which call the driver
