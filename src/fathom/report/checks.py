@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from fathom.machine.checks import Result
-from fathom.report.screen import by_reason, joined, paragraph, show, unknown
+from fathom.report.screen import grouped, joined, paragraph, show, unknown
 
 LABEL = 8
 _NEEDS = {
@@ -54,19 +55,21 @@ def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Te
 
 
 def _counts(results: Iterable[Result]) -> Text:
-    counts = dict.fromkeys(("fail", "pass", "not_applicable", "abstained"), 0)
-    for result in results:
-        counts[result.status] += 1
-    words = ("failed", "passed", "not applicable", "not analysed")
-    parts = [f"{count} {word}" for count, word in zip(counts.values(), words, strict=True)]
+    counts = Counter[str](result.status for result in results)
+    words = {
+        "fail": "failed",
+        "pass": "passed",
+        "not_applicable": "not applicable",
+        "abstained": "not analysed",
+    }
+    parts = (f"{counts[status]} {word}" for status, word in words.items())
     return Text(joined(*parts), "bold red" if counts["fail"] else "bold green")
 
 
 def _reasons(results: Iterable[Result], width: int) -> Iterator[Text]:
     """Checks that lacked data, grouped by reason."""
-    reasons = by_reason(
-        (result.reason or "", result.id) for result in results if result.status == "abstained"
-    )
+    abstained = (result for result in results if result.status == "abstained")
+    reasons = grouped((result.reason or "", result.id) for result in abstained)
     for why, ids in reasons.items():
         yield from unknown(f"{', '.join(ids)}: {why}", width)
 

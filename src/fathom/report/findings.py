@@ -82,24 +82,19 @@ def print_findings(
 
 
 def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], width: int) -> Iterator[Text]:
-    yield from _every(findings, width) if findings else [Text(none)]
-    yield from leads.every(far, width)
-
-
-def _every(findings: Sequence[Finding], width: int) -> Iterator[Text]:
     for finding in findings:
         yield from _full(finding, width)
+    if not findings:
+        yield Text(none)
     if sum(finding.gain_ms is not None for finding in findings) > 1:
-        yield Text()
-        yield Text(ALONE, "dim")
+        yield from (Text(), Text(ALONE, "dim"))
+    yield from leads.every(far, width)
 
 
 def _full(finding: Finding, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((finding.title, "bold"), (f"   {finding.id}", "dim"))
-    yield Text.assemble(
-        (f"  {'saves':<{LABEL}}", "dim"), (gain_of(finding), "green"), (_sure(finding), "dim")
-    )
+    yield Text.assemble((_label("saves"), "dim"), (gain_of(finding), "green"), (_sure(finding), "dim"))
     yield from _part("", [units.a_day(finding.saves_per_day), finding.unpredicted], width)
     yield from _part("where", [_place(finding)], width)
     yield from _part("evidence", [_shown(line) for line in finding.evidence], width)
@@ -145,13 +140,10 @@ def gain_of(finding: Finding) -> str:
 
 def _sure(finding: Finding) -> str:
     share = " of the step" if finding.gain_ms is not None and finding.share is not None else ""
-    sure = f"{share} · confidence {100 * finding.confidence:.0f} %"
-    if not finding.observed:
-        return sure
-    before = finding.predicted_ms
-    return sure + (
-        " · observed" if before is None else f" · observed; predicted {units.significant(before, 2)} ms"
-    )
+    observed = " · observed" if finding.observed else ""
+    if observed and finding.predicted_ms is not None:
+        observed += f"; predicted {units.significant(finding.predicted_ms, 2)} ms"
+    return f"{share} · confidence {100 * finding.confidence:.0f} %{observed}"
 
 
 def _place(finding: Finding) -> str:
@@ -190,10 +182,8 @@ def _kind(kind: Kind, width: int) -> Iterator[Text]:
     yield from part("mechanism", wrapped(kind.mechanism, width))
     yield from part("signs", wrapped(kind.shows, width))
     yield from part("remedy", kind.remedy.rstrip().splitlines(), "cyan")
-    if kind.techniques:
-        yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
-    else:
-        yield from part("no technique", wrapped(kind.no_technique, width))
+    yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
+    yield from part("no technique", wrapped(kind.no_technique, width))
     if kind.trial:
         yield from part("measure the gain", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
     yield from part("read more", kind.references, "dim")

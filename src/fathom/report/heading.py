@@ -100,8 +100,7 @@ def headline(facts: dict[str, Any]) -> list[Text]:
     if command:
         words = command.split(" ") if isinstance(command, str) else command
         lines.append(Text(" ".join(PurePath(w).name if w.startswith("/") else w for w in words), "cyan"))
-    origin = (_machine(facts), _ranks(facts), _versions(facts), _date(facts))
-    lines.append(Text(joined(*origin), "dim"))
+    lines.append(Text(joined(*_origin(facts)), "dim"))
     ended = str(facts.get("ended", ""))
     if ended not in _GOOD_ENDS:
         lines.append(Text(f"the program {_ended(ended, facts.get('exit_status'))}", "yellow"))
@@ -116,36 +115,22 @@ def _ended(ended: str, status: int | None) -> str:
         "interrupted": "was interrupted",
     }.get(ended, ended)
     if ended in ("exited", "crashed") and status is not None:
+        names = {number.value: number.name for number in signal.Signals}
         died_of = status - SIGNALLED
-        return f"died of {_signal(died_of)}" if died_of > 0 else f"exited with status {status}"
+        name = names.get(died_of, f"signal {died_of}")
+        return f"died of {name}" if died_of > 0 else f"exited with status {status}"
     return words if not status else f"{words} (exit status {status})"
 
 
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _machine(facts: dict[str, Any]) -> str:
-    machine = facts.get("machine") or ""
-    return machine if isinstance(machine, str) else joined(*map(str, filter(None, machine.values())))
-
-
-def _ranks(facts: dict[str, Any]) -> str:
-    ranks = facts.get("ranks") or 0
-    return f"{ranks} ranks" if ranks > 1 else ""
-
-
-def _versions(facts: dict[str, Any]) -> str:
-    versions = facts.get("versions") or {}
-    return joined(*(f"{name} {versions[name]}" for name in ("torch", "cuda", "driver") if versions.get(name)))
-
-
-def _date(facts: dict[str, Any]) -> str:
-    created = facts.get("created_ns")
-    return units.date(created) if created else ""
+def _origin(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the machine, the number of ranks, versions and the date, as far as they are known."""
+    machine, versions = facts.get("machine") or "", facts.get("versions") or {}
+    yield from [machine] if isinstance(machine, str) else map(str, filter(None, machine.values()))
+    if (facts.get("ranks") or 0) > 1:
+        yield f"{facts['ranks']} ranks"
+    yield from (f"{name} {versions[name]}" for name in ("torch", "cuda", "driver") if versions.get(name))
+    if facts.get("created_ns"):
+        yield units.date(facts["created_ns"])
 
 
 def integrity(state: Integrity, width: int) -> list[Text]:
@@ -182,7 +167,8 @@ def step_lines(step: Step, width: int) -> list[Text]:
     line = Text.assemble(f"{kind}{step.noun} ", (units.duration(best), "bold green"))
     mean = step.clean_mean_ms if step.clean_ms is not None and step.clean_mean_ms else best
     uneven = f", mean {units.duration(mean)}" if abs(mean - best) > UNEVEN * best else ""
-    line.append(f"  ({phase}{_interval(step)}{uneven}, n = {step.n})", "dim")
+    interval = f", ±{units.duration((step.ci_ms[1] - step.ci_ms[0]) / 2)}" if step.ci_ms else ""
+    line.append(f"  ({phase}{interval}{uneven}, n = {step.n})", "dim")
     if step.source in NO_STEPS:
         return [line, Text(NO_STEPS[step.source], "yellow")]
     rates = [f"{units.significant(1000 / mean)} steps/s"] if mean > 0 else []
@@ -190,10 +176,3 @@ def step_lines(step: Step, width: int) -> list[Text]:
     rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []
     a_second = Text("  " + joined(*rates), "bold")
     return [line.append_text(a_second)] if len(line) + len(a_second) <= width else [line, a_second]
-
-
-def _interval(step: Step) -> str:
-    if not step.ci_ms:
-        return ""
-    low, high = step.ci_ms
-    return f", ±{units.duration((high - low) / 2)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from fathom.lab import Header, Last, Listed, Outcome, Technique, techniques
+from fathom.lab import Last, Listed, Outcome, Technique, techniques
 from fathom.report import units
 from fathom.report.screen import INDENT, part, show, wrapped
 
@@ -42,13 +42,9 @@ def _status(row: Listed) -> Text:
     if row.last:
         return Text(_short(row.last, row.gains), _style(row.last.verdict, row.gains))
     if row.why_not:
-        return Text(units.shorten(_briefly(row.why_not), _RESULT), "dim")
+        briefly = re.split("[:,]", row.why_not)[0].removeprefix("it ")  # `lab run` prints the whole reason
+        return Text(units.shorten(briefly, _RESULT), "dim")
     return Text("not run here yet", "dim")
-
-
-def _briefly(why_not: str) -> str:
-    """Return the missing requirement in short; `lab run` prints the whole reason."""
-    return re.split("[:,]", why_not)[0].removeprefix("it ")
 
 
 def _short(last: Last, gains: str) -> str:
@@ -76,14 +72,11 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
     yield from part("savings", wrapped(header.saves, width))
     yield from part("cost", wrapped(header.cost, width))
     yield from part("when not to use it", wrapped(header.not_when, width))
-    if header.no_gain:
-        yield from part("no gain on", wrapped(header.no_gain, width))
+    yield from part("no gain on", wrapped(header.no_gain, width))
     shown = [f"{sign.what}: {sign.plain} plain, {sign.tuned} tuned" for sign in header.shows]
     yield from part("signs", [line for text in shown for line in wrapped(text, width)])
-    if header.findings:
-        yield from part("findings", header.findings)
-    else:
-        yield from part("no finding names it", wrapped(header.no_finding, width))
+    yield from part("findings", header.findings)
+    yield from part("no finding names it", wrapped(header.no_finding, width))
     yield from part("files", [str(path) for path in technique.sources], "dim")
     yield Text()
 
@@ -99,7 +92,8 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         yield line.append(f"{outcome.state}: {outcome.reason}", "red" if outcome.bad else "dim")
         return
     verdict, last = outcome.kept.verdict, outcome.kept.last
-    header = _header(outcome.technique)
+    technique = techniques().get(outcome.technique)
+    header = technique.header if technique else None
     gains = header.gains if header else "time"
     line.append(f"{_short(last, gains):<18} ", _style(verdict.verdict, gains))
     if verdict.interval:
@@ -115,11 +109,6 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         yield Text(f"{' ' * INDENT}expected on {header.no_gain}", "dim")
     for reason in verdict.reasons:
         yield Text(f"{' ' * INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
-
-
-def _header(name: str) -> Header | None:
-    known = techniques().get(name)
-    return known.header if known else None
 
 
 def print_pair_findings(kinds: Sequence[PairFinding], console: Console | None = None) -> None:

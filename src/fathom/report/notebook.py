@@ -17,9 +17,8 @@ _NUMBER = 'style="text-align:right"'
 
 def to_html(examination: Examination) -> str:
     """Return an HTML fragment without classes or scripts, with every name escaped."""
-    parts = [_title(examination), _damage(examination), _verdict(examination)]
-    parts += [_ledger(device) for device in examination.devices[:1]]
-    return "".join([*parts, _findings(examination)])
+    ledgers = [_ledger(device) for device in examination.devices[:1]]
+    return "".join([_title(examination), _verdict(examination), *ledgers, _findings(examination)])
 
 
 def _title(examination: Examination) -> str:
@@ -29,13 +28,11 @@ def _title(examination: Examination) -> str:
     return f"<h4>{escape(str(examination.sounding.get('name') or 'sounding'))}: {escape(taken)}</h4>"
 
 
-def _damage(examination: Examination) -> str:
-    return "" if examination.integrity.ok else "<p><b>The recording is damaged.</b></p>"
-
-
 def _verdict(examination: Examination) -> str:
     verdict = examination.verdict
-    if verdict is None or not examination.integrity.ok:
+    if not examination.integrity.ok:
+        return "<p><b>The recording is damaged.</b></p>"
+    if verdict is None:
         return ""
     return f"<p><b>{escape(verdict.headline)}</b><br>{escape(advice(examination))}</p>"
 
@@ -65,9 +62,6 @@ def _row(label: str, ms: float, total: float, tag: str) -> str:
 
 
 def _findings(examination: Examination) -> str:
-    rows = (
-        f"<li>{escape(gain_of(finding))}: {escape(finding.title)}</li>"
-        for finding in examination.findings[:FINDINGS]
-    )
-    listed = "".join(rows)
+    lines = (escape(f"{gain_of(finding)}: {finding.title}") for finding in examination.findings[:FINDINGS])
+    listed = "".join(f"<li>{line}</li>" for line in lines)
     return f"<p><b>Findings</b></p><ul>{listed}</ul>" if listed else ""

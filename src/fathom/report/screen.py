@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
+K = TypeVar("K")
+V = TypeVar("V")
 NARROW, PIPED, BROAD = 80, 100, 120
 MARGIN = 1
 INDENT = 2
@@ -18,11 +21,6 @@ _ASCII = str.maketrans(
 )
 
 
-def console_or_default(console: Console | None) -> Console:
-    """Return `console`, or by default standard output without rich's own colours and wrapping."""
-    return console or Console(highlight=False, soft_wrap=True)
-
-
 def cells(console: Console) -> int:
     """Return the cells per line: the terminal's width, limited to 80 to 120; 100 if the output is piped."""
     width = console.width if console.is_terminal or console.record else PIPED
@@ -30,14 +28,12 @@ def cells(console: Console) -> int:
 
 
 def show(page: Callable[[int], Iterable[Text]], console: Console | None) -> None:
-    """Print the lines that `page` returns for the console's width."""
-    console = console_or_default(console)
-    put(page(cells(console)), console)
+    """Print the lines that `page` returns for the console's width; in plain ASCII without Unicode.
 
-
-def put(lines: Iterable[Text], console: Console) -> None:
-    """Print the lines unchanged; in plain ASCII on terminals without Unicode."""
-    for line in lines:
+    The default is standard output without rich's own colours and wrapping.
+    """
+    console = console or Console(highlight=False, soft_wrap=True)
+    for line in page(cells(console)):
         if console.options.ascii_only:
             line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
         console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
@@ -76,9 +72,9 @@ def unknown(text: str, width: int) -> Iterator[Text]:
 
 
 def part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
-    """A part of an explanatory page: its title after an empty line, then its lines, indented."""
-    yield Text()
-    yield Text(title, "bold dim")
+    """A part of an explanatory page: its title after an empty line, then its lines; nothing without lines."""
+    if lines:
+        yield from (Text(), Text(title, "bold dim"))
     for line in lines:
         yield Text(" " * INDENT + line, style)
 
@@ -93,9 +89,9 @@ def joined(*parts: str | None) -> str:
     return SEPARATOR.join(part for part in parts if part)
 
 
-def by_reason(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Group names by reason, from pairs (reason, name), in the order of the first pair of each reason."""
-    reasons: dict[str, list[str]] = {}
-    for why, name in entries:
-        reasons.setdefault(why, []).append(name)
-    return reasons
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Group values by key, as names by reason, in the order of the first pair of each key."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

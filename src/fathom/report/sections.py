@@ -16,7 +16,7 @@ from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination
 from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.ledger import by_entry, groups, step_ms
-from fathom.report.screen import by_reason, joined, paragraph
+from fathom.report.screen import grouped, joined, paragraph
 from fathom.units import NS_PER_MS
 
 # Format of a value by the suffix of its key, which is the unit.
@@ -54,7 +54,8 @@ def facts(title: str, figures: Input | Memory | None, width: int) -> Iterator[Te
     for key, value in section.items():
         if _is_rows(value):
             for row in value[:MOST_ROWS]:
-                yield from _paragraph("", joined(*_row(_singular(key), row)), width)
+                kind = key.removesuffix("s").replace("_", " ")
+                yield from _paragraph("", joined(*_row(kind, row)), width)
             if len(value) > MOST_ROWS:
                 yield from _paragraph("", f"and {len(value) - MOST_ROWS} more {key}", width)
 
@@ -183,10 +184,6 @@ def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def _singular(key: str) -> str:
-    return key.removesuffix("s").replace("_", " ")
-
-
 def _pairs(key: str, value: Any) -> Iterator[str]:
     """Yield `label value` of a key: a pair for each member of a dict, none for null and empty values."""
     if isinstance(value, dict):
@@ -217,25 +214,23 @@ def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:
 
 def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> Iterator[Text]:
     """Skipped analyses on one line, with the reasons that change a figure above; `every`: all reasons."""
-    reasons = by_reason((entry.why, entry.what) for entry in entries)
+    reasons = grouped((entry.why, entry.what) for entry in entries)
     if not reasons:
         return
-    shown = {why: what for why, what in reasons.items() if every or _affects(why, what)}
+    affecting = (
+        why for why, what in reasons.items() if any(map(_AFFECTS.match, what)) and not _SAID.match(why)
+    )
+    shown = {why: reasons[why] for why in (reasons if every else affecting)}
     folded = [name for why, what in reasons.items() if why not in shown for name in what]
     text = f"{', '.join(_counted(folded))}; {UNFOLD}" if folded else ""
-    lines = textwrap.wrap(text, width, initial_indent=f"{ABSTAINED}  ", subsequent_indent="  ") or [ABSTAINED]
-    head, rest = lines[0].removeprefix(ABSTAINED), lines[1:]
-    yield Text.assemble((ABSTAINED, "bold"), (head, "dim"))
-    yield from (Text(line, "dim") for line in rest)
+    head, *rest = textwrap.wrap(text, width, initial_indent=f"{ABSTAINED}  ", subsequent_indent="  ") or [
+        ABSTAINED
+    ]
+    yield Text.assemble((ABSTAINED, "bold"), (head.removeprefix(ABSTAINED), "dim"))
     for why, what in shown.items():
-        wrapped = textwrap.wrap(
-            f"{', '.join(_few(what))}: {why}", width, initial_indent="  ", subsequent_indent="    "
-        )
-        yield from (Text(line, "dim") for line in wrapped)
-
-
-def _affects(why: str, what: list[str]) -> bool:
-    return any(map(_AFFECTS.match, what)) and not _SAID.match(why)
+        reason = f"{', '.join(_few(what))}: {why}"
+        rest += textwrap.wrap(reason, width, initial_indent="  ", subsequent_indent="    ")
+    yield from (Text(line, "dim") for line in rest)
 
 
 def _counted(what: list[str]) -> list[str]:

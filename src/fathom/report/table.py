@@ -237,14 +237,11 @@ def _roof(entry: LedgerRow, room: int, flops: float) -> Text:
     share = 100 * need / ran_ms(entry)
     label = f"{units.shorten(name(entry), room - 1):<{room}}"
     bound = f"{units.shorten(entry.bound, _BOUND - 3):<{_BOUND - 2}}"
-    line = Text(f"{label}{units.significant(entry.ms):>8}{_intensity(entry):>8}{rates}  {bound}")
+    intensity = units.significant(entry.flops / entry.bytes) if entry.flops and entry.bytes else ""
+    line = Text(f"{label}{units.significant(entry.ms):>8}{intensity:>8}{rates}  {bound}")
     line.append(f"{share:>5.0f}", "green" if share >= 80 else "yellow" if share >= 40 else "red")
     return line.append(f"{units.significant(_lost(entry), 2):>7}")
 
 
 def _lost(entry: LedgerRow) -> float:
     return entry.ms - (entry.at_ceiling_ms or 0.0)
-
-
-def _intensity(entry: LedgerRow) -> str:
-    return units.significant(entry.flops / entry.bytes) if entry.flops and entry.bytes else ""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.findings import ALONE
-from fathom.report.screen import by_reason, joined, paragraph, show, unknown
+from fathom.report.screen import grouped, joined, paragraph, show, unknown
 from fathom.tips import AREAS, STATUSES, Score, Scores, Status
 
 INDENT = 3
@@ -52,10 +52,7 @@ def _overview(scores: Scores, width: int) -> Iterator[Text]:
 
 def _causes(broken: Iterable[Score]) -> list[list[Score]]:
     """Group broken tips by the findings and checks that show them, as ways to fix one loss."""
-    causes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Score]] = {}
-    for entry in broken:
-        causes.setdefault((entry.findings, entry.checks), []).append(entry)
-    return list(causes.values())
+    return list(grouped(((entry.findings, entry.checks), entry) for entry in broken).values())
 
 
 def _list(scores: Scores, width: int) -> Iterator[Text]:
@@ -68,12 +65,11 @@ def _entry(entry: Score, width: int) -> Iterator[Text]:
     """Title and id, cost, advice, and the reason of its status."""
     sign, style = _SIGNS[entry.status]
     yield from _title(Text(f"{sign} ", style), entry, width)
-    if cost := _cost(entry):
-        yield from _labelled("saves", cost, width, "green")
+    yield from _labelled("saves", _cost(entry), width, "green")
     yield from _labelled("", entry.text, width)
-    yield from _labelled(_label(entry.status), entry.reason, width, style)
-    if look := _look(entry):
-        yield from _labelled("see", look, width, "cyan")
+    label = {"broken": "found", "kept": "found", "to-be-read": "see"}.get(entry.status, "why")
+    yield from _labelled(label, entry.reason, width, style)
+    yield from _labelled("see", _look(entry), width, "cyan")
 
 
 def _title(sign: Text, entry: Score, width: int) -> Iterator[Text]:
@@ -85,19 +81,15 @@ def _title(sign: Text, entry: Score, width: int) -> Iterator[Text]:
     yield Text(f"{'':{INDENT + LABEL}}{entry.id}", "dim")
 
 
-def _label(status: Status) -> str:
-    return {"broken": "found", "kept": "found", "to-be-read": "see"}.get(status, "why")
-
-
 def _cost(entry: Score) -> str:
     """Return the cost, as `3.2 ms (2.1–4.3), 12 % of a decode step · 22.7 USD per day and GPU`, or ""."""
     if entry.gain_ms is None:
         return ""
     low, high = (entry.gain_ms if end is None else end for end in (entry.low_ms, entry.high_ms))
-    share = (
-        "" if entry.share is None else f", {100 * entry.share:.0f} % of a {entry.step_kind or 'program'} step"
-    )
-    saved = units.within(entry.gain_ms, low, high) + share.replace("a step step", "a step")
+    saved = units.within(entry.gain_ms, low, high)
+    if entry.share is not None:
+        step = f"a {entry.step_kind or 'program'} step".replace("a step step", "a step")
+        saved += f", {100 * entry.share:.0f} % of {step}"
     return joined(saved, units.a_day(entry.saves_per_day))
 
 
@@ -120,7 +112,7 @@ def _counts(scores: Scores) -> Text:
 
 def _reasons(scores: Iterable[Score], width: int) -> Iterator[Text]:
     """Yield the reasons of unknown tips, those that most tips share first."""
-    reasons = by_reason((entry.reason, entry.id) for entry in scores if entry.status == "unknown")
+    reasons = grouped((entry.reason, entry.id) for entry in scores if entry.status == "unknown")
     for reason, ids in sorted(reasons.items(), key=lambda item: -len(item[1])):
         named = ", ".join(ids) if len(ids) <= NAMED else f"{len(ids)} tips"
         yield from unknown(f"{named}: {reason}", width)

@@ -91,14 +91,11 @@ def _shares(comparison: Comparison) -> tuple[float, float]:
     """Return the lengths of both bars, as shares of the longer. The ratio comes from neighbouring pairs, so
     it may differ from the ratio of the medians.
     """
-    ratio = comparison.ratio
-    if ratio is None:
-        longest = max(comparison.baseline.ns, comparison.candidate.ns)
-        return (
-            (comparison.baseline.ns / longest, comparison.candidate.ns / longest) if longest > 0 else (0, 0)
-        )
-    longer = max(1.0, ratio)
-    return 1 / longer, ratio / longer
+    baseline, candidate = 1.0, comparison.ratio or 0.0
+    if comparison.ratio is None:
+        baseline, candidate = comparison.baseline.ns, comparison.candidate.ns
+    longer = max(baseline, candidate)
+    return (baseline / longer, candidate / longer) if longer > 0 else (0, 0)
 
 
 def _conditions(verdict: Verdict, comparison: Comparison) -> str:
@@ -119,20 +116,17 @@ def _side(name: str, side: Timing, share: float, width: int) -> Text:
 
 
 def _agreement(verdict: Verdict, width: int) -> Iterator[Text]:
-    against = f"compared with {verdict.reference}"
-    yield Text(
-        f"{against:<{width - 46}}{'relative norm':>16}{'allowed':>10}{'worst':>10}{'allowed':>10}", "dim"
-    )
+    against, room = f"compared with {verdict.reference}", width - 46
+    yield Text(f"{against:<{room}}{'relative norm':>16}{'allowed':>10}{'worst':>10}{'allowed':>10}", "dim")
     for agreement in verdict.agreement:
-        label = units.shorten(f"{agreement.place} · {agreement.dtype} · {agreement.calls} calls", width - 47)
+        label = units.shorten(f"{agreement.place} · {agreement.dtype} · {agreement.calls} calls", room - 1)
         figures = (agreement.relative_norm, agreement.allowed_norm, agreement.worst, agreement.allowed_worst)
         if agreement.relative_norm is None:
-            yield Text(f"{label:<{width - 46}}{'exact':>16}")
+            yield Text(f"{label:<{room}}{'exact':>16}")
             continue
         cell = [units.MISSING if value is None else f"{value:.1e}" for value in figures]
-        line = Text(f"{label:<{width - 46}}{cell[0]:>16}{cell[1]:>10}{cell[2]:>10}{cell[3]:>10}")
-        line.stylize("" if _agrees(agreement) else "red")
-        yield line
+        line = f"{label:<{room}}{cell[0]:>16}{cell[1]:>10}{cell[2]:>10}{cell[3]:>10}"
+        yield Text(line, "" if _agrees(agreement) else "red")
 
 
 def _agrees(agreement: Agreement) -> bool:

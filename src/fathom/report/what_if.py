@@ -30,7 +30,8 @@ def _page(prediction: Prediction, width: int) -> Iterator[Text]:
 
 
 def _steps(prediction: Prediction) -> Iterator[Text]:
-    yield Text(f"what if {' '.join(prediction.changes)}", "bold").append(_where(prediction), "dim")
+    where = f"   rank {prediction.rank} · {prediction.device}" if prediction.device else ""
+    yield Text(f"what if {' '.join(prediction.changes)}", "bold").append(where, "dim")
     if prediction.recorded_ms is None:
         return
     if prediction.clean_ms is not None:
@@ -42,10 +43,6 @@ def _steps(prediction: Prediction) -> Iterator[Text]:
         count = f"{prediction.steps} step" + ("s" if prediction.steps != 1 else "")
         text = f"over {count}; without changes the replay is off by {100 * prediction.error:.1f} %"
         yield Text(f"{'':<{20}}{text}", "dim")
-
-
-def _where(prediction: Prediction) -> str:
-    return f"   rank {prediction.rank} · {prediction.device}" if prediction.device else ""
 
 
 def _line(name: str, before: float, after: float | None, bounds: list[float] | None, style: str) -> Text:
@@ -65,10 +62,8 @@ def _table(prediction: Prediction, width: int) -> Iterator[Text]:
     if not rows:
         return
     digits, name = units.decimals(total), width - 3 * COLUMN - 26
-    yield Text(
-        f"{'where the time moves':<{name}}{'before ms':>{COLUMN}}{'after ms':>{COLUMN}}{'change':>{COLUMN}}",
-        "dim underline",
-    )
+    head = "".join(f"{title:>{COLUMN}}" for title in ("before ms", "after ms", "change"))
+    yield Text(f"{'where the time moves':<{name}}{head}", "dim underline")
     for row in rows:
         yield _row(row, name, digits, total)
     before, after = (sum(getattr(row, key) for row in prediction.moved) for key in ("before_ms", "after_ms"))
@@ -86,11 +81,6 @@ def _row(row: Moved, name: int, digits: int, total: float, style: str = "") -> T
 
 
 def _asides(prediction: Prediction, width: int) -> Iterator[Text]:
-    for entry in prediction.abstained:
-        yield from _wrapped(f"not analysed: {entry.what}: {entry.why}", width, "yellow")
-    for note in prediction.notes:
-        yield from _wrapped(f"note: {note}", width, "dim")
-
-
-def _wrapped(text: str, width: int, style: str) -> Iterator[Text]:
-    yield from Text(text, style).wrap(Console(width=width), width)
+    lines = [Text(f"not analysed: {entry.what}: {entry.why}", "yellow") for entry in prediction.abstained]
+    for line in (*lines, *(Text(f"note: {note}", "dim") for note in prediction.notes)):
+        yield from line.wrap(Console(width=width), width)

@@ -14,7 +14,7 @@ from fathom.errors import BadInputError, file_error
 from fathom.report import units
 from fathom.report.kernel.depth import depth
 from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, labelled, measure_of, name, runs
-from fathom.report.screen import MARGIN, show, within_margins
+from fathom.report.screen import MARGIN, grouped, show, within_margins
 from fathom.sounding import meant
 from fathom.units import US_PER_MS
 
@@ -160,11 +160,9 @@ def _counted(portraits: Sequence[Portrait]) -> str:
 
 def _remedies(portraits: Sequence[Portrait], width: int) -> Iterator[Text]:
     """Yield the distinct first reasons of the families, sorted by the time of their families."""
-    whose: dict[str, list[Portrait]] = {}
-    for portrait in portraits:
-        first = measure_of(portrait, portrait.reasons[0]) if portrait.reasons else None
-        if first is not None and first.advice:
-            whose.setdefault(first.advice, []).append(portrait)
+    with_reasons = (portrait for portrait in portraits if portrait.reasons)
+    firsts = ((measure_of(portrait, portrait.reasons[0]), portrait) for portrait in with_reasons)
+    whose = grouped((first.advice, portrait) for first, portrait in firsts if first and first.advice)
     costs = {text: sum(portrait.ms for portrait in families) for text, families in whose.items()}
     if costs:
         yield Text()

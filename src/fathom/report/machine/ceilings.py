@@ -11,7 +11,7 @@ from fathom.machine import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
 from fathom.report import units
 from fathom.report.machine.words import labelled
-from fathom.report.screen import by_reason
+from fathom.report.screen import grouped
 
 GROUPS = (
     ("memory", ("hbm.", "l2.", "shared.")),
@@ -61,7 +61,7 @@ def lines(
 
 def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
     """Reasons to doubt figures; figures with the same reason share a line."""
-    reasons = by_reason((flag, ceiling.id) for ceiling in ceilings for flag in ceiling.flags)
+    reasons = grouped((flag, ceiling.id) for ceiling in ceilings for flag in ceiling.flags)
     for number, (why, names) in enumerate(reasons.items()):
         label = "" if number else "! doubts"
         yield from labelled(label, f"{', '.join(dict.fromkeys(names))}: {why}", cells, "yellow")
@@ -118,7 +118,7 @@ def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Itera
 
 
 def _missing(missing: Iterable[Missing], cells: int) -> Iterator[Text]:
-    reasons = by_reason((entry.why, entry.id) for entry in missing)
+    reasons = grouped((entry.why, entry.id) for entry in missing)
     text = "; ".join(f"{', '.join(dict.fromkeys(ids))}: {why}" for why, ids in reasons.items())
     yield from labelled("missing", text, cells, "dim")
 

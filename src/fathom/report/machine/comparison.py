@@ -11,7 +11,7 @@ from fathom.machine.compare import CeilingRatio, Difference, MachineComparison, 
 from fathom.report import units
 from fathom.report.machine.ceilings import value
 from fathom.report.machine.words import labelled
-from fathom.report.screen import by_reason, joined
+from fathom.report.screen import grouped, joined
 
 _LOOK = {
     "does not carry over": ("✗", "red"),
@@ -88,7 +88,7 @@ def _ceilings(ratios: Sequence[CeilingRatio]) -> Iterator[Text]:
 
 
 def _abstained(comparison: MachineComparison, cells: int) -> Iterator[Text]:
-    reasons = by_reason((entry.why, entry.what) for entry in comparison.abstained)
+    reasons = grouped((entry.why, entry.what) for entry in comparison.abstained)
     if reasons:
         yield Text()
     text = "; ".join(f"{', '.join(what)}: {why}" for why, what in reasons.items())

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from fathom.report.machine.words import block, known, labelled, size, spans
-from fathom.report.screen import joined
+from fathom.report.screen import grouped, joined
 
 Gpu = dict[str, Any]
 _MEANING = {
@@ -26,18 +26,11 @@ def lines(machine: Gpu, cells: int) -> Iterator[Text]:
     gpus = machine.get("gpus") or []
     if not gpus:
         yield from labelled("gpus", f"none: {machine.get('why_no_gpu') or 'nothing was found'}", cells)
-    for number, group in enumerate(_alike(gpus)):
+    alike = grouped((_facts(gpu), gpu) for gpu in gpus)
+    for number, group in enumerate(alike.values()):
         yield from block("gpus" if number == 0 else "", _group(group, len(gpus)))
     yield from block("links", _matrix(machine.get("links") or {}))
     yield from labelled("not read", "; ".join(_refused(gpus)), cells, "dim")
-
-
-def _alike(gpus: list[Gpu]) -> list[list[Gpu]]:
-    """Groups of GPUs with the same facts."""
-    groups: dict[tuple[str, ...], list[Gpu]] = {}
-    for gpu in gpus:
-        groups.setdefault(_facts(gpu), []).append(gpu)
-    return list(groups.values())
 
 
 def _group(group: list[Gpu], of: int) -> Iterator[Text]:
