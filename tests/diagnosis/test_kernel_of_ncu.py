@@ -91,7 +91,7 @@ def test_a_flaw_is_a_finding_with_evidence_and_no_invented_gain(sounding: Path, 
 
 def test_findings_of_ncu_are_printed_and_what_was_not_looked_for_is_said(sounding: Path) -> None:
     page = command("findings", sounding)
-    assert "Threads conflict in banks of shared memory" in page and "not predicted" in page
+    assert "Shared memory accesses have bank conflicts" in page and "not predicted" in page
     assert "costs no time" not in page
     report = json.loads(command("report", sounding, "--json"))
     unlooked = {

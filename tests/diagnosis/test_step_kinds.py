@@ -123,7 +123,7 @@ def test_the_command_takes_a_kind_and_says_which_there_are(decoding: fathom.Soun
     wrong = run_fathom("report", decoding.path, "--kind", "train", cwd=tmp_path)
     assert (
         wrong.returncode == 1
-        and "1 (decode), 2 (prefill)" in wrong.stderr
+        and "decode (1), prefill (2)" in wrong.stderr
         and len(wrong.stderr.split("\n")) == 2
     )
     for kind in ("0", "3", "-1", "", "²"):
