@@ -29,7 +29,7 @@ from typing import Any
 
 from isal import igzip
 
-from fathom.sounding.kineto.structure import scan
+from fathom.sounding.kineto.stream import scan
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

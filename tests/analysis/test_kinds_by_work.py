@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.kinds_by_work import KnownSteps, by_time, in_turn, split_by_work
-from fathom.sounding.raw.decoding import classified
+from fathom.sounding.raw.steps import classified
 from fathom.sounding.schema import conform
 
 MS = 1_000_000

@@ -167,7 +167,7 @@ def test_where_counters_cannot_be_sampled_the_other_phases_go_on():
 
 
 def test_other_ranks_learn_the_group(tmp_path, monkeypatch):
-    from fathom.probe.schedule import Schedule
+    from fathom.probe.orders import Schedule
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "0")

@@ -12,10 +12,9 @@ from pathlib import Path
 from fathom.probe import faults, imports, records
 from fathom.probe.chooser import StepSignal
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.orders import Job
+from fathom.probe.orders import Job, Schedule
 from fathom.probe.plan import ProbePlan
 from fathom.probe.runs import DeferredMarks, Label, MarkRuns
-from fathom.probe.schedule import Schedule
 
 INJECT = Path(records.__file__).parent / "inject"
 

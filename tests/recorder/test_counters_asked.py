@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fathom.gauges import completing
 from fathom.gauges import counters as gauge
+from fathom.gauges import keeping
 from fathom.gauges.counters import NoCountersError
 from fathom.machine import MachineFileError
 from fathom.recorder import Plan, record
@@ -141,13 +141,13 @@ def test_why_nothing_was_sampled(tmp_path: Path, lines: list[str], words: str) -
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(completing, "_with_ceilings", lambda *_: machine())
+    monkeypatch.setattr(keeping, "_with_ceilings", lambda *_: machine())
     monkeypatch.setattr("fathom.gauges.counters.parent.installed", lambda: "13.4.0")
     return lines
 
 
 def completed(said: list[str], counters: bool = False) -> dict[str, Any]:
-    return completing.completed(lambda _: ([], []), said.append, counters)
+    return keeping.completed(lambda _: ([], []), said.append, counters)
 
 
 def test_missing_qualification_runs_with_one_line(said, monkeypatch, tmp_path) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fathom.sounding.kineto import read_trace, stream
 from fathom.sounding.kineto.arrays import to_ns
-from fathom.sounding.kineto.stream import TraceStream
-from fathom.sounding.kineto.structure import scan
+from fathom.sounding.kineto.stream import TraceStream, scan
 from tests.support.kineto_samples import Event, kernel, op, write_text
 
 # Text that tempts a cutter of JSON: seams, brackets, quotes and backslashes within strings.

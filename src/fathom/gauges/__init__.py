@@ -8,11 +8,10 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.gauges.catalogue import FULL, QUICK
-    from fathom.gauges.completing import completed
     from fathom.gauges.conditions import DOUBTFUL, ConditionSensors
     from fathom.gauges.contention import BusyGpuError
     from fathom.gauges.cuda import core_of_cuda
-    from fathom.gauges.keeping import keep, merge, quick_missing, recall
+    from fathom.gauges.keeping import completed, keep, merge, quick_missing, recall
     from fathom.gauges.parent import GaugeProgress, measure, seconds
     from fathom.gauges.planning import MeasurementPlan, plan
 

@@ -1,17 +1,23 @@
-"""Merge new measurements into the stored machine file."""
+"""Merge new measurements into the stored machine file, and measure what it lacks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fathom.errors import FathomError
+from fathom.gauges import counters as qualification
 from fathom.gauges.catalogue import HOST, QUICK, scope
-from fathom.machine import Ceiling, Missing, remember, stored_machine, to_records
+from fathom.gauges.parent import seconds
+from fathom.gauges.planning import MeasurementPlan, plan
+from fathom.machine import Ceiling, Missing, known_machine, remember, stored_machine, to_records
 from fathom.version import VERSION
 
 Record = dict[str, Any]
+Say = Callable[[str], None]
+Measure = Callable[[MeasurementPlan], tuple[list[Ceiling], list[Missing]]]
 
 
 def keep(
@@ -78,3 +84,53 @@ def quick_missing(machine: Mapping[str, Any]) -> list[str]:
     tried = {record["id"] for kind in ("ceilings", "missing") for record in machine.get(kind, ())}
     gpus = bool(machine.get("gpus"))
     return [name for name in QUICK if name not in tried and (gpus or scope(name) == HOST)]
+
+
+def completed(measure: Measure, say: Say, counters: bool = False) -> dict[str, Any]:
+    """Return this machine with its ceilings, after measuring those of the quick set that are missing.
+
+    With `counters`, also qualify the hardware counters. If either fails, `say` gets the reason, and the
+    result lacks them.
+    """
+    machine = _with_ceilings(measure, say)
+    return _with_counters(machine, say) if counters else machine
+
+
+def _with_counters(machine: dict[str, Any], say: Say) -> dict[str, Any]:
+    if not qualification.needed(machine):
+        return machine
+    if why := qualification.prevented(machine):
+        return {**machine, "why_no_counters": why}
+    say("qualifying this machine's hardware counters, once: about 20 s (--no-measure skips it)")
+    try:
+        qualified = qualification.qualify(machine)
+    except FathomError as error:
+        say(str(error))
+        return {**machine, "why_no_counters": getattr(error, "why", str(error).rstrip("."))}
+    try:
+        return qualification.keep_counters(machine, qualified)[0]
+    except FathomError as error:
+        say(str(error))
+        return {**machine, "counters": qualified}
+
+
+def _with_ceilings(measure: Measure, say: Say) -> dict[str, Any]:
+    damage: list[str] = []
+    machine = known_machine(say=damage.append)
+    wanted = quick_missing(machine)
+    if damage or not wanted:
+        for why in damage:
+            say(f"its ceilings were not measured: {why}")
+        return machine
+    try:
+        todo = plan(machine, only=wanted)
+        say(f"measuring this machine's ceilings, once: about {seconds(todo):.0f} s (--no-measure skips it)")
+        measured = measure(todo)
+    except (FathomError, OSError) as error:
+        say(f"its ceilings were not measured: {error}")
+        return machine
+    try:
+        return keep(machine, *measured)[0]
+    except FathomError as error:
+        say(str(error))
+        return merge(machine, machine, *measured)

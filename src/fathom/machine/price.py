@@ -55,16 +55,12 @@ def configured_price(folder: Path | None = None) -> Price | None:
 
     None if neither file has a price. Raises BadInputError for a file or price that cannot be read.
     """
-    for file in ((folder or Path()) / FILE, _home() / FILE):
+    import platformdirs
+
+    for file in ((folder or Path()) / FILE, platformdirs.user_config_path("fathom") / FILE):
         if (price := _of_file(file)) is not None:
             return price
     return None
-
-
-def _home() -> Path:
-    import platformdirs
-
-    return platformdirs.user_config_path("fathom")
 
 
 def _of_file(file: Path) -> Price | None:

@@ -14,12 +14,11 @@ from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock, lengths
 from fathom.probe.faults import fault, guarded
 from fathom.probe.frames import Beacon
-from fathom.probe.orders import Job, Orders
+from fathom.probe.orders import Job, Orders, Schedule
 from fathom.probe.phases import Phases
 from fathom.probe.plain import is_plain
 from fathom.probe.recorder import Recorder
 from fathom.probe.reporter import Reporter
-from fathom.probe.schedule import Schedule
 from fathom.probe.trials import PREFIX, Trials
 
 LOOK_NS = 200_000_000  # how often to check the folder for a trigger

@@ -1,8 +1,19 @@
-"""Orders of the phases: stretches to record, and what to do at a mark."""
+"""Orders of the phases: stretches to record, what to do at a mark, and the common schedule of the ranks.
+
+Of the ranks of a host, the first one publishes the schedule, and the others read it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 from dataclasses import dataclass
+from typing import Any
+
+from fathom.probe.process import number
+
+LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time
 
 
 @dataclass(frozen=True)
@@ -28,3 +39,44 @@ class Orders:
     stop: Job | None = None
     arm: Job | None = None
     start: Job | None = None
+
+
+class Schedule:
+    """`schedule.json`: a list of [step, job or null]."""
+
+    def __init__(self, raw: str) -> None:
+        self._path = os.path.join(raw, "schedule.json")
+        shared = (number("LOCAL_WORLD_SIZE") or 1) > 1
+        self.leads = not shared or (number("LOCAL_RANK") or 0) == 0
+        self.lead = 0 if not shared else LEAD if self.leads else -1
+        self._seen: tuple[int, int] | None = None
+        self._published: dict[int, Any] = {}
+
+    def publish(self, appointments: dict[int, Job | None]) -> None:
+        """Add new appointments atomically."""
+        if self.lead <= 0 or not (
+            new := {k: job for k, job in appointments.items() if k not in self._published}
+        ):
+            return
+        self._published.update({k: job and dataclasses.asdict(job) for k, job in new.items()})
+        part = f"{self._path}.{os.getpid()}"
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(sorted(self._published.items()), file)
+        os.replace(part, self._path)
+
+    def news(self) -> dict[int, Job | None]:
+        """Return the appointments that the leading rank has made since the last call."""
+        if self.leads:
+            return {}
+        try:
+            status = os.stat(self._path)
+            if self._seen == (status.st_mtime_ns, status.st_ino):
+                return {}
+            self._seen = (status.st_mtime_ns, status.st_ino)
+            with open(self._path, encoding="utf-8") as file:
+                listed = json.load(file)
+        except FileNotFoundError:
+            return {}
+        fresh = {k: job for k, job in listed if k not in self._published}
+        self._published.update(fresh)
+        return {k: Job(**job) if job else None for k, job in fresh.items()}

@@ -8,9 +8,18 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.sounding.communication import identify_collective
-    from fathom.sounding.facts import COMPILER, LOADERS, Counted, LoaderFacts, Place
     from fathom.sounding.importer import import_traces
-    from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+    from fathom.sounding.manifest import (
+        COMPILER,
+        LOADERS,
+        Counted,
+        LoaderFacts,
+        Manifest,
+        Phase,
+        Place,
+        Problem,
+        Rank,
+    )
     from fathom.sounding.naming import meant
     from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.packing import pack, packed_name

@@ -43,6 +43,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"), ("spec.template",)
     ),
 }
+ROLES = {"leaderTemplate": "leader", "workerTemplate": "worker", "headGroupSpec": "head"}
 COUNTS = ("replicas", "parallelism", "size")
 TRAINING = frozenset(kind for kind in TEMPLATES if kind.endswith("Job") and kind != "CronJob") | {"JobSet"}
 
@@ -204,15 +205,11 @@ def _reach(
     first, *rest = steps
     if first != "*":
         if isinstance(value, dict) and first in value:
-            yield from _reach(value[first], rest, role or _role(first), value)
+            yield from _reach(value[first], rest, role or ROLES.get(first, ""), value)
         return
     members = value.items() if isinstance(value, dict) else [(m.get("name", ""), m) for m in mappings(value)]
     for name, member in members:
         yield from _reach(member, rest, str(name), mapping(member))
-
-
-def _role(step: str) -> str:
-    return {"leaderTemplate": "leader", "workerTemplate": "worker", "headGroupSpec": "head"}.get(step, "")
 
 
 def _pod(kind: str, name: str, role: str, template: Any, parent: dict[str, Any]) -> Pod:
@@ -225,13 +222,5 @@ def _pod(kind: str, name: str, role: str, template: Any, parent: dict[str, Any])
         raise _MalformedError(f"{title} whose pod does not list containers")
     metadata = mapping(template.get("metadata"))
     counts = [n for n in map(parent.get, COUNTS) if isinstance(n, int) and not isinstance(n, bool)]
-    return Pod(
-        kind=kind,
-        name=name,
-        role=role,
-        spec=spec,
-        annotations=mapping(metadata.get("annotations")),
-        labels=mapping(metadata.get("labels")),
-        parent=parent,
-        count=max(counts, default=1),
-    )
+    annotations, labels = mapping(metadata.get("annotations")), mapping(metadata.get("labels"))
+    return Pod(kind, name, spec, role, annotations, labels, parent, max(counts, default=1))

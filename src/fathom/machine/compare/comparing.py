@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from fathom.machine.ceilings import Ceiling
@@ -35,7 +35,9 @@ def compare(
     """
     facts_a, facts_b = facts(a, name_a), facts(b, name_b)
     differences, unknown = _differences(facts_a, facts_b, name_a, name_b, itself)
-    kinds = [_kind(name, what, differences, unknown) for name, what in _kinds(facts_a, facts_b)]
+    known, gpus = rules(), facts_a.gpus or facts_b.gpus
+    applying = {name: what for name, what in known.kinds.items() if gpus or name not in known.of_gpu}
+    kinds = [_kind(name, what, differences, unknown) for name, what in applying.items()]
     ceilings, missing = ratios(facts_a, facts_b, name_a, name_b)
     sides = _side(facts_a, name_a), _side(facts_b, name_b)
     return MachineComparison(
@@ -47,12 +49,6 @@ def compare(
         ceilings=ceilings,
         abstained=[*(Unknown(what=rule.what, why=why) for rule, why in unknown), *missing],
     )
-
-
-def _kinds(a: Facts, b: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the kinds of results that apply: some mean nothing without a GPU."""
-    known = rules()
-    return ((k, what) for k, what in known.kinds.items() if a.gpus or b.gpus or k not in known.of_gpu)
 
 
 def _side(machine: Facts, name: str) -> ComparedMachine:
@@ -70,24 +66,21 @@ def _differences(
 ) -> tuple[list[Difference], list[tuple[ComparedProperty, str]]]:
     """Return what was compared, and the rules for which a machine lacks data."""
     differences, unknown = [], []
+    fewest = min(len(a.gpus), len(b.gpus))
     for rule in rules().rules:
-        if not _applies(rule, a, b):
+        if fewest < {"": 0, "gpus": 1, "several": 2}[rule.needs]:
             continue
         pair = _read(rule, a, b)
         silent = [name for name, read in zip((name_a, name_b), pair, strict=True) if read is None]
         if silent and (itself or (rule.built_in and a.fingerprint == b.fingerprint)):
-            differences.append(_alike(rule, *pair))
+            known = next((read for read in pair if read is not None), UNSAID)
+            differences.append(_difference(rule, known, known))
         elif silent:
             names = [*dict.fromkeys(silent)]
             unknown.append((rule, f"{' and '.join(names)} {'do' if len(names) > 1 else 'does'} not say"))
         else:
             differences.append(_difference(rule, *pair))
     return differences, unknown
-
-
-def _applies(rule: ComparedProperty, a: Facts, b: Facts) -> bool:
-    fewest = min(len(a.gpus), len(b.gpus))
-    return fewest >= {"": 0, "gpus": 1, "several": 2}[rule.needs]
 
 
 def _read(rule: ComparedProperty, a: Facts, b: Facts) -> tuple[Value, Value]:
@@ -98,12 +91,6 @@ def _read(rule: ComparedProperty, a: Facts, b: Facts) -> tuple[Value, Value]:
         if None not in pair:
             break
     return pair
-
-
-def _alike(rule: ComparedProperty, *pair: Value) -> Difference:
-    """Return a result with equal values, for a machine compared with itself; the value may be missing."""
-    known = next((read for read in pair if read is not None), UNSAID)
-    return _difference(rule, known, known)
 
 
 def _difference(rule: ComparedProperty, a: Value, b: Value) -> Difference:

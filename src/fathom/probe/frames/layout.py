@@ -181,12 +181,11 @@ def _equal(data: list[bytes], values: list[int]) -> set[int]:
     """Return the offsets at which the 64-bit word in `data[i]` is `values[i]`, for every i."""
     pairs = zip(data, values)  # noqa: B905 - Python 3.10
     return set.intersection(
-        *({i for i in range(16, 48, 8) if _word(sample, i) == value} for sample, value in pairs)
+        *(
+            {i for i in range(16, 48, 8) if sample[i : i + 8] == struct.pack("<Q", value)}
+            for sample, value in pairs
+        )
     )
-
-
-def _word(data: bytes, place: int) -> int:
-    return int.from_bytes(data[place : place + 8], "little")
 
 
 def _below(memory: ProcessMemory, depth: int = 3) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -18,7 +19,6 @@ from isal.igzip_lib import IsalError
 
 from fathom.errors import BadInputError, file_error
 from fathom.sounding.kineto.events import Decoder, Event
-from fathom.sounding.kineto.structure import BETWEEN, MalformedError, scan
 
 LONGEST = 64 << 20  # most bytes of one event, or of the keys before or after the events
 _SAMPLE = 1 << 16  # bytes that usually contain two events
@@ -32,6 +32,10 @@ BLOCK = 1 << 19  # bytes; fits into the CPU's cache, where decoding is twice as 
 _AHEAD = 1 << 21  # bytes decompressed at once: enough work while the decoder has the GIL
 _GZIP = b"\x1f\x8b"
 _BROKEN: Any = (EOFError, IsalError, zlib.error, OSError)
+# A whole string, a bracket, or a quote whose string does not end within the piece.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}"]', re.DOTALL)
+BETWEEN = b", \t\r\n"
+_SEPARATOR = re.compile(rb"\s*,?\s*")
 
 
 class TraceStream:
@@ -235,3 +239,50 @@ def _reason(error: Exception, packed: bool) -> str:
     if isinstance(error, EOFError):
         return "its gzip stream is cut off; copy or record it again"
     return f"its gzip stream is damaged ({error}); copy or record it again"
+
+
+class MalformedError(ValueError):
+    """The piece is not a list of JSON objects."""
+
+
+@dataclass
+class Structure:
+    """The `spans` of complete objects in a piece of a list, and the index at which the list is `closed`.
+
+    `closed` is None if the list does not end in this piece.
+    """
+
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    closed: int | None = None
+
+
+def scan(piece: bytes) -> Structure:
+    """Find the objects in `piece`, a part of a list's text. Raises MalformedError."""
+    structure = Structure()
+    depth = end = start = 0
+    for token in _TOKEN.finditer(piece):
+        mark = token[0]
+        if mark == b'"':
+            break
+        if mark in b"{[":
+            if depth == 0:
+                _nothing_between(piece, end, token.start())
+                if mark != b"{":
+                    raise MalformedError("its list of events has other entries than events")
+                start = token.start()
+            depth += 1
+        elif mark in b"]}":
+            if depth == 0:
+                _nothing_between(piece, end, token.start())
+                structure.closed = token.start() if mark == b"]" else None
+                break
+            depth -= 1
+            if depth == 0:
+                end = token.end()
+                structure.spans.append((start, end))
+    return structure
+
+
+def _nothing_between(piece: bytes, end: int, start: int) -> None:
+    if not _SEPARATOR.fullmatch(piece, end, start):
+        raise MalformedError("there is text between its events")

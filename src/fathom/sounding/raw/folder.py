@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError, file_error
-from fathom.sounding.facts import Counted, LoaderFacts
+from fathom.sounding.manifest import Counted, LoaderFacts
 
 Record = dict[str, Any]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
 
 from fathom.machine.checks.gpu import Gpu, each, gpu_reader, gpus
 from fathom.machine.checks.host import Host
@@ -112,17 +112,11 @@ def _fabric_states(host: Host) -> dict[str, int]:
     for gpu in gpus(host):
         try:
             info = host.nvml.c_nvmlGpuFabricInfo_t()
-            gpu.ask("GpuFabricInfo", _reference(info))
+            gpu.ask("GpuFabricInfo", ctypes.byref(info))
             states[gpu.name] = int(info.state)
         except (AttributeError, NotOfferedError, UnreadableError):
             continue
     return {name: state for name, state in states.items() if state}
-
-
-def _reference(structure: Any) -> Any:
-    import ctypes
-
-    return ctypes.byref(structure)
 
 
 def _processes(host: Host) -> set[str]:

@@ -16,7 +16,6 @@ UNCORRECTED = 1
 VOLATILE, AGGREGATE = 0, 1
 CORE_SENSOR, SLOWDOWN = 0, 1
 MARGIN = 5  # °C below the slowdown threshold
-DOUBLE_BIT_CAUSE = 1
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
 OF_PROGRAMS = {"13", "31", "43", "45"}  # faults of the program, according to NVIDIA's catalogue
 SM, MEMORY = 1, 2

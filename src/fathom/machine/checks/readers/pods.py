@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.machine.checks import figures, resources
+from fathom.machine.checks import resources
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.manifest import TRAINING, Container, Pod, mapping, mappings
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
@@ -55,7 +55,7 @@ container_reader = subject_reader(each)
 def guaranteed(pod: Pod, container: Container) -> Observation:
     asked, most = resources.requests(pod, container), resources.limits(pod, container)
     missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
-    own = {"cpus": figures.cpus(pod, container), "memory": figures.memory(pod, container)}
+    own = {"cpus": resources.cpus(pod, container), "memory": resources.memory(pod, container)}
     if missing:
         return failed(f"no {' or '.join(missing)} limit", **own)
     words = ", ".join(f"{name} {asked[name]} of {most[name]}" for name in ("cpu", "memory"))
@@ -69,7 +69,7 @@ def whole_cpus(pod: Pod, container: Container) -> Observation:
     count = resources.quantity(cpu)
     if count is None:
         return unfit("requests no CPUs")
-    return judged(count == int(count), f"requests {cpu} CPUs", cpus=figures.cpus(pod, container))
+    return judged(count == int(count), f"requests {cpu} CPUs", cpus=resources.cpus(pod, container))
 
 
 @container_reader("kubernetes.huge_pages")
@@ -80,11 +80,11 @@ def huge_pages(pod: Pod, container: Container) -> Observation:
         return unfit("requests no huge pages")
     words = ", ".join(f"{name} {amount}" for name, amount in pages.items())
     if any(resources.quantity(most.get(n)) != resources.quantity(a) for n, a in pages.items()):
-        return failed(f"{words}, but the limit differs", **figures.huge(pages))
+        return failed(f"{words}, but the limit differs", **resources.huge(pages))
     volumes = pod.spec.get("volumes") if isinstance(pod.spec.get("volumes"), list) else []
     media = [str(mapping(mapping(v).get("emptyDir")).get("medium", "")) for v in volumes or []]
     good = any(m.startswith("HugePages") for m in media)
-    return judged(good, f"{words}, volumes of medium {media or 'none'}", **figures.huge(pages))
+    return judged(good, f"{words}, volumes of medium {media or 'none'}", **resources.huge(pages))
 
 
 @reader("kubernetes.gpu")
@@ -98,7 +98,7 @@ def gpu(host: Host, check: Check) -> Answer:
             return unfit("requests no GPU")
         words = ", ".join(f"{name} {amount}" for name, amount in asked.items()) or "by a claim"
         words = words if asked == most else f"requests {words}, but the limit differs"
-        return judged(asked == most, words, gpus=figures.listed(asked, ""))
+        return judged(asked == most, words, gpus=resources.listed(asked, ""))
 
     return each(host, look)
 
@@ -110,7 +110,7 @@ def shm(pod: Pod, container: Container) -> Observation:
     if pod.spec.get("hostIPC") is True:
         return passed("the host's shared memory")
     volume = resources.mounted(pod, container, "/dev/shm")
-    size = figures.half(pod, container)
+    size = resources.half(pod, container)
     if volume is None:
         return failed("nothing is mounted at /dev/shm: 64 MiB", size=size)
     medium = mapping(volume.get("emptyDir")).get("medium")
@@ -125,7 +125,7 @@ def shm_size(pod: Pod, container: Container) -> Observation:
     text = mapping(volume.get("emptyDir")).get("sizeLimit")
     size = resources.quantity(text)
     memory = resources.quantity(resources.limits(pod, container).get("memory"))
-    fill = {"name": str(volume.get("name")), "size": figures.half(pod, container)}
+    fill = {"name": str(volume.get("name")), "size": resources.half(pod, container)}
     if size is None:
         return failed("/dev/shm has no size limit", **fill)
     return judged(memory is None or size < memory, f"/dev/shm holds {text}", **fill)
@@ -138,7 +138,7 @@ def rdma(host: Host, check: Check) -> Answer:
             return unfit("no multi-pod GPU work")
         asked = resources.matching(resources.requests(pod, container), resources.RDMA)
         words = ", ".join(f"{n} {a}" for n, a in asked.items()) or "requests no RDMA device"
-        return judged(bool(asked), words, device=figures.rdma(host.pods or ()))
+        return judged(bool(asked), words, device=resources.rdma(host.pods or ()))
 
     return each(host, look)
 
@@ -176,7 +176,7 @@ def omp_threads(pod: Pod, container: Container) -> Observation:
         return unfit("has no CPU limit")
     threads = resources.environment(container).get("OMP_NUM_THREADS")
     words = f"a limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}"
-    return judged(threads is not None, words, **figures.threads(pod, container))
+    return judged(threads is not None, words, **resources.threads(pod, container))
 
 
 def _distributed(pod: Pod) -> bool:
@@ -228,9 +228,9 @@ def gpu_model(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Observation:
         if not resources.pod_wants_gpu(pod):
             return unfit("requests no GPU")
-        keys = [key for key in _node_keys(pod.spec) if figures.MODEL.fullmatch(key)]
+        keys = [key for key in _node_keys(pod.spec) if resources.MODEL.fullmatch(key)]
         words = f"nodes chosen by {', '.join(keys)}" if keys else "any node with a GPU"
-        return judged(bool(keys), words, product=figures.product(pod, host.pods or ()))
+        return judged(bool(keys), words, product=resources.product(pod, host.pods or ()))
 
     return each_pod(host, look)
 
