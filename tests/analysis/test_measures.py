@@ -16,8 +16,7 @@ from fathom import open as open_sounding
 from fathom.analysis.folding import Pool, counters_of
 from fathom.analysis.folding.kinds import base
 from fathom.analysis.measures import device_portraits
-from fathom.analysis.measures.catalogue import SOURCES, catalogue
-from fathom.analysis.measures.evaluate import KnownValues, measures_of
+from fathom.analysis.measures.evaluate import SOURCES, KnownValues, catalogue, measures_of
 from fathom.analysis.measures.facts import facts_of, fits, hardware
 from fathom.analysis.measures.formula import FormulaError, MissingError, evaluate, names, parse
 from fathom.analysis.measures.hierarchy import cache_peak, levels

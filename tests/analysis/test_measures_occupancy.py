@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.measures.occupancy import chip, occupancy
+from fathom.analysis.measures.facts import chip, occupancy
 from tests.support.paths import DATA
 
 ROWS = list(csv.DictReader((DATA / "occupancy.csv").open()))

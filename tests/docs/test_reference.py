@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import typer
 
-from fathom.analysis.measures.catalogue import catalogue
+from fathom.analysis.measures.evaluate import catalogue
 from fathom.cli.main import app
 from fathom.diagnosis.kinds import kinds
 from fathom.gauges.catalogue import GAUGES

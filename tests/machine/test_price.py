@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fathom.analysis.cost import priced
+from fathom.analysis.energy import priced
 from fathom.analysis.results import Money, Step
 from fathom.errors import BadInputError
 from fathom.machine.price import Price, configured_price, parse_price

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from fathom.analysis.measures.catalogue import catalogue
+from fathom.analysis.measures.evaluate import catalogue
 from fathom.cli import app
 from fathom.diagnosis.kinds import kinds
 from fathom.gauges.catalogue import BY_ID

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fathom.analysis import results
-from fathom.analysis.cost import priced
+from fathom.analysis.energy import priced
 from fathom.analysis.results import (
     Abstained,
     Device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fathom.analysis.measures.catalogue import catalogue
+from fathom.analysis.measures.evaluate import catalogue
 from reference.markdown import table, text
 
 TITLES = {

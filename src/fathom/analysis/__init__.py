@@ -12,9 +12,8 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.analysis.account import Account, account_of
-    from fathom.analysis.cost import priced
     from fathom.analysis.device import detail
-    from fathom.analysis.energy import Metered, energy_of
+    from fathom.analysis.energy import Metered, energy_of, priced
     from fathom.analysis.feeding import input_of
     from fathom.analysis.integrity import integrity_of
     from fathom.analysis.kinds import step_kinds

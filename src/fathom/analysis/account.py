@@ -13,8 +13,8 @@ from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
+from fathom.analysis.processor import regions
 from fathom.analysis.recording import Timeline, read_timeline
-from fathom.analysis.regions import regions
 from fathom.analysis.results import Abstained, Device, LedgerRow, Window
 from fathom.analysis.roofline import at_ceiling, check_rates, utilisation
 from fathom.analysis.rows import busy_ms, entries_of, step_of, windows_of

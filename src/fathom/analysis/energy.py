@@ -1,15 +1,17 @@
-"""Energy of a step, from energy counters over clean steps, or from mean power over nearby steps."""
+"""Energy of a step and its cost: from counters over clean steps, or from mean power over nearby ones."""
 
 from __future__ import annotations
 
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from fathom.analysis.intervals import Array
 from fathom.analysis.resources import DeviceEnergy, Energy
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, Cost, Examination, Finding, Money
 from fathom.analysis.steps import Stretch, stretches
+from fathom.machine import Price
 from fathom.units import MS_PER_S, NS_PER_S
 
 LEAST_S = 1.0  # energy counters advance 10 to 50 times per second: shorter spans are too coarse
@@ -19,6 +21,7 @@ OWN = "energy counters over the clean steps"
 LATER = "mean power of unprofiled steps after profiling, times the clean step"
 ALL_STEPS = "estimated as mean power over all steps (profiled ones included) times the clean step"
 SAMPLED = "sampled power, as there is no energy counter: "
+HOUR_MS, DAY_H, MILLION = 3.6e6, 24.0, 1e6
 
 
 class Metered(msgspec.Struct):
@@ -190,3 +193,30 @@ def _metered(runs: list[Stretch], meter: Meter) -> tuple[float, float, int] | No
 
 def _seconds(runs: list[Stretch]) -> float:
     return sum(stretch.end_ns - stretch.start_ns for stretch in runs) / NS_PER_S
+
+
+def priced(examination: Examination, price: Price) -> Examination:
+    """Return the examination with its cost, and with the money that each fix saves per GPU and day."""
+    devices = [device for device in examination.devices if device.device != "cpu"]
+    step, number = examination.step, max(len(devices), 1)
+    clean = step.clean_mean_ms if step.clean_mean_ms is not None else step.clean_ms
+    ms = clean if clean is not None else step.timeline_ms
+    per_hour = price.amount * number
+    cost = Cost(
+        price_per_hour=price.amount,
+        currency=price.currency,
+        devices=number,
+        per_step=None if ms is None else per_hour * ms / HOUR_MS,
+        per_million_tokens=_per_million(per_hour, step.tokens_per_s),
+        per_million_samples=_per_million(per_hour, step.samples_per_s),
+    )
+    findings = [replace(finding, saves_per_day=_per_day(finding, price)) for finding in examination.findings]
+    return replace(examination, cost=cost, findings=findings)
+
+
+def _per_million(per_hour: float, per_s: float | None) -> float | None:
+    return per_hour / (per_s * 3600.0) * MILLION if per_s else None
+
+
+def _per_day(finding: Finding, price: Price) -> Money | None:
+    return None if finding.share is None else Money(finding.share * price.amount * DAY_H, price.currency)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.analysis.folding.align import Excerpt, excerpt_around
     from fathom.analysis.folding.counters import counters_of, counters_table, fold_rank
     from fathom.analysis.folding.families import by_family
     from fathom.analysis.folding.kinds import bare, kind_of
     from fathom.analysis.folding.results import Alignment, Folding, Pool, facts_from
     from fathom.analysis.folding.rows import static_attributes
-    from fathom.analysis.folding.timeline import Excerpt, excerpt_around
 
 __all__, __getattr__ = exports(__name__)

@@ -1,17 +1,21 @@
-"""Derived measures of one kernel family, from its counters and facts about its launches."""
+"""Derived measures of one kernel family: the catalogue in `rows/*.yaml`, and their values from counters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
+import msgspec
+
 from fathom.analysis.folding.kinds import bare, base
-from fathom.analysis.measures.catalogue import SOURCES, Definition, Source, catalogue
 from fathom.analysis.measures.formula import NOT_SAMPLED, MissingError, evaluate, names
 from fathom.analysis.measures.results import Measure
+from fathom.data import load
 
 Values = dict[str, tuple[float, float]]
+SOURCES = ("PM sampling", "static", "timeline", "PC sampling", "ncu")
+FILES = ("pipes", "issue", "occupancy", "memory", "shared", "stalls", "mix", "links", "front", "launch")
 
 
 class KnownValues:
@@ -106,3 +110,59 @@ def _measure(row: Definition, source: Source, value: float, error: float, sample
         row.name, row.title, row.group, value, row.unit, error, samples, source.source, row.meaning,
         row.resource, advice, source.note,
     )  # fmt: skip
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A formula over the counters of one source; `note` is a caveat about it."""
+
+    source: str
+    formula: str
+    note: str = ""
+
+
+class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One measure.
+
+    `sources` are in order of preference: the first one with all its counters is used. `healthy` is [least,
+    most], either of which may be null; `low` and `high` explain values outside it. A `resource` is a share,
+    in per cent, of something that can be exhausted, so a high value is a limit.
+    """
+
+    name: str
+    title: str
+    group: str
+    unit: str
+    meaning: str
+    sources: list[Source]
+    healthy: tuple[float | None, float | None] = (None, None)
+    low: str = ""
+    high: str = ""
+    resource: bool = False
+
+
+@cache
+def catalogue() -> list[Definition]:
+    """Return every measure, in the order of the report."""
+    rows: list[Definition] = []
+    for group in FILES:
+        for row in load(__package__, f"rows/{group}"):
+            rows += (msgspec.convert({"group": group} | fields, Definition) for fields in _each(row))
+    return rows
+
+
+def _each(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the row once per key of `each`, if it has any: {} becomes the key, {words} its value."""
+    each = row.pop("each", None)
+    if each is None:
+        yield row
+        return
+    for key, words in each.items():
+        yield _filled(row, key, words)
+
+
+def _filled(part: Any, key: str, words: str) -> Any:
+    if isinstance(part, dict):
+        return {name: _filled(value, key, words) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, key, words) for value in part]
+    return part.replace("{}", key).replace("{words}", words) if isinstance(part, str) else part

@@ -10,9 +10,8 @@ from fathom.analysis import causes
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import EdgeKind
 from fathom.analysis.replay.part import Part
-from fathom.analysis.replay.pieces import Launched
+from fathom.analysis.replay.pieces import Launched, usual_mean
 from fathom.analysis.replay.team import INPUT, SYNC
-from fathom.analysis.replay.typical import usual_mean
 
 QUEUE = 1024  # CUDA blocks the next launch on a stream with this many pending ones
 NEARLY_FULL = 0.9  # share of the deepest queue in the recording

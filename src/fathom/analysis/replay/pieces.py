@@ -1,6 +1,8 @@
-"""Device work for the replay: each piece with its call and the previous piece of its stream."""
+"""Device work for the replay, with the call of each piece, and the machine's constants that it shows."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -8,6 +10,9 @@ import polars as pl
 
 from fathom.analysis.device import BEFORE_ALL
 from fathom.analysis.intervals import Array
+
+ENOUGH = 8  # fewest values for which a key gets a separate constant
+USUAL = 4.0  # times the median: larger values have another cause
 
 
 class Pieces(msgspec.Struct):
@@ -122,3 +127,24 @@ class Launched:
     def queue(self, line: int) -> Array:
         """Return the pieces of `line` in order of launch."""
         return self._order[line]
+
+
+def usual_median(values: Array, fallback: float) -> float:
+    """Return the median, for durations that do not add up over a step; `fallback` without values."""
+    return float(np.median(values)) if len(values) else fallback
+
+
+def typical(
+    values: Array, keys: Array, width: int, fallback: float, usual: Callable[[Array, float], float]
+) -> Array:
+    """Return `usual` of the values of each key, 0 to `width` - 1; of all values for keys with too few."""
+    overall = usual(values, fallback)
+    groups = [values[keys == key] for key in range(width)]
+    return np.array([usual(own, overall) if len(own) >= ENOUGH else overall for own in groups], float)
+
+
+def usual_mean(values: Array, fallback: float) -> float:
+    """Return the mean of the values up to USUAL times their median; `fallback` without values."""
+    if not len(values):
+        return fallback
+    return float(values[values <= max(USUAL * np.median(values), 1.0)].mean())

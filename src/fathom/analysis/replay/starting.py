@@ -7,8 +7,7 @@ import numpy as np
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import EdgeKind, Edges
 from fathom.analysis.replay.part import Part
-from fathom.analysis.replay.pieces import Launched, Pieces
-from fathom.analysis.replay.typical import typical, usual_mean, usual_median
+from fathom.analysis.replay.pieces import Launched, Pieces, typical, usual_mean, usual_median
 
 LATENCY_NS = 5_000.0  # from a launch to its work, if this recording never shows it
 GAP_NS = 1_000.0

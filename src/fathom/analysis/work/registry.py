@@ -11,22 +11,17 @@ from fathom.analysis.work import (
     compiled,
     convolution,
     elementwise,
-    embedding,
-    grouped,
     indexing,
     matmul,
     norm,
     optimizer,
-    pooling,
     reduction,
     serving,
-    softmax,
 )
 from fathom.analysis.work.call import Call, UnknownWorkError, Work, parse_call
 
 _GROUPS = (
-    attention, communication, convolution, elementwise, embedding, grouped, indexing, matmul, norm, optimizer,
-    pooling, reduction, serving, softmax,
+    attention, communication, convolution, elementwise, indexing, matmul, norm, optimizer, reduction, serving,
 )  # fmt: skip
 FORMULAS: dict[str, Callable[[Call], Work]] = {
     name: formula for group in _GROUPS for name, formula in group.FORMULAS.items()
@@ -35,7 +30,7 @@ _MALFORMED = (ValueError, TypeError, IndexError, KeyError, AttributeError, Arith
 NO_SHAPES = "shapes were not recorded"
 
 
-PRODUCTS = {name for group in (attention, convolution, grouped, matmul) for name in group.FORMULAS}
+PRODUCTS = {name for group in (attention, convolution, matmul) for name in group.FORMULAS}
 
 
 def is_product(name: str) -> bool:
