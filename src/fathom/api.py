@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fathom.sounding import Manifest, Store
     from fathom.tips import Scores
 
-NO_SAMPLES = "No counter samples cover this kernel; record with `fathom run --depth counters`."
 T = TypeVar("T")
 _DERIVED = ("windows", "ledger", "profiled_ledger", "collectives")
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,8 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
         _finished(json.dumps(job) + "\n", environment, sides)
         answer = json.loads((path.parent / "x.json").read_text())
         data = path.read_bytes()
-    return answer, _cut(data, answer["leaves"])
+    sizes = answer["leaves"]
+    return answer, [data[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
@@ -184,14 +186,6 @@ def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
         with suppress(subprocess.TimeoutExpired):
             return process.communicate(given.pop() if given else None, timeout=LOOK_UP_S)[1]
     raise SideError("hangs", f"it gave no answer within {sides.patience_s:g} s")
-
-
-def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    parts, at = [], 0
-    for size in sizes:
-        parts.append(data[at : at + size])
-        at += size
-    return parts
 
 
 def _substituted(saved: Saved, data: list[bytes]) -> Saved | None:

@@ -119,7 +119,8 @@ class ProcessSampler:
             worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may need compiling
             with turn.exclusive():
                 per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
-                self._calls = self._calls or self._enough(per_call)
+                enough = max(1, min(self._most_calls, ceil(SAMPLE_NS / max(per_call, 1))))
+                self._calls = self._calls or enough
                 self._moves = self._device == "cuda" and per_call < LONG_NS
                 block.reasons += self._clocks_agree(worker, per_call)
                 for condition in self.conditions:
@@ -143,10 +144,6 @@ class ProcessSampler:
         worker.ask("go", latency="included")
         return moved + worker.waited_ns
 
-    def _enough(self, per_call_ns: float) -> int:
-        """Return the number of calls per sample."""
-        return max(1, min(self._most_calls, ceil(SAMPLE_NS / max(per_call_ns, 1))))
-
     def _clocks_agree(self, worker: SideProcess, per_call_ns: float) -> list[Refusal]:
         """Return a refusal if the side's clock disagrees with the parent's. Takes long samples; because other
         work may disturb them, one of ATTEMPTS has to agree.
@@ -169,9 +166,8 @@ class ProcessSampler:
 
     def _sample(self, worker: SideProcess, seeds: Seeds, condition: str, chosen: float, block: Block) -> None:
         taken: list[Sample] = []
-        calls = self._calls or 1
-        if condition == COLD:  # a second call would find the first one's data in the cache
-            calls = 1
+        # In a cold cache, a second call would find the data of the first one there.
+        calls = 1 if condition == COLD else self._calls or 1
         most = MOST if self._settings.decides(condition) else LEAST
         left_ns = NS_PER_S * self._settings.block_s
         while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not precise(taken)):

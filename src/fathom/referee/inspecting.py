@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,17 +61,11 @@ class Reference:
         raise BadInputError(f"The reference {target} cannot be used: it fails on these inputs.")
 
     def _works(self, target: str, upcast: bool, given: bool) -> bool:
-        worker = self._sides.worker(self._sides.spec(target, upcast=upcast))
-        try:
-            self.worker = self._stack.enter_context(worker)
-            result = self._sides.compute(self.worker, 1)
-        except SideError:
-            self.worker = None
-            return False
-        if given or _double(result):
-            return True
-        self.worker = None
-        return False
+        with suppress(SideError):
+            worker = self._stack.enter_context(self._sides.worker(self._sides.spec(target, upcast=upcast)))
+            if _double(self._sides.compute(worker, 1)) or given:
+                self.worker = worker
+        return self.worker is not None
 
     @property
     def exact(self) -> bool:
@@ -80,12 +74,9 @@ class Reference:
 
     def of(self, seed: int, baseline: Saved, variant: str | None = None) -> Saved:
         """Return the reference result of one call; `baseline` if there is none."""
-        if self.worker is None:
-            return baseline
-        try:
-            return self._sides.compute(self.worker, seed, variant)
-        except SideError:
-            return baseline
+        with suppress(SideError):
+            return self._sides.compute(self.worker, seed, variant) if self.worker else baseline
+        return baseline
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -197,10 +188,8 @@ def _usable(about: About) -> About:
 def _comparable(baseline: Saved) -> None:
     for leaf in baseline.leaves:
         if leaf.form["kind"] == "object":
-            kind = leaf.form["type"]
-            raise BadInputError(
-                f"The baseline returns a {kind}, which cannot be compared; return tensors or arrays."
-            )
+            what = f"The baseline returns a {leaf.form['type']}, which cannot be compared"
+            raise BadInputError(f"{what}; return tensors or arrays.")
 
 
 def _late(candidate: SideProcess, seeds: Iterator[int]) -> Iterator[Refusal]:
@@ -236,6 +225,5 @@ def _variants(
             inspection.reasons.append(Refusal("fails-on-variants", f"{name}: {error}"))
             continue
         for reason in judge.judge(mine, theirs, exact):
-            inspection.reasons.append(
-                Refusal("fails-on-variants", f"{name}: {reason.detail} ({reason.code})")
-            )
+            detail = f"{name}: {reason.detail} ({reason.code})"
+            inspection.reasons.append(Refusal("fails-on-variants", detail))

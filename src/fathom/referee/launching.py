@@ -165,8 +165,5 @@ def _open(
         stderr=errors,
         pass_fds=descriptors,
         start_new_session=True,
-        env={
-            **os.environ,
-            "PYTHONSAFEPATH": "1",
-        },  # so that a torch.py in the working directory is not imported
+        env=os.environ | {"PYTHONSAFEPATH": "1"},  # a torch.py in the working directory is not imported
     )

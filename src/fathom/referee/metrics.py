@@ -91,12 +91,9 @@ def differences(
         exact = theirs[0].dtype.kind in "biu"
         row, why = _exact(name, theirs, mine) if exact else _near(name, theirs, mine, agree or 0.0)
         agreement.append(row)
-        reasons += [Refusal(_code(name), why)] if why else []
+        code = "other-losses" if any(word in name.lower() for word in _LOSSES) else "other-weights"
+        reasons += [Refusal(code, why)] if why else []
     return reasons, agreement
-
-
-def _code(name: str) -> str:
-    return "other-losses" if any(word in name.lower() for word in _LOSSES) else "other-weights"
 
 
 def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:

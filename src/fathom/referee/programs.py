@@ -16,7 +16,7 @@ from fathom.referee.launching import running
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.outlook import conclude
 from fathom.referee.pair import Command, Pair
-from fathom.referee.race import Race, comparisons, race
+from fathom.referee.race import comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError
 from fathom.referee.verdict import Refusal, Verdict
@@ -86,7 +86,9 @@ def _raced(verdict: Verdict, sampler: Programs, settings: Settings, pair: Pair) 
     run = race(sampler, settings, settings.seeds(), lambda *_: [], sampler.clock)
     settings.keep(run)
     verdict.reasons += run.reasons
-    _timed(verdict, run, settings)
+    verdict.timings = comparisons(run, settings.margin)
+    if verdict.timings:
+        conclude(verdict, verdict.timings[0])
     if pair.metrics is not None and not run.reasons:
         _compared(verdict, sampler, pair.agree)
 
@@ -108,12 +110,6 @@ def _compared(verdict: Verdict, sampler: Programs, agree: float | None) -> None:
     verdict.reference = "the baseline's own runs"
     if agree is not None:
         verdict.notes.append(f"The pair declares that its forms agree within {agree:g} of each value.")
-
-
-def _timed(verdict: Verdict, run: Race, settings: Settings) -> None:
-    verdict.timings = comparisons(run, settings.margin)
-    if verdict.timings:
-        conclude(verdict, verdict.timings[0])
 
 
 def _resolved(words: Command) -> list[str]:

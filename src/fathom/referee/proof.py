@@ -162,12 +162,9 @@ def _timed(
 
 
 def _work(settings: Settings, baseline: Baseline) -> ceilings.CallWork:
+    work = ceilings.CallWork(**baseline.work)
     if settings.flops or settings.bytes:
-        work = ceilings.CallWork(
-            settings.flops, settings.bytes, baseline.work.get("written"), settings.unit, "given"
-        )
-    else:
-        work = ceilings.CallWork(**baseline.work)
+        work = ceilings.CallWork(settings.flops, settings.bytes, work.written, None, "given")
     work.unit = settings.unit or work.unit or ceilings.unit_of(baseline.about.dtype)
     return work
 

@@ -31,9 +31,6 @@ class Race:
     candidate: list[Block] = field(default_factory=list)
     reasons: list[Refusal] = field(default_factory=list)
 
-    def of(self, side: str) -> list[Block]:
-        return self.baseline if side == BASELINE else self.candidate
-
     def ratio(self, condition: str) -> Ratio | None:
         sides = ([b.samples.get(condition, []) for b in blocks] for blocks in (self.baseline, self.candidate))
         return compare(*sides)
@@ -62,9 +59,7 @@ def race(
         _round(sampler, state, seeds, judged)
         rounds, spent_s = len(state.baseline), (clock.now_ns() - began) / NS_PER_S
         settings.progress(f"{rounds} pairs of at least {least}")
-        if (
-            rounds < least or rounds % 2
-        ):  # complete A B B A, so that a drift of the machine favours neither side
+        if rounds < least or rounds % 2:  # complete A B B A: a drift of the machine favours neither side
             continue
         decisive = filter(settings.decides, state.conditions)
         if all(settled(state.ratio(condition), settings.margin) for condition in decisive):
@@ -137,12 +132,6 @@ def _timing(blocks: list[Block], condition: str) -> Timing:
     clocks = [block.clock_mhz for block in blocks if block.clock_mhz]
     ns = float(np.median(times)) if times else float("nan")
     clock = float(np.median(clocks)) if clocks else None
-    discarded = sum((block.discarded for block in blocks), Counter[str]())
-    return Timing(
-        ns=ns,
-        blocks=times,
-        samples=sum(map(len, every)),
-        discarded=dict(discarded),
-        cycles=None if clock is None else ns * clock / 1e3,
-        clock_mhz=clock,
-    )
+    cycles = None if clock is None else ns * clock / 1e3
+    discarded = dict(sum((block.discarded for block in blocks), Counter[str]()))
+    return Timing(ns, times, sum(map(len, every)), discarded, cycles, clock)

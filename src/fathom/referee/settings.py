@@ -74,10 +74,8 @@ class Settings:
         if self.budget_s < 0 or self.block_s <= 0 or self.patience_s <= 0:
             raise BadInputError("Seconds must be positive; leave the option out for its default.")
         for name, allowed in _CHOICES:
-            if getattr(self, name) not in allowed:
-                raise BadInputError(
-                    f"'{getattr(self, name)}' is not a value of {name}; give {' or '.join(allowed)}."
-                )
+            if (value := getattr(self, name)) not in allowed:
+                raise BadInputError(f"'{value}' is not a value of {name}; give {' or '.join(allowed)}.")
 
     def decides(self, condition: str) -> bool:
         """Return whether this state of the cache decides the verdict; a CPU has only the state ""."""

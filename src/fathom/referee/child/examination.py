@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fathom.referee.child import guards, inspection
 from fathom.referee.child.values import digest, is_tensor, kind, leaves, raw
 
@@ -23,7 +21,8 @@ LONGEST_CHANCE = 16  # consecutive bytes of the pattern that cannot be a coincid
 
 def examine(side: Side, seeds: list[int]) -> Reasons:
     """Yield a (reason, detail) pair for each side effect found. `seeds` are three different seeds."""
-    yield from _setup(side)
+    if "inputs" in side.setup_calls:
+        yield "work-at-setup", "inputs were made while the module was imported"
     yield from _repeats(side, seeds)
     yield from _watched(side, seeds[2])
     yield from _seeding(side, seeds[0])
@@ -47,11 +46,6 @@ def _poison(side: Side) -> None:
         ctypes.CDLL(None).mallopt(M_PERTURB, FREED)
     if side.bench.device == "cuda":
         side.bench.poison()
-
-
-def _setup(side: Side) -> Reasons:
-    if "inputs" in side.setup_calls:
-        yield "work-at-setup", "inputs were made while the module was imported"
 
 
 def _repeats(side: Side, seeds: list[int]) -> Reasons:
@@ -90,17 +84,9 @@ def _nan(leaf: Any) -> bool:
 
 
 def _patterned(leaf: Any) -> bool:
-    return _longest_run(raw(leaf)) >= LONGEST_CHANCE
-
-
-def _longest_run(data: bytes) -> int:
-    """Return the length of the longest run of poison bytes."""
-    octets = np.frombuffer(data, np.uint8)
-    longest = 0
-    for byte in (FREED, ALLOCATED):
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], (octets == byte).view(np.int8), [0]])))
-        longest = max(longest, int((edges[1::2] - edges[::2]).max(initial=0)))
-    return longest
+    """Return whether the value has a long run of poison bytes."""
+    data = raw(leaf)
+    return any(bytes([byte]) * LONGEST_CHANCE in data for byte in (FREED, ALLOCATED))
 
 
 def _watched(side: Side, seed: int) -> Reasons:

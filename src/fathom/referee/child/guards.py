@@ -39,15 +39,8 @@ def functions() -> dict[str, Any]:
     return result
 
 
-_WATCHED_PRIVATE = (
-    "_sleep",
-    "__init__",
-    "__add__",
-    "__mul__",
-    "__matmul__",
-    "__getitem__",
-    "__torch_function__",
-)
+_MAGIC = ("init", "add", "mul", "matmul", "getitem", "torch_function")
+_WATCHED_PRIVATE = ("_sleep", *(f"__{name}__" for name in _MAGIC))
 
 
 def _named(home: str) -> Any:
@@ -78,7 +71,8 @@ def _wrapped_by_compiler(there: Any, value: Any) -> bool:
 
 def settings() -> dict[str, str]:
     """Return the settings that change results or speed of other code, as text by name."""
-    return {name: _read(read) for name, read in _READINGS.items()} | _torch_settings() | _environment()
+    environment = {f"environment variable {k}": v for k, v in os.environ.items() if not k.startswith(_OWN)}
+    return {name: _read(read) for name, read in _READINGS.items()} | _torch_settings() | environment
 
 
 _READINGS: dict[str, Callable[[], Any]] = {
@@ -93,6 +87,11 @@ _READINGS: dict[str, Callable[[], Any]] = {
     "os.nice": lambda: os.getpriority(os.PRIO_PROCESS, 0),
     "threading.excepthook": lambda: threading.excepthook,
 }
+# Environment variables that libraries set themselves.
+_OWN = (
+    *("PYTORCH_NVML_BASED_CUDA_CHECK", "CUDA_MODULE_LOADING"),
+    *("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "KMP_"),
+)
 _TORCH_READINGS = (
     *("get_default_dtype", "get_default_device", "get_num_threads", "is_grad_enabled"),
     *("get_float32_matmul_precision", "is_inference_mode_enabled", "is_autocast_enabled"),
@@ -136,21 +135,6 @@ def _read(read: Callable[[], Any]) -> str:
         return repr(read())
     except Exception as error:  # torch raises when contradictory settings are read
         return type(error).__name__
-
-
-_OWN = (
-    "PYTORCH_NVML_BASED_CUDA_CHECK",
-    "TORCHINDUCTOR_",
-    "_TORCHINDUCTOR_",
-    "TRITON_",
-    "KMP_",
-    "CUDA_MODULE_LOADING",
-)
-
-
-def _environment() -> dict[str, str]:
-    """Environment variables, except those that libraries set themselves."""
-    return {f"environment variable {k}": v for k, v in os.environ.items() if not k.startswith(_OWN)}
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:

@@ -141,12 +141,9 @@ def address(value: Any) -> tuple[int, int] | None:
         storage = value.untyped_storage()
         return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage.nbytes() else None
     if type(value) is np.ndarray and value.size:
-        return np.lib.array_utils.byte_bounds(value) if hasattr(np.lib, "array_utils") else _bounds(value)
+        low, high = getattr(np.lib, "array_utils", np).byte_bounds(value)  # numpy 1 has it at the top
+        return low, high
     return None
-
-
-def _bounds(value: np.ndarray) -> tuple[int, int]:
-    return np.byte_bounds(value)  # type: ignore[attr-defined] # numpy 1
 
 
 def overlap(first: Any, other: Any) -> bool:

@@ -73,12 +73,9 @@ def diagnose(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: i
     seen = errors(values, reference)
     lower = like(seen.norm, dtype, reduction)
     if lower:
-        return (
-            "lower-precision",
-            f"{seen.norm:.1e} is too much for {dtype}: {lower} would explain it, or a wrong result",
-        )
-    part = _part(values, reference, dtype, reduction)
-    if part:
+        why = f"{seen.norm:.1e} is too much for {dtype}: {lower} would explain it, or a wrong result"
+        return "lower-precision", why
+    if part := _part(values, reference, dtype, reduction):
         return "partial-result", part
     return "wrong-result", f"relative error {seen.norm:.1e}, worst element {seen.worst:.1e}"
 

@@ -53,12 +53,10 @@ class Judge:
     def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
         if candidate.inputs != reference.inputs:
             return [Refusal("global-state", "the same seed gives different inputs in its process")]
-        reasons = [
-            Refusal("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases
-        ]
-        extra = [place for place in candidate.mutated if place not in baseline.mutated]
-        reasons += [Refusal("mutates-input", f"{place} changed during the call") for place in extra]
-        mutated = {*extra}
+        shared = [pair for pair in candidate.aliases if pair not in baseline.aliases]
+        mutated = [place for place in candidate.mutated if place not in baseline.mutated]
+        reasons = [Refusal("aliases-input", pair) for pair in shared]
+        reasons += [Refusal("mutates-input", f"{place} changed during the call") for place in mutated]
         mine = [leaf for leaf in candidate.leaves if leaf.place not in mutated]
         if wrong := list(_contract(mine, baseline.leaves)):
             return reasons + wrong
@@ -68,11 +66,8 @@ class Judge:
 
     def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Refusal]:
         if not own.numeric:
-            return (
-                []
-                if own.same(base)
-                else [Refusal("wrong-result", f"{own.place} differs from the baseline's")]
-            )
+            wrong = Refusal("wrong-result", f"{own.place} differs from the baseline's")
+            return [] if own.same(base) else [wrong]
         stale = self._stale(own, base)
         if own.part(slice(0, 0)).dtype.kind in "biu":
             return self._exact(own, own.numbers(), base.numbers(), stale)
@@ -183,10 +178,5 @@ def _same_layout(what: str, mine: Leaf, theirs: Leaf) -> bool:
 
 def _matching(reference: Saved, baseline: Saved) -> list[Leaf]:
     """Return the reference's leaves in the baseline's order; the baseline's leaf if the shapes differ."""
-    known = {leaf.place: leaf for leaf in reference.leaves}
-    return [
-        ref
-        if (ref := known.get(base.place)) is not None and ref.form.get("shape") == base.form.get("shape")
-        else base
-        for base in baseline.leaves
-    ]
+    known = {(leaf.place, str(leaf.form.get("shape"))): leaf for leaf in reference.leaves}
+    return [known.get((base.place, str(base.form.get("shape"))), base) for base in baseline.leaves]
