@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CATALOGUE = sorted((HERE.parent / "src" / "fathom" / "diagnosis" / "kinds").glob("*.yaml"))
 PROGRAMS, TELEMETRY = HERE / "programs", HERE / "telemetry"
-GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
+GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
 FORMS = ("faulty", "mended")
 
 
@@ -31,9 +31,9 @@ class Fault:
     `allowed` are true of the program beside its fault, in either form, and count neither way. `parts` are so,
     too, and promise a part of what mending the fault gains: their gains count with its own. `share` is what
     the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
-    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), cores and
-    steps (how many, at least). `agree` is the relative tolerance within which both forms give the same loss,
-    None where they work on different numbers.
+    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), gpus (as
+    many ranks), cores and steps (how many, at least). `agree` is the relative tolerance within which both
+    forms give the same loss, None where they work on different numbers.
     """
 
     kind: str | None
@@ -91,7 +91,9 @@ class Program:
     def command(self, form: str, severity: int, *more: str) -> tuple[str, ...]:
         """The command that runs one form, from the root of the repository."""
         chosen = ("--form", form, "--severity", str(severity))
-        return (sys.executable, "-m", self.module, *chosen, *more)
+        ranks = self.fault.needs.get("gpus", 1) if "--small" not in more else 1
+        several = ("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m")
+        return (sys.executable, "-m", *(several if ranks > 1 else ()), self.module, *chosen, *more)
 
     def pair(self, severity: int = 2, *more: str, metrics: Path | None = None) -> Pair:
         """Both forms as commands; where they shall give the same loss, they write it to `metrics`."""

@@ -94,6 +94,9 @@ def unmet(program: Program, small: bool) -> str:
     needs, cores = program.fault.needs, len(os.sched_getaffinity(0))
     if needs.get("gpu") and not small and not Path("/dev/nvidiactl").exists():
         return "it needs an NVIDIA GPU"
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if not small and needs.get("gpus", 0) > gpus:
+        return f"it needs {needs['gpus']} GPUs, and here are {gpus}"
     if needs.get("cupy") and (small or not importlib.util.find_spec("cupy")):
         return "its kernels need cupy and a GPU"
     if not small and needs.get("cores", 0) > cores:

@@ -97,7 +97,7 @@ def test_labels_of_a_fault_are_consistent(program: Program):
     assert len(fault.share) == len(fault.severity)
     assert fault.share == sorted(fault.share) and all(0 <= part < 1 for part in fault.share)
     assert min(fault.share) >= 0.05 or fault.known_gap
-    assert set(fault.needs) <= {"gpu", "compile", "cupy", "cores", "steps"}
+    assert set(fault.needs) <= {"gpu", "gpus", "compile", "cupy", "cores", "steps"}
 
 
 def test_well_tuned_programs_expect_nothing():
@@ -321,6 +321,8 @@ def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
         ({"cores": 1 << 20}, True, ""),
         ({"cupy": True}, True, "cupy"),
         ({"gpu": True}, True, ""),
+        ({"gpus": 99}, False, "99 GPUs"),
+        ({"gpus": 99}, True, ""),
         ({}, False, ""),
     ],
 )

@@ -12,6 +12,7 @@ ABOUT = {
     "host": "The device waits for the program.",
     "framework": "How torch runs the program.",
     "kernels": "The device does unnecessary work, or works slowly.",
+    "communication": "Ranks wait for data, or for each other.",
     "device": "The machine gives less than it should.",
     "numbers": "Sizes do not suit the hardware.",
 }

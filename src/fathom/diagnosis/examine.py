@@ -25,7 +25,8 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     """
     store, machine = store.cached(), store.machine if machine is None else machine
     meetings = analysis.meetings(store)
-    ranks = Ranks(store, machine, meetings.of)
+    late = late_ranks(meetings.arrivals)
+    ranks = Ranks(store, machine, meetings.of, late=tuple(late))
     kinds = kinds_of_ranks(ranks.accounts)
     other = named(kinds, kind)
     if other is None:
@@ -57,7 +58,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         kinds=kinds,
         verdict=verdict,
         account=parts,
-        late=late_ranks(meetings.arrivals),
+        late=late,
     )
 
 

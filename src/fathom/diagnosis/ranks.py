@@ -12,6 +12,7 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Step
+from fathom.analysis.communication import LateRank
 from fathom.analysis.results import Device, Energy, Finding, Input, Lead, Memory, Part, Trial, Verdict
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
@@ -38,8 +39,9 @@ class Diagnosis(msgspec.Struct):
 class Ranks(msgspec.Struct, dict=True):
     """Steps of one kind: of `kind`, or for None of the kind that takes the most time.
 
-    `meetings` says by rank when the peers of its collectives arrived. What was tried in the running program
-    belongs to the kind that takes the most time, as does memory where another kind is examined `beside` it.
+    `meetings` says by rank when the peers of its collectives arrived, `late` which ranks others waited for.
+    What was tried in the running program belongs to the kind that takes the most time, as does memory where
+    another kind is examined `beside` it.
     """
 
     store: Store
@@ -47,10 +49,11 @@ class Ranks(msgspec.Struct, dict=True):
     meetings: Mapping[int, pl.DataFrame]
     kind: str | None = None
     beside: bool = False
+    late: tuple[LateRank, ...] = ()
 
     def of(self, kind: str, beside: bool = False) -> Ranks:
         """The steps of another kind."""
-        return Ranks(self.store, self.machine, self.meetings, kind, beside)
+        return Ranks(self.store, self.machine, self.meetings, kind, beside, self.late)
 
     @cached_property
     def accounts(self) -> list[Account]:
@@ -137,6 +140,7 @@ class Ranks(msgspec.Struct, dict=True):
         recorded = Recorded(
             self.store, self.machine, account, self.step, self.feeding, self.memory, tried, self.kind
         )
+        recorded.late, recorded.every = list(self.late), self.devices
         signals = Signals(None, recorded)
         causes, abstained = findings(signals)
         return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))

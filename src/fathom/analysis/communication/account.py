@@ -85,6 +85,7 @@ def _row(
         overlap=hidden / total.length if total.length else 0.0,
     )
     row.group = row.group or ""
+    row.families = rows["family"].drop_nulls().unique().sort().to_list()
     _split(row, rows, windows, per_step)
     _bandwidth(row, rows, ceilings, world)
     return row

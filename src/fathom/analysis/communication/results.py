@@ -33,6 +33,7 @@ class Collective(msgspec.Struct):
     ceiling_bytes_per_s: float | None = None  # bus bandwidth of the links at this size
     ceiling: str = ""  # source of the ceiling: "measured at 4 MiB", "datasheet"
     abstained: str = ""  # the reason why bytes or bandwidth are null
+    families: list[str] = []  # of its kernels
 
 
 class Communication(msgspec.Struct):

@@ -10,7 +10,7 @@ import msgspec
 
 from fathom.data import load
 
-GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
+GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
 
 
 class Kind(msgspec.Struct, frozen=True):

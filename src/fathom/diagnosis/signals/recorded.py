@@ -11,6 +11,7 @@ import polars as pl
 
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import LAUNCH, STEPS
+from fathom.analysis.communication import LateRank
 from fathom.analysis.intervals import Spans, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
@@ -43,6 +44,8 @@ class Recorded(msgspec.Struct, dict=True):
     tried: dict[str, Trial] = msgspec.field(default_factory=dict)  # by kind
     asked: str | None = None  # the kind of steps, if not the one that takes most time
     read: dict[str, Any] = msgspec.field(default_factory=dict)  # signals that were read already
+    late: list[LateRank] = []  # ranks that others wait for
+    every: list[Device] = []  # the devices of all ranks
 
     @property
     def device(self) -> Device:

@@ -343,6 +343,37 @@ class Tables(msgspec.Struct, frozen=True):
         return min(self.lookups / (self.parameters * self.rows), 1.0)
 
 
+class Repeated(msgspec.Struct, frozen=True):
+    """Large reductions of one size that every micro-step of an accumulated step makes again."""
+
+    operation: str
+    bytes: float
+    micro_steps: int  # in a step
+    count: float  # per step
+    ms: float  # per step
+    families: tuple[str, ...]
+
+
+class SmallMessages(msgspec.Struct, frozen=True):
+    """Small collectives of one operation that follow each other without compute between them."""
+
+    operation: str
+    dtype: str
+    bytes: float  # of all, per step
+    count: float  # per step
+    runs: float  # uninterrupted runs of them, per step
+    ms: float  # of all, per step
+    shortest_ms: float  # of one
+    families: tuple[str, ...]
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """Time of an entry on the rank that arrives last, beyond that of the median rank."""
+
+    entry: str
+    ms: float
+
+
 class Family(msgspec.Struct, frozen=True):
     """A kernel family with hardware counters: measures by name, what limits it, how a launch looks."""
 

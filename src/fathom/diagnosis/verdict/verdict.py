@@ -102,9 +102,22 @@ def _headline(device: Device, bound: str, share: float, stalled_ms: float | None
     step = f"the {usual}" if stalled_ms is None else f"the mean {noun} of {_duration(step_ms + stalled_ms)}"
     phrase = _OF_CPU if cpu and bound == "host" else _PHRASES[bound]
     said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step)
+    said += _most_exposed(device) if bound == "communication" else ""
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
     which = f"the {noun}" if stalled_ms is None else f"the usual {usual}"
     return f"{said}; {which} reaches {' and '.join(reached)}." if reached else f"{said}."
+
+
+def _most_exposed(device: Device) -> str:
+    """The operation with most of the exposed communication, and its largest share of it; "" if unknown."""
+    account = device.communication
+    if account is None or not account.exposed_ms:
+        return ""
+    sums: dict[str, float] = {}
+    for row in account.collectives:
+        sums[row.operation] = sums.get(row.operation, 0.0) + row.exposed_ms
+    most = max(sums, key=lambda operation: sums[operation])
+    return f", {_percent(min(sums[most] / account.exposed_ms, 1.0))} of it in {most}"
 
 
 def _mfu(device: Device) -> str:

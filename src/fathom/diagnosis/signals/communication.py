@@ -1,0 +1,125 @@
+"""Signals of communication: collectives by size, their repetition, and ranks that arrive late."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.communication import Communication, LateRank
+from fathom.analysis.entries import COLLECTIVES
+from fathom.analysis.results import Device
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
+from fathom.diagnosis.signals.rows import Excess, Repeated, SmallMessages
+from fathom.diagnosis.signals.value import signal
+from fathom.units import KIB, MIB, NS_PER_MS
+
+SMALL = 256 * KIB  # bytes: below it, latency sets the time of a collective
+LARGE = MIB  # bytes: a gradient's bucket, no metric
+RUN = 8  # collectives in a row
+REDUCES = ("all_reduce", "reduce_scatter")
+_GROUP = ["operation", "dtype", "group"]
+
+
+@signal("communication.account", "ms per step")
+def account(recorded: Recorded) -> Communication:
+    """Total, overlapped and exposed communication, and its collectives."""
+    if recorded.device.communication is None:
+        raise UnknownSignalError("the device did not communicate")
+    return recorded.device.communication
+
+
+def calls(recorded: Recorded) -> pl.DataFrame:
+    """Every collective that begins in a used window of the timeline, by start."""
+    rows = recorded.account.subjects[0].collectives
+    if rows is None or rows.is_empty():
+        raise UnknownSignalError("the device did not communicate")
+    return rows.filter(recorded.inside(rows)).sort("start_ns")
+
+
+@signal("communication.small", "ms per step")
+def small(recorded: Recorded) -> list[SmallMessages]:
+    """Collectives below SMALL that run back to back, at least RUN in a row."""
+    rows = calls(recorded).with_columns(run=_runs(recorded, calls(recorded)))
+    rows = rows.filter(pl.col("bytes") <= SMALL)
+    rows = rows.filter(pl.len().over(*_GROUP, "run") >= RUN)
+    return [_small(recorded, mine) for _, mine in rows.group_by(*_GROUP, maintain_order=True)]
+
+
+def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
+    """Number the stretches between starts of compute kernels, for each collective."""
+    computing = recorded.kernels.filter(kind="compute", phase="timeline")["start_ns"].sort().to_numpy()
+    return pl.Series(np.searchsorted(computing, rows["start_ns"].to_numpy(), "right"))
+
+
+def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
+    length, steps = (rows["end_ns"] - rows["start_ns"]) / NS_PER_MS, recorded.steps
+    return SmallMessages(
+        operation=rows["operation"][0],
+        dtype=rows["dtype"][0] or "",
+        bytes=float(rows["bytes"].sum()) / steps,
+        count=rows.height / steps,
+        runs=rows["run"].n_unique() / steps,
+        ms=float(length.sum()) / steps,
+        shortest_ms=float(length.min()),  # type: ignore[arg-type]
+        families=tuple(rows["family"].drop_nulls().unique().sort()),
+    )
+
+
+@signal("communication.repeated", "ms per step")
+def repeated(recorded: Recorded) -> list[Repeated]:
+    """Large reductions that every micro-step makes equally often, by size."""
+    micro = recorded.account.subjects[0].micro
+    if not micro:
+        raise UnknownSignalError("no micro-steps were recorded")
+    starts = np.array([part.start_ns for part in micro])
+    parts = 1 + max(part.place for part in micro)
+    rows = calls(recorded).filter(pl.col("operation").is_in(REDUCES), pl.col("bytes") >= LARGE)
+    at = np.searchsorted(starts, rows["start_ns"].to_numpy(), "right") - 1
+    rows = rows.with_columns(micro=pl.Series(at, dtype=pl.Int64)).filter(pl.col("micro") >= 0)
+    groups = rows.group_by(*_GROUP, "bytes", maintain_order=True)
+    return [
+        _repeated(recorded, mine, parts)
+        for _, mine in groups
+        if (each := mine["micro"].value_counts())["count"].n_unique() == 1 and each.height == len(micro)
+    ]
+
+
+def _repeated(recorded: Recorded, rows: pl.DataFrame, parts: int) -> Repeated:
+    length = int((rows["end_ns"] - rows["start_ns"]).sum()) / NS_PER_MS / recorded.steps
+    families = tuple(rows["family"].drop_nulls().unique().sort())
+    operation, size = rows["operation"][0], float(rows["bytes"][0])
+    return Repeated(operation, size, parts, rows.height / recorded.steps, length, families)
+
+
+@signal("communication.late", "ms per step")
+def late(recorded: Recorded) -> list[LateRank]:
+    """The ranks that others wait for, costliest first."""
+    if not recorded.late:
+        raise UnknownSignalError("the arrival of all ranks at collectives is unknown")
+    return recorded.late
+
+
+@signal("communication.excess", "ms per step")
+def excess(recorded: Recorded) -> list[Excess]:
+    """The entries in which the latest rank spends more time than the median rank, largest first."""
+    (worst, *_), devices = late(recorded), recorded.every
+    own = [_entries(device) for device in devices if device.rank == worst.rank]
+    others = [_entries(device) for device in devices if device.rank != worst.rank]
+    if not own or not others:
+        raise UnknownSignalError("the ledgers of the other ranks are unknown")
+    more = {
+        entry: ms - median(other.get(entry, 0.0) for other in others)
+        for entry, ms in own[0].items()
+        if entry not in COLLECTIVES
+    }
+    return sorted((Excess(entry, ms) for entry, ms in more.items() if ms > 0), key=lambda row: -row.ms)
+
+
+def _entries(device: Device) -> dict[str, float]:
+    """Milliseconds per step by entry."""
+    sums: dict[str, float] = {}
+    for row in device.profiled_ledger:
+        sums[row.entry] = sums.get(row.entry, 0.0) + row.ms
+    return sums
