@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, isfinite, log10
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
+_DISTINCT = re.compile(r"·|^\(.+:\d+\)$")  # ends that distinguish rows whose names begin alike
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -121,13 +123,18 @@ def a_day(saved: Money | None) -> str:
 
 
 def shorten(name: str, width: int) -> str:
-    """Shorten `name` to `width` characters; a launch shape at its end stays, to keep families distinct."""
+    """Shorten `name` to `width` characters.
+
+    A launch shape or `(file:line)` at the end stays, and the last third of a name that is one word.
+    """
     if len(name) <= width:
         return name
-    front, space, shape = name.rpartition(" ")
-    if not space or "·" not in shape or len(shape) > width // 2:
+    front, space, end = name.rpartition(" ")
+    if not space:
+        return f"{name[: width - width // 3 - 1]}…{name[len(name) - width // 3 :]}"
+    if not _DISTINCT.search(end) or len(end) > width // 2:
         return name[: width - 1] + "…"
-    return f"{front[: width - len(shape) - 2]}… {shape}"
+    return f"{front[: width - len(end) - 2]}… {end}"
 
 
 def bar(share: float, width: int) -> str:
