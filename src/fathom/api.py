@@ -262,13 +262,11 @@ class Sounding:
         """
         from fathom.sounding import TABLES, select
 
-        frames = {name: self.store.table(name) for name in TABLES}
-        asked = {name for name in (*_DERIVED, "counters") if re.search(rf"\b{name}\b", query)}
-        if "counters" in asked:
-            frames["counters"] = self.table("counters")
+        asked = {name for name in (*TABLES, *_DERIVED) if re.search(rf"\b{name}\b", query)}
+        frames = {name: self.table(name) for name in TABLES if name in asked}  # reading checks a table
         for name in asked.intersection(_DERIVED):  # computed only if named: analysis takes a while
             frames[name] = getattr(self, name).lazy()
-        return select(frames, query, [name for name in _DERIVED if name not in frames])
+        return select(frames, query, [name for name in (*TABLES, *_DERIVED) if name not in frames])
 
     def __repr__(self) -> str:
         count = len(self.store.ranks)

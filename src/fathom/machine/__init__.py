@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fathom.machine.known import described, known_machine, stored_machine, with_datasheet
     from fathom.machine.limits import Limits, limits_of, peaks_of, why_no_limits
     from fathom.machine.price import Price, configured_price, parse_price
+    from fathom.machine.shape import require_machine
     from fathom.machine.store import (
         HOME,
         MachineFileError,

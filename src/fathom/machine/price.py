@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError, file_error
+from fathom.regular import read_regular
 
+MOST_BYTES = 1 << 20
 FILE = "fathom.toml"
 DEFAULT = "USD"
 _SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
@@ -65,7 +67,7 @@ def configured_price(folder: Path | None = None) -> Price | None:
 
 def _of_file(file: Path) -> Price | None:
     try:
-        text = file.read_bytes()
+        text = read_regular(file, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.errors import FathomError, file_error
+from fathom.regular import read_json
 
 HOME = "FATHOM_HOME"
 
@@ -65,10 +66,10 @@ def bounding(
 def read_machine(path: Path) -> dict[str, Any]:
     """Return the content of a machine file. Raises MachineFileError if it cannot be read."""
     try:
-        machine = json.loads(path.read_bytes())
+        machine = read_json(path)
     except OSError as error:
         raise MachineFileError(file_error(path, error)) from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise MachineFileError(f"{path} is not a machine file: it is not valid JSON.") from None
     if not isinstance(machine, dict) or "fingerprint" not in machine:
         raise MachineFileError(f"{path} is not a machine file: it has no fingerprint.")

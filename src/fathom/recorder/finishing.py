@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fathom.atomic import atomic_write
 from fathom.errors import FathomError
 from fathom.recorder.redact import redact_text
+from fathom.regular import read_json
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
@@ -80,7 +81,7 @@ def note_checks(raw: Path) -> None:
 
     path = raw / "launch.json"
     try:
-        launch = json.loads(path.read_bytes())
+        launch = read_json(path)
         results = stored(examine(this_host(PATIENCE)))
         launch["machine"]["checks"] = {
             name: {key: redact_text(text) for key, text in result.items()} for name, result in results.items()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fathom.errors import BadInputError
 from fathom.recorder.command import free_output
+from fathom.regular import open_regular
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
@@ -86,7 +87,7 @@ def _expand(paths: list[Path]) -> list[Path]:
 def _refuse_others(file: Path) -> None:
     """Raise BadInputError for formats often mistaken for a trace."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             head = opened.read(16)
     except OSError:
         return

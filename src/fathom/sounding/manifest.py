@@ -108,3 +108,35 @@ class LoaderFacts(msgspec.Struct, omit_defaults=True):
     threads: int | None = None
     source: str | None = None
     collate_source: str | None = None
+
+
+class Sampling(msgspec.Struct):
+    """A burst of counter samples, with the fields that analyses read."""
+
+    burst: int | None = None
+    device: int | None = None
+    clock_error_ns: float | None = None
+
+
+class Folding(msgspec.Struct):
+    """The result of folding samples onto kernels, without the fields that no analysis reads again."""
+
+    version: int | None = None
+    abstained: list[dict[str, str]] = []
+    alignment: list[dict[str, Any]] = []
+
+
+class RankFacts(msgspec.Struct):
+    """The shape of `Rank.facts`, which readers require; further facts are allowed."""
+
+    python: str | None = None
+    bursts: int = 0
+    timeline: str | None = None
+    compiler: Counted | None = None
+    loaders: list[LoaderFacts] = []
+    counter_groups: list[list[str]] = []
+    sampling: list[Sampling] = []
+    folding: Folding | None = None
+    pools: list[dict[str, Any]] = []
+    hot_spots: list[dict[str, Any]] = []
+    stacks: dict[str, float | None] = {}

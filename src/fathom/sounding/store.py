@@ -15,12 +15,15 @@ import polars as pl
 
 from fathom.atomic import atomic_write
 from fathom.errors import BadInputError, NotASoundingError, file_error
+from fathom.machine import require_machine
+from fathom.regular import open_regular, read_json
 from fathom.replacing import Aside
+from fathom.sounding.checking import collected, require_valid, scanned
 from fathom.sounding.manifest import Manifest, Rank
+from fathom.sounding.manifest_file import MANIFEST, read_manifest
 from fathom.sounding.packing import unpack
-from fathom.sounding.schema import FORMAT, TABLES, conform, empty
+from fathom.sounding.schema import TABLES, conform, empty
 
-MANIFEST = "manifest.json"
 MACHINE = "machine.json"
 _CHUNK = 1 << 20
 
@@ -32,7 +35,8 @@ class Store:
         self.path = path
         self.source = source or path  # the packed file, if `path` is only its temporary copy
         self.manifest = manifest
-        self._checked: set[str] = set()
+        self._checked: set[str] = set()  # files whose checksums were compared
+        self._valid: set[tuple[str, int]] = set()  # tables whose columns and values were checked
 
     def verify(self) -> Store:
         """Compare every table with its checksum. Raises NotASoundingError if one is damaged or missing."""
@@ -54,9 +58,10 @@ class Store:
         """
         path = self.path / MACHINE
         try:
-            return json.loads(path.read_bytes()) if path.exists() else {}
+            machine = read_json(path) if os.path.lexists(path) else {}
         except (OSError, ValueError):
             raise NotASoundingError(f"{path} is damaged or cannot be read; record again.") from None
+        return require_machine(machine, str(path))
 
     def table(self, name: str, rank: int | None = None) -> pl.LazyFrame:
         """Return one table of `rank`, or of all ranks, with `rank` as its last column.
@@ -78,12 +83,25 @@ class Store:
         return any((self.path / f"rank-{rank}" / f"{name}.parquet").exists() for rank in self.ranks)
 
     def _read(self, name: str, rank: int) -> pl.LazyFrame:
+        frame = self._scanned(name, rank)
+        if frame is None:
+            return _ranked(empty(name).lazy(), rank)
+        self._require_valid(frame, name, rank)
+        return _ranked(_grown(frame, name), rank)
+
+    def _scanned(self, name: str, rank: int) -> pl.LazyFrame | None:
+        """Return a table whose values are not checked yet, as it was written; None if there is none."""
         file = f"rank-{rank}/{name}.parquet"
         path = self.path / file
         if file in self.manifest.checksums and file not in self._checked:
             require(path, self.manifest.checksums[file])
             self._checked.add(file)
-        return _ranked(_grown(pl.scan_parquet(path), name) if path.exists() else empty(name).lazy(), rank)
+        return scanned(path) if os.path.lexists(path) else None  # a broken link is an error
+
+    def _require_valid(self, frame: pl.LazyFrame | pl.DataFrame, name: str, rank: int) -> None:
+        if (name, rank) not in self._valid:
+            require_valid(frame, name, self.path / f"rank-{rank}/{name}.parquet")
+            self._valid.add((name, rank))
 
 
 class _Cached(Store):
@@ -91,7 +109,7 @@ class _Cached(Store):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.path, store.manifest)
-        self._checked = store._checked
+        self._checked, self._valid = store._checked, store._valid
         self._tables: dict[tuple[str, int], pl.DataFrame] = {}
 
     def cached(self) -> Store:
@@ -101,8 +119,16 @@ class _Cached(Store):
         if name == "samples":
             return super()._read(name, rank)
         if (name, rank) not in self._tables:
-            self._tables[name, rank] = super()._read(name, rank).collect()
+            self._tables[name, rank] = self._collected(name, rank)
         return self._tables[name, rank].lazy()
+
+    def _collected(self, name: str, rank: int) -> pl.DataFrame:
+        frame = self._scanned(name, rank)
+        if frame is None:
+            return _ranked(empty(name).lazy(), rank).collect()
+        read = collected(frame, self.path / f"rank-{rank}/{name}.parquet")
+        self._require_valid(read, name, rank)
+        return _ranked(_grown(read.lazy(), name), rank).collect()
 
 
 def _grown(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
@@ -125,39 +151,7 @@ def open_store(path: str | Path) -> Store:
     folder = Path(path)
     if os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it may not look
         folder = unpack(folder)
-    file = folder / MANIFEST
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        raise NotASoundingError(_why_missing(folder)) from None
-    except OSError as error:
-        raise NotASoundingError(file_error(file, error)) from None
-    return Store(folder, _decode(file, data), Path(path))
-
-
-def _why_missing(folder: Path) -> str:
-    if not folder.exists():
-        return f"{folder} does not exist; give the path of a sounding (a directory NAME.fathom)."
-    if (folder / "raw").is_dir():
-        return f"{folder} has raw records only; make a sounding of it with `fathom import {folder}`."
-    return f"{folder} is not a sounding: it has no {MANIFEST}."
-
-
-def _decode(file: Path, data: bytes) -> Manifest:
-    try:
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("format")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise NotASoundingError(f"{file} is damaged: it is not valid JSON; record or import again.") from None
-    if not isinstance(version, int):
-        raise NotASoundingError(f"{file} has no format version, so it is not the manifest of a sounding.")
-    if version > FORMAT:
-        raise NotASoundingError(
-            f"{file.parent} has format {version} and this Fathom reads up to {FORMAT}; upgrade fathom-perf."
-        )
-    try:
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.ValidationError as error:
-        raise NotASoundingError(f"{file} is damaged: {error}.") from None
+    return Store(folder, read_manifest(folder), Path(path))
 
 
 class Writer:
@@ -254,7 +248,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 def checksum(file: Path) -> int:
     """Return the file's CRC-32. Raises OSError."""
     value = 0
-    with file.open("rb") as source:
+    with open_regular(file) as source:
         while chunk := source.read(_CHUNK):
             value = zlib.crc32(chunk, value)
     return value

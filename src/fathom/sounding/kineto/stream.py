@@ -18,6 +18,7 @@ from isal import igzip_threaded
 from isal.igzip_lib import IsalError
 
 from fathom.errors import BadInputError, file_error
+from fathom.regular import open_regular
 from fathom.sounding.kineto.events import Decoder, Event
 
 LONGEST = 64 << 20  # most bytes of one event, or of the keys before or after the events
@@ -212,7 +213,7 @@ class TraceSource:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 packed = file.read(2) == _GZIP
         except OSError as error:
             raise BadInputError(file_error(self.path, error)) from None

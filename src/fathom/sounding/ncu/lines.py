@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fathom.errors import BadInputError, file_error
+from fathom.regular import open_regular
 
 LONGEST = 16 << 20  # characters per line; a header of three thousand metrics has a few hundred thousand
 _MOST_JOINED = 100  # most lines in one quoted text
@@ -23,7 +24,7 @@ def bad(path: Path, why: str) -> BadInputError:
 def head(path: Path, size: int = 4096) -> bytes:
     """Return the first `size` bytes of a file. Raises BadInputError if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(size)
     except OSError as error:
         raise BadInputError(file_error(path, error)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError, file_error
+from fathom.regular import RECORDS, decode, read_json, read_regular
 from fathom.sounding.manifest import Counted, LoaderFacts
 
 Record = dict[str, Any]
@@ -120,12 +120,12 @@ _TYPED = {"dynamo": Counted, "loader": LoaderFacts}
 def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
     if not file.exists():
         return
-    lines = file.read_bytes().split(b"\n")
+    lines = read_regular(file, RECORDS).split(b"\n")
     for number, line in enumerate(lines):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = decode(line)
             if not isinstance(record, dict):
                 raise ValueError
             yield record
@@ -136,7 +136,7 @@ def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
 
 def _object(file: Path, problems: list[str]) -> Record:
     try:
-        record = json.loads(file.read_bytes())
+        record = read_json(file)
     except FileNotFoundError:
         return {}
     except ValueError:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fathom.errors import FathomError
+from fathom.regular import RECORDS, read_regular
 from fathom.sounding.manifest import Problem
 from fathom.sounding.raw import ticks
 from fathom.sounding.raw.folder import Process, Raw, Record
@@ -123,7 +124,7 @@ def _bytes(raw: Raw, record: Record, size: int) -> bytes:
         raise LostError(f"The samples {file} are missing, so their burst was left out.")
     if path.stat().st_size != size:
         raise LostError(f"{file} is truncated, so its burst of samples was left out.")
-    data = path.read_bytes()
+    data = read_regular(path, RECORDS)
     if zlib.crc32(data) != record.get("crc"):
         raise LostError(f"{file} is damaged, so its burst of samples was left out.")
     return data

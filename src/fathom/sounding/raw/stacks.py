@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from fathom.probe.frames import SAMPLED, SPARSE
+from fathom.regular import RECORDS, decode, read_json, read_regular
 from fathom.sounding.raw.folder import Record
 from fathom.sounding.raw.tables import in_phases
 from fathom.sounding.schema import TABLES, empty
@@ -72,9 +72,9 @@ def _read(file: Path) -> StackSamples:
     """Read samples up to the first torn line, because later lines refer to earlier ones."""
     samples = StackSamples()
     if file.is_file():
-        for line in file.read_bytes().split(b"\n"):
+        for line in read_regular(file, RECORDS).split(b"\n"):
             try:
-                samples.take(json.loads(line))
+                samples.take(decode(line))
             except (KeyError, TypeError, ValueError):
                 if line.strip():
                     break
@@ -83,7 +83,7 @@ def _read(file: Path) -> StackSamples:
 
 def _about(raw: Path, pid: int) -> Record:
     try:
-        return dict(json.loads((raw / f"frames-{pid}.json").read_bytes()))
+        return dict(read_json(raw / f"frames-{pid}.json"))
     except (OSError, ValueError, TypeError):
         return {}
 

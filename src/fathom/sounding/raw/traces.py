@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.errors import FathomError
+from fathom.regular import RECORDS, read_json
 from fathom.sounding.kineto import read_trace
 from fathom.sounding.manifest import Problem
 from fathom.sounding.raw.folder import Process, Raw, Record
@@ -113,7 +113,7 @@ def _called(trace: Path) -> pl.DataFrame:
     schema = {"ns": pl.Int64, "file": pl.String, "function": pl.String, "ran": pl.Int64}
     path = trace.parent / f"lines-{trace.name.removesuffix('.gz')}"
     try:
-        rows = json.loads(path.read_bytes())
+        rows = read_json(path, RECORDS)
         return pl.DataFrame(rows, schema=schema, orient="row").sort("ns", maintain_order=True)
     except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
         return pl.DataFrame(schema=schema)

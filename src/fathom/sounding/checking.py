@@ -1,0 +1,93 @@
+"""Refuse tables whose columns have other types, lack required values, or hold impossible numbers.
+
+Analyses rely on this, because a sounding may come from anyone: ids are used as positions, times are
+subtracted and summed. The ranges are wider than those of any recording; they keep arithmetic exact.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from fathom.errors import NotASoundingError, file_error
+from fathom.regular import require_regular
+from fathom.sounding.schema import TABLES
+
+DEVICES = 4096  # more than any host has
+_TIME, _COUNT = 2**61, 2**53  # the difference of two times, and a count as a float, are exact
+_TIMES = {"start_ns", "end_ns", "mark_ns", "time_ns", "device_ns", "device_end_ns"}
+_IDENTITIES = {"thread", "stream", "correlation", "throttle", "graph_node"}  # any number may name something
+_POSITIONS = {"device": (-1, DEVICES), "group": (0, DEVICES)}
+_REQUIRED = {
+    "steps": ("step", "kind", "mark_ns"),
+    "ops": ("id", "start_ns", "end_ns", "name"),
+    "launches": ("start_ns", "end_ns"),
+    "kernels": ("device", "stream", "kind", "name", "start_ns", "end_ns"),
+    "waits": ("start_ns", "end_ns"),
+    "stacks": ("time_ns", "thread"),
+    "samples": ("device", "group", "start_ns", "end_ns", "values"),
+    "counters": ("device", "family", "counter", "value"),
+    "input": ("loader", "start_ns"),
+    "memory": ("time_ns", "device", "event"),
+    "telemetry": ("device", "time_ns"),
+}
+_ABSENT = {"mark_ns"}  # required in all rows or in none
+_FREE_ROWS, _ROWS_PER_BYTE = 1 << 20, 64  # a table of more rows takes at least a byte per 64 rows
+
+
+def scanned(file: Path) -> pl.LazyFrame:
+    """Scan the table in a Parquet file. Raises NotASoundingError if it is no file, or has too many rows."""
+    try:
+        size = require_regular(file)
+    except OSError as error:
+        raise NotASoundingError(file_error(file, error)) from None
+    frame = pl.scan_parquet(file, glob=False)
+    rows = collected(frame.select(pl.len()), file).item()
+    if rows > max(_FREE_ROWS, size * _ROWS_PER_BYTE):
+        raise NotASoundingError(f"{file} claims {rows:,} rows in {size:,} bytes, so it is not read.")
+    return frame
+
+
+def collected(frame: pl.LazyFrame, file: Path) -> pl.DataFrame:
+    """Read a table. Raises NotASoundingError if its file is damaged."""
+    try:
+        return frame.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        raise NotASoundingError(f"{file} is damaged; record or import again.") from None
+
+
+def require_valid(frame: pl.LazyFrame | pl.DataFrame, table: str, file: Path) -> None:
+    """Raise NotASoundingError if a column has a wrong type or an impossible value. Reads numbers only."""
+    schema, known = frame.collect_schema(), TABLES[table]
+    for column, kind in schema.items():
+        if column in known and kind != known[column]:
+            raise NotASoundingError(f"{file} is damaged: column {column} is {kind}, not {known[column]}.")
+    for column in _REQUIRED[table]:
+        if column not in schema:
+            raise NotASoundingError(f"{file} is damaged: it has no column {column}.")
+    numbers = [column for column, kind in known.items() if kind.is_numeric() and column in schema]
+    for values in collected(frame.lazy().select(numbers), file):
+        nulls = values.null_count()
+        absent = values.name in _ABSENT and nulls == len(values)
+        if values.name in _REQUIRED[table] and nulls and not absent:
+            raise NotASoundingError(f"{file} is damaged: column {values.name} lacks a value.")
+        if not _possible(values):
+            raise NotASoundingError(f"{file} is damaged: column {values.name} has an impossible value.")
+
+
+def _possible(column: pl.Series) -> bool:
+    if column.dtype.is_float():
+        return bool(column.is_finite().all())
+    low, high = column.min(), column.max()
+    least, most = _range(column.name)
+    return low is None or least <= low <= high <= most  # type: ignore
+
+
+def _range(column: str) -> tuple[int, int]:
+    if column in _POSITIONS:
+        return _POSITIONS[column]
+    if column in _IDENTITIES:
+        return -(2**63), 2**63
+    most = _TIME if column in _TIMES else _COUNT
+    return -most, most
