@@ -85,6 +85,17 @@ def recall(technique: Technique, fingerprint: str, folder: Path | None = None) -
     return kept if kept.source == technique.digest else None
 
 
+def recalled(
+    technique: Technique, fingerprint: str, say: Callable[[str], None], folder: Path | None = None
+) -> Kept | None:
+    """Return the result like `recall`, or None for a damaged file, which `say` reports."""
+    try:
+        return recall(technique, fingerprint, folder)
+    except MachineFileError as error:
+        say(str(error))
+        return None
+
+
 def keep(kept: Kept, fingerprint: str, folder: Path | None = None) -> Path:
     """Write the result atomically. Raises MachineFileError."""
     path = place(kept.technique, fingerprint, folder)
@@ -101,11 +112,7 @@ def keep(kept: Kept, fingerprint: str, folder: Path | None = None) -> Path:
 
 def listed(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], None]) -> Listed:
     """Return the technique with its last verdict, and why it does not run. `say` reports damaged files."""
-    try:
-        kept = recall(technique, fingerprint)
-    except MachineFileError as error:
-        say(str(error))
-        kept = None
+    kept = recalled(technique, fingerprint, say)
     header, last = technique.header, kept.last if kept else None
     reason = why_not(technique.needs, at)
     return Listed(technique.name, technique.group, header.title, header.saves, header.gains, reason, last)

@@ -15,10 +15,10 @@ import msgspec
 
 from fathom.errors import BadInputError
 from fathom.lab.crew import Progress, Say, side_by_side
-from fathom.lab.results import Kept, keep, recall
+from fathom.lab.results import Kept, keep, recalled
 from fathom.lab.surroundings import Here, here, room, why_not
 from fathom.lab.technique import Technique
-from fathom.machine import MachineFileError, known_machine
+from fathom.machine import known_machine
 from fathom.referee import (
     Fork,
     Gate,
@@ -97,12 +97,15 @@ def run(
     at = here(machine) if at is None else at
     todo = []
     for technique in wanted:
-        known = _known(technique, machine, at, force, folder, say)
-        todo += [technique] if known is None else []
-        yield from [] if known is None else [known]
+        if known := _known(technique, machine, at, force, folder, say):
+            yield known
+        else:
+            todo.append(technique)
     if not todo:
         return
-    with Fork(_imported(at)) if at.device == "cuda" else nullcontext() as launcher:
+    # These modules take seconds to import, and importing them does not initialise CUDA.
+    slow = ["torch", "torch._dynamo", *(["triton"] if at.has("triton") else [])]
+    with Fork(slow) if at.device == "cuda" else nullcontext() as launcher:
         shared = _Run(machine, at, prove, folder, budget_s, limit_s, launcher)
         gpu = first_gpu(machine.get("gpus") or []) if at.device == "cuda" else None
         with one_at_a_time(gpu, tell):  # proofs share it, and samples are taken exclusively
@@ -137,21 +140,8 @@ def _known(
     reason = why_not(technique.needs, at)
     if reason:
         return Outcome(technique.name, "skipped", reason)
-    before = None if force else _before(technique, machine, folder, say)
+    before = None if force else recalled(technique, machine["fingerprint"], say, folder)
     return None if before is None else Outcome(technique.name, "kept", kept=before)
-
-
-def _imported(at: Here) -> list[str]:
-    """Return modules that take seconds to import without initialising CUDA, for the process to fork."""
-    return ["torch", "torch._dynamo", *(["triton"] if at.has("triton") else [])]
-
-
-def _before(technique: Technique, machine: dict[str, Any], folder: Path | None, say: Say) -> Kept | None:
-    try:
-        return recall(technique, machine["fingerprint"], folder)
-    except MachineFileError as error:
-        say(str(error))
-        return None
 
 
 def _settings(technique: Technique, shared: _Run, turn: Turn, report: Say) -> Settings:

@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from fathom.lab.header import Needs
@@ -31,23 +31,17 @@ HOST_BYTES, GPU_BYTES = 6 * 2**30, 10 * 2**30  # per proof: three processes, and
 
 
 def _has(package: str) -> bool:
-    try:
+    with suppress(ImportError, ValueError):
         return find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
+    return False
 
 
 def _version(tool: str) -> str:
     """Return the version of a program of the CUDA toolkit, as `13.3`; "" if it is not found."""
-    try:
-        spec = find_spec("nvidia")
-    except (ImportError, ValueError):
-        spec = None
-    wheels = [Path(place) / "cu13" for place in (spec.submodule_search_locations or ())] if spec else []
-    roots = [*wheels, Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))]
-    place = shutil.which(tool) or shutil.which(
-        tool, path=os.pathsep.join(str(root / "bin") for root in roots)
-    )
+    spec = find_spec("nvidia") if _has("nvidia") else None
+    wheels = [f"{place}/cu13" for place in (spec.submodule_search_locations or ())] if spec else []
+    roots = [*wheels, os.environ.get("CUDA_HOME", "/usr/local/cuda")]
+    place = shutil.which(tool) or shutil.which(tool, path=os.pathsep.join(f"{root}/bin" for root in roots))
     if place is None:
         return ""
     try:
@@ -124,9 +118,8 @@ def why_not(needs: Needs, at: Here) -> str | None:
     missing = [package for package in needs.packages if not at.has(package)]
     if missing:
         return f"it needs {_DISTRIBUTIONS.get(missing[0], missing[0])}, which is not installed"
-    return next(
-        (reason for tool, least in needs.tools.items() if (reason := _too_old(tool, least, at))), None
-    )
+    reasons = (_too_old(tool, least, at) for tool, least in needs.tools.items())
+    return next(filter(None, reasons), None)
 
 
 def _too_old(tool: str, least: str, at: Here) -> str | None:

@@ -99,21 +99,10 @@ class Technique:
     @property
     def pair(self) -> Pair:
         """The referee's pair of both forms, which the crafted kernels and the suite of faults use too."""
-        at = {role: f"{self.path}:{name}" for role, name in self.roles.items()}
+        at: dict[str, Any] = {role: f"{self.path}:{name}" for role, name in self.roles.items()}
         proof = self.header.proof
-        return Pair(
-            plain=at["plain"],
-            tuned=at["tuned"],
-            inputs=at["inputs"],
-            reference=at.get("reference"),
-            variants=at.get("variants"),
-            work=at.get("work"),
-            name=self.name,
-            precision=proof.precision,
-            reduction=proof.reduction,
-            allow=proof.allow,
-            findings=self.header.findings,
-        )
+        how: dict[str, Any] = {name: getattr(proof, name) for name in ("precision", "reduction", "allow")}
+        return Pair(**at, **how, name=self.name, findings=self.header.findings)
 
 
 def described(technique: Technique) -> dict[str, Any]:
@@ -149,9 +138,8 @@ def _checked(technique: Technique) -> Technique:
     for role in _ROLES:
         name = getattr(technique.header.pair, role)
         if role not in technique.roles and name != _DEFAULTS.get(role):
-            raise BadInputError(
-                f"{technique.path} has no '{name}', which {technique.function} needs as {role}."
-            )
+            who = f"which {technique.function} needs as {role}"
+            raise BadInputError(f"{technique.path} has no '{name}', {who}.")
     return technique
 
 

@@ -85,14 +85,7 @@ class Tip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 @cache
 def tips() -> tuple[Tip, ...]:
     """Every tip, area by area."""
-    return tuple(tip for area in AREAS for tip in _area(area))
-
-
-def _area(area: str) -> list[Tip]:
-    rows = load("fathom.tips", area)
-    return [
-        msgspec.convert(
-            {**row, "id": f"{area}.{name}", "applies": (*AREAS[area], *row.get("applies", ()))}, Tip
-        )
-        for name, row in rows.items()
-    ]
+    rows = [(area, name, row) for area in AREAS for name, row in load("fathom.tips", area).items()]
+    for area, name, row in rows:
+        row |= {"id": f"{area}.{name}", "applies": (*AREAS[area], *row.get("applies", ()))}
+    return tuple(msgspec.convert(row, Tip) for _, _, row in rows)

@@ -74,7 +74,8 @@ class _Answer:
 
 def score(evidence: Evidence, which: Iterable[Tip] | None = None) -> Scores:
     """Every tip, or those of `which`, against the evidence: broken ones first, the costliest at the top."""
-    scores = sorted((_score(tip, evidence) for tip in (tips() if which is None else which)), key=_order)
+    scores = [_score(tip, evidence) for tip in (tips() if which is None else which)]
+    scores.sort(key=lambda entry: (STATUSES.index(entry.status), -entry.of_program, -entry.weight))
     statuses = [entry.status for entry in scores]
     return Scores({status: statuses.count(status) for status in STATUSES}, scores)
 
@@ -86,10 +87,6 @@ def chosen(areas: Iterable[str]) -> list[Tip]:
         if area not in AREAS:
             raise BadInputError(f"There is no area {area[:40]!r}; the areas are {', '.join(AREAS)}.")
     return [tip for tip in tips() if not wanted or tip.area in wanted]
-
-
-def _order(entry: Score) -> tuple[int, float, int]:
-    return STATUSES.index(entry.status), -entry.of_program, -entry.weight
 
 
 def _score(tip: Tip, evidence: Evidence) -> Score:
