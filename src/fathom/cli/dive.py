@@ -7,15 +7,13 @@ from pathlib import Path
 from typer import Argument, Option
 
 from fathom.cli.console import print_json, say
-from fathom.cli.options import PATTERN, SoundingPath
+from fathom.cli.options import PATTERN, SoundingPath, examples
 
-EXAMPLES = """Examples:
-
-fathom dive train.fathom layer_norm
-
-fathom dive train.fathom 'softmax.*128x1x1' --set full -o softmax.fathom
-
-fathom dive train.fathom gemm -- python train.py --lr 3e-4"""
+EXAMPLES = examples(
+    "fathom dive train.fathom layer_norm",
+    "fathom dive train.fathom 'softmax.*128x1x1' --set full -o softmax.fathom",
+    "fathom dive train.fathom gemm -- python train.py --lr 3e-4",
+)
 
 
 def dive(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typer import Argument, Option
 
 from fathom.cli.console import print_json
+from fathom.cli.options import examples
 
-EXAMPLES = """Examples:
-
-fathom explain --list
-
-fathom explain host-launch-bound"""
+EXAMPLES = examples("fathom explain --list", "fathom explain host-launch-bound")
 
 
 def explain(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typer import Option
 
 from fathom.cli.console import write_json
-from fathom.cli.options import Machine, Price, SoundingPath
+from fathom.cli.options import Machine, Price, SoundingPath, examples
 
-EXAMPLES = """Examples:
-
-fathom findings train.fathom
-
-fathom findings train.fathom --json
-
-fathom findings train.fathom --leads"""
+EXAMPLES = examples(
+    "fathom findings train.fathom",
+    "fathom findings train.fathom --json",
+    "fathom findings train.fathom --leads",
+)
 
 
 def findings(

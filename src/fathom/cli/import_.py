@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from fathom.cli.console import print_json
-from fathom.cli.options import Replace
+from fathom.cli.options import Replace, examples
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
 
-EXAMPLES = """Examples:
-
-fathom import rank0.json.gz rank1.json.gz -o job.fathom
-
-fathom import train.fathom   (raw records of `fathom run --raw`)
-
-fathom import kernels.ncu-rep   (or the output of `ncu --page raw --csv`)"""
+EXAMPLES = examples(
+    "fathom import rank0.json.gz rank1.json.gz -o job.fathom",
+    "fathom import train.fathom   (raw records of `fathom run --raw`)",
+    "fathom import kernels.ncu-rep   (or the output of `ncu --page raw --csv`)",
+)
 
 _SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters")
 

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from fathom.cli.console import write_json
-from fathom.cli.options import PATTERN, Machine, SoundingPath
+from fathom.cli.options import PATTERN, Machine, SoundingPath, examples
 from fathom.cli.progress import waiting
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
 
-EXAMPLES = """Examples:
-
-fathom kernel train.fathom
-
-fathom kernel train.fathom layer_norm --counters"""
+EXAMPLES = examples("fathom kernel train.fathom", "fathom kernel train.fathom layer_norm --counters")
 
 
 def kernel(

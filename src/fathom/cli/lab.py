@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from fathom.cli.console import print_json, say
-from fathom.cli.options import group
+from fathom.cli.options import examples, group
 from fathom.cli.progress import shown
 from fathom.errors import BadInputError, FathomError
 
@@ -20,19 +20,13 @@ if TYPE_CHECKING:
     from fathom.lab import Outcome, Technique
 
 app = group(no_args_is_help=True, help="Techniques as runnable pairs, proven on this machine.")
-LIST_EXAMPLES = """Examples:
-
-fathom lab list
-
-fathom lab list memory --json"""
+LIST_EXAMPLES = examples("fathom lab list", "fathom lab list memory --json")
 SHOW_EXAMPLE = "Example: fathom lab show transpose"
-RUN_EXAMPLES = """Examples:
-
-fathom lab run transpose warp-reduction
-
-fathom lab run coalescing --record soundings
-
-fathom lab run --all --json"""
+RUN_EXAMPLES = examples(
+    "fathom lab run transpose warp-reduction",
+    "fathom lab run coalescing --record soundings",
+    "fathom lab run --all --json",
+)
 FAILED = 1
 
 

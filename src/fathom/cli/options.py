@@ -19,6 +19,11 @@ Price = Annotated[
 ]
 
 
+def examples(*commands: str) -> str:
+    """The text below a command's options, with a paragraph for each example."""
+    return "\n\n".join(["Examples:", *commands])
+
+
 def group(**options: Any) -> typer.Typer:
     """A group of commands."""
     return typer.Typer(

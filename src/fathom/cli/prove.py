@@ -9,16 +9,15 @@ import typer
 from typer import Argument, Option
 
 from fathom.cli.console import say, write_json
+from fathom.cli.options import examples
 from fathom.errors import BadInputError
 
 NOT_PROVEN, BAD_INPUT = 1, 2
-EXAMPLES = """Examples:
-
-fathom prove norm.py:plain norm.py:fused
-
-fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:work --json
-
-fathom prove --command 'python a.py' 'python b.py' --metrics losses.json"""
+EXAMPLES = examples(
+    "fathom prove norm.py:plain norm.py:fused",
+    "fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:work --json",
+    "fathom prove --command 'python a.py' 'python b.py' --metrics losses.json",
+)
 
 _ENOUGH = {"faster": ("faster",), "not-slower": ("faster", "same")}
 

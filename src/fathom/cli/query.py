@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
-from fathom.cli.options import SoundingPath
+from fathom.cli.options import SoundingPath, examples
 
 if TYPE_CHECKING:
     import polars as pl
 
-EXAMPLES = """Examples:
-
-fathom query train.fathom "SELECT name, count(*) AS n FROM kernels GROUP BY name ORDER BY n DESC"
-
-fathom query train.fathom "SELECT entry, detail, ms FROM ledger ORDER BY ms DESC" --format csv"""
+EXAMPLES = examples(
+    'fathom query train.fathom "SELECT name, count(*) AS n FROM kernels GROUP BY name ORDER BY n DESC"',
+    'fathom query train.fathom "SELECT entry, detail, ms FROM ledger ORDER BY ms DESC" --format csv',
+)
 
 Format = Literal["table", "csv", "json"]
 

@@ -7,17 +7,14 @@ from pathlib import Path
 from typer import Option
 
 from fathom.cli.console import write_json
-from fathom.cli.options import Machine, Price, SoundingPath
+from fathom.cli.options import Machine, Price, SoundingPath, examples
 
-EXAMPLES = """Examples:
-
-fathom report train.fathom --roofline
-
-fathom report train.fathom --html train.html
-
-fathom report serve.fathom --kind prefill
-
-fathom report train.fathom --price 3.50/h"""
+EXAMPLES = examples(
+    "fathom report train.fathom --roofline",
+    "fathom report train.fathom --html train.html",
+    "fathom report serve.fathom --kind prefill",
+    "fathom report train.fathom --price 3.50/h",
+)
 
 
 def report(

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from fathom.cli.console import explain, say
-from fathom.cli.options import Replace
+from fathom.cli.options import Replace, examples
 from fathom.errors import FathomError
 
 if TYPE_CHECKING:
@@ -25,15 +25,12 @@ HELP = """Record an unmodified program on this machine and report where its step
 
 The program's output, signals and exit status pass through; status 125 means that Fathom failed to start it.
 SIGUSR2 to Fathom requests another timeline."""
-EXAMPLES = """Examples:
-
-fathom run -- python train.py --lr 3e-4
-
-fathom run -o baseline.fathom --steps 50 --stop-after -- torchrun --nproc-per-node 8 train.py
-
-fathom run --what-if input -- python train.py
-
-fathom run --raw -- ./train.sh"""
+EXAMPLES = examples(
+    "fathom run -- python train.py --lr 3e-4",
+    "fathom run -o baseline.fathom --steps 50 --stop-after -- torchrun --nproc-per-node 8 train.py",
+    "fathom run --what-if input -- python train.py",
+    "fathom run --raw -- ./train.sh",
+)
 ALONE = ("--stop-after", "--what-if")
 
 

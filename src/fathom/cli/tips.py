@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from fathom.cli.console import write_json
-from fathom.cli.options import Price
+from fathom.cli.options import Price, examples
 
 if TYPE_CHECKING:
     from fathom.tips import Scores
 
-EXAMPLES = """Examples:
-
-fathom tips
-
-fathom tips train.fathom --price 3.50/h
-
-fathom tips train.fathom --area data --status to-be-read
-
-fathom tips --manifest pod.yaml --area kubernetes"""
+EXAMPLES = examples(
+    "fathom tips",
+    "fathom tips train.fathom --price 3.50/h",
+    "fathom tips train.fathom --area data --status to-be-read",
+    "fathom tips --manifest pod.yaml --area kubernetes",
+)
 
 
 def tips(

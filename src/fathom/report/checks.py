@@ -37,9 +37,8 @@ def page(results: Sequence[Result], width: int, *, every: bool = False) -> Itera
 
 
 def _failure(result: Result, width: int) -> Iterator[Text]:
-    yield Text.assemble(
-        ("!! ", "bold red"), (result.id, "bold"), "  ", (result.problem or result.title, "dim")
-    )
+    problem = result.problem or result.title
+    yield Text.assemble(("!! ", "bold red"), (result.id, "bold"), (f"  {problem}", "dim"))
     yield from _labelled("found", result.observed, width, "yellow")
     yield from _labelled("why", result.why, width)
     yield from _labelled("fix", result.fix, width)

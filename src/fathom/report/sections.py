@@ -217,15 +217,14 @@ def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> 
     reasons = grouped((entry.why, entry.what) for entry in entries)
     if not reasons:
         return
-    affecting = (
-        why for why, what in reasons.items() if any(map(_AFFECTS.match, what)) and not _SAID.match(why)
-    )
-    shown = {why: reasons[why] for why in (reasons if every else affecting)}
+    affecting = [why for why, what in reasons.items() if any(map(_AFFECTS.match, what))]
+    shown = {
+        why: what for why, what in reasons.items() if every or (why in affecting and not _SAID.match(why))
+    }
     folded = [name for why, what in reasons.items() if why not in shown for name in what]
     text = f"{', '.join(_counted(folded))}; {UNFOLD}" if folded else ""
-    head, *rest = textwrap.wrap(text, width, initial_indent=f"{ABSTAINED}  ", subsequent_indent="  ") or [
-        ABSTAINED
-    ]
+    lines = textwrap.wrap(text, width, initial_indent=f"{ABSTAINED}  ", subsequent_indent="  ")
+    head, *rest = lines or [ABSTAINED]
     yield Text.assemble((ABSTAINED, "bold"), (head.removeprefix(ABSTAINED), "dim"))
     for why, what in shown.items():
         reason = f"{', '.join(_few(what))}: {why}"

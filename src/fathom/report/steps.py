@@ -72,12 +72,10 @@ def observed_gains(trials: Sequence[Trial]) -> Iterator[Text]:
         name = TRIALS.get(trial.kind, trial.kind)
         mean = f"{units.duration(trial.baseline_mean_ms)} → {units.duration(trial.trial_mean_ms)}"
         middle = f"median {units.duration(trial.baseline_ms)} → {units.duration(trial.trial_ms)}"
-        yield Text.assemble(
-            "  ", (f"{_gain(trial):<32}", "green" if trial.low_ms > 0 else "dim"), (name, "bold")
-        )
-        yield Text(
-            f"    {trial.kind}: mean step {mean}, {middle}; {trial.n} steps in {trial.trials} trials", "dim"
-        )
+        gain = Text(f"  {_gain(trial):<32}", "green" if trial.low_ms > 0 else "dim")
+        yield Text.assemble(gain, (name, "bold"))
+        counts = f"{trial.n} steps in {trial.trials} trials"
+        yield Text(f"    {trial.kind}: mean step {mean}, {middle}; {counts}", "dim")
 
 
 def _gain(trial: Trial) -> str:

@@ -8,16 +8,15 @@ import typer
 from typer import Option
 
 from fathom.cli.console import print_json, say
+from fathom.cli.options import examples
 from fathom.errors import BadInputError
 
 BAD_INPUT = 2
-EXAMPLES = """Examples:
-
-fathom machine check --only gpu
-
-fathom machine check --manifest pod.yaml --json
-
-kubectl get pod NAME -o yaml | fathom machine check --manifest -"""
+EXAMPLES = examples(
+    "fathom machine check --only gpu",
+    "fathom machine check --manifest pod.yaml --json",
+    "kubectl get pod NAME -o yaml | fathom machine check --manifest -",
+)
 
 
 def check(

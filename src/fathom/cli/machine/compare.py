@@ -8,12 +8,12 @@ from typing import Any
 from typer import Argument, Option
 
 from fathom.cli.console import write_json
+from fathom.cli.options import examples
 
-EXAMPLES = """Examples:
-
-fathom machine compare train.fathom here.json
-
-fathom machine compare h100.fathom.zip   (with this machine)"""
+EXAMPLES = examples(
+    "fathom machine compare train.fathom here.json",
+    "fathom machine compare h100.fathom.zip   (with this machine)",
+)
 
 
 def compare(

@@ -8,17 +8,15 @@ from typing import Any
 from typer import Option
 
 from fathom.cli.console import print_json, say
+from fathom.cli.options import examples
 from fathom.cli.progress import measured
 
-EXAMPLES = """Examples:
-
-fathom machine measure
-
-fathom machine measure --only hbm,matmul.bf16
-
-fathom machine measure --only counters
-
-fathom machine measure --full --gpu all --data /mnt/dataset"""
+EXAMPLES = examples(
+    "fathom machine measure",
+    "fathom machine measure --only hbm,matmul.bf16",
+    "fathom machine measure --only counters",
+    "fathom machine measure --full --gpu all --data /mnt/dataset",
+)
 
 
 def measure(

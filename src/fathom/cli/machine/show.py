@@ -8,13 +8,10 @@ import typer
 from typer import Option
 
 from fathom.cli.console import print_json
+from fathom.cli.options import examples
 
 HELP = "Show this machine's inventory and ceilings, check its setup, and compare it with another."
-EXAMPLES = """Examples:
-
-fathom machine
-
-fathom machine --json > here.json"""
+EXAMPLES = examples("fathom machine", "fathom machine --json > here.json")
 
 
 def show(

@@ -68,11 +68,8 @@ def fingerprint(taken: Snapshot, original: Any) -> str | None:
 
 def _changed(taken: Snapshot, original: Any) -> list[tuple[dict[str, Any], Any]]:
     before = dict(leaves(original, "inputs"))
-    return [
-        (form, leaf)
-        for form, leaf in taken.inputs
-        if form["place"] not in before or not equal(leaf, before[form["place"]])
-    ]
+    same = (form["place"] in before and equal(leaf, before[form["place"]]) for form, leaf in taken.inputs)
+    return [pair for pair, unchanged in zip(taken.inputs, same, strict=True) if not unchanged]
 
 
 def _places(named: list[tuple[dict[str, Any], Any]]) -> list[str]:

@@ -55,9 +55,8 @@ class Side:
     def about(self) -> dict[str, Any]:
         """Return the facts about this side that the parent needs (see `inspecting.About`)."""
         call = self.fresh(1)
-        dtypes = [
-            str(leaf.dtype).removeprefix("torch.") for _, leaf in leaves(call) if hasattr(leaf, "dtype")
-        ]
+        dtypes = (str(leaf.dtype) for _, leaf in leaves(call) if hasattr(leaf, "dtype"))
+        dtype = next((name for name in dtypes if "float" in name), "float32").removeprefix("torch.")
         every = [leaf for _, leaf in leaves(call) if hasattr(leaf, "shape")]
         forms = [tuple(leaf.shape) for leaf in every]
         return {
@@ -65,7 +64,7 @@ class Side:
             "input_bytes": sum(int(getattr(leaf, "nbytes", 0)) for leaf in every),
             "longest": max((extent for form in forms for extent in form), default=1),
             "largest": max((prod(form) for form in forms), default=1),
-            "dtype": next((name for name in dtypes if "float" in name), "float32"),
+            "dtype": dtype,
             "variants": sorted(self._variants(1)) if self._variants else [],
             "repeatable": digest(call) == digest(self.fresh(1)),
             "varied": digest(call) != digest(self.fresh(2)) or not every,

@@ -67,9 +67,8 @@ def save_samples(excerpt: Excerpt, portrait: Portrait, path: Path) -> None:
     if path.suffix != ".svg":
         raise BadInputError(f"{path} is not an .svg file; give a file name that ends in .svg.")
     try:
-        path.write_text(
-            picture(excerpt, portrait.family, f"{name(portrait)} on {portrait.device}"), encoding="utf-8"
-        )
+        title = f"{name(portrait)} on {portrait.device}"
+        path.write_text(picture(excerpt, portrait.family, title), encoding="utf-8")
     except OSError as error:
         raise BadInputError(file_error(path, error, "written")) from None
 

@@ -171,7 +171,5 @@ def _raw(rows: Sequence[dict[str, Any]], width: int) -> Iterator[Text]:
     for row in rows:
         unit = row["unit"] if len(row["unit"] or "") < 3 else ""
         amount, error = units.significant(row["value"], 4), units.significant(row["error"] or 0.0, 2)
-        line = (
-            f"{units.shorten(row['counter'], room - 1):<{room}}{f'{amount} {unit}'.rstrip():>14}{error:>10}"
-        )
-        yield Text(f"{line}{row['samples']:>9}  {row['source']:<12}")
+        line = f"{units.shorten(row['counter'], room - 1):<{room}}{f'{amount} {unit}'.rstrip():>14}"
+        yield Text(f"{line}{error:>10}{row['samples']:>9}  {row['source']:<12}")

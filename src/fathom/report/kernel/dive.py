@@ -12,7 +12,7 @@ from fathom.report.screen import paragraph, show
 from fathom.report.units import shorten, significant
 
 if TYPE_CHECKING:
-    from fathom.analysis.explaining import Explanation, Fact
+    from fathom.analysis.explaining import Explanation
 
 _SPOTS = 6
 
@@ -33,11 +33,11 @@ def _page(explanation: Explanation, spots: list[dict[str, Any]], width: int) -> 
     yield from (Text(), Text(f" {shorten(explanation.family, width - 2)}", style="bold"), Text())
     yield Text(" Limits" if explanation.limits else " No limit was identified", style="bold")
     for fact in explanation.limits:
-        yield from _limit(fact, width)
-    fine = [
-        f"{fact.title} {significant(fact.value)} {fact.unit}" for fact in explanation.facts if not fact.holds
-    ]
-    yield from _part("Not limiting", paragraph("   ", ", ".join(fine), width - 1))
+        yield from paragraph("   · ", fact.words, width - 1, label_style="")
+        yield from paragraph("       ", fact.remedy, width - 1, "dim")
+    fine = (fact for fact in explanation.facts if not fact.holds)
+    named = ", ".join(f"{fact.title} {significant(fact.value)} {fact.unit}" for fact in fine)
+    yield from _part("Not limiting", paragraph("   ", named, width - 1))
     for level, title in (("source", "By source line"), ("sass", "By instruction")):
         own = [_spot(spot, width) for spot in spots if spot["level"] == level][:_SPOTS]
         yield from _part(f"{title}: share of samples, stall reasons", own)
@@ -45,11 +45,6 @@ def _page(explanation: Explanation, spots: list[dict[str, Any]], width: int) -> 
     text = f"{unseen}: their counters were not collected" if unseen else ""
     yield from _part("Not analysed", paragraph("   ", text, width - 1))
     yield Text()
-
-
-def _limit(fact: Fact, width: int) -> Iterator[Text]:
-    yield from paragraph("   · ", fact.words, width - 1, label_style="")
-    yield from paragraph("       ", fact.remedy, width - 1, "dim")
 
 
 def _part(title: str, lines: Iterable[Text]) -> Iterator[Text]:

@@ -58,9 +58,9 @@ def error(measure: Measure) -> str:
     """A measure's standard error, in the unit of its value."""
     if measure.unit in (*_SCALED, "s"):
         return number(measure.error, measure.unit)
-    return (
-        units.significant(measure.error, 2) if measure.error >= 0.001 else "<0.001" if measure.error else "0"
-    )
+    if measure.error >= 0.001:
+        return units.significant(measure.error, 2)
+    return "<0.001" if measure.error else "0"
 
 
 def runs(portrait: Portrait) -> str:

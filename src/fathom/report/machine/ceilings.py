@@ -40,10 +40,8 @@ def lines(
     measured = machine.get("measured_ns")
     when = f"  measured {units.date(measured)}" if isinstance(measured, int) else ""
     yield Text.assemble(("ceilings", "bold"), (when, "dim"))
-    yield Text(
-        f"{'':<{_NAME}}{'measured':>{_VALUE}}{'spread':>10}{'datasheet':>{_VALUE}}{'share':>8}",
-        "dim underline",
-    )
+    head = f"{'measured':>{_VALUE}}{'spread':>10}{'datasheet':>{_VALUE}}{'share':>8}"
+    yield Text(" " * _NAME + head, "dim underline")
     first = min((c.device for c in ceilings if c.device is not None), default=None)
     sheets = {c.device: _sheet(machine, c.device) for c in ceilings}
     for title, starts in GROUPS:
@@ -149,16 +147,13 @@ def _collectives(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
     for ceiling in measured:
         rows = {int(row["bytes"]): row for row in ceiling.series}
         name = ceiling.id.removeprefix("collective.").replace("_", " ")
-        yield Text(f"  {name:<{_SERIES - 2}}" + "".join(f"{_rate(rows.get(s)):>{_CELL}}" for s in shown))
+        rates = (_gb(rows[size]["value"] if size in rows else None) for size in shown)
+        yield Text(f"  {name:<{_SERIES - 2}}" + "".join(f"{rate:>{_CELL}}" for rate in rates))
         yield Text(f"{'':<{_SERIES}}" + "".join(f"{_time(rows.get(s)):>{_CELL}}" for s in shown), "dim")
 
 
 def _gb(value: float | None) -> str:
     return "·" if value is None else units.significant(value / 1e9)
-
-
-def _rate(row: dict[str, Any] | None) -> str:
-    return _gb(row["value"] if row else None)
 
 
 def _time(row: dict[str, Any] | None) -> str:

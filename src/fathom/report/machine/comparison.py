@@ -67,9 +67,8 @@ def _difference(difference: Difference, cells: int) -> Iterator[Text]:
         (f"{units.shorten(difference.what, _WHAT - 1):<{_WHAT}}", "bold"),
         f"{difference.a} → {difference.b}",
     )
-    yield from (
-        Text(f"  {line}", "dim") for line in textwrap.wrap(f"{difference.id}: {difference.why}", cells - 2)
-    )
+    for line in textwrap.wrap(f"{difference.id}: {difference.why}", cells - 2):
+        yield Text(f"  {line}", "dim")
 
 
 def _ceilings(ratios: Sequence[CeilingRatio]) -> Iterator[Text]:

@@ -49,9 +49,8 @@ def _facts(gpu: Gpu) -> tuple[str, ...]:
     family = " ".join(str(gpu[key]) for key in ("architecture", "compute_capability") if gpu.get(key))
     chip = joined(family, known(gpu, _SMS, "{memory_bytes:size}", "L2 {l2_bytes:size}"))
     clocks = known(gpu, "{sm_clock_max_mhz} MHz", "memory {memory_clock_max_mhz} MHz")
-    power = known(gpu, f"{_POWER} ({{power_limit_min_w:.0f}} to {{power_limit_max_w:.0f}})") or known(
-        gpu, _POWER
-    )
+    between = f"{_POWER} ({{power_limit_min_w:.0f}} to {{power_limit_max_w:.0f}})"
+    power = known(gpu, between) or known(gpu, _POWER)
     nvlink = gpu.get("nvlink") or {}
     links = known(nvlink, "NVLink {version} ×{links}") or known(nvlink, "NVLink ×{links}")
     switches = (f"{name} {_SWITCH[gpu.get(key)]}" for key, name in _SWITCHES.items())

@@ -125,9 +125,8 @@ def _interface(interface: Machine) -> Text:
 
 
 def _adapter(adapter: Machine) -> Text:
-    ports = (
-        known(port, "{link_layer}", "{rate_gbps:g} Gb/s", "{state}") for port in adapter.get("ports") or []
-    )
+    template = "{link_layer}", "{rate_gbps:g} Gb/s", "{state}"
+    ports = (known(port, *template) for port in adapter.get("ports") or [])
     return Text(f"{adapter['name']:<12}{joined(*ports, adapter.get('driver'))}")
 
 
