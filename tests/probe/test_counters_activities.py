@@ -337,12 +337,16 @@ def test_calls_are_recorded_first_and_then_derived_from_queue_times(
     assert [result["start_ns"][60], result["end_ns"][60]] == [ns + offset for ns in waited]
 
 
-def test_a_burst_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
+def test_a_burst_leaves_no_trace_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TEARDOWN, raising=False)
     cupti = Cupti()
     ours = burst(cupti, [kernel(0, b"k")])
     ours.save(str(tmp_path / "trace.json"))
     assert not ours.detach(lambda: None) and not cupti.callback  # no call came: CUPTI stays, unused
     assert ours.detach(lambda: [cupti.calls(number) for number in (1, 2)]) and cupti.finalized == 1
+    monkeypatch.setenv(TEARDOWN, "0")
+    assert not ours.detach(lambda: cupti.calls(1)) and cupti.finalized == 1
+    monkeypatch.delenv(TEARDOWN)
     cupti.keeps = True  # another profiler has begun
     assert not ours.detach(lambda: cupti.calls(1)) and cupti.finalized == 1
     cupti.keeps = False

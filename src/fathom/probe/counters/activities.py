@@ -23,7 +23,7 @@ BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each
 ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while CUPTI zeroes a buffer
 NEAR_NS = 1_000_000  # largest offset between CUPTI's clock and the host's
 MAPS = "/proc/self/maps"
-TEARDOWN = "TEARDOWN_CUPTI"  # the environment variable that makes Kineto release CUPTI after a burst
+TEARDOWN = "TEARDOWN_CUPTI"  # the environment variable that says whether to release CUPTI after a burst
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by the value of TEARDOWN: newer versions of Kineto do not need it
 POLL_S = 0.02
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
@@ -198,9 +198,10 @@ class Activities:
     def detach(self, touch: Callable[[], None]) -> bool:
         """Remove CUPTI from the process after a burst was saved or dropped; return whether that worked.
 
-        Until then all launches are slower. `touch` calls CUDA's runtime.
+        Until then all launches are slower. `touch` calls CUDA's runtime. As in Kineto, TEARDOWN_CUPTI=0 in
+        the environment keeps CUPTI attached.
         """
-        return self._subscription.detach(touch)
+        return os.environ.get(TEARDOWN) != "0" and self._subscription.detach(touch)
 
     def _records(self) -> Iterator[tuple[int, int]]:
         """Yield kind and address of every record."""
