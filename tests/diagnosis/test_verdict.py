@@ -13,7 +13,7 @@ from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.signals import Family, Signals
 from fathom.diagnosis.verdict import conclude, limited_of
 from fathom.diagnosis.verdict.classes import UNKNOWN, class_of
-from fathom.diagnosis.verdict.pieces import NEEDLESS_WORK, PRECISIONS
+from fathom.diagnosis.verdict.pieces import STAGES
 from fathom.machine.limits import Limits
 from tests.support import kept_reports
 
@@ -268,8 +268,8 @@ def test_without_a_ledger_there_is_no_verdict():
     assert conclude(device(), step, [], [], None) == (None, [])
 
 
-def test_kinds_that_the_account_orders_exist():
-    assert set(kinds()) >= PRECISIONS | NEEDLESS_WORK
+def test_parts_of_the_account_that_kinds_name_exist():
+    assert {kind.account for kind in kinds().values()} == {"", *STAGES}
 
 
 @pytest.mark.parametrize("name", kept_reports.names())

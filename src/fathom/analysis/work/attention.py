@@ -6,11 +6,9 @@ work, so it is not counted. As is usual, the softmax is not counted either.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
+from fathom.analysis.work.call import Call, Formula, Tensor, UnknownWorkError, Work, same
 
 
 class AttentionLayout(msgspec.Struct, frozen=True):
@@ -36,7 +34,7 @@ class _Sizes(msgspec.Struct, frozen=True):
     width: int  # of values
 
 
-def _formula(layout: AttentionLayout) -> Callable[[Call], Work]:
+def _formula(layout: AttentionLayout) -> Formula:
     def formula(call: Call) -> Work:
         _refuse_varying_lengths(call, layout)
         q, k, v = (call.tensor(layout.query + i) for i in range(3))

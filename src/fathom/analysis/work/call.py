@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -131,6 +132,14 @@ def _shape(dims: Any) -> tuple[int, ...]:
     if not isinstance(dims, list) or not all(type(d) is int and d >= 0 for d in dims):
         raise UnknownWorkError("a shape is malformed")
     return tuple(dims)
+
+
+Formula = Callable[[Call], Work]
+
+
+def ops(names: str, formula: Formula, library: str = "aten") -> dict[str, Formula]:
+    """Return the formula by each of the ops' `names`, which are separated by spaces."""
+    return {f"{library}::{name}": formula for name in names.split()}
 
 
 def numel(shape: tuple[int, ...] | list[int]) -> int:

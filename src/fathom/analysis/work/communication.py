@@ -7,9 +7,7 @@ the message; all-gather, reduce-scatter and all-to-all move (n - 1) / n of the f
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fathom.analysis.work.call import Call, UnknownWorkError, Work
+from fathom.analysis.work.call import Call, Formula, UnknownWorkError, Work
 from fathom.analysis.work.dtypes import SIZE
 
 RECORD = "record_param_comms"
@@ -52,4 +50,4 @@ def _work(call: Call) -> Work:
     return Work(0.0, _moved(plain, int(sent), int(received), max(int(ranks), 1)) * size)
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {RECORD: _work}
+FORMULAS: dict[str, Formula] = {RECORD: _work}

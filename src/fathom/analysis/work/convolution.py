@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, numel
+from fathom.analysis.work.call import Call, Formula, Tensor, UnknownWorkError, Work, numel
 
 
 class ConvolutionLayout(msgspec.Struct, frozen=True):
@@ -62,7 +61,7 @@ LAYOUTS = {
 }
 
 
-def _forward(layout: ConvolutionLayout) -> Callable[[Call], Work]:
+def _forward(layout: ConvolutionLayout) -> Formula:
     def formula(call: Call) -> Work:
         x, weight = _batched(call.tensor(0), call.tensor(1)), call.tensor(1)
         transposed = layout.is_transposed or (layout.transposed >= 0 and call.flag(layout.transposed))

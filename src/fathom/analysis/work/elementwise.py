@@ -7,11 +7,9 @@ and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from fathom.analysis.work.call import Call, Tensor, Work, numel
+from fathom.analysis.work.call import Call, Formula, Tensor, Work, numel, ops
 from fathom.analysis.work.dtypes import DEFAULT_FLOAT, SIZE, is_integral, promote
 from fathom.analysis.work.matmul import broadcast
 
@@ -73,7 +71,6 @@ RULES = {
 
 
 _OF_INTEGERS = {"float": DEFAULT_FLOAT, "sum": "int64"}
-_OVERWRITES = ("fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential")
 
 
 def counted(flops: float, moved: float, dtype: str) -> Work:
@@ -81,7 +78,7 @@ def counted(flops: float, moved: float, dtype: str) -> Work:
     return Work(0.0 if is_integral(dtype) else flops, moved, dtype)
 
 
-def _formula(rule: Rule) -> Callable[[Call], Work]:
+def _formula(rule: Rule) -> Formula:
     def formula(call: Call) -> Work:
         tensors = call.tensors()
         inputs, given = tensors[: rule.inputs], tensors[rule.inputs :]
@@ -93,7 +90,7 @@ def _formula(rule: Rule) -> Callable[[Call], Work]:
     return formula
 
 
-def _in_place(rule: Rule) -> Callable[[Call], Work]:
+def _in_place(rule: Rule) -> Formula:
     def formula(call: Call) -> Work:
         inputs = call.tensors()[: rule.inputs]
         target = call.tensor(0)
@@ -147,7 +144,7 @@ def _glu(call: Call) -> Work:
     return Work(float(x.numel), 1.5 * x.bytes, x.dtype)
 
 
-def _loss(flops: float, reduction: int) -> Callable[[Call], Work]:
+def _loss(flops: float, reduction: int) -> Formula:
     """Return a formula for a loss (x, target, ...), reduced to one number unless the reduction is 0."""
 
     def formula(call: Call) -> Work:
@@ -158,16 +155,13 @@ def _loss(flops: float, reduction: int) -> Callable[[Call], Work]:
     return formula
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
+FORMULAS: dict[str, Formula] = {
     **{name: _formula(rule) for name, rule in RULES.items()},
     **{f"{name}_": _in_place(rule) for name, rule in RULES.items() if not name.endswith("backward")},
-    "aten::copy_": _copy,
-    **{f"aten::{name}_": _write for name in _OVERWRITES},
-    "aten::native_dropout": _dropout,
-    "aten::_fused_dropout": _dropout,
-    "aten::glu": _glu,
-    "aten::mse_loss": _loss(3, 2),
-    "aten::smooth_l1_loss": _loss(3, 2),
-    "aten::huber_loss": _loss(3, 2),
-    "aten::binary_cross_entropy": _loss(4, 3),
+    **ops("copy_", _copy),
+    **ops("fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_", _write),
+    **ops("native_dropout _fused_dropout", _dropout),
+    **ops("glu", _glu),
+    **ops("mse_loss smooth_l1_loss huber_loss", _loss(3, 2)),
+    **ops("binary_cross_entropy", _loss(4, 3)),
 }

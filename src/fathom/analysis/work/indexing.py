@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, numel
+from fathom.analysis.work.call import Call, Formula, Tensor, UnknownWorkError, Work, numel, ops
 
 
 def _slice_size(x: Tensor, dim: int) -> int:
@@ -27,7 +25,7 @@ def _gather(call: Call) -> Work:
     return Work(0.0, read + index.bytes + index.numel * x.size, x.dtype)
 
 
-def _scatter(adds: bool) -> Callable[[Call], Work]:
+def _scatter(adds: bool) -> Formula:
     """Return a formula for scatter_(x, dim, index, source or value); with `adds`, the target is read too."""
 
     def formula(call: Call) -> Work:
@@ -87,20 +85,15 @@ def _bag(call: Call) -> Work:
     return Work(float(indices.numel * width), moved, table.dtype)
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
-    "aten::index_select": _index_select,
-    "aten::gather": _gather,
-    "aten::scatter_": _scatter(adds=False),
-    "aten::scatter_add_": _scatter(adds=True),
-    "aten::index_add_": _index_add,
-    "aten::cat": _cat,
-    "aten::index": _advanced,
-    "aten::index_put_": _advanced,
-    "aten::_index_put_impl_": _advanced,
-    "aten::masked_select": _advanced,
-    "aten::nonzero": _advanced,
-    "aten::embedding": _embedding,
-    "aten::embedding_dense_backward": _dense_backward,
-    "aten::_embedding_bag": _bag,
-    "aten::_embedding_bag_forward_only": _bag,
+FORMULAS = {
+    **ops("index_select", _index_select),
+    **ops("gather", _gather),
+    **ops("scatter_", _scatter(adds=False)),
+    **ops("scatter_add_", _scatter(adds=True)),
+    **ops("index_add_", _index_add),
+    **ops("cat", _cat),
+    **ops("index index_put_ _index_put_impl_ masked_select nonzero", _advanced),
+    **ops("embedding", _embedding),
+    **ops("embedding_dense_backward", _dense_backward),
+    **ops("_embedding_bag _embedding_bag_forward_only", _bag),
 }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
+from fathom.analysis.work.call import Call, Formula, Tensor, UnknownWorkError, Work, ops, same
 from fathom.analysis.work.dtypes import SIZE
 
 
@@ -101,7 +100,7 @@ def _int_mm(call: Call) -> Work:
     return product(call, call.tensor(0), call.tensor(1), out=SIZE["int32"])
 
 
-def _grouped(offsets: int, dtype: int, extras: tuple[int, ...]) -> Callable[[Call], Work]:
+def _grouped(offsets: int, dtype: int, extras: tuple[int, ...]) -> Formula:
     """Return a formula, given the positions of arguments. Every row is in a group."""
 
     def formula(call: Call) -> Work:
@@ -135,24 +134,17 @@ def _grouped_sizes(a: Tensor, b: Tensor, groups: int) -> tuple[int, int]:
     raise UnknownWorkError("the groups of its operands were not recorded")
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
-    "aten::mm": _mm,
-    "aten::bmm": _mm,
-    "aten::matmul": _matmul,
-    "aten::linear": _linear,
-    "aten::addmm": _addmm,
-    "aten::addmm_": _addmm,
-    "aten::_addmm_activation": _addmm,
-    "aten::baddbmm": _addmm,
-    "aten::baddbmm_": _addmm,
-    "aten::addbmm": _addbmm,
-    "aten::mv": _mv,
-    "aten::addmv": _addmv,
-    "aten::addmv_": _addmv,
-    "aten::dot": _dot,
-    "aten::vdot": _dot,
-    "aten::_scaled_mm": _scaled_mm,
-    "aten::_int_mm": _int_mm,
-    "aten::_grouped_mm": _grouped(2, 4, (2, 3)),
-    "aten::_scaled_grouped_mm": _grouped(4, 7, (2, 3, 4, 5)),
+FORMULAS = {
+    **ops("mm bmm", _mm),
+    **ops("matmul", _matmul),
+    **ops("linear", _linear),
+    **ops("addmm addmm_ _addmm_activation baddbmm baddbmm_", _addmm),
+    **ops("addbmm", _addbmm),
+    **ops("mv", _mv),
+    **ops("addmv addmv_", _addmv),
+    **ops("dot vdot", _dot),
+    **ops("_scaled_mm", _scaled_mm),
+    **ops("_int_mm", _int_mm),
+    **ops("_grouped_mm", _grouped(2, 4, (2, 3))),
+    **ops("_scaled_grouped_mm", _grouped(4, 7, (2, 3, 4, 5))),
 }

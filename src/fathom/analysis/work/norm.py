@@ -5,9 +5,7 @@ Statistics (mean, reciprocal deviation) are 32-bit numbers, one per row or chann
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fathom.analysis.work.call import Call, Work, numel
+from fathom.analysis.work.call import Call, Formula, Work, numel, ops
 
 _FORWARD, _RMS, _BACKWARD = 7.0, 4.0, 11.0  # FLOPs per element
 
@@ -16,23 +14,14 @@ def _small(call: Call, positions: tuple[int, ...]) -> float:
     return sum(call.tensor(i).bytes for i in positions if call.has(i))
 
 
-def _layer_norm(call: Call) -> Work:
-    """Return the work of native_layer_norm(x, normalized_shape, weight, bias, eps)."""
-    x = call.tensor(0)
-    rows = x.numel // max(numel(call.ints(1)), 1)
-    return Work(_FORWARD * x.numel, 2 * x.bytes + _small(call, (2, 3)) + 8.0 * rows, x.dtype)
-
-
-def _backward(statistics: tuple[int, int], weight: int) -> Callable[[Call], Work]:
-    """Return a formula for native_*_norm_backward(grad, x, ...).
-
-    `statistics` are the positions of mean and reciprocal deviation, `weight` is that of the weight.
-    """
+def _normalised(flops: float, parameters: tuple[int, ...], statistics: float) -> Formula:
+    """Return a formula for a norm (x, normalized_shape, weight, ...), with bytes of statistics per row."""
 
     def formula(call: Call) -> Work:
-        grad, x = call.tensor(0), call.tensor(1)
-        small = _small(call, statistics) + 3 * _small(call, (weight,))
-        return Work(_BACKWARD * x.numel, grad.bytes + 2 * x.bytes + small, x.dtype)
+        x = call.tensor(0)
+        rows = x.numel // max(numel(call.ints(1)), 1)
+        moved = 2 * x.bytes + _small(call, parameters) + statistics * rows
+        return Work(flops * x.numel, moved, x.dtype)
 
     return formula
 
@@ -55,28 +44,21 @@ def _batch_norm(call: Call) -> Work:
     return Work(_FORWARD * x.numel, 2 * x.bytes + small, x.dtype)
 
 
-def _batch_norm_backward(first: int, second: int, weight: int) -> Callable[[Call], Work]:
-    """Return a formula; `first` and `second` are the positions of gradient and input in either order."""
+def _backward(
+    statistics: tuple[int, ...], weight: int, flops: float = _BACKWARD, gradients: int = 3, grad: int = 0
+) -> Formula:
+    """Return a formula for the backward pass of a norm, with the positions of its arguments.
+
+    `statistics` are mean and reciprocal deviation. `gradients` is how often the bytes of the weight
+    move, its gradient and that of the bias included. The input is beside the gradient `grad`, at 0 or 1.
+    """
 
     def formula(call: Call) -> Work:
-        a, b = call.tensor(first), call.tensor(second)
-        return Work(_BACKWARD * b.numel, a.bytes + 2 * b.bytes + 3 * _small(call, (weight,)), b.dtype)
+        gradient, x = call.tensor(grad), call.tensor(1 - grad)
+        small = _small(call, statistics) + gradients * _small(call, (weight,))
+        return Work(flops * x.numel, gradient.bytes + 2 * x.bytes + small, x.dtype)
 
     return formula
-
-
-def _rms_norm(call: Call) -> Work:
-    """Return the work of _fused_rms_norm(x, normalized_shape, weight, eps)."""
-    x = call.tensor(0)
-    rows = x.numel // max(numel(call.ints(1)), 1)
-    return Work(_RMS * x.numel, 2 * x.bytes + _small(call, (2,)) + 4.0 * rows, x.dtype)
-
-
-def _rms_norm_backward(call: Call) -> Work:
-    """Return the work of _fused_rms_norm_backward(grad, x, normalized_shape, rstd, weight, output_mask)."""
-    grad, x = call.tensor(0), call.tensor(1)
-    small = _small(call, (3,)) + 2 * _small(call, (4,))
-    return Work(2 * _RMS * x.numel, grad.bytes + 2 * x.bytes + small, x.dtype)
 
 
 def _vllm_rms_norm(call: Call) -> Work:
@@ -92,21 +74,16 @@ def _vllm_fused_add(call: Call) -> Work:
     return Work((_RMS + 1) * x.numel, moved, x.dtype)
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
-    "aten::layer_norm": _layer_norm,
-    "aten::native_layer_norm": _layer_norm,
-    "aten::native_layer_norm_backward": _backward((3, 4), 5),
-    "aten::native_group_norm": _group_norm,
-    "aten::native_group_norm_backward": _backward((2, 3), 4),
-    "aten::native_batch_norm": _batch_norm,
-    "aten::_native_batch_norm_legit": _batch_norm,
-    "aten::cudnn_batch_norm": _batch_norm,
-    "aten::miopen_batch_norm": _batch_norm,
-    "aten::native_batch_norm_backward": _batch_norm_backward(0, 1, 2),
-    "aten::cudnn_batch_norm_backward": _batch_norm_backward(1, 0, 2),
-    "aten::miopen_batch_norm_backward": _batch_norm_backward(1, 0, 2),
-    "aten::_fused_rms_norm": _rms_norm,
-    "aten::_fused_rms_norm_backward": _rms_norm_backward,
-    "_C::rms_norm": _vllm_rms_norm,
-    "_C::fused_add_rms_norm": _vllm_fused_add,
+FORMULAS = {
+    **ops("layer_norm native_layer_norm", _normalised(_FORWARD, (2, 3), 8.0)),
+    **ops("native_layer_norm_backward", _backward((3, 4), 5)),
+    **ops("native_group_norm", _group_norm),
+    **ops("native_group_norm_backward", _backward((2, 3), 4)),
+    **ops("native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm", _batch_norm),
+    **ops("native_batch_norm_backward", _backward((), 2)),
+    **ops("cudnn_batch_norm_backward miopen_batch_norm_backward", _backward((), 2, grad=1)),
+    **ops("_fused_rms_norm", _normalised(_RMS, (2,), 4.0)),
+    **ops("_fused_rms_norm_backward", _backward((3,), 4, flops=2 * _RMS, gradients=2)),
+    **ops("rms_norm", _vllm_rms_norm, "_C"),
+    **ops("fused_add_rms_norm", _vllm_fused_add, "_C"),
 }

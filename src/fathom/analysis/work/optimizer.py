@@ -6,11 +6,9 @@ are known only if the kernel's name contains it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
+from fathom.analysis.work.call import Call, Formula, Tensor, UnknownWorkError, Work
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -37,7 +35,7 @@ _EACH = {
 }
 
 
-def _update(rule: Update) -> Callable[[Call], Work]:
+def _update(rule: Update) -> Formula:
     def formula(call: Call) -> Work:
         flops = rule.flops * _count(call.tensor_list(0))
         return _with_bytes(
@@ -47,7 +45,7 @@ def _update(rule: Update) -> Callable[[Call], Work]:
     return formula
 
 
-def _foreach(flops: float, reads: bool = True, reduces: bool = False) -> Callable[[Call], Work]:
+def _foreach(flops: float, reads: bool = True, reduces: bool = False) -> Formula:
     def formula(call: Call) -> Work:
         first = call.tensor_list(0)
         lists = [call.tensor_list(i) for i in range(len(call)) if call.is_list(i)]
@@ -75,8 +73,8 @@ def _unscale(call: Call) -> Work:
     return _with_bytes(float(_count(first)), first, [first, first])
 
 
-def _each() -> dict[str, Callable[[Call], Work]]:
-    formulas: dict[str, Callable[[Call], Work]] = {}
+def _each() -> dict[str, Formula]:
+    formulas: dict[str, Formula] = {}
     for flops, names in _EACH.items():
         for name in names.split():
             reads = name not in ("copy", "zero")
@@ -85,7 +83,7 @@ def _each() -> dict[str, Callable[[Call], Work]]:
     return formulas
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
+FORMULAS: dict[str, Formula] = {
     **{name: _update(rule) for name, rule in UPDATES.items()},
     **_each(),
     "aten::_amp_foreach_non_finite_check_and_unscale_": _unscale,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fathom.analysis.work.call import Call, Tensor, Work, numel
+from fathom.analysis.work.call import Call, Formula, Tensor, Work, numel, ops
 from fathom.analysis.work.dtypes import SIZE, is_integral
 from fathom.analysis.work.elementwise import FORMULAS as ELEMENTWISE
 from fathom.analysis.work.elementwise import counted
@@ -15,7 +13,7 @@ _SOFTMAX, _SOFTMAX_BACKWARD = 5.0, 4.0  # FLOPs per element
 
 def _formula(
     dims: int, keep: int, flops: float = 1.0, out: str = "", dtype: int = -1, indices: bool = False
-) -> Callable[[Call], Work]:
+) -> Formula:
     """Return a formula; `dims`, `keep` (keepdim) and `dtype` are argument positions.
 
     These are the positions in the overload with dimensions. The overload that reduces everything has no
@@ -132,34 +130,23 @@ def _adaptive(call: Call) -> Work:
     return Work(float(x.numel), x.bytes + out * x.size, x.dtype)
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
-    "aten::sum": _sum,
-    "aten::mean": _formula(1, 2, dtype=3),
-    "aten::prod": _formula(1, 2, dtype=3),
-    "aten::amax": _formula(1, 2),
-    "aten::amin": _formula(1, 2),
-    "aten::max": _max,
-    "aten::min": _max,
-    "aten::argmax": _formula(1, 2, out="int64"),
-    "aten::argmin": _formula(1, 2, out="int64"),
-    "aten::all": _formula(1, 2, out="bool"),
-    "aten::any": _formula(1, 2, out="bool"),
-    "aten::var": _formula(1, 3, flops=3),
-    "aten::std": _formula(1, 3, flops=3),
-    "aten::linalg_vector_norm": _formula(2, 3, flops=2, dtype=4),
-    "aten::norm": _formula(2, 3, flops=2),
-    "aten::softmax": _outer,
-    "aten::log_softmax": _outer,
-    "aten::_softmax": _softmax,
-    "aten::_log_softmax": _softmax,
-    "aten::_softmax_backward_data": _softmax_backward,
-    "aten::_log_softmax_backward_data": _softmax_backward,
-    "aten::_masked_softmax": _masked_softmax,
-    "aten::nll_loss_forward": _nll_loss,
-    "aten::nll_loss2d_forward": _nll_loss,
-    "aten::nll_loss_backward": _nll_loss_backward,
-    "aten::nll_loss2d_backward": _nll_loss_backward,
-    "aten::max_pool2d_with_indices": _max_pool,
-    "aten::max_pool2d_with_indices_backward": _pool_backward,
-    "aten::_adaptive_avg_pool2d": _adaptive,
+FORMULAS = {
+    **ops("sum", _sum),
+    **ops("mean prod", _formula(1, 2, dtype=3)),
+    **ops("amax amin", _formula(1, 2)),
+    **ops("max min", _max),
+    **ops("argmax argmin", _formula(1, 2, out="int64")),
+    **ops("all any", _formula(1, 2, out="bool")),
+    **ops("var std", _formula(1, 3, flops=3)),
+    **ops("linalg_vector_norm", _formula(2, 3, flops=2, dtype=4)),
+    **ops("norm", _formula(2, 3, flops=2)),
+    **ops("softmax log_softmax", _outer),
+    **ops("_softmax _log_softmax", _softmax),
+    **ops("_softmax_backward_data _log_softmax_backward_data", _softmax_backward),
+    **ops("_masked_softmax", _masked_softmax),
+    **ops("nll_loss_forward nll_loss2d_forward", _nll_loss),
+    **ops("nll_loss_backward nll_loss2d_backward", _nll_loss_backward),
+    **ops("max_pool2d_with_indices", _max_pool),
+    **ops("max_pool2d_with_indices_backward", _pool_backward),
+    **ops("_adaptive_avg_pool2d", _adaptive),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from fathom.analysis.work import (
     attention,
@@ -18,12 +17,12 @@ from fathom.analysis.work import (
     reduction,
     serving,
 )
-from fathom.analysis.work.call import Call, UnknownWorkError, Work, parse_call
+from fathom.analysis.work.call import Formula, UnknownWorkError, Work, parse_call
 
 _GROUPS = (
     attention, communication, convolution, elementwise, indexing, matmul, norm, optimizer, reduction, serving,
 )  # fmt: skip
-FORMULAS: dict[str, Callable[[Call], Work]] = {
+FORMULAS: dict[str, Formula] = {
     name: formula for group in _GROUPS for name, formula in group.FORMULAS.items()
 }
 _MALFORMED = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, RecursionError)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fathom.analysis.work.call import Call, Work
+from fathom.analysis.work.call import Call, Formula, Work
 
 
 def _rotary(call: Call) -> Work:
@@ -37,7 +35,7 @@ def _cache(call: Call) -> Work:
     return Work(0.0, key.bytes + value.bytes + written + slots.bytes, key.dtype)
 
 
-FORMULAS: dict[str, Callable[[Call], Work]] = {
+FORMULAS: dict[str, Formula] = {
     "_C::rotary_embedding": _rotary,
     "_C::static_scaled_fp8_quant": _quantise,
     "_C::silu_and_mul": _silu_and_mul,

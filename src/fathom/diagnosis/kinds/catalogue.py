@@ -33,6 +33,7 @@ class Kind(msgspec.Struct, frozen=True):
     trial: str | None = None
     bound: tuple[str, ...] = ()
     action: str = ""
+    account: str = ""  # the part of the account that its claims belong to, if not that of their row
 
 
 @cache

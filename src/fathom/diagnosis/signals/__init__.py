@@ -36,39 +36,5 @@ from fathom.diagnosis.signals.rows import (
 )
 from fathom.diagnosis.signals.value import READERS, Signal, Signals
 
-__all__ = [
-    "READERS",
-    "Broken",
-    "Call",
-    "Chain",
-    "Compiled",
-    "Computing",
-    "Double",
-    "DriverCalls",
-    "Eager",
-    "Excess",
-    "Family",
-    "FetchingCode",
-    "Holds",
-    "HostLine",
-    "HostWork",
-    "LoaderRegions",
-    "Preparation",
-    "Product",
-    "Rare",
-    "Recorded",
-    "Repeated",
-    "Reserved",
-    "Searches",
-    "Sensors",
-    "Signal",
-    "Signals",
-    "SmallMessages",
-    "Stretched",
-    "Tables",
-    "UnknownSignalError",
-    "Work",
-]
-
 for _module in iter_modules(__path__):  # each registers its signals
     import_module(f"{__name__}.{_module.name}")

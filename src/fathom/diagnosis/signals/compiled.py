@@ -102,11 +102,9 @@ def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:
 
 
 def _counted(recorded: Recorded) -> Counted:
-    about = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
-    counted = next((rank.facts[COMPILER] for rank in about if COMPILER in rank.facts), None)
-    if counted is None:
+    if COMPILER not in recorded.facts:
         raise UnknownSignalError(NOTHING)
-    return msgspec.convert(counted, Counted)
+    return msgspec.convert(recorded.facts[COMPILER], Counted)
 
 
 def _shares(recorded: Recorded) -> dict[str, float]:

@@ -95,8 +95,7 @@ def _check_eager(recorded: Recorded) -> None:
     """Raise UnknownSignalError if there are compiled regions, generated kernels or replayed CUDA graphs."""
     ops, kernels = recorded.ops, recorded.kernels
     names = ops["name"].unique().drop_nulls()
-    about = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
-    if any(COMPILER in rank.facts for rank in about):
+    if COMPILER in recorded.facts:
         raise UnknownSignalError("the compiler ran in this program")
     if names.str.contains(REGION).any() or names.str.contains("CompiledFunction|TorchDynamo").any():
         raise UnknownSignalError("parts of the program are compiled")

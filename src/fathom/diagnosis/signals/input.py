@@ -71,9 +71,8 @@ def _fed_ms(recorded: Recorded) -> float:
 @signal("input.stages_ms", "ms a batch")
 def stages(recorded: Recorded) -> dict[str, float]:
     """Medians by stage: `fetch` holds `decode` and `read`, but not `collate`."""
-    medians = {
-        stage: float(ms) for stage in STAGES if (ms := getattr(_fed(recorded), f"{stage}_ms")) is not None
-    }
+    known = {stage: getattr(_fed(recorded), f"{stage}_ms") for stage in STAGES}
+    medians = {stage: float(ms) for stage, ms in known.items() if ms is not None}
     if "fetch" not in medians:
         raise UnknownSignalError(NO_STAGES)
     return medians
@@ -123,10 +122,7 @@ def about(recorded: Recorded) -> LoaderFacts:
     """The loader that most batches come from, as the probe saw it."""
     rows = recorded.rows("input").select("loader").collect()
     most = most_common(rows["loader"])
-    ranks = (rank for rank in recorded.store.manifest.ranks if rank.rank == recorded.account.rank)
-    loaders = [
-        loader for rank in ranks for loader in rank.facts.get(LOADERS, []) if loader.get("loader") == most
-    ]
+    loaders = [loader for loader in recorded.facts.get(LOADERS, []) if loader.get("loader") == most]
     if not loaders:
         raise UnknownSignalError("its data loader was not described in the recording")
     return msgspec.convert(loaders[-1], LoaderFacts)

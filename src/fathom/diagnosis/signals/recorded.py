@@ -48,6 +48,11 @@ class Recorded(msgspec.Struct, dict=True):
     every: list[Device] = []  # the devices of all ranks
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The rank's facts that no table holds."""
+        return next((r.facts for r in self.store.manifest.ranks if r.rank == self.account.rank), {})
+
+    @property
     def device(self) -> Device:
         """The first device (or processor). Raises UnknownSignalError where there is no ledger."""
         device = next(iter(self.account.devices), None)

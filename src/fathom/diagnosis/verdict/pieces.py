@@ -19,35 +19,7 @@ SMALL_CAUSE = 0.01  # of the step: no finding is expected below it
 
 # The order of the parts, from the peak down.
 AT_PEAK, BY_NATURE, PRECISION, NEEDLESS, SLOW, COMMUNICATION, COPY, IDLE = range(8)
-PRECISIONS = frozenset(
-    (
-        "kernels-tf32-off",
-        "kernels-no-mixed-precision",
-        "kernels-double-precision",
-        "kernels-tensor-cores-idle",
-    )
-)
-NEEDLESS_WORK = frozenset(
-    (
-        "framework-not-compiled",
-        "input-padding",
-        "kernels-dense-embedding-gradient",
-        "kernels-for-loop-optimizer",
-        "kernels-gradient-memset",
-        "kernels-kv-cache-concat",
-        "kernels-materialised-mask",
-        "kernels-math-attention",
-        "kernels-memory-headroom",
-        "kernels-needless-backward",
-        "kernels-needless-casts",
-        "kernels-needless-recomputation",
-        "kernels-transposes",
-        "kernels-unfused-elementwise",
-        "kernels-unfused-loss",
-        "kernels-unfused-norm",
-        "kernels-unfused-optimizer",
-    )
-)
+STAGES = {"precision": PRECISION, "needless": NEEDLESS}  # of kinds with this part of the account
 DIFFERENCES = (Entry.UNATTRIBUTED, Entry.OVERHEAD)  # between the clean step and the recorded work
 LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.DEVICE_GAP)
 ON_DEVICE = ("compute", "memory")
@@ -161,8 +133,8 @@ def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], fl
 
 
 def _of_finding(row: LedgerRow, finding: Finding, ms: float) -> Piece:
-    stage = PRECISION if finding.id in PRECISIONS else _stage(row)
-    stage = NEEDLESS if finding.id in NEEDLESS_WORK else stage
+    kind = kinds().get(finding.id)
+    stage = STAGES.get(kind.account if kind else "", _stage(row))
     return Piece(finding.title, f"finding {finding.id}", _bound_of_claim(row, finding), stage, ms)
 
 
