@@ -1,4 +1,4 @@
-"""The account of one rank: its device ledgers, its clean step, and the parts that were not analysed."""
+"""Build the account of one rank: its device ledgers, its clean step, and what was not analysed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Account(msgspec.Struct):
         return own + self.problems_of_clean
 
     def measured(self) -> tuple[Spans, int]:
-        """Return the times and count of the clean steps, or else of the used windows."""
+        """Return the times and the number of clean steps, or of the used windows if there are none."""
         if self.stretches:
             bounds = spans([s.start_ns for s in self.stretches], [s.end_ns for s in self.stretches])
             return bounds, sum(s.count for s in self.stretches)
@@ -124,7 +124,7 @@ def account_of(
 
 
 def _ahead_of_device(runs: list[Stretch], devices: list[Subject], asked: bool) -> bool:
-    """Whether the length of the clean steps is unknown because the host runs ahead of the device.
+    """Return whether the length of the clean steps is unknown because the host runs ahead of the device.
 
     Steps of a kind that the user asked for (`asked`) need device boundaries: if other steps lie between them,
     their marks do not give their length.
@@ -191,7 +191,7 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
 
 
 def _communicate(to: Account, device: Device, machine: dict[str, Any], subject: Subject) -> None:
-    """Set the communication of the device in its used windows."""
+    """Set the device's communication within its used windows."""
     if subject.collectives is None or subject.collectives.is_empty():
         return
     windows = subject.ledger.windows
@@ -218,7 +218,7 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
 
 
 def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> None:
-    """Set the profiling overhead and the clean step's ledger; also the mean ledger if steps are uneven."""
+    """Set the profiling overhead and the clean step's ledger, and the mean ledger if steps are uneven."""
     windows, clean_ms, total_ms = subject.ledger.windows, clean.median_ms, device.total_ms or 0.0
     usual_ms = median((windows.ends - windows.starts)[windows.used]) / NS_PER_MS
     device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms
@@ -236,7 +236,7 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
 
 
 def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:
-    """Return the ledger of a clean step of `step_ms`; with `usual`, from windows near the median only.
+    """Return the ledger of a clean step of `step_ms`, with `usual` only from windows near the median.
 
     If the clean step is longer than the median window, the host was slower then; windows near it are used.
     """

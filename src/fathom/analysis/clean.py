@@ -1,4 +1,4 @@
-"""Compute the ledger of the clean step: the profiled one with measured waits, without profiling overhead.
+"""Compute the clean step's ledger: the profiled ledger with measured waits and without profiling overhead.
 
 Device work is measured in the profiled steps and never rescaled. Waits that hooks time (input, garbage
 collection, checkpoints, compilation) are measured in the clean steps. The additional time of the profiled
@@ -36,7 +36,7 @@ MOST = 0.9  # share of the possible profiling overhead that is subtracted first
 
 
 class Profiled(msgspec.Struct, frozen=True):
-    """The profiled step: its ledger `entries`, and per row the ms and the recorded events per step.
+    """The profiled step: its ledger `entries`, and for each row its ms and recorded events per step.
 
     `ms` and `events` are means over the windows that represent the clean step. Rows without time in these
     windows are missing.
@@ -157,7 +157,9 @@ def _share_out(
 
 
 def _of_host(row: RowKey) -> bool:
-    """Whether the host determines the length of the row; it does not for device work and device gaps."""
+    """Return whether the host determines the length of the row; it does not for device work and
+    device gaps.
+    """
     entry = row[0]
     return entry == Entry.OPS or (cause_of(entry) != "" and entry != Entry.DEVICE_GAP)
 

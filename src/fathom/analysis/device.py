@@ -38,8 +38,8 @@ COLUMNS = [
 class DeviceWork(msgspec.Struct):
     """Pieces of one device's work, sorted by start, then by launch. Times in ns.
 
-    `launched` is the start of the launching call, `thread` its thread (-1: unknown). `known` is False if the
-    call is missing although recording had begun; `launched` is then the start of the piece.
+    `launched` is the start of the launching call, `thread` its thread (-1 if unknown). `known` is False if
+    the call is missing although recording had begun; `launched` is then the start of the piece.
     """
 
     starts: Array
@@ -84,9 +84,9 @@ def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
 
 
 def device_work(kernels: pl.DataFrame, usual: int | None = None) -> DeviceWork:
-    """Return one device's pieces from `join_launches`, without those that have no duration.
+    """Return one device's pieces from the output of `join_launches`, except those without a duration.
 
-    If the `usual` stream is given, as for the boundaries of replays, pieces are not grouped.
+    If the `usual` stream is given, pieces are not grouped; boundaries of replays need no groups.
     """
     rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched())
     rows = _at_arrival(rows).filter(pl.col("end_ns") > pl.col("start_ns")).sort(_BY)
@@ -150,7 +150,7 @@ def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
 
 
 def _usual_stream(rows: pl.DataFrame) -> int | None:
-    """Return the stream with the most compute time, or without compute, with the most work of any kind."""
+    """Return the stream with the most compute time, or with the most work if nothing computes."""
     if rows.is_empty():
         return None
     computing = rows.filter(~pl.col("kind").is_in(list(_CLASSES)))

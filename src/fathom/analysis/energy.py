@@ -65,7 +65,7 @@ class Spent(msgspec.Struct):
 
 
 def energy_of(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
-    """Return the energy per step of all devices and of the host (None: unknown), and reasons for gaps."""
+    """Return the energy per step of all devices and of the host (None if unknown), and reasons for gaps."""
     spent = {(rank.rank, device): _spent(rank, device) for rank in ranks for device in rank.devices}
     whys = [
         Abstained(f"energy of cuda:{device} (rank {rank})", why)
@@ -104,7 +104,9 @@ def _one_reason(whys: list[Abstained]) -> list[Abstained]:
 
 
 def _spent(rank: Metered, device: int) -> Spent | str:
-    """Return the energy of clean steps, else of later unprofiled steps, else of all; or why it is unknown."""
+    """Return the energy of clean steps, later unprofiled steps or all steps, in this order; or why it is
+    unknown.
+    """
     meter = _meter(rank.telemetry, device)
     if isinstance(meter, str):
         return meter
@@ -142,10 +144,10 @@ def _of_clean(rank: Metered, meter: Meter) -> Spent | None:
 
 
 def _of_later(rank: Metered, meter: Meter) -> Spent | None:
-    """Return the energy of steps after the profiler ran; None if the meter covers too few of them.
+    """Return the energy of steps after the profiler ran; None if the meter covers too few.
 
-    These steps are a little longer than clean ones. The additional time draws at most mean power, which
-    bounds the energy of the clean step.
+    These steps are a little longer than clean ones. The power in the additional time is at most the mean
+    power, which bounds the clean step's energy.
     """
     if rank.steps.is_empty() or not rank.step_ms:
         return None

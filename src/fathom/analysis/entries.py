@@ -1,4 +1,4 @@
-"""The entries of a ledger: their names, meanings, and the precedence of the causes of idle time."""
+"""Entries of a ledger: their names and meanings, and the precedence of causes of idle time."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ _RECORDED = [_INPUT, *(alias for alias, cause in ALIASES.items() if cause == _IN
 
 
 def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return start_ns and end_ns of each wait for a batch: recorded waits, else regions of the timeline."""
+    """Return start_ns and end_ns of each wait for a batch, from recorded waits or else from timeline
+    regions.
+    """
     recorded = waits.filter(pl.col("cause").is_in(_RECORDED))
     regions = (
         ops.filter(pl.col("name").str.contains(REGIONS[_INPUT].pattern)) if recorded.is_empty() else recorded
@@ -26,7 +28,7 @@ def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> Input | None:
-    """Return waits per step, and medians per batch by stage and worker, in ms; None without a loader.
+    """Return waits per step, and medians per batch by stage and worker, in ms; None if there is no loader.
 
     `waits` has start_ns and end_ns. `batches` is the table `input` of one rank. `within` holds the times of
     the analysed steps, `steps` their count.
@@ -49,7 +51,9 @@ def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: i
 
 
 def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
-    """Return the ms per step of copies from the host to a device, hidden ones included; None without any."""
+    """Return the milliseconds per step of copies from the host to a device, including overlapped ones; None
+    if there are none.
+    """
     copies = kernels.filter(pl.col("kind") == "copy", pl.col("direction").str.starts_with("HtoD"))
     starts, ends = windows.starts[windows.used], windows.ends[windows.used]
     if copies.is_empty() or not len(starts):

@@ -1,4 +1,4 @@
-"""Causes of idle time: each gap is split by the reasons why its next piece of work had not started."""
+"""Causes of idle time: each gap is split by the reasons why the next piece of work had not started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SINCE_EVER = BEFORE_ALL // 2  # start of a gap before the first recorded work
 
 
 def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, ends: Array) -> list[WindowRow]:
-    """Return idle time by window and cause; it sums to the time of the gaps in the windows [starts, ends).
+    """Return idle time by window and cause, which sums to the time of the gaps in the windows [starts, ends).
 
     Causes are assigned to whole gaps, which are then cut at window bounds. The activity of the thread that
     runs the steps explains the gap after the last piece of work.
@@ -65,7 +65,7 @@ def _before_launches(
 def host_side(
     stretches: Spans, host: HostRecords, thread: int | None, starts: Array, ends: Array
 ) -> list[WindowRow]:
-    """Return the stretches' time by window and activity of the thread; the rest is "unexplained"."""
+    """Return the time of the stretches by window and thread activity; the rest is "unexplained"."""
     rest = covered(stretches, starts, ends)
     rows: list[WindowRow] = []
     for (cause, detail), spans in host.activity(thread) if len(stretches.starts) else []:
@@ -84,7 +84,9 @@ def _rows(entry: str, detail: str, spans: Spans, starts: Array, ends: Array) -> 
 def _counted(
     entry: str, detail: str, spans: Spans, starts: Array, ends: Array, events: Array | None = None
 ) -> list[WindowRow]:
-    """Return rows with the count of `events` (sorted) in each window's part of `spans` (None: one each)."""
+    """Return rows with the number of `events` (sorted) in each window's part of `spans` (None for one
+    each).
+    """
     number = np.ones(len(spans.starts), np.int64)
     if events is not None:
         number = np.searchsorted(events, spans.ends) - np.searchsorted(events, spans.starts)

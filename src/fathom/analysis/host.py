@@ -41,8 +41,8 @@ class HostRecords(msgspec.Struct):
         """Return the activity of `thread` by cause and detail, as disjoint times.
 
         A backward pass runs on the threads of autograd's engine while its caller waits, so they form a team:
-        while `thread` has no record, those of the others count. Time without a record is Python if the thread
-        runs Python.
+        while `thread` has no record, the records of the other threads count. Time without a record counts as
+        Python if the thread runs Python.
         """
         if thread is None:
             return []

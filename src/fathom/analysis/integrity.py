@@ -1,4 +1,4 @@
-"""Find problems of a recording that only its analysis can detect."""
+"""Find problems of a recording that only analysis can detect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_device(work: DeviceWork, ledger: Ledger, device: str) -> list[Problem]
 
 
 def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Problem]:
-    """Return the problems of a processor's ledger; none of the runtime `calls` should launch work."""
+    """Return the problems of a processor's ledger, in which no runtime call in `calls` should launch work."""
     count = calls.filter(pl.col("api").str.contains(LAUNCH)).height
     problems = _windows(ledger, device)
     if count:
@@ -49,7 +49,9 @@ def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Pr
 
 
 def _windows(ledger: Ledger, device: str) -> list[Problem]:
-    """Return problems of windows that do not tile their burst, or that their entries do not sum to."""
+    """Return a problem for each window that does not tile its burst, or whose entries do not sum to its
+    length.
+    """
     checks = (_untiled(ledger.windows, device), _unbalanced(ledger, device))
     return [problem for problem in checks if problem is not None]
 

@@ -76,8 +76,8 @@ def complement(of: Spans, low: int, high: int) -> Spans:
 def overlaps(a: Spans, b: Spans) -> tuple[Array, Array, Spans]:
     """Return every overlap of an interval of `a` with one of `b`: indices into `a` and `b`, and the overlaps.
 
-    The intervals of `a` may overlap and be unsorted; the overlaps are in their order. `b` must be a sorted
-    set.
+    The intervals of `a` may overlap and be unsorted; the overlaps are in the order of `a`. `b` must be a
+    sorted set.
     """
     first = np.searchsorted(b.ends, a.starts, "right")
     counts = np.maximum(np.searchsorted(b.starts, a.ends, "left") - first, 0)
@@ -101,7 +101,7 @@ def subtract(a: Spans, b: Spans) -> Spans:
 
 
 def covered_before(of: Spans, t: Array) -> Array:
-    """Return the ns that the set covers before each instant of `t`."""
+    """Return the nanoseconds that the set covers before each instant of `t`."""
     if not len(of.starts):
         return np.zeros(len(t), np.int64)
     totals = np.concatenate(([0], np.cumsum(of.ends - of.starts)))
@@ -111,10 +111,10 @@ def covered_before(of: Spans, t: Array) -> Array:
 
 
 def covered_between(of: Spans, instants: Array) -> Array:
-    """Return the ns that the set covers from each instant to the next."""
+    """Return the nanoseconds that the set covers from each instant to the next."""
     return np.diff(covered_before(of, instants))
 
 
 def covered(of: Spans, starts: Array, ends: Array) -> Array:
-    """Return the ns of each interval [starts[i], ends[i]) that the set covers."""
+    """Return the nanoseconds of each interval [starts[i], ends[i]) that the set covers."""
     return covered_before(of, ends) - covered_before(of, starts)

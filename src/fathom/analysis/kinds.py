@@ -1,4 +1,4 @@
-"""The kinds of a program's steps, with their counts and times."""
+"""Kinds of a program's steps, with their numbers and times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def step_kinds(account: Account) -> list[StepKind]:
 
 
 def _clean_kinds(steps: pl.DataFrame) -> dict[str, int]:
-    """Return the count of complete steps in the clean phase, by kind."""
+    """Return the number of complete steps in the clean phase, by kind."""
     complete = steps.filter(pl.col("parent").is_null(), phase="clean").drop_nulls("end_ns")
     kinds = complete["kind"].fill_null("step").str.strip_suffix(EPOCH_START)
     return {kind: count for kind, count in kinds.value_counts(sort=True).iter_rows() if kind != HOST}

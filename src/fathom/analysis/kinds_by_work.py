@@ -1,8 +1,9 @@
-"""Split steps of one kind that do different work, by their ops or kernels and never by time alone.
+"""Split steps of one kind by the work that they do: by their ops or kernels, never by time alone.
 
 Two steps are alike if they ran nearly the same ops or kernels, by name (and launch shape) and count. A chain
-of alike steps is one kind, however much it drifts. Two kinds stay separate only if their times differ too, by
-at least half and in nearly all pairs of steps. So neither noise nor changing shapes split a kind.
+of steps that are each like the previous one is one kind, no matter how far it drifts. Two kinds stay separate
+only if their times differ too, by at least half and in nearly all pairs of steps. So neither noise nor
+changing shapes split a kind.
 """
 
 from __future__ import annotations
@@ -52,11 +53,10 @@ class KnownSteps(msgspec.Struct, frozen=True):
 
 
 def split_by_work(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Return `steps` with kinds like `train+kind 2` for timeline steps whose work is not the usual work.
+    """Return `steps`, with kinds like `train+kind 2` for timeline steps that do other work than usual.
 
-    `work` has start_ns and end_ns (of kernels: on the device), at (the time of the launch) and what (the
-    name). Steps of the clean phase have only times. They get the kind if their times differ as much as in the
-    timeline.
+    `work` has start_ns and end_ns (of kernels: on the device), at (launch time) and what (name). Steps of the
+    clean phase have only times. They get the kind if their times differ as much as in the timeline.
     """
     complete = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns"))
     rows = complete.filter(phase="timeline").sort("mark_ns")
@@ -68,7 +68,7 @@ def split_by_work(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _renamed(steps: pl.DataFrame, labels: dict[int, int], kind: str) -> pl.DataFrame:
-    """Rename the steps whose start is in `labels`, which maps it to the index of a kind (0: usual)."""
+    """Rename the steps whose start is in `labels`, which maps it to the index of a kind (0 if usual)."""
     names = {mark: f"{kind}{OTHER}{number + 1}" for mark, number in labels.items() if number}
     if not names:
         return steps
@@ -100,7 +100,9 @@ def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict
 
 
 def _ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
-    """Return per step the count of each `what` and the device's time in ns (the host's without a device)."""
+    """For each step, return the number of each `what` and the device's time in ns (the host's without a
+    device).
+    """
     opens, ends = rows["mark_ns"].to_numpy(), rows["end_ns"].to_numpy()
     at = work["at"].to_numpy()
     step = np.searchsorted(opens, at, "right") - 1
@@ -127,7 +129,8 @@ def alike(counts: Array) -> Array:
 
 
 def separate(groups: Array, spent: Array) -> Array:
-    """Merge groups with similar times and sort the rest by falling total time; too many groups become one.
+    """Merge groups with similar times and sort the rest by falling total time; if there are too many groups,
+    merge them all.
 
     Groups of a single step come last, because one step gives no reliable mean.
     """
@@ -154,8 +157,8 @@ def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
     """Return the group of each of `times` in ns if they form two groups as in the timeline, else None.
 
     The times are split at their widest gap, with at least two steps on either side, because a single slow
-    step is no kind. Noise has a widest gap too. So the gap must be far wider than any other, or one kind must
-    recur at regular intervals, by the step numbers in `numbers` and in `known`.
+    step is not a kind. Since noise also has a widest gap, the gap must be far wider than any other, or one
+    kind must recur at regular intervals by the step numbers in `numbers` and `known`.
     """
     if known.groups.max(initial=0) != 1 or len(times) < 2 * TWICE or times.min() <= 0:
         return None
@@ -172,9 +175,10 @@ def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
 
 
 def _wide(low: Array, high: Array) -> bool:
-    """Whether the gap between two sides is wider than the gaps within, so that they are not one kind's tail.
+    """Return whether the gap between both sides is wider than gaps within them, so that one is not just a
+    tail.
 
-    For 60 steps of one kind that scatter by 40 %, it finds two kinds in 4 % of all samples; at 20 %, in none
+    For 60 steps of one kind that vary by 40 %, it wrongly finds two kinds in 4 % of samples; at 20 %, in none
     of 500.
     """
     within = max(float(np.diff(np.log(side)).max(initial=0.0)) for side in (low, high))
@@ -183,7 +187,7 @@ def _wide(low: Array, high: Array) -> bool:
 
 
 def in_turn(numbers: Array, groups: Array) -> bool:
-    """Whether the rarer of two groups is exactly every n-th step, and occurs at least three times."""
+    """Return whether the rarer of two groups is exactly every n-th step, and occurs at least three times."""
     rarer = int(np.bincount(groups, minlength=2).argmin())
     return interval_of(numbers, groups == rarer) is not None
 

@@ -80,7 +80,7 @@ def collect(rows: list[WindowRow], windows: Array) -> pl.DataFrame:
 
 
 def _counts(work: DeviceWork, starts: Array, ends: Array) -> dict[tuple[int, int], int]:
-    """Return the count of pieces that begin in each window, by (window, group)."""
+    """Return the number of pieces that begin in each window, by (window, group)."""
     window = np.searchsorted(starts, work.starts, "right") - 1
     inside = (window >= 0) & (work.starts < ends[np.maximum(window, 0)])
     width = len(work.groups)
@@ -89,7 +89,9 @@ def _counts(work: DeviceWork, starts: Array, ends: Array) -> dict[tuple[int, int
 
 
 def _carried(work: DeviceWork, windows: Windows) -> tuple[Array, Array]:
-    """Return per window the ns inside it of earlier pieces, and the ns of its pieces after its end."""
+    """For each window, return the time in ns of pieces that started before it, and the time of its pieces
+    after its end.
+    """
     count = len(windows.starts)
     piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(windows.starts, windows.ends))
     inside = np.where(work.starts[piece] < windows.starts[window], parts.ends - parts.starts, 0)
@@ -136,7 +138,7 @@ def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
 
 
 def _levels(work: DeviceWork, points: Array) -> tuple[Array, list[Array]]:
-    """Return the class of each segment between points, and per class the count of pieces that run there."""
+    """Return the class of each segment between points, and per class the number of pieces that run there."""
     kinds = work.classes[work.group]
     count = []
     level = np.full(max(len(points) - 1, 0), IDLE)

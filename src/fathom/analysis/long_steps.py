@@ -49,7 +49,7 @@ class Timed(msgspec.Struct):
 
     @property
     def extra_ns(self) -> Array:
-        """Time of each entry beyond that of as many usual steps, in ns."""
+        """Time of each entry beyond the time of as many usual steps, in ns."""
         return (self.ns - self.usual_ns) * self.count
 
 
@@ -117,7 +117,7 @@ def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
 
 
 def _path(function: str, source: str, stack: str) -> Path:
-    """Return the frames down to the program's innermost one, or all frames if none is the program's."""
+    """Return the frames down to the program's innermost frame, or all frames if the program has none."""
     head, frame, _ = stack.rpartition(f"{function} ({source})")
     return tuple(((head + frame) or stack).split(";"))
 
@@ -133,7 +133,7 @@ def _inclusive(paths: list[Path], chosen: Array, ns: float) -> Counter[Path]:
 
 
 class CallTimes(msgspec.Struct, dict=True):
-    """Inclusive time of each call in ns: in all long steps, and in as many usual ones."""
+    """Inclusive time of each call in ns, in all long steps and in as many usual steps."""
 
     long: Counter[Path]
     usual: Counter[Path]
@@ -144,7 +144,9 @@ class CallTimes(msgspec.Struct, dict=True):
         return {frame for path in self.usual for frame in path}
 
     def extra(self, path: Path) -> float:
-        """Return the ns that long steps spend in a call beyond the ns that usual steps do."""
+        """Return the nanoseconds that long steps spend in a call beyond the nanoseconds that usual
+        steps do.
+        """
         return self.long[path] - self.usual[path]
 
     def split(self, path: Path) -> Iterator[Path]:
@@ -152,7 +154,7 @@ class CallTimes(msgspec.Struct, dict=True):
 
         If usual steps run a call too, it belongs to the loop, and the search goes on in all calls below it.
         If only long steps run it, the search ends where no call has MOSTLY of the time, or where usual steps
-        run the code too. So it names an evaluation rather than the model that the evaluation calls.
+        run the code too. The result is an evaluation rather than the model that it calls.
         """
         below = [call for call in self.long if len(call) == len(path) + 1 and call[:-1] == path]
         main = max(below, key=self.extra, default=None)

@@ -25,7 +25,7 @@ AT_ONCE = 0.9  # a step took all its batches at once if more of its work follows
 
 
 def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Return `steps`, without micro-steps if steps take all their batches before they work on any.
+    """Return `steps`, without micro-steps if steps request all their batches before working on any.
 
     A micro-step begins when its batch is requested. If all batches are requested first, these times do not
     bound the work. `work` has burst, at (launch time) and ns (duration).
@@ -49,8 +49,8 @@ def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> list[Micro]:
     """Return sub-windows of the used windows whose step has at least two micro-steps in `steps`.
 
-    A sub-window begins at the device's boundary of its mark (the first with its window), and ends where the
-    next begins.
+    A sub-window starts at the device's boundary of its mark (the first one with its window), and ends where
+    the next one starts.
     """
     inner = steps.filter(pl.col("parent").is_not_null()).sort("mark_ns")
     parts: list[Micro] = []
@@ -70,7 +70,9 @@ def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> 
 
 
 def mean_by_place(parts: list[Micro]) -> list[float]:
-    """Return the mean ms of the first, second … micro-step; [] unless every step has the same count."""
+    """Return the mean ms of the first micro-step, the second, and so on; [] unless all steps have equally
+    many.
+    """
     counts = Counter(part.window for part in parts)
     if len(set(counts.values())) != 1:
         return []

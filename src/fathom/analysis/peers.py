@@ -1,9 +1,9 @@
-"""Match collectives across ranks, to find when the last peer arrived; no bytes move before that.
+"""Match collectives across ranks to find when the last peer arrived; no data moves before that.
 
 The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
 step. Only collectives that no rank can finish before all have begun are matched. Sends, receives and
-broadcasts are not; an all-to-all is, although its kernel is named after its sends and receives, if torch's
-record of the call names the operation.
+broadcasts are not matched. An all-to-all is matched if torch's record of the call names the operation,
+because its kernel is named after sends and receives.
 """
 
 from __future__ import annotations

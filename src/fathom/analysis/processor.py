@@ -57,7 +57,9 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -
 
 
 def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[WindowRow]:
-    """Return the self time of ops within `spans` by window and name, and their count begun in each window."""
+    """Return the self time of ops within `spans` by window and name, and the number that started in each
+    window.
+    """
     names = ops["name"].unique(maintain_order=True)
     name = ops["name"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     index, segments = innermost(ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy())
@@ -159,7 +161,7 @@ def _threads(rows: pl.DataFrame) -> Iterator[tuple[int, Spans]]:
 
 
 def _launched(kernels: pl.DataFrame, thread: int, spans: Spans) -> int:
-    """Return the ns of device work that the thread launched within `spans`."""
+    """Return the nanoseconds of device work that the thread launched within `spans`."""
     mine = kernels.filter(pl.col("launcher") == thread).drop_nulls("launched")
     at = mine["launched"].to_numpy()
     inside = covered(spans, at, at + 1) > 0
@@ -167,7 +169,7 @@ def _launched(kernels: pl.DataFrame, thread: int, spans: Spans) -> int:
 
 
 def _own_ns(rows: pl.DataFrame, within: Spans) -> dict[str, int]:
-    """Return the ns within the windows by name, without nested regions."""
+    """Return the nanoseconds within the windows by name, without nested regions."""
     own_ns: dict[str, int] = {}
     for (_,), mine in rows.partition_by("thread", as_dict=True).items():
         index, segments = innermost(*_bounds(mine))

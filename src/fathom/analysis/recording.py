@@ -43,7 +43,9 @@ class Timeline(msgspec.Struct):
 
     @property
     def caller(self) -> int | None:
-        """The thread that runs the steps: that of the marks, else the main one, else that with most ops."""
+        """The thread that runs the steps: the thread of the marks, the main thread, or the thread with most
+        ops.
+        """
         marked = self.steps["thread"].drop_nulls()
         if len(marked):
             return int(marked.mode().min())  # type: ignore[arg-type]
@@ -103,7 +105,7 @@ def read_timeline(
 
 
 def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the steps without those of bursts that lack runtime calls, and the count of steps dropped.
+    """Return the steps without those of bursts that lack runtime calls, and the number of steps dropped.
 
     If a device is used, a burst ends with a call that waits for it. If that call is missing, CUPTI recorded
     nothing. Nothing is dropped if no burst of the phase has calls.
@@ -116,7 +118,7 @@ def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.
 
 
 def _ran(ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return the work of steps with its name (`what`) and launch time (`at`): kernels, or else host ops."""
+    """Return the kernels (or else host ops) of steps, with their name (`what`) and launch time (`at`)."""
     if len(kernels):
         return kernels.drop_nulls("launched").with_columns(at="launched", what=detail())
     return ops.filter(pl.col("kind") == "op").with_columns(at="start_ns", what="name")

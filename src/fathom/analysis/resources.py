@@ -22,7 +22,7 @@ class Stages(msgspec.Struct, omit_defaults=True):
 
 
 class Worker(Stages, kw_only=True):
-    """One loading process."""
+    """A loading process."""
 
     worker: int
 

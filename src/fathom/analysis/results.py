@@ -97,10 +97,11 @@ class LedgerRow(msgspec.Struct):
 
 
 class Utilisation(msgspec.Struct):
-    """The share of the matrix units' time that the model's FLOPs need, in the clean or else profiled step.
+    """The share of the step in which matrix units at their peak would do the model's FLOPs.
 
     MFU counts algorithmic FLOPs of products, convolutions and attention (halved by a causal mask, without
-    recomputation), HFU executed FLOPs. Each FLOP counts at the peak of its dtype.
+    recomputation), HFU executed FLOPs. Each FLOP counts at the peak of its dtype. The step is the clean one,
+    or else the profiled one.
     """
 
     mfu: float | None  # at the measured ceilings
@@ -164,7 +165,7 @@ class Place(msgspec.Struct):
 
 
 class LongSteps(msgspec.Struct):
-    """Rare clean steps that take far longer than the usual one, such as those that evaluate or save."""
+    """Rare clean steps that take far longer than usual, for example because they evaluate or save."""
 
     rank: int
     kind: str
@@ -195,7 +196,7 @@ class Problem(msgspec.Struct):
 
 
 class Integrity(msgspec.Struct):
-    """Whether the recording can be trusted: `ok` is False if a problem may make a sum wrong."""
+    """The integrity of a recording: `ok` is False if a problem may make a sum wrong."""
 
     ok: bool
     problems: list[Problem]
@@ -298,7 +299,7 @@ class Trial(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """The bound of the step, and the first thing to do about it."""
+    """The bound of the step, and the first remedy."""
 
     bound: str  # input, host, launch, communication, copy, memory, compute, unknown
     headline: str  # one sentence: the bound, and the share of the machine that the step reaches

@@ -21,9 +21,8 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
     """Return the columns of NEED for each row of `work`: ns at the ceiling, ceiling, why unknown, and unit.
 
     `work` has kind, name, direction, flops, bytes, work_dtype, footprint (bytes of the whole op) and product
-    (whether matrix units run it). The time is the longest quotient of work and ceiling over all resources. If
-    the FLOPs of a fused kernel are unknown, only its traffic counts. Without `limits`, only the unit is
-    known.
+    (whether matrix units run it). The time is the largest ratio of work to ceiling over all resources. If the
+    FLOPs of a fused kernel are unknown, only its traffic counts. Without `limits`, only the unit is known.
     """
     limits = limits or Limits()
     columns = work.with_columns(unit=_unit(), **_path(limits))
@@ -46,7 +45,9 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
 
 
 def _unit() -> pl.Expr:
-    """Return the ceiling of the arithmetic: matrix units for products (maybe in TF32), else vector units."""
+    """Return the ceiling of the arithmetic: matrix units for products (possibly in TF32), else vector
+    units.
+    """
     tf32 = (pl.col("work_dtype") == "fp32") & pl.col("name").str.contains(TF32)
     matrix = pl.when(tf32).then(pl.lit("tf32")).otherwise("work_dtype")
     vector = pl.when(pl.col("work_dtype") == "fp64").then(pl.lit("fp64")).otherwise(pl.lit("fp32"))
@@ -58,7 +59,9 @@ def _or_nothing(column: str) -> pl.Expr:
 
 
 def _uncounted() -> pl.Expr:
-    """Whether a row is a product with known bytes, which arithmetic bounds even without a traffic ceiling."""
+    """Return whether a row is a product with known bytes, which arithmetic bounds even without a traffic
+    ceiling.
+    """
     return pl.col("product") & pl.col("bytes").is_not_null()
 
 
@@ -105,7 +108,9 @@ CONVENTION = (
 
 
 def at_ceiling(device: Device, limits: Limits | None) -> None:
-    """Set `at_ceiling_ms` of a device: the time of its work at the ceilings, or of its launches if longer."""
+    """Set `at_ceiling_ms` of a device: the time of its work at the ceilings, or of its launches if that is
+    longer.
+    """
     working = [entry for entry in device.ledger if not entry.entry.startswith(_NO_WORK)]
     known = [entry for entry in working if entry.at_ceiling_ms is not None]
     busy = sum(entry.ms for entry in working)
@@ -145,7 +150,9 @@ def utilisation(
 
 
 def _beaten(products: list[LedgerRow], limits: Limits) -> bool:
-    """Whether products ran faster than the measured peaks, so that shares of the peaks are meaningless."""
+    """Return whether products ran faster than the measured peaks, so that shares of the peaks are
+    meaningless.
+    """
     took = sum(entry.ms if entry.own_ms is None else entry.own_ms for entry in products)
     share = _share(products, limits.arithmetic, took, recomputed=True) if took else None
     return share is not None and share > BEYOND

@@ -147,7 +147,7 @@ def _waits_for_requests(call: str, stack: str) -> bool:
 
 
 def _of_fathom(stack: str) -> bool:
-    """Whether Fathom's code runs: as the innermost frame, or as the caller of the standard library."""
+    """Return whether Fathom's code runs: as the innermost frame, or as the caller of the standard library."""
     for frame in reversed(stack.split(";")):
         file = frame.rpartition(" (")[2]
         if _PROBE.search(file):

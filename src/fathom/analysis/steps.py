@@ -155,7 +155,7 @@ def _alike(early: Array, late: Array) -> bool:
 
 
 def ran_ahead(runs: list[Stretch], busy_ms: float) -> bool:
-    """Whether steps were launched faster than the device, busy for `busy_ms` in each, executes them.
+    """Return whether steps were launched faster than the device, busy for `busy_ms` in each, executes them.
 
     If so, neither marks nor device boundaries give their length.
     """
@@ -164,7 +164,7 @@ def ran_ahead(runs: list[Stretch], busy_ms: float) -> bool:
 
 
 def _out_of_batches(before: list[Stretch], after: list[Stretch], waits: Spans) -> bool:
-    """Whether waits for batches make up most of the additional time of later steps."""
+    """Return whether waits for batches make up most of the additional time of later steps."""
     (early, fed), (late, starved) = (_taken(side, waits) for side in (before, after))
     return starved - fed > MOSTLY * (late - early) > 0
 
@@ -182,7 +182,9 @@ def _each(runs: list[Stretch]) -> Array:
 
 
 def clean_step(runs: list[Stretch]) -> Clean | None:
-    """Statistics of the steps in `runs`: median with its interval, mean, throughput; None without steps."""
+    """Statistics of the steps in `runs`: median with its interval, mean, throughput; None if there are no
+    steps.
+    """
     each, weights = _timed(runs)
     if not len(each):
         return None
@@ -200,13 +202,13 @@ def clean_step(runs: list[Stretch]) -> Clean | None:
 
 
 def mean_ms(runs: list[Stretch]) -> float | None:
-    """Return the mean of the steps in ms; None without steps."""
+    """Return the mean of the steps in ms; None if there are no steps."""
     each, weights = _timed(runs)
     return float(np.average(each, weights=weights)) if len(each) else None
 
 
 def _timed(runs: list[Stretch]) -> tuple[Array, Array]:
-    """Return the ms per step and the count of steps of each duration."""
+    """Return the milliseconds per step and the number of steps of each duration."""
     timed = np.array([pair for stretch in runs for pair in stretch.durations()], float).reshape(-1, 2)
     return timed[:, 0] / NS_PER_MS, timed[:, 1].astype(np.int64)
 

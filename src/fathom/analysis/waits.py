@@ -32,14 +32,16 @@ class Waits:
             self._spans[cause], taken = mine, merge(taken, mine)
 
     def of_steps(self, runs: list[Stretch], usual: bool = False) -> dict[str, float]:
-        """Return the ms per clean step by cause; with `usual`, only of steps near the median length."""
+        """Return the milliseconds per clean step by cause; with `usual`, only of steps near the median
+        length.
+        """
         rows = np.array([span for run in runs for span in run.host_spans()], float).reshape(-1, 4)
         bounds = np.array([span[2:] for run in runs for span in run.host_spans()], np.int64).reshape(-1, 2)
         chosen = typical(rows[:, 0]) if usual else np.ones(len(rows), bool)
         return self._each(bounds[chosen, 0], bounds[chosen, 1], float(rows[chosen, 1].sum()))
 
     def of_windows(self, starts: Array, ends: Array) -> dict[str, float]:
-        """Return the ms per window by cause."""
+        """Return the milliseconds per window by cause."""
         return self._each(starts, ends, float(len(starts)))
 
     def _each(self, starts: Array, ends: Array, steps: float) -> dict[str, float]:

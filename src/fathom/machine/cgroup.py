@@ -24,7 +24,7 @@ def limits(root: Path = ROOT) -> dict[str, Any]:
 
 
 def version(root: Path = ROOT) -> int | None:
-    """Return 2 for the unified hierarchy, 1 for the older one, or None without cgroups."""
+    """Return 2 for the unified hierarchy, 1 for the older one, or None if there are no cgroups."""
     base = root / "sys/fs/cgroup"
     if (base / "cgroup.controllers").exists() or (base / "cpu.max").exists():
         return 2
@@ -32,12 +32,12 @@ def version(root: Path = ROOT) -> int | None:
 
 
 def quota(root: Path = ROOT) -> float | None:
-    """Return the cores that the tightest group allows, or None without a limit."""
+    """Return the cores that the tightest group allows, or None if there is no limit."""
     return _least(_quotas(root))
 
 
 def memory(root: Path = ROOT) -> int | None:
-    """Return the bytes that the tightest group allows, or None without a limit."""
+    """Return the bytes that the tightest group allows, or None if there is no limit."""
     sizes = _numbers(root, "memory", "memory.max", "memory.limit_in_bytes")
     return _least([size for size in sizes if size < UNLIMITED])
 
@@ -76,7 +76,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def parse_quota(words: str) -> float | None:
-    """Return the cores that a line `QUOTA PERIOD` allows, or None without a quota. Raises ValueError."""
+    """Return the cores that a line `QUOTA PERIOD` allows, or None if there is no quota. Raises ValueError."""
     parts = words.split()
     if not parts or parts[0] in ("max", "-1"):
         return None

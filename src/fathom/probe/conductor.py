@@ -299,5 +299,5 @@ class Conductor:
 
 
 def _timed(orders: Orders) -> bool:
-    """Whether steps are measured without a profiler."""
+    """Return whether steps are measured without a profiler."""
     return orders.phase == "clean" or orders.phase.startswith(PREFIX)

@@ -49,7 +49,7 @@ class Kineto:
         self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end a burst
 
     def foreign(self) -> bool:
-        """Whether the program itself is profiling now."""
+        """Return whether the program itself is profiling now."""
         return not self.enabled and bool(self._enabled())
 
     def prepare(

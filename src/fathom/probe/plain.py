@@ -21,7 +21,7 @@ class Plain:
     enabled = False
 
     def foreign(self) -> bool:
-        """Whether the program itself is profiling: unknown without torch, so False."""
+        """Return whether the program itself is profiling: unknown without torch, so False."""
         return False
 
     def prepare(self, **_: bool) -> None:

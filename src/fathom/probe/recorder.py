@@ -154,7 +154,7 @@ class Recorder:
         return True
 
     def _elsewhere(self) -> bool:
-        """Whether the prepared or running burst belongs to another thread."""
+        """Return whether the prepared or running burst belongs to another thread."""
         return self._tracer is self.kineto and self._bound not in (None, threading.get_ident())
 
     def land(self) -> bool:
@@ -276,5 +276,5 @@ class Recorder:
 
 
 def _is_cuda(torch: Any) -> bool:
-    """Whether this torch was built for CUDA: on AMD, torch.cuda means ROCm."""
+    """Return whether this torch was built for CUDA: on AMD, torch.cuda means ROCm."""
     return bool(getattr(getattr(torch, "version", None), "cuda", None))

@@ -22,7 +22,9 @@ def median(values: Sequence[float]) -> float:
 
 
 def settled(durations: Sequence[float]) -> bool:
-    """Whether the medians of the last two windows of `durations` agree within 10 % or within their noise."""
+    """Return whether the medians of the last two windows of `durations` agree within 10 % or within their
+    noise.
+    """
     width = min(LARGEST, max(SMALLEST, len(durations) // 4))
     if len(durations) < 2 * width:
         return False
@@ -33,7 +35,7 @@ def settled(durations: Sequence[float]) -> bool:
 
 
 def quicker(before: float, durations: Sequence[float]) -> bool:
-    """Whether the median of `durations` is below `before` by more than 20 % and their noise."""
+    """Return whether the median of `durations` is below `before` by more than 20 % and their noise."""
     middle = median(durations)
     noise = median([abs(value - middle) for value in durations])
     return before - middle > max(LASTING * middle, 2 * noise)

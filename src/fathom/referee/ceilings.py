@@ -81,7 +81,7 @@ def fraction(ns: float, work: CallWork, limits: Limits, cache: str) -> Fraction 
 
 
 def above(comparisons: list[Comparison]) -> bool:
-    """Whether a candidate exceeds a measured ceiling and should be timed again."""
+    """Return whether a candidate exceeds a measured ceiling and should be timed again."""
     return any(c.candidate.ceiling is not None and c.candidate.ceiling.fraction > ABOVE for c in comparisons)
 
 

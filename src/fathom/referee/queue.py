@@ -26,7 +26,7 @@ _guard = threading.Lock()
 def first_gpu(
     gpus: list[dict[str, Any]], environment: Mapping[str, str] = os.environ
 ) -> dict[str, Any] | None:
-    """Return the GPU that a proof uses, which is the first that CUDA lists; None without one."""
+    """Return the GPU that a proof uses, which is the first that CUDA lists; None if there is none."""
     named = environment.get(VISIBLE)
     if named is None:
         return gpus[0] if gpus else None

@@ -153,7 +153,7 @@ def _problem(problem: Problem, style: str, width: int) -> list[Text]:
 
 
 def stepped(step: Step) -> bool:
-    """Whether any step was recorded."""
+    """Return whether any step was recorded."""
     return step.clean_ms is not None or step.timeline_ms is not None
 
 

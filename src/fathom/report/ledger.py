@@ -82,8 +82,9 @@ def ran_ms(entry: LedgerRow) -> float:
 
 
 def fold(group: LedgerGroup, total_ms: float, top: int | None) -> tuple[list[LedgerRow], list[LedgerRow]]:
-    """Return the entries that get a line, at most `top` (None: all), and the rest, which is never a single
-    entry."""
+    """Return the entries that get a line, at most `top` (None for all), and the rest, which is never a single
+    entry.
+    """
     if top is None:
         return group.entries, []
     small = sum(entry.ms < SMALL * total_ms for entry in group.entries)

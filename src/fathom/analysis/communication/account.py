@@ -18,7 +18,7 @@ NO_RANKS = "the number of ranks in its group was not recorded"
 def communication_of(
     collectives: pl.DataFrame, computing: Spans, windows: Spans, ceilings: Ceilings, world: int | None
 ) -> Communication | None:
-    """Return the communication in the used `windows`, per step; None without any.
+    """Return the communication in the used `windows`, per step; None if there is none.
 
     `collectives` has the columns of `collectives_of`, `computing` is the time with compute kernels. `world`
     is the number of ranks of the job, for calls whose group was not recorded.
@@ -47,7 +47,7 @@ def communication_of(
 def _sized(rows: pl.DataFrame, steps: int) -> pl.DataFrame:
     """Return `rows` with `size`: the bytes if every step has such a call, else the nearest half power of 2.
 
-    Sizes that depend on the data, as those of all-to-all, would make a group for each step.
+    If sizes depend on the data, as in all-to-all, every step would form its own group.
     """
     recurring = pl.len().over(*KEY, "bytes") >= steps
     exact = pl.col("bytes").cast(pl.Float64)
@@ -55,7 +55,7 @@ def _sized(rows: pl.DataFrame, steps: int) -> pl.DataFrame:
 
 
 def _touching(rows: pl.DataFrame, windows: Spans) -> np.ndarray:
-    """Return a mask of the pieces of the timeline of which a part lies in the windows."""
+    """Return a mask of the pieces of the timeline that overlap the windows."""
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     first = np.searchsorted(windows.ends, starts, "right")
     after = np.searchsorted(windows.starts, ends, "left")
@@ -65,7 +65,7 @@ def _touching(rows: pl.DataFrame, windows: Spans) -> np.ndarray:
 def _row(
     rows: pl.DataFrame, computing: Spans, windows: Spans, ceilings: Ceilings, world: int | None
 ) -> Collective:
-    """Return the collectives `rows`, which are equal in the columns of KEY."""
+    """Summarise collectives whose `rows` have equal values in the columns of KEY."""
     steps = len(windows.starts)
     per_step = NS_PER_MS * steps
     length = (rows["end_ns"] - rows["start_ns"]) / NS_PER_MS
@@ -92,14 +92,14 @@ def _row(
 
 
 def _begin(rows: pl.DataFrame, windows: Spans) -> int:
-    """Return how many pieces begin in a window."""
+    """Return the number of pieces that start in a window."""
     starts = rows["start_ns"].to_numpy()
     place = np.searchsorted(windows.starts, starts, "right") - 1
     return int(((place >= 0) & (starts < windows.ends[np.maximum(place, 0)])).sum())
 
 
 def _split(row: Collective, rows: pl.DataFrame, windows: Spans, per_step: float) -> None:
-    """Set the time before and since the arrival of the last peer, if it is known of all `rows`."""
+    """Set the time before and after the last peer arrived, if that is known for all `rows`."""
     if rows["arrived_ns"].null_count():
         return
     start, end, arrived = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "arrived_ns"))

@@ -1,4 +1,4 @@
-"""Bus bandwidth of collectives, and the ceiling of the links at a message's size.
+"""Bus bandwidth of collectives, and the links' ceiling for a message size.
 
 Algorithm bandwidth is size / time. The factors to bus bandwidth are those of NCCL's tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md); the size is the larger buffer of one
@@ -22,7 +22,9 @@ _ONCE = ("broadcast", "reduce", "send_recv", "gather", "scatter")
 
 
 def bus_factor(operation: str, ranks: int) -> float | None:
-    """Return bus bandwidth over algorithm bandwidth for `ranks` ranks; None for an unknown operation."""
+    """Return the ratio of bus bandwidth to algorithm bandwidth for `ranks` ranks; None for an unknown
+    operation.
+    """
     if ranks < 2:
         return 0.0
     share = (ranks - 1) / ranks

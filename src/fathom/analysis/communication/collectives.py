@@ -19,7 +19,7 @@ _KEPT = ["start_ns", "end_ns", "stream", "phase", "name", "family"]
 
 
 def communicates() -> pl.Expr:
-    """Whether a kernel communicates: collectives, and copies between devices."""
+    """Return whether a kernel communicates: collectives, and copies between devices."""
     peers = (pl.col("kind") == "copy") & pl.col("direction").str.starts_with(PEER)
     return (pl.col("kind") == "collective") | peers.fill_null(False)
 
@@ -52,7 +52,9 @@ def collectives_of(kernels: pl.DataFrame, links: Links, ops: pl.DataFrame) -> pl
 
 
 def _named(kernels: pl.DataFrame, calls: list[RecordedCall]) -> pl.DataFrame:
-    """Return library and call; without a recorded call, the kernel's name shows the operation."""
+    """Return the library and the call. If no call was recorded, the operation comes from the kernel's
+    name.
+    """
     named = [
         (COPIES, "send_recv") if kind == "copy" else identify_collective(name)
         for kind, name in kernels.select("kind", "name").iter_rows()

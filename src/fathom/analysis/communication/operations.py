@@ -37,7 +37,7 @@ UNKNOWN = RecordedCall("", None, None, None, "", "")
 
 
 def operation(name: str) -> str:
-    """Return the operation of a backend's name: `all_reduce` for allreduce, all_reduce_coalesced, ..."""
+    """Return the operation for a backend's name, for example `all_reduce` for allreduce."""
     plain = name.lower().lstrip("_").removesuffix("_coalesced")
     plain = NAMES.get(plain, NAMES.get(f"_{plain}", plain))
     plain = {"all_gather_base": "allgather", "reduce_scatter_base": "reducescatter"}.get(plain, plain)
@@ -45,7 +45,7 @@ def operation(name: str) -> str:
 
 
 def recorded_calls(ops: pl.DataFrame, parent: Rows, rows: Rows) -> list[RecordedCall]:
-    """Return the recorded call at or around each op in `rows` (NONE: unknown), UNKNOWN if there is none."""
+    """Return the recorded call at or around each op in `rows` (NONE if unknown), UNKNOWN if there is none."""
     if not ops.height:
         return [UNKNOWN] * len(rows)
     records = (ops["name"] == RECORD).fill_null(False).to_numpy()
@@ -82,7 +82,7 @@ def _of_record(values: str | None) -> RecordedCall:
 
 
 def _of_region(ops: pl.DataFrame, row: int) -> RecordedCall:
-    """Return the call that the backend's annotation names; older versions of torch record nothing else."""
+    """Return the call named in the backend's annotation, the only record in older versions of torch."""
     name = operation(ops["name"][row].partition(":")[2])
     shapes, types = (json.loads(ops[field][row] or "[]") for field in ("shapes", "dtypes"))
     dtype = DTYPES.get(types[0]) if types else None

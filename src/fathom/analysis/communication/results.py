@@ -8,7 +8,7 @@ import msgspec
 class Collective(msgspec.Struct):
     """Collectives of one operation, size, dtype and group. Times of all are per step.
 
-    `total_ms`, `overlapped_ms` and `exposed_ms` count an instant once, also if two of these collectives run.
+    `total_ms`, `overlapped_ms` and `exposed_ms` count time once, even if several of these collectives run.
     Bandwidths are those of the median collective, and since the last peer arrived if that is known.
     """
 
@@ -37,7 +37,7 @@ class Collective(msgspec.Struct):
 
 
 class Communication(msgspec.Struct):
-    """Communication of one device per step; the total counts an instant once."""
+    """Communication of one device per step; concurrent collectives count once in the total."""
 
     total_ms: float
     overlapped_ms: float  # while a compute kernel runs

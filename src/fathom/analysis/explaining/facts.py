@@ -27,7 +27,9 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Facts of a family: those beyond their threshold first, then by weight. `unseen` rules lack counters."""
+    """Facts about a family: first those beyond their threshold, then by weight. `unseen` rules lack
+    counters.
+    """
 
     family: str
     facts: list[Fact] = msgspec.field(default_factory=list)

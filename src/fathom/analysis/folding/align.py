@@ -138,7 +138,7 @@ def _recorded(readings: Readings, states: States, shift: float) -> Readings:
 
 
 def _activity(readings: Readings) -> tuple[Array, Array] | None:
-    """Return the values of the counter that best shows activity, and a mask of the samples with a value."""
+    """Return the counter that best shows activity, and a mask of the samples in which it has a value."""
     place = activity(readings.names)
     if place is None:
         return None
@@ -148,7 +148,7 @@ def _activity(readings: Readings) -> tuple[Array, Array] | None:
 
 
 def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
-    """Return the squared correlation of activity with the busy share at each shift; 0 if it is negative."""
+    """Return the squared correlation of activity with the busy share at each shift, 0 where negative."""
     activity_values = _activity(readings)
     if activity_values is None:
         return np.zeros(len(shifts))
@@ -202,7 +202,7 @@ SMALL = 1e-9  # of the largest possible variance: rounding errors of the transfo
 def wide_scores(
     spans: Spans, starts: Array, interval: float, active: Array, shifts: Array, since: int = 0
 ) -> Array:
-    """Return the squared correlation of `active` with the busy share at very many shifts; 0 if negative.
+    """Return the squared correlation of `active` with the busy share for many shifts, 0 where negative.
 
     `spans` are the times in which kernels ran. `starts` are those at which samples began, each `interval`
     long, in ns, and `active` has one value per sample. `shifts` are half an interval apart. Samples are

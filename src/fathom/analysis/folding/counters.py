@@ -32,7 +32,7 @@ def counters_of(store: Store, rank: int) -> Folding:
     A family's value is the device's, averaged over the time in which the family ran alone. Families that
     never do are reported as a group "A + B", and launch shapes of one function that are each too rare as a
     pool, "F, 41 launch shapes". `samples` is the number of samples in which it ran, `error` the standard
-    error, in the unit of the value. Rows that the sounding already has (from an import, say) are added
+    error, in the unit of the value. Rows that the sounding already has, for example from an import, are added
     unchanged. For a counter in several groups, the group with the smallest error counts.
     """
     folding = folding_from(store.table("counters", rank).select(*COUNTERS).collect(), _facts(store, rank))
@@ -48,7 +48,9 @@ def counters_of(store: Store, rank: int) -> Folding:
 
 
 def _key(store: Store, rank: int) -> str | None:
-    """Return the key of a folding in the cache; None without checksums, which identify the samples."""
+    """Return the key of a folding in the cache; None if there are no checksums, which identify the
+    samples.
+    """
     if not store.manifest.checksums:
         return None
     return cache.key("counters", msgspec.json.encode(store.manifest), rank)
@@ -87,7 +89,7 @@ def _facts(store: Store, rank: int) -> dict[str, Any]:
 
 
 def _unsure(sampling: Any) -> dict[int, int]:
-    """Return by burst the ns by which sampling may have begun before its timestamps."""
+    """For each burst, return the nanoseconds by which sampling may have started before its timestamps."""
     facts = [fact for fact in sampling if isinstance(fact, dict)] if isinstance(sampling, list) else []
     bursts = [(fact.get("burst"), fact.get("clock_error_ns")) for fact in facts]
     return {burst: ns for burst, ns in bursts if isinstance(burst, int) and isinstance(ns, int)}
@@ -98,7 +100,7 @@ def fold_samples(
 ) -> Folding:
     """Fold the tables `samples` and `kernels`; `groups[number]` names the counters of each group.
 
-    `unsure` gives by burst the ns by which samples may have begun before their timestamps.
+    `unsure` maps each burst to the nanoseconds by which samples may have started before their timestamps.
     """
     readings, abstained = readings_of(samples, groups)
     if not readings:

@@ -54,7 +54,7 @@ class Group(NamedTuple):
 class Round(msgspec.Struct):
     """The result of one fold of all groups.
 
-    By family, `resolved` is the count of counters with a value, and `sampled` the count of counters that were
+    For each family, `resolved` is the number of counters with a value, and `sampled` the number of counters
     sampled while the family ran.
     """
 
@@ -100,7 +100,9 @@ def fold_device(readings: list[Readings], kernels: pl.DataFrame, unsure: dict[in
 
 
 def _best(pool: Pool, rare: set[str], once: Round) -> int:
-    """Return the most counters that the first fold resolved for one of the pool's rare families."""
+    """Return the largest number of counters that the first fold resolved for one of the pool's rare
+    families.
+    """
     return max(once.resolved[name] for name in rare.intersection(pool.families))
 
 
@@ -147,7 +149,7 @@ def _pooled(groups: list[Group], launches: Launches, pools: Sequence[Pool]) -> R
 
 
 def _round(groups: list[Group], labels: list[str], deviations: Sequence[dict[str, float]] = ()) -> Round:
-    """Fold every group; `deviations` has by group and family the relative error that rates may have."""
+    """Fold every group; `deviations` maps groups and families to the relative error of their rates."""
     result = Round()
     for group, deviation in zip(groups, deviations or [{}] * len(groups), strict=True):
         folded = fold(group.readings, group.parts, group.alignments, len(group.members))

@@ -28,7 +28,8 @@ class Resolved(NamedTuple):
 def resolve(
     folded: Folded, members: list[Members], times: Array, labels: list[str]
 ) -> tuple[list[Resolved], list[tuple[str, str]]]:
-    """Return the columns that describe families, and the families without one, as (family, why).
+    """Return the columns that describe families, and a (family, reason) pair for each family without a
+    column.
 
     `times` are ns by state, `members` the families of each state, `labels` the names of the families. A
     family that also runs alone is described by that time; a family that never does, by the groups in which it
@@ -79,7 +80,7 @@ def _why(folded: Folded, chosen: list[int]) -> str:
 
 
 def _name(states: list[int], members: list[Members], times: Array, labels: list[str]) -> str:
-    """Return the names of the states' families, joined, those with the most time first."""
+    """Return the joined names of the states' families, in order of falling time."""
     weight: dict[int, float] = {}
     for state in states:
         for family in members[state]:
@@ -110,11 +111,12 @@ def passing_of(sampled: Counts) -> set[str]:
 def pools_of(
     functions: Mapping[str, tuple[str, str]], rare: set[str], passing: set[str], device: int
 ) -> list[Pool]:
-    """Return the pools of one device: per function (kind, name) with rare shapes, its rare and passing ones.
+    """Return the pools of one device: for each function (kind, name) with rare launch shapes, its rare and
+    passing shapes.
 
-    A cache that grows with every token is copied with ever new grids, so each launch shape gets too few
-    samples or runs during the bursts of one group only. The shapes of the function are then folded as one
-    family.
+    For example, copies of a cache that grows with every token always have a new grid, so each launch shape
+    gets too few samples, or runs only during the bursts of one group. The shapes of the function are then
+    folded as one family.
     """
     shapes: dict[tuple[str, str], list[str]] = {}
     for family, function in functions.items():

@@ -32,7 +32,8 @@ class Question(msgspec.Struct, frozen=True):
 class Fit(msgspec.Struct, frozen=True):
     """Values, standard errors, and errors of ratios, as states x counters.
 
-    `information` is the number of samples wholly within a state that would determine its value as precisely.
+    `information` is the number of samples entirely within a state that would give its value with equal
+    precision.
     """
 
     values: Array
@@ -107,9 +108,9 @@ def fit(
 ) -> Fit:
     """Return the non-negative least-squares solution for every counter, over the samples in the mask `known`.
 
-    `values` is samples x counters, and `edges` comes from `blocks_of`. `under[k]` is the index of the
-    denominator of counter k, or k itself if it is no ratio. `zero`, columns x counters, is a guess of the
-    values that are 0. Unless `sure`, errors are 0.
+    `values` is samples x counters, and `edges` comes from `blocks_of`. `under[k]` is the index of counter k's
+    denominator, or k itself if the counter is not a ratio. `zero`, columns x counters, is a guess of the
+    values that are 0. Errors are only computed if `sure`, else 0.
 
     An error is the larger of two errors of the unbounded solution: one robust to unequal variances (HC3:
     MacKinnon and White, Journal of Econometrics 29, 1985), and one robust to correlation within blocks of
@@ -193,7 +194,7 @@ def _inverse(gram: Array) -> Array:
 
 
 def _sound(gram: Array) -> bool:
-    """Whether the matrix is far enough from singular to be inverted."""
+    """Return whether the matrix is far enough from singular to be inverted."""
     try:
         pivots = np.diag(np.linalg.cholesky(gram)) ** 2
     except np.linalg.LinAlgError:

@@ -24,7 +24,7 @@ class Folded(msgspec.Struct):
     """Values and standard errors, as sets of states x counters; NaN if unknown.
 
     `columns` lists the states (indices) of each set. `samples` is the number of samples in which a state of
-    the set occurs, `information` the number of samples wholly within the set that would be as precise.
+    the set occurs, `information` the number of samples entirely within the set that would be equally precise.
     """
 
     columns: list[list[int]]
@@ -89,7 +89,7 @@ def _asked(parts: Parts, column: Array, times: Array) -> tuple[Array, Question]:
 
 
 def _divided(parts: Parts, column: Array, times: Array) -> Array:
-    """Return a mask of the columns, each of one state, to divide into parts: those with the most time."""
+    """Return a mask of the columns to divide into parts: columns of a single state, with the most time."""
     size = int(column.max()) + 1
     seen = np.flatnonzero(times > 0)
     states = np.unique(np.stack((column[seen], parts.owner[seen])), axis=1)[0]
@@ -143,7 +143,7 @@ def _pool(design: Shares) -> tuple[Shares, Array, Array]:
 def _solve(
     readings: Readings, design: Shares, asked: Question, zero: Array | None = None, *, sure: bool = True
 ) -> Folded:
-    """Fold every counter by its kind, without errors unless `sure`; `zero` is the guess for `fit`."""
+    """Fold every counter by its kind, with errors only if `sure`; `zero` is the guess for `fit`."""
     kinds, below = [kind_of(name) for name in readings.names], denominators(readings.names)
     values, edges = _additive(readings, kinds, below), blocks_of(readings.burst)
     empty = np.full((len(asked.blend), len(kinds)), np.nan)

@@ -45,7 +45,7 @@ def _weight(name: str, row: dict[str, Any]) -> str | None:
 
 
 def is_share(name: str) -> bool:
-    """Whether the counter is a share between 0 and 1."""
+    """Return whether the counter is a share between 0 and 1."""
     kind = kind_of(name)
     return bool(kind and kind.kind == "ratio" and base(name).startswith(tuple(_rules()["shares"])))
 

@@ -1,9 +1,9 @@
 """Divide states into parts: cut stretches from start to end, separately for clearly different lengths.
 
 Counters are not constant during a launch: blocks start and end one after the other, tensor cores wait for the
-first tiles, and a few blocks go on when all others are done. With one value per state, the ends of launches
-next to a gap or another kernel would bias the fit. Instead, each part has a value, and a state's value is the
-mean of its parts over time. Launches of one family with different lengths do different work.
+first tiles, and a few blocks still run after the others have finished. With one value per state, the ends of
+launches next to a gap or another kernel would bias the fit. Instead, each part has a value, and a state's
+value is the mean of its parts over time. Launches of one family with different lengths do different work.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Length(NamedTuple):
 
 
 def parts_of(states: dict[int, States], various: Collection[int] = ()) -> dict[int, Parts]:
-    """Return the parts of every burst, with the same indices in all; idle time is one part, index IDLE.
+    """Return the parts of every burst, with the same indices in all; idle time is a single part with index
+    IDLE.
 
     Families in `various` do different work at every length, even if lengths differ little.
     """
@@ -144,7 +145,7 @@ def _cut(
 
 
 def _kinds(states: States, lengths: list[list[Length]]) -> tuple[Array, Array]:
-    """Return the first part and the count of middle parts of each stretch, by its state and length."""
+    """Return the first part and the number of middle parts of each stretch, by its state and length."""
     took = states.spans.ends - states.spans.starts
     begins = np.cumsum([0, *(len(kinds) for kinds in lengths)])
     kind = begins[states.state]

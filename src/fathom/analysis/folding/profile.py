@@ -25,7 +25,9 @@ NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix si
 
 
 class Pooling:
-    """Columns of a design: one per part of the states with the most time; all others share the last one."""
+    """Columns of a design: one for each part of the states with the most time; all other parts share the
+    last.
+    """
 
     def __init__(self, states: States, times: Array, samples: int, columns: int) -> None:
         most = min(columns, max(samples // 20, 2))
@@ -159,13 +161,15 @@ def _blocks(left: Array) -> Array:
 
 
 def _drawn(profile: Array) -> Array:
-    """Return the cost at each shift (columns): of all blocks first, then of blocks drawn with replacement."""
+    """Return the cost at each shift (columns), first of all blocks, then of blocks drawn with replacement."""
     drawn = np.random.default_rng(0).integers(0, BLOCKS, (RESAMPLES, BLOCKS))
     return np.vstack((profile.sum(axis=1), profile[:, drawn].sum(axis=2).T))
 
 
 def lowest(residual: Callable[[float], float], shifts: Array) -> float:
-    """Return the shift with the smallest residual: best of every second one, refined by its neighbours."""
+    """Return the shift with the smallest residual: the best of every second shift, refined by its
+    neighbours.
+    """
     residuals = {n: residual(shifts[n]) for n in range(0, len(shifts), 2)}
     best = min(residuals, key=lambda n: residuals[n])
     residuals |= {n: residual(shifts[n]) for n in (best - 1, best + 1) if 0 <= n < len(shifts)}

@@ -30,7 +30,7 @@ class Readings(msgspec.Struct, frozen=True):
 
     @property
     def interval_ns(self) -> float:
-        """Median length of a sample in ns; 0 without samples."""
+        """Median length of a sample in ns; 0 if there are no samples."""
         return float(np.median(self.ends - self.starts)) if len(self.starts) else 0.0
 
 

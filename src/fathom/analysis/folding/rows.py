@@ -21,7 +21,7 @@ ERRORS = 2.0
 def possible(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Abstained]]:
     """Drop shares that lie outside 0 to 1 by more than their errors, and report them.
 
-    They occur if a kernel has next to no traffic, so that the fit gives it the share of its neighbours.
+    They occur if a kernel has almost no traffic, so that the fit assigns it the share of its neighbours.
     """
     shares = [name for name in frame["counter"].unique().to_list() if is_share(name)]
     beyond = pl.max_horizontal(pl.col("value") - 1, -pl.col("value"))
@@ -39,7 +39,7 @@ def _why(family: str, counters: list[str], values: list[float]) -> Abstained:
 
 
 def less_sure(frame: pl.DataFrame, relative: dict[str, float]) -> pl.DataFrame:
-    """Add a relative error by family in quadrature; a group gets the largest of its families' errors."""
+    """Add each family's relative error in quadrature; a group gets the largest error of its families."""
     names = frame["family"].unique().to_list() if relative else []
     share = {name: max(relative.get(member, 0.0) for member in name.split(AND)) for name in names}
     if not share:

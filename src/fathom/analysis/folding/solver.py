@@ -1,7 +1,7 @@
 """Solve non-negative least squares for many right-hand sides with one normal matrix.
 
 This is block principal pivoting (Portugal, Júdice and Vicente, Mathematics of Computation 63, 1994): guess
-which values are zero, solve for the others, and exchange all that violate a bound at once. It finds the exact
+which values are zero, solve for the others, then exchange all values that violate a bound. It finds the exact
 solution after a few solves, while coordinate descent needs hundreds of sweeps.
 """
 

@@ -28,7 +28,7 @@ class States(msgspec.Struct, frozen=True):
 
     @property
     def times(self) -> Array:
-        """The ns of each state; idle time counts from the first kernel to the last."""
+        """The time in each state in ns; idle time counts from the first kernel to the last."""
         lengths = self.spans.ends - self.spans.starts
         times = np.bincount(self.state, lengths, len(self.members))
         if len(lengths):
@@ -42,12 +42,12 @@ class States(msgspec.Struct, frozen=True):
 
     @property
     def level(self) -> Array:
-        """The index that gives each one's value if samples are missing: itself."""
+        """The index that gives each state's value if samples are missing: itself."""
         return np.arange(len(self.members))
 
 
 def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -> States:
-    """Return the states of one burst's kernels; append new states to `known`, which begins with idle."""
+    """Return the states of one burst's kernels; append new states to `known`, which starts with idle."""
     kept = ends > starts
     starts, ends, family = starts[kept], ends[kept], family[kept]
     points = np.unique(np.concatenate((starts, ends)))
@@ -61,7 +61,7 @@ def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -
 
 
 def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[Array, Array]:
-    """Return the count of kernels between neighbouring points, and a hash of the families that run there."""
+    """Return the number of kernels between neighbouring points, and a hash of the families that run there."""
     opens, closes = np.searchsorted(points, starts), np.searchsorted(points, ends)
     size = len(points)
     count = np.cumsum(np.bincount(opens, minlength=size) - np.bincount(closes, minlength=size))

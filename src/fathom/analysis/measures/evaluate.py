@@ -66,11 +66,11 @@ def measures_of(known: KnownValues) -> tuple[list[Measure], dict[str, str]]:
 def _plan(
     available: tuple[tuple[str, frozenset[str]], ...],
 ) -> tuple[list[tuple[Definition, list[str]]], dict[str, str]]:
-    """Return the catalogue's rows with the first name that each of their sources lacks ("" for none).
+    """Return the catalogue's rows, and for each of their sources the first missing name ("" if complete).
 
-    Rows that lack a name in all their sources are returned separately, as the reason by name. `available` has
-    the known names by source ("" for any other source). Most families of a recording share them, hence the
-    cache.
+    Rows that lack a name in every source are returned separately, as a map from name to reason. `available`
+    has the known names by source ("" for any other source). Most families of a recording share them, hence
+    the cache.
     """
     known, possible, missing = dict(available), [], {}
     for row in catalogue():

@@ -64,7 +64,7 @@ def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
 
 
 def _dram(gpu: dict[str, Any]) -> float | None:
-    """Return the B/s of DRAM: both edges of the memory's clock over the full bus width."""
+    """Return the B/s of DRAM: two transfers per cycle of the memory clock over the full bus width."""
     clock, bits = gpu.get("memory_clock_max_mhz"), gpu.get("memory_bus_bits")
     return 2 * clock * 1e6 * bits / 8 if clock and bits else None
 

@@ -54,9 +54,8 @@ class _Family(NamedTuple):
 def levels(measures: list[Measure], work: dict[str, Any], seconds: float, on: Hardware) -> list[Level]:
     """Return the levels of memory, then the kinds of arithmetic, with known figures.
 
-    FLOPs come from the op's formula. Without a formula, the FLOPs of kernels that do not use tensor cores are
-    at most those that the other pipes' instructions can do. Without counters, DRAM moves the op's compulsory
-    bytes.
+    FLOPs come from the op's formula. Without a formula, kernels that do not use tensor cores execute at most
+    the FLOPs of the other pipes' instructions. Without counters, DRAM moves the op's compulsory bytes.
     """
     by_name = {measure.name: measure for measure in measures}
     family = _Family(by_name, work, seconds, on, _flops(by_name, work, seconds, on))
@@ -169,7 +168,7 @@ class CachePeak(NamedTuple):
 
 
 def cache_peak(families: Iterable[tuple[float, float, float]]) -> CachePeak | None:
-    """Return the bandwidth of L2 to which counters' shares refer; None if too few families agree on it.
+    """Return the bandwidth of L2 to which counters' shares refer; None if too few families agree.
 
     This peak is not published, so it is derived from the recorded kernels: (share in per cent, its error,
     compulsory B/s) of each family. All compulsory bytes pass L2, so their rate cannot exceed the share times

@@ -45,7 +45,7 @@ _REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # same cause
 def device_portraits(
     store: Store, device: Device, machine: dict[str, Any], folding: Folding
 ) -> list[Portrait]:
-    """Return a portrait per kernel family of one device's ledger, longest first; [] for a processor.
+    """Return a portrait for each kernel family of a device's ledger, longest first; [] for a processor.
 
     `folding` has the counters of the device's rank, `machine` the ceilings.
     """
@@ -81,7 +81,9 @@ def device_portraits(
 
 
 def _cache_shares(entries: list[LedgerRow], counters: Rows) -> Iterator[tuple[float, float, float]]:
-    """Yield (share of L2's peak in per cent, its error, compulsory B/s) of compute families that have all."""
+    """Yield (share of L2's peak in per cent, its error, compulsory B/s) for compute families with all three
+    values.
+    """
     for entry in entries:
         rows = [row for row in counters.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
         if entry.entry == Entry.COMPUTE and entry.bytes_per_s and rows:
@@ -113,7 +115,7 @@ def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def _clock(store: Store, rank: int, index: int | None, kernels: pl.DataFrame) -> float | None:
-    """Return the multiprocessors' median clock in Hz in the timeline, else while the device was busy."""
+    """Return the median SM clock in Hz, during the timeline or else while the device was busy."""
     own = (
         store.table("telemetry", rank).filter(pl.col("device") == index).drop_nulls("sm_clock_mhz").collect()
     )

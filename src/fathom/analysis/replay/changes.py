@@ -58,8 +58,8 @@ FORMS = (
 class Change(msgspec.Struct, frozen=True):
     """One change: multiply the durations named by `selector` and `pattern` by `factor`, or set them to `ns`.
 
-    A pattern matches anywhere in a name and ignores case; `*` matches anything. In double quotes, it must
-    equal the name.
+    A pattern matches anywhere in a name and ignores case; `*` matches anything. A pattern in double quotes
+    must equal the name.
     """
 
     selector: str
@@ -73,7 +73,7 @@ class Change(msgspec.Struct, frozen=True):
         return self.selector not in (*DEVICE, RECOMPUTED)
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern matches `name`."""
+        """Return whether the pattern matches `name`."""
         if self.pattern.startswith('"') and self.pattern.endswith('"'):
             return name == self.pattern[1:-1]
         pattern = self.pattern.lower()

@@ -31,7 +31,7 @@ class EdgeTable(NamedTuple):
     """Parallel arrays with one element per edge. Times are in ns.
 
     `kept` reproduces the recording, `typical` uses constants of the machine; both exclude the duration of
-    `piece`, the device work that ends at the edge's target (-1: none). `other` is the call of a launch, or
+    `piece`, the device work that ends at the edge's target (-1 for none). `other` is the call of a launch, or
     the previous piece of a stream.
     """
 

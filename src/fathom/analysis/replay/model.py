@@ -28,7 +28,7 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 
 
 class Model(msgspec.Struct, dict=True):
-    """The parts of all ranks and their graph; `timelines` are by rank."""
+    """The parts of all ranks and their graph; `timelines` maps ranks to timelines."""
 
     timelines: dict[int, Timeline]
     parts: list[Part]
@@ -37,7 +37,7 @@ class Model(msgspec.Struct, dict=True):
 
     @classmethod
     def of(cls, store: Store, read: Mapping[int, Timeline] | None = None) -> Model:
-        """Return the model of a sounding; `read` holds timelines that were already read, by rank."""
+        """Return the model of a sounding; `read` maps ranks to timelines that were already read."""
         timelines = dict(read or {})
         if missing := [rank for rank in store.ranks if rank not in timelines]:
             met = meetings(store)

@@ -19,8 +19,8 @@ class Pieces(msgspec.Struct):
     """One burst's device work, sorted by start. Times are in ns; index -1 means unknown.
 
     `call` launched the piece. `inner` marks the nodes of a CUDA graph after the first. `before` is the
-    previous piece of the same stream. `arrived` is the time when a collective's last peer began (-1: unknown,
-    or no collective).
+    previous piece of the same stream. `arrived` is the time when a collective's last peer began (-1 if
+    unknown, or no collective).
     """
 
     start: Array

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ReplayedDevice(msgspec.Struct):
-    """One device (None: the processor) of a rank; its recorded `windows` select the used steps."""
+    """One device (None for the processor) of a rank; its recorded `windows` select the used steps."""
 
     rank: int
     index: int | None
@@ -57,7 +57,7 @@ class ReplayedDevice(msgspec.Struct):
         return device_ledger(work, windows, host)
 
     def by_entry(self, ledger: Ledger) -> dict[str, float]:
-        """Return the ms per step by entry."""
+        """Return the milliseconds per step by entry."""
         used = np.flatnonzero(self.used).tolist()
         rows = ledger.rows.filter(pl.col("window").is_in(used))
         summed = rows.group_by("entry").agg(pl.col("ns").sum())
@@ -101,7 +101,7 @@ def _device(timeline: Timeline, index: int | None, kind: str | None) -> Replayed
 def windows_of(
     timeline: Timeline, device: int | None, kind: str | None = None, usual: int | None = None
 ) -> Windows:
-    """Return the windows of one device (None: the processor); those of `kind` are used.
+    """Return the windows of one device (None for the processor); those of `kind` are used.
 
     By default, the kind with the most time is used. `usual` is the stream with the most compute time, if
     known.
@@ -223,7 +223,7 @@ def _before(correlation: pl.Series, known: Array, burst: Array, rows: Array) -> 
 
 
 class StepLengths(msgspec.Struct, frozen=True):
-    """Marks and launches of one device (None: the processor), which determine its step lengths."""
+    """Marks and launches of one device (None for the processor), which determine its step lengths."""
 
     marks: Marks
     launches: LaunchTimes

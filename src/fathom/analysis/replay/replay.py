@@ -46,8 +46,8 @@ class Replay:
     ) -> None:
         """Replay steps of `kind` of `rank`.
 
-        By default, these are the kind with the most time and the first rank with steps. `read` holds
-        timelines that were already read, by rank. `known` is the device, if it was already chosen. Raises
+        The defaults are the kind with the most time and the first rank with steps. `read` maps ranks to
+        timelines that were already read. `known` is the device, if it was already chosen. Raises
         BadInputError if `rank` was not recorded.
         """
         if rank is not None and rank not in store.ranks:
@@ -107,7 +107,7 @@ class Replay:
 
     @cached_property
     def error(self) -> float:
-        """Relative error on the recorded step of a replay with constants for all slack.
+        """Relative error of a replay of the recorded step that uses constants for all slack.
 
         A replay with the recorded slack is exact, unless records contradict each other. The larger of both
         errors counts.
@@ -117,7 +117,7 @@ class Replay:
 
     @cached_property
     def pace(self) -> float:
-        """Ratio of the host's clean to its profiled time, with which the replay is as long as the clean step.
+        """Ratio of clean to profiled host time for which the replay is as long as the clean step.
 
         It is QUICKEST if the device hides the host. A difference beyond the host's idle time counts as
         profiling overhead, as in the ledger.
@@ -169,7 +169,7 @@ class Replay:
 
     @cached_property
     def _by_chance(self) -> bool:
-        """Whether a replay with the fastest host takes longer than the clean step.
+        """Return whether a replay with the fastest host takes longer than the clean step.
 
         If so, unrecorded stretches in profiled steps are longer than usual.
         """

@@ -1,4 +1,4 @@
-"""A replay as tables: the recorded rows with their new times, from which the ledger is made."""
+"""A replay as tables: the recorded rows with their new times, the input of the ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Times(msgspec.Struct, frozen=True):
         return {part.burst: _Map(part, durations, self.epoch, self.at) for part, durations in self.parts}
 
     def pieces(self, start: Array, end: Array, arrived: Array) -> tuple[Array, Array, Array]:
-        """Return start, end and arrival of peers (-1: unknown) of the rank's kernels in the replay, in ns."""
+        """Return start, end and arrival of peers (-1 if unknown) of the rank's kernels in the replay,
+        in ns.
+        """
         start, end, arrived = start.copy(), end.copy(), arrived.copy()
         for part, durations in self.parts:
             ends = self.at[part.ends]
@@ -72,7 +74,7 @@ class Placed(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, part: Part, times: Array, threads: Array | None) -> Placed:
-        """Return positions from recorded times; `threads` made the records (None: the team)."""
+        """Return positions from recorded times; `threads` made the records (None for the team)."""
         last = np.searchsorted(part.anchored, times, "right") - 1
         since = np.maximum(last, 0)
         own = np.ones(len(times), bool) if threads is None else np.isin(threads, list(part.team.threads))
@@ -99,9 +101,9 @@ class HostTimes(msgspec.Struct, frozen=True):
     def of(
         cls, times: Array, known: Array, bursts: Array, threads: Array | None, parts: Iterable[Part]
     ) -> HostTimes:
-        """Return times of records, of which those in the mask `known` move.
+        """Return times of records; those in the mask `known` move.
 
-        `threads` made the records (None: the team).
+        `threads` made the records (None for the team).
         """
         placed = {}
         for part in parts:

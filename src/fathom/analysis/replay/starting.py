@@ -55,7 +55,7 @@ class _Inputs:
         self.gap = typical(between, kinds[in_turn], count, GAP_NS, usual_mean)[kinds]
 
     def late(self) -> Array:
-        """Return the ns by which pieces began later than launch and stream explain; -1 if none is known."""
+        """Return the delay in ns of pieces beyond what launch and stream explain; -1 if unknown."""
         by_launch = np.where(self.launched, self.launch - self.latency, np.inf)
         by_stream = np.where(self.follows, self.stream - self.gap, np.inf)
         late = np.minimum(by_launch, by_stream)

@@ -1,4 +1,4 @@
-"""The host as a sequence: the threads that take turns to run a step, cut where any record begins or ends."""
+"""The host as a sequence: threads that take turns running a step, cut where any record starts or ends."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _calls_of(knots: Array, calls: Calls) -> Array:
 def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads: set[int]) -> Calls:
     """Return calls that launched work (correlation in `launching`) or synchronise, and waits for batches.
 
-    Calls of the team do not overlap: one that begins inside another is moved to its end.
+    Calls of the team do not overlap: a call that starts inside another one is moved to its end.
     """
     syncs = pl.col("api").is_in([api for api in calls["api"].unique().drop_nulls() if _synchronises(api)])
     rows = calls.filter(pl.col("correlation").is_in(launching.implode()) | syncs)
@@ -151,8 +151,8 @@ def _synchronises(api: str) -> bool:
 def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, threads: set[int]) -> Spans:
     """Return the team's waits for batches that other processes or threads make.
 
-    A loader without workers makes batches in the program itself, and so does a region in which the team
-    mostly works. Both count as host work.
+    A loader without workers makes batches in the program itself, as does a region in which the team mostly
+    works; both count as host work.
     """
     aliases = [INPUT, *(name for name, cause in ALIASES.items() if cause == INPUT)]
     here = pl.col("thread").is_in(list(threads))

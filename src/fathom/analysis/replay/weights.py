@@ -168,7 +168,7 @@ def _matching(pattern: str, names: tuple[str, ...]) -> Array:
 
 
 def changes_something(part: Part, change: Change) -> bool:
-    """Whether the part has anything that the change affects."""
+    """Return whether the part has anything that the change affects."""
     if change.selector in DEVICE:
         return bool(_of_kinds(part.pieces, change).any())
     return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())

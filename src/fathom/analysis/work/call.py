@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
         return len(self.shapes)
 
     def has(self, i: int) -> bool:
-        """Whether argument `i` is a tensor."""
+        """Return whether argument `i` is a tensor."""
         return i < len(self.dtypes) and self.dtypes[i] in DTYPES
 
     def tensor(self, i: int) -> Tensor:
@@ -76,7 +76,7 @@ class Call(msgspec.Struct, frozen=True):
         return [self.tensor(i) for i in range(len(self.dtypes)) if self.has(i)]
 
     def is_list(self, i: int) -> bool:
-        """Whether argument `i` is a list of tensors."""
+        """Return whether argument `i` is a list of tensors."""
         return i < len(self.dtypes) and self.dtypes[i] == "TensorList"
 
     def tensor_list(self, i: int) -> list[Tensor]:

@@ -62,7 +62,7 @@ DEFAULT_FLOAT = "fp32"  # torch.get_default_dtype(), which traces do not record
 
 
 def is_integral(dtype: str) -> bool:
-    """Whether `dtype` is a boolean or an integer."""
+    """Return whether `dtype` is a boolean or an integer."""
     return _CATEGORY[dtype] < 2
 
 

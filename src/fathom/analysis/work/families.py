@@ -152,7 +152,7 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
-    """Return the dtype of a call's tensor lists from its kernel's name; null without lists."""
+    """Return the dtype of a call's tensor lists from its kernel's name; null if there are no lists."""
     size = kernels.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
     named = kernels.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
     listed = rows["dtypes"].fill_null("").str.contains(_LISTS, literal=True)

@@ -33,12 +33,14 @@ PRODUCTS = {name for group in (attention, convolution, matmul) for name in group
 
 
 def is_product(name: str) -> bool:
-    """Whether the operator is a matrix product, a convolution or attention, which matrix units execute."""
+    """Return whether the operator is a matrix product, a convolution or attention, which matrix units
+    execute.
+    """
     return name in PRODUCTS or name.startswith(compiled.TEMPLATE)
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a formula for the operator `name`."""
+    """Return whether there is a formula for the operator `name`."""
     return name in FORMULAS or name.startswith(compiled.PREFIX)
 
 

@@ -36,7 +36,7 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
 
 
 def _sure(sized: Sized, least: float, step_ms: float) -> bool:
-    """Whether the lower end of the gain is large enough.
+    """Return whether the lower end of the gain is large enough.
 
     A gain beyond other causes is the difference of two predictions, so it has to exceed its uncertainty. So
     does the gain of a remedy that has its own cost (`least` of the rule).

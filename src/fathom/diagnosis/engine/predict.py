@@ -22,7 +22,9 @@ UNREPLAYED = 0.5  # of the gain: uncertainty without a replay
 
 
 def gain_of(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None:
-    """The replayed gain of the changes; None without recorded launches, since nothing can be replayed."""
+    """The replayed gain of the changes; None if there are no recorded launches, since nothing can be
+    replayed.
+    """
     if signals.get("host.launches").value == 0:
         return None
     try:
@@ -61,7 +63,7 @@ def predict(
 
 
 def _of_the_host(candidate: Candidate) -> bool:
-    """Whether its changes affect only the host's time."""
+    """Return whether its changes affect only the host's time."""
     return bool(candidate.changes) and all(parse(change).of_the_host for change in candidate.changes)
 
 

@@ -134,7 +134,7 @@ def types_of(works: Iterable[Work]) -> str:
 
 
 def on_processor(signals: Signals) -> bool:
-    """Whether the program computes on a CPU."""
+    """Return whether the program computes on a CPU."""
     return bool(signals.get("step.device").value == CPU)
 
 
@@ -165,7 +165,7 @@ def l2_bytes(signals: Signals) -> int:
 
 
 def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
-    """The name with the largest total weight; None without names."""
+    """The name with the largest total weight; None if there are no names."""
     weight = summed((name, ms) for name, ms in values if name is not None)
     return max(weight, key=lambda name: weight[name], default=None)
 

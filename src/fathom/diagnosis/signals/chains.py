@@ -69,7 +69,7 @@ def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[l
 
 
 def _chain(run: list[dict[str, Any]]) -> bool:
-    """Whether a run is a chain: two kernels may be adjacent by chance; casts alone compute nothing."""
+    """Return whether a run is a chain: two kernels may be adjacent by chance; casts alone compute nothing."""
     return len(run) >= SHORTEST and any(not row["cast"] for row in run)
 
 
@@ -88,7 +88,9 @@ def _joined(row: dict[str, Any]) -> re.Match[str] | None:
 
 
 def _joins(row: dict[str, Any], first: dict[str, Any]) -> bool:
-    """Whether it has the same number of elements, or within one function of the program a part of them."""
+    """Return whether it has the same number of elements, or within one function of the program a part of
+    them.
+    """
     parts = PARTS if row["source"] and row["source"] == first["source"] else PARTS[:1]
     return any(row["numel"] * part == first["numel"] for part in parts)
 

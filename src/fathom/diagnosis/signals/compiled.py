@@ -116,7 +116,7 @@ def _shares(recorded: Recorded) -> dict[str, float]:
 
 
 def _is(frame: Place, source: str) -> bool:
-    """Whether the source is this frame; profilers strip prefixes in sys.path."""
+    """Return whether the source is this frame; profilers strip prefixes in sys.path."""
     match = FRAME.fullmatch(source)
     if match is None:
         return False

@@ -29,7 +29,7 @@ LAUNCHES = 3  # launches, to know the usual duration
 
 @signal("device.tf32")
 def tf32(recorded: Recorded) -> bool:
-    """Whether its tensor cores multiply float32 at all, by its compute capability."""
+    """Return whether its tensor cores multiply float32 at all, by its compute capability."""
     major = str(recorded.gpu.get("compute_capability") or "").partition(".")[0]
     if not major.isdigit():
         raise UnknownSignalError("the device's compute capability was not recorded")

@@ -142,7 +142,7 @@ def _numel(shapes: str | None) -> int | None:
 
 
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
-    """Whether each kernel follows the backward pass of its step, as a program's own optimizer does."""
+    """Return whether each kernel follows the backward pass of its step, as a program's own optimizer does."""
     backward = rows["path"].list.first().fill_null("").str.starts_with("autograd::")
     starts = rows.select("start_ns", "window", backward=backward)
     last = pl.col("start_ns").filter("backward").max().over("window")

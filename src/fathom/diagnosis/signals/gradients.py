@@ -89,7 +89,9 @@ def _unlike(passes: list[Pass]) -> bool:
 
 
 def _all_again(shapes: Shapes, trained: Shapes) -> bool:
-    """Whether each comes as many times more: passes that follow each other at once, not other parameters."""
+    """Return whether each comes as many times more: passes that follow each other at once, not other
+    parameters.
+    """
     return shapes.keys() == trained.keys() and len({shapes[shape] / trained[shape] for shape in shapes}) == 1
 
 

@@ -72,7 +72,9 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 
 
 def product_of(work: Work) -> Product | None:
-    """The product that this work computed; None without shapes, or for work that prepares or ends one."""
+    """The product that this work computed; None if there are no shapes, or for work that prepares or ends
+    one.
+    """
     if work.entry != Entry.COMPUTE or AIDE.search(work.family):
         return None
     form = next((FORMS[name] for name in reversed(work.ops) if name in FORMS), None)

@@ -109,6 +109,6 @@ def _shares(ops: pl.DataFrame) -> dict[str, tuple[float, str | None, str | None]
 
 
 def _takes_doubles(dtypes: str | None, shapes: str | None) -> bool:
-    """Whether an op takes a float64 tensor; scalars such as Python floats do not count."""
+    """Return whether an op takes a float64 tensor; scalars such as Python floats do not count."""
     sizes = shapes_of(shapes)
     return any(kind == NAME and bool(size) for kind, size in zip(dtypes_of(dtypes), sizes, strict=False))

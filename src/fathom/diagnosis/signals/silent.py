@@ -188,7 +188,7 @@ def computing(recorded: Recorded) -> Computing:
 
 
 def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
-    """Whether each row is outside ops and regions of libraries; regions of the program are allowed."""
+    """Return whether each row is outside ops and regions of libraries; regions of the program are allowed."""
     names, kinds = (recorded.ops[name].fill_null("").to_list() for name in ("name", "kind"))
 
     def passes(row: int) -> bool:

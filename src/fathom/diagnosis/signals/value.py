@@ -51,7 +51,7 @@ def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], C
 
 
 def most_common(names: pl.Series) -> str | None:
-    """The most frequent name, the first of several; None without names."""
+    """The most frequent name, the first of several; None if there are no names."""
     return names.drop_nulls().mode().sort().first()  # type: ignore[return-value]
 
 

@@ -20,7 +20,7 @@ class CounterChip(Protocol):
         """Return the number of passes that count these; 0 if the chip lacks one of them."""
 
     def completes(self, names: Sequence[str]) -> bool:
-        """Whether the samples of these single-pass counters are complete."""
+        """Return whether the samples of these single-pass counters are complete."""
 
 
 @dataclass

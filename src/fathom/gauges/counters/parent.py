@@ -35,7 +35,7 @@ def prevented(machine: Mapping[str, Any]) -> str | None:
 
 
 def needed(machine: Mapping[str, Any]) -> bool:
-    """Whether this machine's counters are not known yet."""
+    """Return whether this machine's counters are not known yet."""
     return counters_of(machine) is None
 
 

@@ -91,7 +91,7 @@ class Host:
         return values
 
     def exists(self, path: str) -> bool:
-        """Whether the file or folder exists; False if access is denied."""
+        """Return whether the file or folder exists; False if access is denied."""
         try:
             return (self.root / path).exists()
         except OSError:

@@ -57,7 +57,7 @@ def matching(asked: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
 
 
 def wants_gpu(pod: Pod, container: Container) -> bool:
-    """Whether the container requests a GPU, as a resource or through a claim."""
+    """Return whether the container requests a GPU, as a resource or through a claim."""
     return bool(matching(requests(pod, container), GPU) or mapping(container.get("resources")).get("claims"))
 
 

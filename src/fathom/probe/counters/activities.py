@@ -255,7 +255,7 @@ def launch(cuda: Any) -> bool:
 def activities(maps: str = MAPS) -> Activities | None:
     """Return the Activities of the libcupti that this process loaded; None if there is none, or not CUPTI 13.
 
-    Also None without a driver, because every call of libcupti 13.2 then recurses until the program dies.
+    Also None if there is no driver, because every call of libcupti 13.2 then recurses until the program dies.
     """
     path = loaded(maps) if _mapped("/libcuda.so", maps) else None
     return None if path is None else _of(path)

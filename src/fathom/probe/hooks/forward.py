@@ -107,7 +107,7 @@ class ForwardCalls:
 
 
 def _in_worker() -> bool:
-    """Whether this runs in a loader's worker, where modules prepare samples."""
+    """Return whether this runs in a loader's worker, where modules prepare samples."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
 

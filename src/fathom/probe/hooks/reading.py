@@ -38,7 +38,7 @@ class Decoding(threading.local):
 
 
 def used() -> int | None:
-    """Return the ns that this thread ran in user space or waited for a processor; None if unknown.
+    """Return the nanoseconds that this thread ran in user space or waited for a processor; None if unknown.
 
     Total time is exact; kernel time, mostly reading, has a resolution of a tick of some ms. The kernel's
     figure for user time would be 0 for anything shorter than a tick.
@@ -50,7 +50,9 @@ def used() -> int | None:
 
 
 def ready() -> int | None:
-    """Return the ns that this thread waited for a processor while ready to run; None if not counted."""
+    """Return the nanoseconds that this thread waited for a processor while ready to run; None if not
+    counted.
+    """
     try:
         with open(SCHEDULER) as file:
             ran, waited, _ = map(int, file.read().split())

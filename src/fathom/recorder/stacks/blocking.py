@@ -82,7 +82,7 @@ class Activity:
             return False
 
     def _schedule(self) -> tuple[int, int] | None:
-        """Return the ns that the thread ran, and the ns that it waited for a core."""
+        """Return the nanoseconds that the thread ran, and the nanoseconds that it waited for a core."""
         if self._scheduler is None:
             return None
         try:

@@ -108,7 +108,7 @@ def _word(data: bytes, place: int) -> int:
 def line_table(table: bytes, first: int) -> tuple[list[int], list[int | None], int]:
     """Decode a location table (PEP 657, CPython 3.11 and later).
 
-    Returns the byte offsets at which entries begin, their lines (None: no line), and the size of the code.
+    Returns the byte offsets at which entries begin, their lines (None for no line), and the size of the code.
     """
     starts: list[int] = []
     lines: list[int | None] = []

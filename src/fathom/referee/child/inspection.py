@@ -20,7 +20,9 @@ _THROUGH = ("inspect.py", "traceback.py")
 
 
 def code_key(function: Any) -> list[str] | None:
-    """Return a key for a Python function's code that is equal in other processes; None without code."""
+    """Return a key for a Python function's code that is equal in other processes; None if there is no
+    code.
+    """
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     return None if code is None else _key(code)
 

@@ -22,7 +22,7 @@ _LOST = re.compile(
 
 
 def sound(events: Arrays, base_ns: int, nameless: int, what: str, problems: list[Problem]) -> Arrays:
-    """Return the events that have a name, a start and a duration; `problems` gets the count of the others.
+    """Return the events that have a name, a start and a duration; `problems` gets the number of the others.
 
     `start` and `end` of the result are ns since the epoch: `base_ns` is added. `nameless` is the index of the
     missing name.

@@ -89,7 +89,8 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
 
 
 def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
-    """Return the index of the known step with equal launches, else with the most in common; None without one.
+    """Return the index of the known step with equal launches, else with the most in common; None if there is
+    none.
 
     Only steps of the same kind count, if there are any. Later steps are preferred, because the profiler
     starts in the first.
@@ -146,7 +147,7 @@ class _Model:
         return cls(step, own, own["thread"].fill_null(_NONE).to_numpy(), parent, owner, pieces)
 
     def placed(self, step: Occurrence, pairs: Pairs, first: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-        """Return the ops for `step`, with ids from `first` on, links, and the count of launches with an op.
+        """Return the ops for `step`, with ids from `first` on, links, and the number of launches with an op.
 
         Links are new columns for the launches of `step`: row, new_op, new_thread, new_api.
         """

@@ -68,7 +68,7 @@ def sampled(signals: Signals) -> list[HostLine]:
 
 
 def native(line: HostLine) -> bool:
-    """Whether the line waits for native code, such as NumPy on large arrays."""
+    """Return whether the line waits for native code, such as NumPy on large arrays."""
     return line.dwell_us is not None and line.dwell_us > BRIEF_US
 
 

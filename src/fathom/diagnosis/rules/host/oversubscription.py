@@ -44,7 +44,9 @@ def oversubscription(signals: Signals) -> Candidates:
 
 
 def oversubscribed(signals: Signals, loader: Loader | None) -> bool:
-    """Whether this rule claims the step's wait for batches; `loader` is given if its stages are known."""
+    """Return whether this rule claims the step's wait for batches; `loader` is given if its stages
+    are known.
+    """
     if not signals.get("input.workers").value or _has_cores(signals):
         return False
     known = None not in (signals.get("host.busy_cores").value, signals.get("host.cores").value)
@@ -52,7 +54,7 @@ def oversubscribed(signals: Signals, loader: Loader | None) -> bool:
 
 
 def _has_cores(signals: Signals) -> bool:
-    """Whether workers are known to get a core whenever they are ready to run."""
+    """Return whether workers are known to get a core whenever they are ready to run."""
     share = signals.get("input.cpu_wait_share").value
     return share is not None and share < LEAST
 

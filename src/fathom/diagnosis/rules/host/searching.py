@@ -45,13 +45,15 @@ def _searched(signals: Signals, searches: Searches) -> Candidates:
 
 
 def _builds(preparation: Preparation) -> bool:
-    """Whether the op builds a plan in most steps; a plan that is built once costs no step."""
+    """Return whether the op builds a plan in most steps; a plan that is built once costs no step."""
     long = preparation.ms >= LEAST_MS * preparation.count
     return long and preparation.count >= OFTEN and PLANS.search(preparation.op) is not None
 
 
 def _fits(signals: Signals, preparation: Preparation) -> bool:
-    """Whether clean steps are long enough to contain it: otherwise only recorded steps met new shapes."""
+    """Return whether clean steps are long enough to contain it: otherwise only recorded steps met new
+    shapes.
+    """
     recorded = signals["step.timeline_ms"]
     rest = FLOOR * (recorded - preparation.idle_ms)
     return preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)

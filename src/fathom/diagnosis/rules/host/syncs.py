@@ -38,7 +38,9 @@ def syncs(signals: Signals) -> Candidates:
 
 
 def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
-    """Whether the autograd engine reads the result of a NaN check (framework-anomaly-detection claims it)."""
+    """Return whether the autograd engine reads the result of a NaN check (framework-anomaly-detection claims
+    it).
+    """
     return NAN_CHECK in ops and READ.search(call.path) is not None
 
 

@@ -21,7 +21,7 @@ SHORT_MS = 5.0  # a shorter wait may be for a core on a busy host
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """How batches are made: milliseconds per batch, and the number of worker processes (0: none)."""
+    """How batches are made: milliseconds per batch, and the number of worker processes (0 for none)."""
 
     stages: dict[str, float]
     workers: int
@@ -109,7 +109,7 @@ class Loader(msgspec.Struct, frozen=True):
         return not (reads or pins or self.mostly("decode"))
 
     def mostly(self, stage: str) -> bool:
-        """Whether this stage takes most of a batch's time."""
+        """Return whether this stage takes most of a batch's time."""
         return self.stages.get(stage, 0.0) > MOST * self.made_ms
 
 
@@ -151,7 +151,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
 
 
 def _code(signals: Signals, stages: dict[str, float], workers: int, about: About | None) -> dict[str, Any]:
-    """Whether the program's own code makes batches, and its line, from stacks or the data set."""
+    """Return whether the program's own code makes batches, and its line, from stacks or the data set."""
     sampled: FetchingCode | None = signals.get("input.code").value if not workers else None
     if sampled and sampled.share is not None and sampled.share >= MOST:
         return {"own_code": True, "source": sampled.source}

@@ -60,7 +60,7 @@ def _ops(signals: Signals, adding: list[Work]) -> Candidates:
 
 
 def _adds(work: Work) -> bool:
-    """Whether it adds many elements to each place."""
+    """Return whether it adds many elements to each place."""
     adds = any(ADDS.search(name) for name in work.ops) and not SORTED.search(work.family)
     return adds and _meeting(work) >= MEET
 

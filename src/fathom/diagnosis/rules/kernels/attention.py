@@ -44,7 +44,9 @@ def attention(signals: Signals) -> Candidates:
 
 
 def _masked(work: Work) -> bool:
-    """Whether the mask has an entry for each pair of query and key; a padding mask has only one per key."""
+    """Return whether the mask has an entry for each pair of query and key; a padding mask has only one per
+    key.
+    """
     places = next((PLACES[name] for name in PLACES if name in work.path), None)
     if places is None:
         return False
@@ -62,7 +64,7 @@ def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
 
 
 def grows(shapes: str | None) -> bool:
-    """Whether these are the shapes of a cache and of the part appended to it."""
+    """Return whether these are the shapes of a cache and of the part appended to it."""
     try:
         parts = json.loads(shapes or "[]")[0]
         (old, new) = parts

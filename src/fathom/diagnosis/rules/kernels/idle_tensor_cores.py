@@ -43,7 +43,9 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
 
 
 def _alike(works: list[Work]) -> bool:
-    """Whether all steps have the same shapes: if not, timeline kernels have no shapes or wrong ones."""
+    """Return whether all steps have the same shapes: if not, timeline kernels have no shapes or wrong
+    ones.
+    """
     with_op = [work for work in works if work.entry == Entry.COMPUTE and work.op]
     return ms_of(work for work in with_op if work.shapes) >= KNOWN * ms_of(with_op)
 
@@ -73,7 +75,7 @@ def _numbers(work: Work) -> int:
 
 
 def _slow(product: Product, rates: dict[str, float], places: int) -> bool:
-    """Whether the product is large, aligned and of a narrow dtype, and still slow."""
+    """Return whether the product is large, aligned and of a narrow dtype, and still slow."""
     word = WORD.get(product.dtype, 0)
     if product.dtype == "fp32" or not word or any(size % word for size in product.sides):
         return False

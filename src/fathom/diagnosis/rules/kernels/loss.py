@@ -54,7 +54,7 @@ def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, li
 
 
 def of_logits(work: Work, layer: Product) -> bool:
-    """Whether its largest tensor has the size of the layer's output."""
+    """Return whether its largest tensor has the size of the layer's output."""
     largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return bool(largest) and largest[-1] == layer.n and prod(largest) == layer.m * layer.n
 

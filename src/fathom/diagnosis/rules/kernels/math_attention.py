@@ -76,7 +76,7 @@ def _scores(work: Work) -> Scores | None:
 
 
 def _as_scores(sizes: list[int]) -> Scores | None:
-    """The size of a tensor as scores; None without a heads dimension.
+    """The size of a tensor as scores; None if there is no heads dimension.
 
     Activations (batch, tokens, width) can be as wide as there are keys, but have no heads.
     """
@@ -84,7 +84,7 @@ def _as_scores(sizes: list[int]) -> Scores | None:
 
 
 def _on(work: Work, scores: set[Scores]) -> bool:
-    """Whether it reads scores, or is the product that computes them."""
+    """Return whether it reads scores, or is the product that computes them."""
     large = [sizes for sizes in work.sizes if len(sizes) >= LEADING]
     if any(_as_scores(sizes) in scores for sizes in large):
         return True

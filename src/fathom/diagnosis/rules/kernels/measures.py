@@ -48,7 +48,7 @@ def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) ->
 
 
 def _measured(rows: list[dict[str, Any]], family: Family) -> bool:
-    """Whether the family has the measures that any of the rows, or the sampled rule, needs."""
+    """Return whether the family has the measures that any of the rows, or the sampled rule, needs."""
     names = family.measures.keys()
     sampled = SAMPLED_NEEDS.get(rows[0]["kind"])
     by_rows = any(
@@ -60,7 +60,7 @@ def _measured(rows: list[dict[str, Any]], family: Family) -> bool:
 
 
 def _about(row: dict[str, Any], family: Family, step: float) -> bool:
-    """Whether the row applies to the family: it is large enough, and not excluded by name."""
+    """Return whether the row applies to the family: it is large enough, and not excluded by name."""
     left_out = row.get("not") and re.search(row["not"], family.name)
     return bool(family.ms >= row["share"] * step and not left_out)
 

@@ -119,7 +119,7 @@ def recomputation(signals: Signals) -> Candidates:
 
 
 def _forward_in_backward(work: Work) -> bool:
-    """Whether a backward function launched an op that only forward passes call."""
+    """Return whether a backward function launched an op that only forward passes call."""
     return work.entry == Entry.COMPUTE and work.backward and re.search(ONLY_FORWARD, work.path) is not None
 
 

@@ -73,7 +73,7 @@ def spilling(signals: Signals, family: Family) -> Candidate | None:
 
 
 def _writes(family: Family, least: float) -> bool:
-    """Whether it writes more than `least`, writes more than it reads, and loads what it wrote."""
+    """Return whether it writes more than `least`, writes more than it reads, and loads what it wrote."""
     measures = family.measures
     if not measures.keys() >= set(SAMPLED_NEEDS["kernels-register-spills"]):
         return False

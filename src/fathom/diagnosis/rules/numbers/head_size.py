@@ -57,7 +57,7 @@ def _padded(signals: Signals) -> Candidates:
 
 
 def _moves(work: Work, size: int, padded: int) -> bool:
-    """Whether it only pads heads, removes the padding, or reorders padded heads."""
+    """Return whether it only pads heads, removes the padding, or reorders padded heads."""
     around = PADS.search(work.path) or ATTENTION in work.path
     heads = any(len(sizes) == 4 and sizes[-1] in (size, padded) for sizes in work.sizes)
     return bool(around and heads and MOVES.search(work.op))

@@ -50,7 +50,7 @@ def cpu_throttled(host: Host, check: Check) -> Observation:
 
 
 def quota(host: Host) -> float | None:
-    """Return the CPUs that the quota allows, or None without a quota. Raises UnreadableError."""
+    """Return the CPUs that the quota allows, or None if there is no quota. Raises UnreadableError."""
     try:
         path = _find(host, "cpu", "cpu.max", "cpu.cfs_quota_us")
     except NotOfferedError:
@@ -112,7 +112,7 @@ def cpuset_nodes(host: Host, check: Check) -> Observation:
 
 
 def memory_bound(host: Host) -> int | None:
-    """Return the group's memory limit in bytes, or None without one. Raises UnreadableError."""
+    """Return the group's memory limit in bytes, or None if there is none. Raises UnreadableError."""
     try:
         return _limit(host, _find(host, "memory", *MEMORY))
     except NotOfferedError:
