@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fathom.errors import BadInputError  # noqa: E402
-from fathom.lab import cuda, driver  # noqa: E402
+from fathom.lab import driver  # noqa: E402
 
 
 class Status(IntEnum):
@@ -104,10 +104,10 @@ def test_a_launch_asks_for_what_it_was_told(
     word: str, cooperative: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = Core(word)
-    monkeypatch.setattr(cuda, "core_of_cuda", lambda: core)
-    monkeypatch.setattr(cuda, "_kernel", lambda path, name, runtime, shared: f"{path.name}:{name}:{runtime}")
+    monkeypatch.setattr(driver, "core_of_cuda", lambda: core)
+    monkeypatch.setattr(driver, "_kernel", lambda path, name, linked, shared: f"{path.name}:{name}:{linked}")
     tensor, large = torch.zeros(1), ctypes.c_uint64(2**40)
-    source = cuda.Source("some/where.py", device_runtime=True)
+    source = driver.Source("some/where.py", device_runtime=True)
     source.launch("it", (2, 3), 32, tensor, 5, 0.5, large, cooperative=cooperative)
     config, kernel, *given = core.launched[0]
     assert config == {"grid": (2, 3), "block": 32, "cooperative": cooperative}
@@ -142,11 +142,11 @@ class Attributes:
 
 def test_dynamic_shared_memory_is_allowed_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     core, fake = Core("shmem_size"), Attributes()
-    monkeypatch.setattr(cuda, "core_of_cuda", lambda: core)
-    monkeypatch.setattr(cuda, "_compiled", Kernel.of)
+    monkeypatch.setattr(driver, "core_of_cuda", lambda: core)
+    monkeypatch.setattr(driver, "_compiled", Kernel.of)
     monkeypatch.setattr(driver, "driver", lambda: fake)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    source = cuda.Source("some/other.py")
+    source = driver.Source("some/other.py")
     source.launch("it", 1, 32, shared=200 << 10)
     assert fake.set == [("dynamic", 200 << 10, "CUkernel", 3)]
     assert core.launched[0][0]["cooperative"] == 200 << 10

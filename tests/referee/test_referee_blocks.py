@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fathom.referee.blocks import LEAST, LONG_NS, MOST, PRECISE, STAY, ProcessSampler, Sample, Seeds, precise
 from fathom.referee.child import cuda, processor, values
 from fathom.referee.gate import Turn
-from fathom.referee.settings import Settings
+from fathom.referee.pair import Settings
 from tests.support.clocks import FakeClock
 
 PAGES = 4_000

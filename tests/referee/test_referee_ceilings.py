@@ -8,7 +8,7 @@ import pytest
 
 from fathom.machine.limits import Limits
 from fathom.referee.ceilings import CallWork, fraction
-from fathom.referee.child.saving import save, snapshot
+from fathom.referee.child.side import save, snapshot
 from fathom.referee.compare.decode import read
 from fathom.referee.inspecting import written
 

@@ -14,8 +14,7 @@ from fathom.referee.bare import behaves_differently
 from fathom.referee.blocks import ProcessSampler, Seeds
 from fathom.referee.inspecting import Baseline, inspect
 from fathom.referee.launching import Fork
-from fathom.referee.pair import Pair
-from fathom.referee.settings import Settings
+from fathom.referee.pair import Pair, Settings
 from fathom.referee.sides import CANDIDATE, SideError, Sides
 from fathom.referee.verdict import Refusal, codes, ordered
 from tests.support.paths import CHEATS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fathom.errors import BadInputError
 from fathom.referee.child import values
-from fathom.referee.child.saving import save, snapshot
+from fathom.referee.child.side import save, snapshot
 from fathom.referee.compare.decode import Saved, decode, read
 from fathom.referee.compare.errors import diagnose, errors, same_gaps, truncated
 from fathom.referee.compare.judge import Judge

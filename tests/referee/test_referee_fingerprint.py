@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fathom
-from fathom.referee.child.saving import fingerprint, snapshot
+from fathom.referee.child.side import fingerprint, snapshot
 from fathom.referee.compare.judge import Judge
 from fathom.referee.sides import Sides
 

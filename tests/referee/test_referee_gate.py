@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fathom.referee.blocks import LEAST, ProcessSampler, Seeds
 from fathom.referee.gate import Gate, Order, StoppedError, TooLongError, Turn
-from fathom.referee.settings import Settings
+from fathom.referee.pair import Settings
 from tests.support.clocks import FakeClock
 
 SHARED, ALONE = False, True

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.referee.child import values
-from fathom.referee.child.saving import save, snapshot
+from fathom.referee.child.side import save, snapshot
 from fathom.referee.compare import errors as parts
 from fathom.referee.compare.decode import Leaf
 from fathom.referee.compare.errors import errors, nearness, same_gaps

@@ -17,7 +17,7 @@ from rich.console import Console
 import fathom
 from fathom.errors import BadInputError
 from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict, command_of, prove_pair
-from fathom.referee.metrics import read_metrics
+from fathom.referee.programs import read_metrics
 from fathom.referee.proof import _concluded
 from fathom.referee.sides import SideError
 from fathom.report import print_verdict

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.referee.blocks import Block, Sample, Seeds, undisturbed
+from fathom.referee.pair import Settings
 from fathom.referee.race import Race, comparisons, race
-from fathom.referee.settings import Settings
 from fathom.referee.sides import SideError
 from fathom.referee.verdict import Refusal
 from fathom.timing import Ratio, compare, decide, midmean, settled

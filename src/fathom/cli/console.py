@@ -1,4 +1,4 @@
-"""Print JSON on standard output, and messages on standard error so that they do not mix with results."""
+"""What commands share: options, messages on standard error so that they do not mix with results, and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import sys
 import tempfile
 import traceback
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from fathom.errors import file_error
 
@@ -56,3 +59,30 @@ def _keep_details(error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+
+
+SoundingPath = Annotated[Path, typer.Argument(help="A sounding, packed or not.")]
+PATTERN = "The family's name, a part of it, a pattern with * and ?, or a regular expression."
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")]
+Machine = Annotated[
+    Path | None, typer.Option(help="A machine file, whose ceilings replace the recorded ones.")
+]
+Price = Annotated[
+    str | None,
+    typer.Option(help="Price of a GPU, like 3.50/h or 3.50 EUR/h; else `price` under [cost] in fathom.toml."),
+]
+
+
+def examples(*commands: str) -> str:
+    """The text below a command's options, with a paragraph for each example."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+def group(**options: Any) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,  # its libraries take longer to import than all of Fathom
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
+    )

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from fathom.cli.console import print_json, say
-from fathom.cli.options import PATTERN, SoundingPath, examples
+from fathom.cli.console import PATTERN, SoundingPath, examples, print_json, say
 
 EXAMPLES = examples(
     "fathom dive train.fathom layer_norm",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typer import Argument, Option
 
-from fathom.cli.console import print_json
-from fathom.cli.options import examples
+from fathom.cli.console import examples, print_json
 
 EXAMPLES = examples("fathom explain --list", "fathom explain host-launch-bound")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typer import Option
 
-from fathom.cli.console import write_json
-from fathom.cli.options import Machine, Price, SoundingPath, examples
+from fathom.cli.console import Machine, Price, SoundingPath, examples, write_json
 
 EXAMPLES = examples(
     "fathom findings train.fathom",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from fathom.cli.console import print_json
-from fathom.cli.options import Replace, examples
+from fathom.cli.console import Replace, examples, print_json
 
 if TYPE_CHECKING:
     from fathom.sounding import Store

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from fathom.cli.console import write_json
-from fathom.cli.options import PATTERN, Machine, SoundingPath, examples
+from fathom.cli.console import PATTERN, Machine, SoundingPath, examples, write_json
 from fathom.cli.progress import waiting
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import print_json, say
-from fathom.cli.options import examples, group
+from fathom.cli.console import examples, group, print_json, say
 from fathom.cli.progress import shown
 from fathom.errors import BadInputError, FathomError
 

@@ -27,8 +27,7 @@ from fathom.cli import (
     tips,
     what_if,
 )
-from fathom.cli.console import explain, say
-from fathom.cli.options import group
+from fathom.cli.console import explain, group, say
 from fathom.cli.quick import only_read, quicken
 from fathom.errors import FathomError
 from fathom.version import VERSION

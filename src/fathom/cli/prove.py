@@ -8,8 +8,7 @@ from typing import Literal
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import say, write_json
-from fathom.cli.options import examples
+from fathom.cli.console import examples, say, write_json
 from fathom.errors import BadInputError
 
 NOT_PROVEN, BAD_INPUT = 1, 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
-from fathom.cli.options import SoundingPath, examples
+from fathom.cli.console import SoundingPath, examples
 
 if TYPE_CHECKING:
     import polars as pl

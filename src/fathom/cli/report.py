@@ -6,8 +6,7 @@ from pathlib import Path
 
 from typer import Option
 
-from fathom.cli.console import write_json
-from fathom.cli.options import Machine, Price, SoundingPath, examples
+from fathom.cli.console import Machine, Price, SoundingPath, examples, write_json
 
 EXAMPLES = examples(
     "fathom report train.fathom --roofline",

@@ -12,8 +12,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from fathom.cli.console import explain, say
-from fathom.cli.options import Replace, examples
+from fathom.cli.console import Replace, examples, explain, say
 from fathom.errors import FathomError
 
 if TYPE_CHECKING:

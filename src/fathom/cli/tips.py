@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from fathom.cli.console import write_json
-from fathom.cli.options import Price, examples
+from fathom.cli.console import Price, examples, write_json
 
 if TYPE_CHECKING:
     from fathom.tips import Scores

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typer import Argument, Option
 
-from fathom.cli.console import write_json
-from fathom.cli.options import SoundingPath
+from fathom.cli.console import SoundingPath, write_json
 
 EXAMPLES = """Examples:
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.lab.cuda import Source
     from fathom.lab.drawing import Draw, matmul_unit, normal, traffic, uniform
+    from fathom.lab.driver import Source
     from fathom.lab.header import Header
     from fathom.lab.recording import NotRecordedError, record_forms
     from fathom.lab.results import Kept, Last, Listed, listed, recall

@@ -13,7 +13,7 @@ import numpy as np
 
 from fathom.gauges import DOUBTFUL, ConditionSensors
 from fathom.referee.compare.decode import Saved
-from fathom.referee.settings import Settings
+from fathom.referee.pair import Settings
 from fathom.referee.sides import SideProcess, Sides
 from fathom.referee.verdict import Refusal
 from fathom.units import NS_PER_MS, NS_PER_S

@@ -11,7 +11,7 @@ import msgspec
 
 from fathom.errors import BadInputError
 from fathom.referee.blocks import sampled
-from fathom.referee.child.saving import GRADIENT
+from fathom.referee.child.side import GRADIENT
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError, SideProcess, Sides, blaming_baseline

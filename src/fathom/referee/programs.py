@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import struct
 import subprocess
 import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fathom.errors import BadInputError
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved
+from fathom.referee.compare.errors import errors
+from fathom.referee.compare.tolerance import tolerance
 from fathom.referee.launching import running
-from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.outlook import conclude
-from fathom.referee.pair import Command, Pair
+from fathom.referee.pair import Command, Pair, Settings
 from fathom.referee.race import comparisons, race
-from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError
-from fathom.referee.verdict import Refusal, Verdict
+from fathom.referee.verdict import Agreement, Refusal, Verdict
 from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
 
@@ -120,3 +129,104 @@ def _resolved(words: Command) -> list[str]:
     except CannotLaunchError as error:
         raise BadInputError(str(error)) from None
     return [path, *command[1:]]
+
+
+# Metrics that programs write, such as a loss curve, final weights or tokens, compared run by run
+Metrics = dict[str, np.ndarray]
+SPREAD = 3.0  # times the largest difference between the baseline's own runs
+_DAMAGED = (  # RuntimeError includes RecursionError and NotImplementedError
+    *(EOFError, KeyError, MemoryError, OverflowError, RuntimeError, SyntaxError, TypeError, ValueError),
+    *(struct.error, zipfile.BadZipFile, zlib.error),
+)
+_LOSSES = ("loss", "perplexity")
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Read arrays by name, of any shape, from a `.npz` file, else from a JSON object.
+
+    Raises SideError if the file has no numbers to compare.
+    """
+    if path.exists() and not path.is_file():  # reading a pipe would not end
+        raise _unusable(path, "is not a file")
+    try:
+        content = _npz(path) if path.suffix == ".npz" else json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise _unusable(path, "was not written; both programs must write it") from None
+    except OSError as error:
+        raise _unusable(path, f"cannot be read ({error.strerror or 'damaged'})") from None
+    except _DAMAGED:
+        raise _unusable(path, f"is not {'npz' if path.suffix == '.npz' else 'JSON'}") from None
+    if not isinstance(content, dict):
+        raise _unusable(path, "has no arrays by name")
+    arrays = {str(name): _array(path, name, values) for name, values in content.items()}
+    if not any(array.size for array in arrays.values()):
+        raise _unusable(path, "has no numbers")
+    return arrays
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path):  # else numpy would also accept a pickle or a single array
+        pass
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _array(path: Path, name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise _unusable(path, f"has '{name}', which is not an array of numbers")
+    return array
+
+
+def _unusable(path: Path, why: str) -> SideError:
+    return SideError("no-metrics", f"{path} {why}")
+
+
+def differences(
+    baseline: Sequence[Metrics], candidate: Sequence[Metrics], agree: float | None = None
+) -> tuple[list[Refusal], list[Agreement]]:
+    """Return reasons to refuse, and the agreement of each array.
+
+    Runs of one program differ, and their scatter sets the tolerance: the candidate may be three times as far
+    from the mean of the baseline's runs as two of those are from each other. The tolerance is never below
+    rounding error, nor below `agree`, a share that the pair declares. Integers (tokens) must be equal where
+    all runs of the baseline agree.
+    """
+    reasons, agreement = [], []
+    for name in sorted({name for run in (*baseline, *candidate) for name in run}):
+        forms = {run[name].shape if name in run else None for run in (*baseline, *candidate)}
+        if len(forms) > 1:
+            reasons.append(Refusal("contract", f"{name} is missing or has a different shape in some runs"))
+            continue
+        theirs, mine = ([run[name] for run in runs] for runs in (baseline, candidate))
+        exact = theirs[0].dtype.kind in "biu"
+        row, why = _exact(name, theirs, mine) if exact else _near(name, theirs, mine, agree or 0.0)
+        agreement.append(row)
+        code = "other-losses" if any(word in name.lower() for word in _LOSSES) else "other-weights"
+        reasons += [Refusal(code, why)] if why else []
+    return reasons, agreement
+
+
+def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:
+    agreement = Agreement(name, str(theirs[0].dtype), len(mine))
+    repeatable = all(np.array_equal(theirs[0], other) for other in theirs)
+    wrong = max(int(np.count_nonzero(theirs[0] != other)) for other in mine)
+    return agreement, f"{wrong} of {theirs[0].size} numbers of {name} differ" if repeatable and wrong else ""
+
+
+def _near(name: str, theirs: list[np.ndarray], mine: list[np.ndarray], agree: float) -> tuple[Agreement, str]:
+    middle = np.mean([np.asarray(run, float) for run in theirs], axis=0)
+    distances = (errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2))
+    scatter, rounding = max(distances, default=0.0), tolerance("float32", middle.size, middle.size)
+    allowed = max(SPREAD * scatter, rounding.norm if rounding else 0.0, agree)
+    seen = max((errors(run, middle) for run in mine), key=lambda run_errors: run_errors.norm)
+    finite = all(np.isfinite(run).all() for run in mine) or not np.isfinite(middle).all()
+    agreement = Agreement(name, str(theirs[0].dtype), len(mine), seen.norm, allowed, seen.worst)
+    agreement.baseline_norm = scatter
+    if not finite:
+        return agreement, f"{name} has NaN or infinities"
+    far = "" if seen.norm <= allowed else f"{name} is {seen.norm:.1e} off, {allowed:.1e} is allowed"
+    return agreement, far

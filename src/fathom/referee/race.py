@@ -13,7 +13,7 @@ import numpy as np
 from fathom.referee.blocks import Block, Sampler, Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.outlook import MOST_ROUNDS, outlook
-from fathom.referee.settings import Settings
+from fathom.referee.pair import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError, blaming_baseline
 from fathom.referee.verdict import Comparison, Refusal, Timing
 from fathom.timing import Clock, Ratio, SystemClock, compare, decide, midmean, settled

@@ -1,8 +1,18 @@
 """The craft's checklist as data, a file an area, and how this machine and program score on it."""
 
 from fathom.tips.catalogue import AREAS, CONDITIONS, PLANNED, By, Tip, tips
-from fathom.tips.evidence import Evidence, Loss, of_machine, of_sounding
-from fathom.tips.scoring import STATUSES, Score, Scores, Status, chosen, score
+from fathom.tips.scoring import (
+    STATUSES,
+    Evidence,
+    Loss,
+    Score,
+    Scores,
+    Status,
+    chosen,
+    of_machine,
+    of_sounding,
+    score,
+)
 
 __all__ = [
     "AREAS",

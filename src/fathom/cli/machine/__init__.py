@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fathom.cli.console import group
 from fathom.cli.machine import check, compare, measure, show
-from fathom.cli.options import group
 
 app = group()
 app.callback(invoke_without_command=True, help=show.HELP, epilog=show.EXAMPLES)(show.show)

@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 from typer import Option
 
-from fathom.cli.console import print_json, say
-from fathom.cli.options import examples
+from fathom.cli.console import examples, print_json, say
 from fathom.errors import BadInputError
 
 BAD_INPUT = 2

@@ -7,8 +7,7 @@ from typing import Any
 
 from typer import Argument, Option
 
-from fathom.cli.console import write_json
-from fathom.cli.options import examples
+from fathom.cli.console import examples, write_json
 
 EXAMPLES = examples(
     "fathom machine compare train.fathom here.json",

@@ -7,8 +7,7 @@ from typing import Any
 
 from typer import Option
 
-from fathom.cli.console import print_json, say
-from fathom.cli.options import examples
+from fathom.cli.console import examples, print_json, say
 from fathom.cli.progress import measured
 
 EXAMPLES = examples(

@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 from typer import Option
 
-from fathom.cli.console import print_json
-from fathom.cli.options import examples
+from fathom.cli.console import examples, print_json
 
 HELP = "Show this machine's inventory and ceilings, check its setup, and compare it with another."
 EXAMPLES = examples("fathom machine", "fathom machine --json > here.json")

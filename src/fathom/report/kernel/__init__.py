@@ -12,8 +12,7 @@ from rich.text import Text
 from fathom.analysis.measures import Portrait
 from fathom.errors import BadInputError, file_error
 from fathom.report import units
-from fathom.report.kernel.depth import depth
-from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, labelled, measure_of, name, runs
+from fathom.report.kernel.depth import GOOD, LABEL, NOT_KNOWN, colour, depth, labelled, measure_of, name, runs
 from fathom.report.screen import MARGIN, grouped, show, within_margins
 from fathom.sounding import meant
 from fathom.units import US_PER_MS
