@@ -1,4 +1,4 @@
-"""What commands share: options, messages on standard error so that they do not mix with results, and JSON."""
+"""Shared by the commands: options, JSON, and messages on standard error, which do not mix with results."""
 
 from __future__ import annotations
 
