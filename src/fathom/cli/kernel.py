@@ -1,4 +1,4 @@
-"""`fathom kernel`: kernel families in depth."""
+"""`fathom kernel`: what limits each kernel family."""
 
 from __future__ import annotations
 

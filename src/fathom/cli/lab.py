@@ -50,7 +50,7 @@ def show(
     name: str = Argument(help="A technique."),
     json: bool = Option(False, "--json", help="Print it as JSON."),
 ) -> None:
-    """Show one technique: its idea, its cost, when it does not pay, and how it shows in counters."""
+    """Show one technique: its idea, its cost, when it does not pay off, and its effect on counters."""
     from fathom.lab import described
     from fathom.report import print_technique
 
@@ -142,7 +142,7 @@ def run(
     command continues after Ctrl-C.
 
     Exit status: 1 if a pair could not be proven or recorded, or was refused; else 0. Skipped techniques and
-    missing findings are no failure.
+    missing findings do not count as failures.
     """
     from fathom import lab
 

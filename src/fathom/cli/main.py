@@ -37,7 +37,7 @@ INTERRUPTED = 130
 
 
 class _Group(TyperGroup):
-    """Print expected errors in one line, and end with a status."""
+    """Print expected errors on one line, and exit with a status."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         quicken(self, ctx)
@@ -131,7 +131,7 @@ def main() -> None:
 
 
 def _keep(name: str) -> None:
-    """Register only the requested command: creating all of them takes longer than some of them run."""
+    """Register only the requested command, because creating all of them takes longer than running some."""
     mine = [command for command in app.registered_commands if command.name == name]
     if mine:
         app.registered_commands, app.registered_groups = mine, []

@@ -22,7 +22,9 @@ QUIET_S = 10.0  # between two lines if there is no terminal
 
 @dataclass(frozen=True)
 class Messages:
-    """Two functions: `progress` prints a line that replaces the last one, `tell` a line that stays."""
+    """Two functions: `progress` prints a line that replaces the previous one, `tell` prints a line that
+    stays.
+    """
 
     progress: Callable[[str], None]
     tell: Callable[[str], None]
@@ -30,7 +32,7 @@ class Messages:
 
 @contextmanager
 def shown(first: str) -> Iterator[Messages]:
-    """A context that shows progress on standard error, beginning with the line `first`."""
+    """A context that shows progress on standard error, starting with the line `first`."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -16,7 +16,7 @@ _CHECKED = ("exists", "resolve_path", "parser", "click_type")  # settings that n
 
 
 def only_read(command: str | None) -> None:
-    """Limit the threads of numerical libraries, unless the user did, and collect garbage rarely.
+    """Limit the threads of numerical libraries, unless the user has done so, and collect garbage rarely.
 
     Do nothing for commands that start a program, because the program would inherit the limits.
     """

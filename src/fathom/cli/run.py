@@ -63,12 +63,12 @@ def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
 
 
 def _meant_for_it(rest: list[str]) -> bool:
-    """Return whether the single word before `--` is a value (perhaps a wrong one), not a program."""
+    """Return whether the single word before `--` is a value, possibly an invalid one, and not a program."""
     return rest[1:2] == ["--"] and not rest[0].startswith("-") and shutil.which(rest[0]) is None
 
 
 def _kinds(rest: list[str]) -> str:
-    """Take the kinds of trials from the front of `rest`."""
+    """Remove the kinds of trials from the front of `rest`, and return them."""
     from fathom.recorder import TRIALS
 
     kinds: list[str] = []

@@ -1,4 +1,4 @@
-"""Examine a sounding: findings, verdict and account from its analyses; the kinds of findings."""
+"""Examine a sounding: derive findings, a verdict and an account from its analyses."""
 
 from __future__ import annotations
 

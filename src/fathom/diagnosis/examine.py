@@ -1,4 +1,4 @@
-"""The examination of a sounding: every analysis, assembled."""
+"""Examine a sounding: run all analyses and collect their results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
 
 
 def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | None = None) -> Examination:
-    """Everything that Fathom knows about a sounding. It is only read; nothing is measured.
+    """Return all results on a sounding, which is only read; nothing is measured.
 
-    The ceilings of `machine` bound the work; None stands for the ceilings that the sounding holds. `kind`
-    asks for another kind of steps than the one that takes the most time, by its name or by its number in
-    `kinds`, from 1. Raises BadInputError if no steps of that kind were recorded.
+    `machine` gives the ceilings of the work; by default, they come from the sounding. `kind` selects a kind
+    of steps by its name or by its number in `kinds`, from 1; the default is the kind with the most time.
+    Raises BadInputError if no steps of that kind were recorded.
     """
     store, machine = store.cached(), store.machine if machine is None else machine
     meetings = analysis.meetings(store)
@@ -63,7 +63,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
 
 
 def _diagnose_others(ranks: Ranks, kinds: list[StepKind]) -> None:
-    """Add findings, leads, verdict and ledger to the other kinds of steps that take over LEAST of the time.
+    """Add findings, leads, a verdict and a ledger to other kinds of steps with more than LEAST of the time.
 
     Findings that cost no time concern the whole program, and are not repeated.
     """
@@ -78,7 +78,7 @@ def _diagnose_others(ranks: Ranks, kinds: list[StepKind]) -> None:
 
 
 def _long_steps(ranks: Ranks) -> Iterator[LongSteps]:
-    """Of each rank whose clean steps were timed; else marks only say when work was launched."""
+    """Return long steps of ranks with timed clean steps; other marks only show when work was launched."""
     for account in ranks.accounts:
         if account.clean is not None:
             outliers = analysis.long_steps_of(ranks.store, account.rank, account.steps, account.kind)
@@ -87,7 +87,7 @@ def _long_steps(ranks: Ranks) -> Iterator[LongSteps]:
 
 
 def _abstained(ranks: Ranks) -> Iterator[Abstained]:
-    """Analyses that were not possible, and why."""
+    """Return the skipped analyses, with reasons."""
     yield from (Abstained(**absence) for absence in ranks.store.manifest.abstained)
     for account in ranks.accounts:
         yield from _of_rank(account, ranks.accounts[0])
@@ -97,7 +97,7 @@ def _abstained(ranks: Ranks) -> Iterator[Abstained]:
 
 
 def _of_rank(account: Account, first: Account) -> list[Abstained]:
-    """The analyses missing for one rank, which is named unless it is the first."""
+    """Return the skipped analyses of one rank, which is named unless it is the first."""
     if account is first:
         return account.abstained
     whose = f" of rank {account.rank}"
@@ -108,7 +108,7 @@ def _of_rank(account: Account, first: Account) -> list[Abstained]:
 
 
 def _missing(ranks: Ranks) -> Iterator[Abstained]:
-    """Sections that this recording holds no data for."""
+    """Return the sections for which the recording has no data."""
     imported = ranks.store.manifest.made_by == "import"
     unclean = "an imported trace has no undisturbed steps" if imported else "no clean step was recorded"
     if not any(account.clean for account in ranks.accounts):
@@ -121,7 +121,7 @@ def _missing(ranks: Ranks) -> Iterator[Abstained]:
 
 
 def _about(store: Store) -> dict[str, Any]:
-    """A summary of what was recorded, where, and how it ended."""
+    """Return a summary of the recording: the program, the machine, and how the program ended."""
     manifest = store.manifest
     return {
         "name": manifest.name,
@@ -138,7 +138,7 @@ def _about(store: Store) -> dict[str, Any]:
 
 
 def _machine(store: Store) -> str:
-    """The GPUs, or else the processor; for a trace, the devices that it names."""
+    """Return the names of the GPUs or else the processor; for a trace, the devices that it names."""
     gpus = [str(gpu.get("name")) for gpu in store.machine.get("gpus") or []]
     gpus = gpus or [name for rank in store.manifest.ranks for name in rank.devices.values() if name]
     cpu = str(store.machine.get("host", {}).get("cpu", {}).get("model") or "")

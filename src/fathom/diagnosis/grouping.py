@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 def summed(pairs: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """The sum of the numbers of each key, in the order of the keys' first pairs."""
+    """Return the sum of the numbers for each key, in order of first occurrence."""
     sums: dict[Key, float] = {}
     for key, number in pairs:
         sums[key] = sums.get(key, 0.0) + number
@@ -18,7 +18,7 @@ def summed(pairs: Iterable[tuple[Key, float]]) -> dict[Key, float]:
 
 
 def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
-    """The values of each key, in order."""
+    """Return the list of values for each key, in order."""
     groups: dict[Key, list[Value]] = {}
     for value in values:
         groups.setdefault(key(value), []).append(value)

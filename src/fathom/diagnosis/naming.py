@@ -1,4 +1,4 @@
-"""Check that the findings of a pair appear on its plain form, and not on its tuned one."""
+"""Check that the findings of a pair appear on its plain form and not on its tuned form."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_RULE = "no rule checks for it"
 class FormFindings(msgspec.Struct, frozen=True):
     """The findings of one form by kind.
 
-    `shown` holds the sources that show a kind, `clear` those that were checked and do not, `why` the reason
-    if a source that might have shown it was not checked.
+    `shown` holds the sources that show a kind, and `clear` the sources that were checked and do not show it.
+    `why` is the reason if a possible source was not checked.
     """
 
     shown: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
@@ -33,7 +33,7 @@ class FormFindings(msgspec.Struct, frozen=True):
 
 
 class PairFinding(msgspec.Struct, frozen=True):
-    """Whether a finding appears on each form; None if it was not checked, for the reason `why`."""
+    """Whether a finding appears on each form, or None if it was not checked, for the reason `why`."""
 
     kind: str
     plain: bool | None
@@ -42,7 +42,7 @@ class PairFinding(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> bool:
-        """Whether it names the pair: it appears on the plain form, and not on the tuned one."""
+        """Whether the finding appears on the plain form and not on the tuned form."""
         return self.plain is True and self.tuned is False
 
 
@@ -67,9 +67,9 @@ def _on(kind: str, form: FormFindings) -> bool | None:
 
 
 def form_findings(store: Store, named: str = "") -> FormFindings:
-    """The findings of a recording.
+    """Return the findings of a recording.
 
-    A result of ncu shows them by its counters of the kernels whose names begin with `named`.
+    In a result of ncu, they come from the counters of kernels whose names start with `named`.
     """
     families = families_of(store)
     if not families:
@@ -79,7 +79,7 @@ def form_findings(store: Store, named: str = "") -> FormFindings:
 
 
 def findings_in(examination: Examination, counted: bool = False) -> FormFindings:
-    """The findings of an examination; `counted` says whether counters of kernels were recorded."""
+    """Return the findings of an examination; `counted` says whether kernel counters were recorded."""
     shown = {finding.id: FINDING for finding in examination.findings}
     why = {
         absence.what.removeprefix(_ABOUT): absence.why

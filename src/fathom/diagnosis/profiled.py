@@ -1,4 +1,4 @@
-"""Findings about kernels in a result of ncu, which has counters but no step."""
+"""Findings about kernels from an ncu result, which has counters but no steps."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abstained]]:
-    """(findings, those of the longest kernels first; kinds that the counters cannot show, with the reason).
+    """Return the findings, longest kernels first, and the kinds that the counters cannot show, with reasons.
 
-    No gain is predicted; the kernel's share of all measured kernels' time bounds it.
+    Gains are not predicted; they are at most the kernel's share of the time of all measured kernels.
     """
     explanations = [explanation_of(store, family) for family in families]
     share = _shares(store)
@@ -57,7 +57,7 @@ def _shares(store: Store) -> dict[str, float]:
 
 
 def _findings_of(explanation: Explanation, share: float | None) -> Iterator[Finding]:
-    """One finding per kind that the family shows."""
+    """Return one finding for each kind that the family's counters show."""
     for kind, row in table().items():
         facts = [fact for fact in explanation.limits if fact.rule in row["dive"]]
         if facts:
@@ -90,7 +90,7 @@ def _finding(kind: str, family: str, facts: list[Fact], share: float | None) -> 
 
 
 def _unlooked(explanations: list[Explanation]) -> Iterator[Abstained]:
-    """Kinds that no kernel shows and for which some kernel lacks counters."""
+    """Return the kinds that no kernel shows and for which at least one kernel lacks counters."""
     holding = {fact.rule for explanation in explanations for fact in explanation.limits}
     for kind, row in table().items():
         asked = {*row["dive"]}

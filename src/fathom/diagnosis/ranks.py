@@ -1,4 +1,4 @@
-"""The steps of one kind on all ranks of a sounding, each part read and computed once per examination."""
+"""The steps of one kind on all ranks of a sounding. Each part is read and computed once per examination."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fathom.units import MS_PER_S, NS_PER_MS
 
 
 class Diagnosis(msgspec.Struct):
-    """Findings and leads of the first rank with a ledger; ranks run alike.
+    """Findings and leads of the first rank with a ledger, because all ranks do similar work.
 
     `limited` names the limit of each kernel family, from its counters.
     """
@@ -37,11 +37,11 @@ class Diagnosis(msgspec.Struct):
 
 
 class Ranks(msgspec.Struct, dict=True):
-    """Steps of one kind: of `kind`, or for None of the kind that takes the most time.
+    """Steps of one kind: of `kind`, or by default of the kind with the most time.
 
-    `meetings` says by rank when the peers of its collectives arrived, `late` which ranks others waited for.
-    What was tried in the running program belongs to the kind that takes the most time, as does memory where
-    another kind is examined `beside` it.
+    `meetings` maps each rank to the arrival times of peers at its collectives, and `late` lists the ranks
+    that others waited for. Trials in the running program belong to the kind with the most time. So does
+    memory, if another kind is examined `beside` it.
     """
 
     store: Store
@@ -52,12 +52,12 @@ class Ranks(msgspec.Struct, dict=True):
     late: tuple[LateRank, ...] = ()
 
     def of(self, kind: str, beside: bool = False) -> Ranks:
-        """The steps of another kind."""
+        """Return the steps of another kind."""
         return Ranks(self.store, self.machine, self.meetings, kind, beside, self.late)
 
     @cached_property
     def accounts(self) -> list[Account]:
-        """One for each rank."""
+        """The account of each rank."""
         return [
             analysis.account_of(self.store, rank, self.machine, self.meetings.get(rank), self.kind)
             for rank in self.store.ranks
@@ -75,7 +75,7 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def feeding(self) -> Input | None:
-        """The data loading of the first rank that loads anything; ranks load alike."""
+        """The data loading of the first rank that loads data, because all ranks load in the same way."""
         for account in self.accounts:
             within, steps = account.measured()
             batches = self.store.table("input", account.rank).collect()
@@ -86,7 +86,7 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def memory(self) -> Memory | None:
-        """The memory of the program."""
+        """The peak memory of the program."""
         if self.beside:
             return None
         devices = sorted({index for account in self.accounts for index in account.indices})
@@ -95,7 +95,7 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def trials(self) -> tuple[list[Trial], list[Abstained]]:
-        """The results of the first rank that ran trials, and why others are missing."""
+        """The results of the first rank that ran trials, and the reasons for missing ones."""
         for account in self.accounts if self.kind is None else ():
             steps = self.store.table("steps", account.rank).collect()
             trials, abstained = analysis.trial_results(steps, account.kind)
@@ -106,7 +106,7 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def energy(self) -> tuple[Energy | None, list[Abstained]]:
-        """Energy per step, sample and token, and why it is not known."""
+        """Energy per step, sample and token, and the reasons if it is unknown."""
         if not any(account.clean for account in self.accounts):
             return None, []
         energy, abstained = analysis.energy_of([self._metered(account) for account in self.accounts])
@@ -130,7 +130,7 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """Findings and leads; of a result of ncu, findings from its counters."""
+        """Findings and leads. For an ncu result, the findings come from its counters."""
         if not self.store.has("steps") and (result := _of_ncu(self.store)):
             return Diagnosis(result[0], [], result[1], {})
         account = next((a for a in self.accounts if a.devices), self.accounts[0] if self.accounts else None)
@@ -146,7 +146,7 @@ class Ranks(msgspec.Struct, dict=True):
         return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))
 
     def conclusion(self, causes: list[Finding]) -> tuple[Verdict | None, list[Part]]:
-        """Verdict and account of the device that the findings `causes` are of."""
+        """The verdict and the account of the device to which the findings `causes` belong."""
         account = next((account for account in self.accounts if account.devices), None)
         if account is None:
             return None, []
@@ -185,13 +185,15 @@ def _timeline_interval(step: Step, account: Account) -> None:
 
 
 def total(amounts: list[float | None]) -> float | None:
-    """The sum; None if there is none, or if one of them is not known."""
+    """Return the sum, or None if there are no values or if one of them is unknown."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known and len(known) == len(amounts) else None
 
 
 def _of_ncu(store: Store) -> tuple[list[Finding], list[Abstained]] | None:
-    """Findings from an imported result of ncu, which has counters and no steps; None for anything else."""
+    """Return findings from an imported ncu result, which has counters but no steps; None for other
+    soundings.
+    """
     from fathom.diagnosis.profiled import profiled
     from fathom.recorder.dive import families_of
 

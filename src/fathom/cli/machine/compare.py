@@ -20,7 +20,7 @@ def compare(
     b: Path | None = Argument(None, metavar="B", help="Target machine, likewise. [default: this machine]"),
     json: bool = Option(False, "--json", help="Print the comparison as JSON."),
 ) -> None:
-    """Compare machines: which results of A hold on B, and by how much their ceilings differ."""
+    """Compare two machines: which results of A also hold on B, and by how much their ceilings differ."""
     from fathom.machine.compare import compare as compare_machines
     from fathom.report import print_comparison
 

@@ -1,4 +1,4 @@
-"""Disjoint claims: no two findings claim the same nanosecond of the ledger."""
+"""Make claims disjoint, so that no two findings claim the same time of the ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = tuple[str, str]  # entry, detail
 
 
 class Sized(msgspec.Struct, frozen=True):
-    """A candidate with its gain in milliseconds per step and the interval; None: not predicted."""
+    """A candidate with its gain in milliseconds per step and the interval, None if not predicted."""
 
     candidate: Candidate
     ms: float | None
@@ -26,31 +26,31 @@ class Sized(msgspec.Struct, frozen=True):
 
     @property
     def claimed(self) -> float:
-        """Milliseconds of all claims."""
+        """Total milliseconds of the claims."""
         return sum(claim.ms for claim in self.candidate.claims)
 
     @property
     def weight(self) -> float:
-        """The order of candidates: the gain, else the time claimed."""
+        """Sort key of candidates: the gain, or the claimed time if there is no gain."""
         return self.claimed if self.ms is None else self.ms
 
     def scaled(self, share: float) -> Sized:
-        """With this share of the gain and its interval."""
+        """Return a copy with the gain and its interval multiplied by `share`."""
         ms, low, high = (None if ms is None else ms * share for ms in (self.ms, self.low, self.high))
         return replace(self, ms=ms, low=low, high=high)
 
     def claiming(self, claims: list[Claim]) -> Sized:
-        """With these claims."""
+        """Return a copy with these claims."""
         return replace(self, candidate=replace(self.candidate, claims=claims))
 
 
 def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
     """Reduce claims until they sum to no more than each row of `ledger` (milliseconds).
 
-    Larger gains claim first, general causes after specific ones, and causes without rows last: a loop
-    over small products explains the launching time. A later candidate keeps the rest of its rows and that
-    share of its gain, which never exceeds its claims. Gains below `least` milliseconds are dropped. The
-    result is sorted by gain, largest first.
+    Specific causes claim before general ones, and causes without rows claim last; within each group, larger
+    gains claim first. For example, a loop over small matmuls explains the time spent launching. A later
+    candidate keeps what is left of its rows and the same share of its gain, which never exceeds its claims.
+    Gains below `least` milliseconds are dropped. The result is sorted by gain, largest first.
     """
     left = dict(ledger)
     kept: list[Sized] = []
@@ -66,14 +66,14 @@ def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: fl
 
 
 def _turn(candidate: Candidate) -> int:
-    """The turn to claim: 0 for specific causes, 1 for general ones, 2 for those without rows."""
+    """Return the candidate's turn: 0 for specific causes, 1 for general ones, 2 for causes without rows."""
     return 1 if candidate.general else 2 * (not candidate.claims)
 
 
 def in_clean(
     sized: Sized, profiled: Mapping[Row, float], clean: Mapping[Row, float], step_ms: float
 ) -> Sized:
-    """Move the claims to the rows of the clean step, and limit the gain to these rows.
+    """Move claims to the rows of the clean step, and limit the gain to these rows.
 
     The claimed share of a profiled row is kept. Measured gains are not predictions and stay as they are.
     """
@@ -94,19 +94,23 @@ def in_clean(
 
 
 def order(sized: Sized) -> tuple[bool, float, float, str]:
-    """Sort key. Of equal gains, which the host usually limits, the larger claim on the device comes first."""
+    """Sort key. If gains are equal, usually because the host limits them, larger claims on the device come
+    first.
+    """
     return sized.candidate.costless, -sized.weight, -sized.claimed, sized.candidate.kind
 
 
 def _beyond(sized: Sized, others: Iterable[Sized]) -> Sized:
-    """The gain beyond that of others which claim the same idle time: it can be saved only once."""
+    """Return the gain beyond other candidates' gains from the same idle time, which can be saved only
+    once.
+    """
     entries = sized.candidate.spill
     taken = sum(c.ms for other in others for c in other.candidate.claims if c.entry in entries)
     return sized.scaled(max(1.0 - taken / sized.ms, 0.0)) if taken and sized.ms else sized
 
 
 def _spilled(sized: Sized, left: Mapping[Row, float]) -> Sized:
-    """Claim the part of the gain that exceeds the claims from the `spill` rows, in proportion."""
+    """If the gain exceeds the claims, claim the difference from the `spill` rows in proportion."""
     rows = {row: ms for row, ms in left.items() if row[0] in sized.candidate.spill and ms > 0}
     total = sum(rows.values())
     more = min((sized.ms or 0.0) - sized.claimed, total)
@@ -117,7 +121,7 @@ def _spilled(sized: Sized, left: Mapping[Row, float]) -> Sized:
 
 
 def _settled(sized: Sized, left: Mapping[Row, float]) -> Sized:
-    """Limit claims and gain to the unclaimed rest of the rows."""
+    """Limit the claims and the gain to the unclaimed part of the rows."""
     wanted = summed(((c.entry, c.detail), max(c.ms, 0.0)) for c in sized.candidate.claims)
     claims = [Claim(*row, min(ms, left.get(row, 0.0))) for row, ms in wanted.items()]
     claims = [claim for claim in claims if claim.ms > 0]

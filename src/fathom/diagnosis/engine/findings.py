@@ -1,4 +1,4 @@
-"""From signals to findings: run the rules, predict gains, make claims disjoint."""
+"""Turn signals into findings: run the rules, predict gains, and make claims disjoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST = 0.01  # of the step: smaller gains are not reported
 
 
 def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[list[Finding], list[Abstained]]:
-    """Findings, largest gain first, and the kinds that could not be analysed."""
+    """Return the findings, largest gain first, and the kinds that could not be analysed."""
     step_ms = signals.get("step.mean_ms").value or signals.get("step.ms").value
     candidates, abstained = _looked(signals, rules() if chosen is None else chosen)
     if not step_ms:
@@ -38,15 +38,15 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
 def _sure(sized: Sized, least: float, step_ms: float) -> bool:
     """Return whether the lower end of the gain is large enough.
 
-    A gain beyond other causes is the difference of two predictions, so it has to exceed its uncertainty. So
-    does the gain of a remedy that has its own cost (`least` of the rule).
+    If other causes already save part of the time, the gain is the difference of two predictions and has to
+    exceed its uncertainty. The same holds for a remedy that also costs time (`least` of the rule).
     """
     wanted = max(least if sized.candidate.given else 0.0, sized.candidate.least * step_ms)
     return not wanted or sized.low is None or sized.low >= wanted
 
 
 def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], list[Abstained]]:
-    """The candidates of every rule, and the kinds that it could not analyse, with the reason."""
+    """Return the candidates of all rules, and the kinds that could not be analysed, with reasons."""
     candidates: list[Candidate] = []
     abstained: list[Abstained] = []
     for rule in chosen:
@@ -71,19 +71,19 @@ def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], 
 
 
 def _lacking(signals: Signals, kind: str) -> str:
-    """Why a signal that the kind needs is unknown; empty if all are known."""
+    """Return the reason why a signal that the kind needs is unknown; empty if all are known."""
     needed = (signals.get(name) for name in needs().get(kind, ()))
     return next((signal.why for signal in needed if signal.value is None), "")
 
 
 def _most(candidate: Candidate, ledger: dict[tuple[str, str], float]) -> float:
-    """An upper bound of the gain, in milliseconds."""
+    """Return an upper bound on the gain, in milliseconds."""
     spilled = sum(ms for (entry, _), ms in ledger.items() if entry in candidate.spill)
     return max(sum(claim.ms for claim in candidate.claims) + spilled, candidate.gain_ms or 0.0)
 
 
 def _line(signals: Signals, candidate: Candidate) -> str | None:
-    """The line that ran, if the rule knows only the function that launched the claimed work."""
+    """Return the line that ran, if the rule only knows the function that launched the claimed work."""
     works = signals.get("kernels.work").value or []
     launched = [work for work in works if work.ran and work.source == candidate.source]
     families = {claim.detail for claim in candidate.claims}

@@ -1,4 +1,4 @@
-"""Kernel families far from their ceiling, beyond what findings explain: distances without causes."""
+"""Find kernel families that are far from their ceiling for no identified cause."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ EMPTY_MS = 2e-3  # about the duration of an empty kernel
 
 
 def leads(signals: Signals, findings: Iterable[Finding]) -> list[Lead]:
-    """At most MOST kernel families, ordered by the gain if they ran at AIM of their ceiling.
+    """Return at most MOST kernel families, sorted by the time saved if they ran at AIM of their ceiling.
 
-    Time claimed by `findings` is left out. Empty if ceilings, step or launches are unknown.
+    Time claimed by `findings` is excluded. Empty if the ceilings, the step or the launches are unknown.
     """
     step_ms = signals.get("step.headline_ms").value or signals.get("step.ms").value
     if not step_ms:
@@ -42,7 +42,7 @@ def leads(signals: Signals, findings: Iterable[Finding]) -> list[Lead]:
 
 
 def _beyond(row: LedgerRow, claimed: float) -> float:
-    """The time beyond AIM of the ceiling, without launches that are too short to gain."""
+    """Return the time beyond AIM of the ceiling, except for launches that are too short to gain."""
     left = max(row.ms - claimed, 0.0)
     wanted = max((row.at_ceiling_ms or 0.0) / AIM, (row.count or 0.0) * EMPTY_MS)
     return max(left - wanted * left / row.ms, 0.0) if row.ms > 0 else 0.0
@@ -96,12 +96,12 @@ def _where(signals: Signals, row: LedgerRow, mine: list[Work]) -> Where:
 
 
 def _mostly(weights: list[tuple[str | None, float]]) -> str | None:
-    """The name behind more than half of the time; None if there is no such name."""
+    """Return the name that accounts for more than half of the time; None if there is none."""
     half = 0.5 * sum(ms for _, ms in weights)
     return next((name for name, ms in summed(weights).items() if ms > half), None)
 
 
 def _op(work: Work) -> str | None:
-    """The outermost op outside the autograd engine, and the op that launches."""
+    """Return the outermost op outside the autograd engine, and the op that launches the kernel."""
     names = [name for name in work.ops if not name.startswith("autograd::engine")]
     return " > ".join(dict.fromkeys([names[0], names[-1]])) if names else None

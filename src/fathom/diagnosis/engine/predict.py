@@ -1,4 +1,4 @@
-"""Gains: predicted by a replay of the recorded timeline, or measured by a trial in the running program."""
+"""Gains of findings, predicted by replaying the recorded timeline or measured by a trial in the program."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ UNREPLAYED = 0.5  # of the gain: uncertainty without a replay
 
 
 def gain_of(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None:
-    """The replayed gain of the changes; None if there are no recorded launches, since nothing can be
-    replayed.
-    """
+    """Return the gain of the changes by replay; None if no launches were recorded, which a replay needs."""
     if signals.get("host.launches").value == 0:
         return None
     try:
@@ -63,12 +61,12 @@ def predict(
 
 
 def _of_the_host(candidate: Candidate) -> bool:
-    """Return whether its changes affect only the host's time."""
+    """Return whether the candidate's changes affect only host time."""
     return bool(candidate.changes) and all(parse(change).of_the_host for change in candidate.changes)
 
 
 def _sized_by_claims(candidate: Candidate, most: float) -> Sized:
-    """The gain without a replay, which needs launches: the claimed rows of the device."""
+    """Return the claimed device time as the gain, because a replay needs launches."""
     ms = min(sum(claim.ms for claim in candidate.claims), most)
     return Sized(candidate, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, most))
 
@@ -90,7 +88,7 @@ def _sized(candidate: Candidate, known: Known, most: float) -> Sized:
 
 
 def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Gain | Abstained | None:
-    """The gain beyond `given`, with the wider of both intervals."""
+    """Return the gain beyond `given`, with the wider of the two intervals."""
     if not isinstance(both, Gain) or not isinstance(given, Gain):
         return both
     ms = both.ms - given.ms
@@ -99,10 +97,10 @@ def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Ga
 
 
 def observed(candidates: Iterable[Sized], tried: Mapping[str, Trial]) -> list[Sized]:
-    """The candidates, with the gains that trials measured.
+    """Return the candidates with the gains that trials measured.
 
-    A trial leaves out a cause completely. If several candidates share a trial, the largest gets its gain and
-    the others keep their prediction.
+    A trial removes a cause completely. If several candidates share a trial, the largest gets the measured
+    gain and the others keep their predictions.
     """
     left = dict(tried)
     return [_seen(sized, left) for sized in sorted(candidates, key=lambda sized: -sized.weight)]

@@ -1,7 +1,7 @@
-"""Kinds of findings as data, one file per group: the cause, its traces in a recording, the remedy.
+"""Kinds of findings as data, one file per group: the cause, its signs in a recording, and the remedy.
 
-`shows` names tables of a sounding, entries of the ledger, and figures made of them; `remedy` is code or a
-setting that can be tried without changes.
+`shows` describes the signs in terms of tables of a sounding, entries of the ledger and figures derived from
+them; `remedy` is code or a setting that can be tried without changes.
 """
 
 from fathom.diagnosis.kinds.catalogue import Kind, kinds, resembling

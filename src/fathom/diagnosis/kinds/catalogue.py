@@ -1,4 +1,4 @@
-"""The catalogue, read once."""
+"""The catalogue of kinds of findings, read once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "n
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One kind of finding. `techniques` of the lab fix it, the most specific first; otherwise `no_technique`
-    is the reason why none does.
+    """One kind of finding. `techniques` lists the lab techniques that fix it, most specific first; if there
+    are none, `no_technique` gives the reason.
 
-    `bound` lists the verdicts that this cause can lead to, the usual one first. `action` is the first thing
-    to do. `trial` is what `fathom run --what-if` leaves out to measure its gain.
+    `bound` lists the verdicts that this cause can lead to, most common first. `action` is the remedy in one
+    sentence. `trial` is the part of the program that `fathom run --what-if` disables to measure the gain.
     """
 
     id: str
@@ -49,6 +49,6 @@ def _kind(row: dict[str, Any]) -> Kind:
 
 
 def resembling(name: str) -> list[str]:
-    """Ids that contain `name` or are spelled like it, best match first."""
+    """Return ids that contain `name` or are spelled similarly, best match first."""
     holding = [kind for kind in kinds() if name.lower() in kind]
     return list(dict.fromkeys([*holding, *get_close_matches(name.lower(), kinds(), n=5, cutoff=0.4)]))

@@ -1,4 +1,4 @@
-"""Rules, one small file each, in the groups of the kinds: predicates over signals that yield candidates."""
+"""Rules: functions of signals that yield candidates. Each is in one small file, in its kind's group."""
 
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Rule, needs, rule, rules
 

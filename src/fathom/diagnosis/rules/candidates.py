@@ -1,4 +1,4 @@
-"""Candidates of common forms, and the sums and places that rules share."""
+"""Helpers shared by rules: common forms of candidates, sums, and places in the program."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def mended(
     place: Iterable[str] = ("source", "module", "family"),
     **fields: Any,
 ) -> Candidate:
-    """A candidate of device work, of which each part takes this share of its time once fixed.
+    """Return a candidate about device work; `works` gives the share of time that each part takes once fixed.
 
-    `host` are further changes. `place` are the fields that say where most of the first part is.
+    `host` contains further changes. `place` contains the fields that locate most of the first part.
     """
     total = family_totals(signals["kernels.work"])
     claims = [claim for works, factor in parts for claim in claims_of(works, 1 - factor)]
@@ -40,7 +40,9 @@ def mended(
 
 
 def saving(kind: str, saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
-    """A candidate that saves milliseconds of families, of which the largest count; `changes` are added."""
+    """Return a candidate that saves milliseconds of the largest families; `changes` are added to its
+    changes.
+    """
     total = family_totals(signals["kernels.work"])
     largest = sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
     shrunk = (
@@ -54,7 +56,9 @@ def saving(kind: str, saved: dict[str, float], signals: Signals, **fields: Any) 
 
 
 def in_family(kind: str, family: Family, factor: float, evidence: list[Evidence], **fields: Any) -> Candidate:
-    """A candidate of one kernel family that takes `factor` of its time once fixed; `check` is a command."""
+    """Return a candidate about one kernel family that takes `factor` of its time once fixed; `check` is a
+    command.
+    """
     return Candidate(
         kind=kind,
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
@@ -67,13 +71,15 @@ def in_family(kind: str, family: Family, factor: float, evidence: list[Evidence]
 
 
 def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:
-    """Claims of `share` of the work, summed by row of the ledger."""
+    """Return claims of `share` of the work, summed by row of the ledger."""
     taken = summed(((work.entry, work.family), share * work.ms) for work in works)
     return [Claim(entry, detail, ms) for (entry, detail), ms in taken.items()]
 
 
 def shrink(works: Iterable[Work], total: dict[str, float], factor: float) -> tuple[str, ...]:
-    """Changes that make the work take `factor` of its time; `total` holds the time of each family."""
+    """Return changes after which the work takes `factor` of its time; `total` holds the time of each
+    family.
+    """
     largest = sorted(claims_of(works), key=lambda claim: -claim.ms)[:MOST_FAMILIES]
     return tuple(
         _smaller(claim, claim.ms / total[claim.detail], factor)
@@ -90,45 +96,47 @@ def _smaller(claim: Claim, share: float, factor: float) -> str:
 
 
 def family_totals(works: Iterable[Work]) -> dict[str, float]:
-    """Milliseconds per step of each family."""
+    """Return the milliseconds per step of each family."""
     return summed((work.family, work.ms) for work in works)
 
 
 def rows(signals: Signals, *entries: str, share: float = 1.0) -> list[Claim]:
-    """Claims of `share` of the ledger's rows with these entries."""
+    """Return claims of `share` of the ledger's rows with these entries."""
     return [
         Claim(row.entry, row.detail, share * row.ms) for row in signals["step.ledger"] if row.entry in entries
     ]
 
 
 def spent(signals: Signals, *entries: str) -> float:
-    """Milliseconds per step of these entries."""
+    """Return the milliseconds per step of these entries."""
     return ms_of(rows(signals, *entries))
 
 
 def stalled(signals: Signals) -> float:
-    """Milliseconds that rare long steps add to the mean step; 0 if there are none or it is unknown."""
+    """Return the milliseconds that rare long steps add to the mean step; 0 if there are none or if
+    unknown.
+    """
     ms, mean = signals.get("step.stalled_ms").value, signals.get("step.mean_ms").value
     return float(ms) if ms and mean and ms >= RARELY * mean else 0.0
 
 
 def ms_of(timed: Iterable[Any]) -> float:
-    """The sum of `ms` of works, calls or claims."""
+    """Return the sum of `ms` over works, calls or claims."""
     return sum(each.ms for each in timed)
 
 
 def count_of(counted: Iterable[Any]) -> float:
-    """The sum of `count` of works or calls."""
+    """Return the sum of `count` over works or calls."""
     return sum(each.count for each in counted)
 
 
 def number_of_kernels(works: Iterable[Work]) -> Evidence:
-    """The evidence that most rules on device work end with."""
+    """Return the last line of evidence of most rules on device work: the number of kernels."""
     return Evidence("number of these kernels", count_of(works), "per step")
 
 
 def types_of(works: Iterable[Work]) -> str:
-    """The dtypes of the works' first inputs, as text."""
+    """Return the dtypes of the works' first inputs as text."""
     types = sorted({DTYPES.get(name, name) for work in works for name in work.types[:1]} - {""})
     return ", ".join(types) or "unknown types"
 
@@ -139,14 +147,14 @@ def on_processor(signals: Signals) -> bool:
 
 
 def rates_of(signals: Signals) -> dict[str, float]:
-    """Measured ceilings by name, none if they are unknown."""
+    """Return the measured ceilings by name; empty if unknown."""
     return signals.get("kernels.ceilings").value or {}
 
 
 def memory_rate(signals: Signals, reached: float, mine: Iterable[Work]) -> float:
     """Bytes per second: `reached` of the measured ceiling, or the rate of the kernels of `mine`.
 
-    The library's kernel is at least as fast as they are, so their rate is used if the ceiling was not
+    The library's kernel is at least as fast as these kernels, so their rate is used if the ceiling was not
     measured. Raises UnknownSignalError if their bytes are unknown too.
     """
     measured = rates_of(signals).get("memory")
@@ -160,16 +168,18 @@ def memory_rate(signals: Signals, reached: float, mine: Iterable[Work]) -> float
 
 
 def l2_bytes(signals: Signals) -> int:
-    """Size of the device's L2 cache in bytes; 0 if unknown."""
+    """Return the size of the device's L2 cache in bytes; 0 if unknown."""
     return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
 
 
 def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
-    """The name with the largest total weight; None if there are no names."""
+    """Return the name with the largest total weight; None if there are no names."""
     weight = summed((name, ms) for name, ms in values if name is not None)
     return max(weight, key=lambda name: weight[name], default=None)
 
 
 def site(works: Collection[Work | Call], *fields: str) -> dict[str, Any]:
-    """Where most of the work is, for a Candidate: its `source`, `module`, `region` or `family`."""
+    """Return the location of most of the work as fields of a Candidate: `source`, `module`, `region` or
+    `family`.
+    """
     return {field: usual((getattr(work, field), work.ms) for work in works) for field in fields}

@@ -19,10 +19,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
     `changes` are applied in a replay (`fathom what-if`); `part` is the share of their gain due to this cause.
     Without changes, `gain_ms` is the gain. `doubt` is the possible error of the model of the fixed program,
-    as a share of the gain. `confidence`, from 0 to 1, is the rule's belief that the cause is present.
-    If the gain exceeds `claims`, the rest is claimed from rows with the entries `spill`. With `given`
-    changes, the gain is what `changes` add to them: a cause that only shows because of another one gains
-    nothing.
+    as a share of the gain. `confidence`, from 0 to 1, is the probability that the cause is present. If the
+    gain exceeds `claims`, the rest is claimed from rows with the entries `spill`. With `given` changes, the
+    gain is the difference that `changes` make beyond them; a cause that is only visible because of another
+    one gains nothing.
     """
 
     kind: str
@@ -58,7 +58,7 @@ Outcomes = Iterable[Candidate | NotAnalysed]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`look` yields candidates of the `kinds`; it abstains if a signal that it needs is unknown."""
+    """`look` yields candidates of the `kinds`, or nothing if a signal that it needs is unknown."""
 
     kinds: tuple[str, ...]
     look: Callable[[Signals], Outcomes]
@@ -79,7 +79,7 @@ def rule(*kinds: str) -> Callable[[Callable[[Signals], Outcomes]], Callable[[Sig
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """All rules: each module of this package registers its rules."""
+    """Return all rules; each module of this package registers its own."""
     import fathom.diagnosis.rules as package
 
     for module in walk_packages(package.__path__, package.__name__ + "."):
@@ -89,5 +89,5 @@ def rules() -> tuple[Rule, ...]:
 
 @cache
 def needs() -> dict[str, list[str]]:
-    """Rows of needs.yaml: for each kind, signals without which its rule runs but may miss it."""
+    """Rows of needs.yaml: for each kind, the signals without which its rule runs but may miss it."""
     return load(__package__, "needs")

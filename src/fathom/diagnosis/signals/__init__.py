@@ -1,4 +1,4 @@
-"""Typed signals of one sounding, read lazily, each once: all that rules may look at."""
+"""Typed signals of one sounding, the only input of rules. Each is read lazily and only once."""
 
 from __future__ import annotations
 

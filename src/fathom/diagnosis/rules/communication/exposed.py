@@ -1,4 +1,4 @@
-"""Communication that no compute hides, with the collectives that take it."""
+"""Exposed communication, and the collectives that cause it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED = 3  # collectives in the evidence
 
 @rule("communication-exposed")
 def exposed(signals: Signals) -> Candidates:
-    """Report exposed collectives; overlap saves no more than the compute that hides none yet."""
+    """Report exposed collectives; overlap saves at most as much as the compute time without communication."""
     account: Communication = signals["communication.account"]
     claims = [c for c in rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES) if c.detail != BEFORE]
     total, free = sum(claim.ms for claim in claims), account.compute_ms - account.overlapped_ms

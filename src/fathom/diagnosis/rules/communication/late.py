@@ -15,7 +15,7 @@ ENOUGH = 4  # collectives
 
 @rule("communication-straggler")
 def late(signals: Signals) -> Candidates:
-    """Report the rank that is last at most collectives; the excess of its ledger shows the cause."""
+    """Report the rank that is last at most collectives; the longer rows of its ledger show the cause."""
     worst: LateRank = signals["communication.late"][0]
     often = worst.last >= max(MOSTLY * worst.of, ENOUGH) and worst.score > MOSTLY
     if not often or worst.cost_ms < LEAST * signals["step.timeline_ms"]:

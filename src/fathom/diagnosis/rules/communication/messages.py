@@ -20,7 +20,7 @@ EXPOSED = 0.03  # of the step
 
 
 def _change(signals: Signals, families: Collection[str], factor: float, share: float) -> tuple[str, ...]:
-    """Changes of kernel families, of whose time `share` takes `factor` of its length."""
+    """Return changes of kernel families: `share` of their time is multiplied by `factor`."""
     details = {claim.detail for claim in rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)}
     return tuple(f'family:"{name}"={1 - share * (1 - factor):.6f}' for name in families if name in details)
 
@@ -31,7 +31,9 @@ def _claims(signals: Signals, families: Collection[str], share: float) -> list[C
 
 
 def _share(signals: Signals, families: Collection[str], ms: float) -> float:
-    """The share of these collectives in the time of the families, which others may share."""
+    """Return the share of these collectives in the time of their families, which may have other
+    collectives.
+    """
     account: Communication = signals["communication.account"]
     total = sum(row.total_ms for row in account.collectives if set(row.families) & set(families))
     return min(ms / total, 1.0) if total else 0.0
@@ -39,7 +41,9 @@ def _share(signals: Signals, families: Collection[str], ms: float) -> float:
 
 @rule("communication-small-messages")
 def small(signals: Signals) -> Candidates:
-    """Join collectives that run back to back: all but one of each run save the shortest one's time."""
+    """Find collectives to merge because they run back to back; each one merged saves the shortest
+    one's time.
+    """
     for messages in signals["communication.small"]:
         yield _joined(signals, messages)
 
@@ -63,7 +67,7 @@ def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
 
 @rule("communication-repeated-in-accumulation")
 def repeated(signals: Signals) -> Candidates:
-    """Reductions that each micro-step repeats; only the last one of a step is needed."""
+    """Find reductions repeated in every micro-step; only the last one of a step is needed."""
     reductions: list[Repeated] = signals["communication.repeated"]
     if not reductions:
         return
@@ -87,7 +91,7 @@ def repeated(signals: Signals) -> Candidates:
 
 @rule("communication-wide-gradients")
 def wide(signals: Signals) -> Candidates:
-    """Large reductions in float32 of a program that multiplies in a narrow type."""
+    """Find large float32 reductions in a program that multiplies in a narrower dtype."""
     account: Communication = signals["communication.account"]
     reductions = [
         row

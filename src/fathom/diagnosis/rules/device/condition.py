@@ -1,4 +1,4 @@
-"""A device below its abilities: slow links, memory errors, other processes, low clocks."""
+"""Devices that run below their capability: slow links, memory errors, other processes, low clocks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def memory_errors(signals: Signals) -> Candidates:
 
 @rule("device-other-process")
 def others(signals: Signals) -> Candidates:
-    """Kernels of one shape do the same work: those longer by a time slice were interrupted."""
+    """Find interrupted kernels: longer by a time slice than other kernels of the same shape."""
     interrupted: Stretched = signals["device.stretched"]
     total = ms_of(rows(signals, Entry.COMPUTE))
     if interrupted.families < FAMILIES or interrupted.ms < LEAST * total:
@@ -112,7 +112,7 @@ def others(signals: Signals) -> Candidates:
 
 @rule("device-low-clocks", *(reason.kind for reason in REASONS))
 def clocks(signals: Signals) -> Candidates:
-    """A low clock without a reason was set by someone; throttling at the board's default limit is no loss."""
+    """Find clocks that were set too low; throttling at the board's default power limit does not count."""
     sensors: Sensors = signals["device.sensors"]
     gpu = signals["device.gpu"]
     most, clock = gpu.get("sm_clock_max_mhz"), sensors.sm_clock_mhz
@@ -140,7 +140,7 @@ def clocks(signals: Signals) -> Candidates:
 
 
 def _power_to_gain(gpu: dict[str, Any]) -> float:
-    """Ratio of the board's default power limit to the current one; 1 if the limit was not lowered."""
+    """Return the ratio of the board's default power limit to the current one; 1 if it was not lowered."""
     limit, usual = gpu.get("power_limit_w"), gpu.get("power_limit_default_w")
     if not limit or not usual:
         raise UnknownSignalError("the device's power limits were not recorded")

@@ -43,7 +43,7 @@ def anomalies(signals: Signals) -> Candidates:
 
 
 def _on_processor(signals: Signals, works: list[Work], count: float) -> Candidate:
-    """The gain is the ops' time in the clean step, since a profiler makes ops longer."""
+    """Return a candidate whose gain is the ops' time in the clean step, since profiling makes ops longer."""
     candidate = _candidate(works, count)
     profiled = {(row.entry, row.detail): row.ms for row in signals["step.ledger"]}
     clean = signals.get("step.clean_ledger").value or profiled
@@ -53,7 +53,7 @@ def _on_processor(signals: Signals, works: list[Work], count: float) -> Candidat
 
 
 def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
-    """Each check is two kernels and a copy that the host waits for."""
+    """Return a candidate for a GPU, where each check is two kernels and a copy that the host waits for."""
     share, waiting = _waits(signals, count)
     candidate, without_waits = _candidate(works, count), ("sync=0",) if share else ()
     return replace(
@@ -68,9 +68,9 @@ def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
 
 
 def _waits(signals: Signals, count: float) -> tuple[float, float]:
-    """The share of the waits that is due to checks, and their milliseconds.
+    """Return the share of waits caused by the checks, and their milliseconds.
 
-    A hook of the program may read values in the same place, so the waits counted never exceed the checks.
+    The program's own hooks may read values in the same place, so at most one wait counts for each check.
     """
     calls = [call for call in signals["host.calls"] if call.cause == Entry.SYNCHRONISATION.cause]
     mine = [call for call in calls if checks_gradients(call, signals["host.ops"])]

@@ -17,10 +17,11 @@ CHECK = "TORCH_LOGS=graph_breaks python train.py"
 
 @rule("host-graph-breaks")
 def graph_breaks(signals: Signals) -> Candidates:
-    """Find graphs that resume after a break, and frames that Dynamo gave up.
+    """Find graphs that resume after a break, and frames that Dynamo failed to compile.
 
-    Dynamo compiles the code after a break as a separate function, which the code before it calls. A break in
-    a loop makes Dynamo give up the frame: its ops are launched one by one, and the step is launch-bound.
+    Dynamo compiles the code after a break as a separate function, which the code before it calls. If a break
+    is in a loop, Dynamo leaves the frame uncompiled: its ops are launched one by one, and the step is
+    launch-bound.
     """
     compiled: Compiled = signals["host.compiled"]
     if compiled.resumed >= RARE:
@@ -49,14 +50,16 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
 
 
 def _reasons(breaks: Iterable[Broken]) -> list[Evidence]:
-    """The reasons with most places, each with its first place, of the process rather than the step."""
+    """Return the most frequent reasons for breaks in the process (not only in the step), each with its first
+    place.
+    """
     places = grouped(breaks, lambda graph_break: graph_break.why)
     largest = sorted(places.items(), key=lambda item: -len(item[1]))[:SHOWN]
     return [Evidence(f"break at {some[0].place}: {why}", len(some), "places") for why, some in largest]
 
 
 def _uncompiled(launching: Candidate, frames: list[Broken]) -> Candidate:
-    """The launch-bound candidate with this cause: its gain assumes one launch per step.
+    """Return the launch-bound candidate with this cause, whose gain assumes one launch per step.
 
     Without CUDA graphs (`reduce-overhead`) the gain is smaller.
     """

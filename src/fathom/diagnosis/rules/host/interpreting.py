@@ -1,4 +1,6 @@
-"""The program's own Python takes too long: a GPU waits for it, and on a CPU nothing computes meanwhile."""
+"""Python code of the program that takes too long: a GPU waits for it, and a CPU computes nothing
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ CALLED = 0.5  # of the time of lines that call libraries
 
 @rule("host-python")
 def interpreting(signals: Signals) -> Outcomes:
-    """On a GPU, find pauses of the host that are Python's; on a CPU, use Python's share of the step."""
+    """On a GPU, find pauses in which the host runs Python; on a CPU, use Python's share of the step."""
     if on_processor(signals):
         return _on_processor(signals)
     late = {candidate.kind: candidate for candidate in late_launches(signals)}
@@ -35,7 +37,9 @@ def interpreting(signals: Signals) -> Outcomes:
 
 
 def _beside_launches(signals: Signals) -> Candidates:
-    """Long computations of the program itself, where the other pauses are launches or Python of each op."""
+    """Find long computations of the program itself; other pauses are for launches or for the Python of each
+    op.
+    """
     own: Computing | None = signals.get("host.computing").value
     python, step = spent(signals, PYTHON), signals["step.timeline_ms"]
     if own is None or own.idle_ms < LONG * step or not python:
@@ -59,9 +63,9 @@ def _beside_launches(signals: Signals) -> Candidates:
 
 
 def sampled(signals: Signals) -> list[HostLine]:
-    """Lines that ran Python, longest first; none without sampled stacks.
+    """Return the lines that ran Python, longest first; empty without sampled stacks.
 
-    Lines of the program's own code, or lines that call libraries if there are none.
+    These are lines of the program's own code, or, if there are none, lines that call libraries.
     """
     lines = [line for line in _python_lines(signals) if not native(line)]
     return [line for line in lines if line.own >= OWN] or lines
@@ -79,9 +83,9 @@ def _python_lines(signals: Signals) -> list[HostLine]:
 
 
 def _interpreted(signals: Signals) -> list[Claim]:
-    """Python time by row of the ledger, without lines that wait for native code.
+    """Return Python time by row of the ledger, except for lines that wait for native code.
 
-    Half the time counts for lines that only call libraries, whose own work may have to stay.
+    For lines that only call libraries, half of the time counts, because the library's work may be necessary.
     """
     lines = {line.detail: line for line in _python_lines(signals)}
     saving = {line.detail for line in beneath_saving(signals)}
@@ -94,7 +98,7 @@ def _interpreted(signals: Signals) -> list[Claim]:
 
 
 def _shares(signals: Signals) -> list[Evidence]:
-    """The longest lines, and their share of Python's time."""
+    """Return evidence of the longest lines, with their share of Python's time."""
     python, says = spent(signals, PYTHON), "share of Python's time in"
     return [
         Evidence(f"{says} {where(line.function, line.source)}", 100 * line.ms / python, "%")
@@ -103,7 +107,7 @@ def _shares(signals: Signals) -> list[Evidence]:
 
 
 def _on_processor(signals: Signals) -> Outcomes:
-    """Scale Python's share to the clean step, since a profiler lengthens the pauses between ops."""
+    """Scale Python's share to the clean step, because a profiler lengthens the pauses between ops."""
     claims = _interpreted(signals)
     share = ms_of(claims) / signals["step.timeline_ms"]
     if not any("::" in name for name in signals["host.ops"]):
@@ -131,7 +135,7 @@ def _on_processor(signals: Signals) -> Outcomes:
 
 
 def _without_ops(signals: Signals) -> Outcomes:
-    """Programs without ops: short instructions show a loop that array operations could replace."""
+    """Find loops in programs without ops: many short instructions could be array operations instead."""
     lines = [(line, line.dwell_us or line.around_us) for line in _python_lines(signals)]
     if lines and all(dwell is None for _, dwell in lines):
         why = "the time at one Python instruction is unknown: too few samples, or a busy host"
@@ -140,7 +144,7 @@ def _without_ops(signals: Signals) -> Outcomes:
 
 
 def _in_functions(signals: Signals, among: list[HostLine]) -> Candidates:
-    """Functions of the program that compute for long, while other Python only calls ops."""
+    """Find functions that compute in Python for long, while other Python code only calls ops."""
     functions = grouped(among, lambda line: (line.function, line.source.rpartition(":")[0]))
     for lines in functions.values():
         if ms_of(lines) >= LONG * signals["step.timeline_ms"]:

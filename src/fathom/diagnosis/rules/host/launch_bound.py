@@ -1,4 +1,4 @@
-"""A device that waits for the next launch, or for the Python before it, between most kernels."""
+"""Devices that wait between most kernels, for the next launch or for the Python before it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ UNCOMPILED = 0.5  # of the step's ops: below it, most launches come from code th
 def launch_bound(signals: Signals) -> Candidates:
     """Find a device that waits for the host, but not for the program's own Python.
 
-    If the compiler gave up the frames that launch, they are the cause (`host-graph-breaks`).
+    If the compiler failed on the frames that launch, they are the cause (`host-graph-breaks`).
     """
     others = ("host-python", LAUNCHES) if uncompiled(signals) else ("host-python",)
     return (candidate for candidate in late_launches(signals) if candidate.kind not in others)
 
 
 def uncompiled(signals: Signals) -> list[Broken]:
-    """Frames that Dynamo gave up, if they launch most of a step in which nothing compiled runs."""
+    """Return frames that Dynamo failed to compile, if they launch most of a step without compiled code."""
     compiled: Compiled | None = signals.get("host.compiled").value
     frames: list[Broken] = signals.get("host.given_up").value or []
     if compiled is None or compiled.regions >= RARE:
@@ -49,7 +49,9 @@ def uncompiled(signals: Signals) -> list[Broken]:
 
 
 def late_launches(signals: Signals) -> Candidates:
-    """Classify pauses: short ones are launches, long ones Python; long ones in many places, other threads."""
+    """Classify pauses: short ones are launches, long ones are Python, and long ones in many places are other
+    threads.
+    """
     busy = sum(op.idle_ms for op in _working(signals)) + sum(op.idle_ms for op in preparations(signals))
     launching, python = max(spent(signals, *LAUNCHING) - busy, 0.0), spent(signals, PYTHON)
     step = signals["step.timeline_ms"]
@@ -67,12 +69,12 @@ def late_launches(signals: Signals) -> Candidates:
 
 
 def _working(signals: Signals) -> list[HostWork]:
-    """Ops that compute or pin on the host within the step: time that fewer launches would not save."""
+    """Return the time of ops that compute or pin on the host, which fewer launches would not save."""
     return [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
 
 
 def preparations(signals: Signals) -> list[Preparation]:
-    """Ops that prepare for long before they launch: time that fewer launches would not save."""
+    """Return the time of ops with long preparation before a launch, which fewer launches would not save."""
     least = FELT * signals["step.timeline_ms"]
     every = signals.get("host.preparations").value or []
     return [preparation for preparation in every if preparation.idle_ms >= least]
@@ -89,7 +91,7 @@ def _contended(holds: Holds, step: float) -> bool:
 
 
 def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
-    """Without the other threads the launching thread continues at once, so the pauses are saved."""
+    """Return a candidate that saves the pauses, because the launching thread would continue at once."""
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
     most = signals.number("step.idle_ms", mean)
     return Candidate(
@@ -108,7 +110,9 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
 
 
 def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> Candidate:
-    """`part`: the share of the replay's gain in pauses short enough for launching."""
+    """Return the candidate. `part` is the share of the replay's gain in pauses short enough to be
+    launches.
+    """
     in_python = kind == "host-python"
     prepared = tuple(preparation.without for preparation in preparations(signals))
     worked = dict.fromkeys(f"op:{work.op}=0" for work in _working(signals))
@@ -137,6 +141,6 @@ def _too_long(part: float) -> list[Evidence]:
 
 
 def _check(changes: tuple[str, ...], prepared: tuple[str, ...]) -> str:
-    """The command to check the gain; the gain of preparations alone is subtracted."""
+    """Return the command that checks the gain; the gain of preparations alone is subtracted."""
     both, alone = (" ".join(f"'{change}'" for change in some) for some in ((*prepared, *changes), prepared))
     return f"fathom what-if SOUNDING {both}" + (f", less what {alone} alone saves" if prepared else "")

@@ -1,4 +1,4 @@
-"""Memory of the device: calls of the driver in the steady state, and fragmentation."""
+"""Device memory: driver calls in the steady state, and fragmentation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS = {
 
 @rule(*(reason.kind for reason in REASONS.values()))
 def allocations(signals: Signals) -> Candidates:
-    """Distinguish the kinds by what the allocator was doing when it called the driver."""
+    """Find calls of the allocator to the driver; their purpose decides the kind of finding."""
     asked: list[DriverCalls] = signals["host.asked"]
     pins = [c for c in signals["host.calls"] if c.cause == Entry.ALLOCATOR.cause and PINS.search(c.api)]
     total = ms_of(asked) + ms_of(pins)
@@ -69,7 +69,9 @@ def _allocating(signals: Signals, reason: Reason, group: DriverCalls, share: flo
 
 @rule("host-fragmentation")
 def fragmentation(signals: Signals) -> Candidates:
-    """Memory reserved beyond the peak of allocation is fragmented, or the allocator would have used it."""
+    """Find fragmentation: memory reserved beyond the peak of allocated memory, which the allocator could not
+    use.
+    """
     reserved: Reserved = signals["device.reserved"]
     grows = reserved.unused >= GROWS * max(reserved.unused_before, 1.0)
     if not grows or reserved.unused < MUCH * reserved.allocated:

@@ -15,7 +15,7 @@ BUSY = 1.3  # busy cores per process: above it, processes run several compute th
 
 @rule("host-cpu-oversubscription")
 def oversubscription(signals: Signals) -> Candidates:
-    """Find torch's threads in a worker by their recorded number, those of other libraries by busy cores."""
+    """Find too many threads in workers: torch's by their recorded number, other libraries' by busy cores."""
     seen, lost = lost_of(signals)
     if not lost or not signals["input.workers"] or _has_cores(signals):
         return
@@ -66,7 +66,9 @@ def _waits(signals: Signals) -> list[Evidence]:
 
 
 def _threads(loader: Loader) -> list[Evidence]:
-    """Evidence of too many torch threads; empty if there are not too many, or if their number is unknown."""
+    """Return evidence of too many torch threads; empty if there are not too many or if their number is
+    unknown.
+    """
     if not loader.threads_exceed_cores:
         return []
     each = f"threads of {loader.workers} workers with {loader.threads} each"
@@ -77,7 +79,7 @@ def _threads(loader: Loader) -> list[Evidence]:
 
 
 def _pools(signals: Signals) -> list[Evidence]:
-    """Evidence of busy cores: workers with one thread each keep at most one core per process busy."""
+    """Return evidence of busy cores; workers with one thread each keep at most one core per process busy."""
     processes, busy, cores = signals["input.workers"] + 1, signals["host.busy_cores"], signals["host.cores"]
     if processes > cores or busy < FULL * cores or busy < BUSY * processes:
         return []

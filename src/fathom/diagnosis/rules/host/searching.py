@@ -1,4 +1,4 @@
-"""Libraries that autotune or build kernels again and again."""
+"""Libraries that autotune or build kernels repeatedly."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LEAST_MS = 1.0  # per call: building a plan takes tens of milliseconds, a cache 
 
 @rule("host-autotuning")
 def searching(signals: Signals) -> Candidates:
-    """Find autotuning by its events, and building of plans by long times without a call."""
+    """Find autotuning by its events, and plan building by long times without a runtime call."""
     yield from _searched(signals, signals["host.searches"])
     built = filter(_builds, preparations(signals))
     yield from (_built(preparation) for preparation in built if _fits(signals, preparation))
 
 
 def _searched(signals: Signals, searches: Searches) -> Candidates:
-    """A search in recorded steps, which stand for all steps."""
+    """Return a candidate for autotuning in the recorded steps, which represent all steps."""
     gain = (stalled(signals) if searches.steps < 1 else 0.0) or searches.ms
     if not searches.op or not gain:
         return
@@ -45,13 +45,13 @@ def _searched(signals: Signals, searches: Searches) -> Candidates:
 
 
 def _builds(preparation: Preparation) -> bool:
-    """Return whether the op builds a plan in most steps; a plan that is built once costs no step."""
+    """Return whether the op builds a plan in most steps; a plan built once does not count."""
     long = preparation.ms >= LEAST_MS * preparation.count
     return long and preparation.count >= OFTEN and PLANS.search(preparation.op) is not None
 
 
 def _fits(signals: Signals, preparation: Preparation) -> bool:
-    """Return whether clean steps are long enough to contain it: otherwise only recorded steps met new
+    """Return whether clean steps are long enough to contain the search; if not, only recorded steps had new
     shapes.
     """
     recorded = signals["step.timeline_ms"]

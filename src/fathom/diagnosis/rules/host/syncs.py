@@ -52,7 +52,7 @@ def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
 
 
 def calls_of(calls: list[Call]) -> float:
-    """Count of the most frequent call: a blocking copy is often followed by a call that waits for it."""
+    """Return the count of the most frequent call, because a wait often follows each blocking copy."""
     return max(summed((call.api, call.count) for call in calls).values())
 
 

@@ -41,8 +41,8 @@ WAITS = (
 def waits(signals: Signals) -> Candidates:
     """Rare waits cost the time that long steps add to the mean; waits in every step are replayed.
 
-    If the timeline has more of them than the clean steps, the excess is chance or overhead: the gain
-    is at most the time in clean steps.
+    If the timeline has more waits than the clean steps, the excess is chance or overhead, so the gain is at
+    most their time in clean steps.
     """
     recorded = signals.get("host.waits_ms").value or {}
     for wait in WAITS:
@@ -52,9 +52,10 @@ def waits(signals: Signals) -> Candidates:
 
 
 def beneath_saving(signals: Signals) -> list[HostLine]:
-    """Lines of a CPU step that belong to a checkpoint it writes.
+    """Return the lines of a CPU step that belong to writing a checkpoint.
 
-    Hooks time `torch.save`; gathering the state, moving the file and removing the old one happen around it.
+    Hooks only time `torch.save`, but the program also gathers the state, moves the file and removes the old
+    one.
     """
     waits = signals.get("host.waits_ms").value or {}
     if not on_processor(signals) or not waits.get("checkpoint"):
@@ -84,18 +85,18 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
 
 
 def claim_of(line: HostLine) -> Claim:
-    """The claim of the line's row."""
+    """Return the claim of the line's row."""
     return Claim(line.entry, line.detail, line.ms)
 
 
 def _doubt(signals: Signals, gain: float | None) -> float:
-    """Low if the gain is replayed, added by long steps, or measured on a CPU; high otherwise."""
+    """Return a low doubt for gains from a replay, from long steps or measured on a CPU; else a high one."""
     known = gain is None or stalled(signals) or on_processor(signals)
     return 0.15 if known else 0.4
 
 
 def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | None:
-    """The wait's share of the time that rare long steps add; None if there are none."""
+    """Return the wait's share of the time that rare long steps add; None if there are none."""
     long, every = stalled(signals), sum(recorded.get(wait.cause, 0.0) for wait in WAITS)
     if not long or not every:
         return None
@@ -104,7 +105,7 @@ def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | N
 
 
 def _kind(signals: Signals, wait: Wait) -> tuple[str, list[Evidence]]:
-    """Distinguish recompilation, of the same function again, from compilation."""
+    """Distinguish recompilation of the same function from first compilation."""
     compiled: Compiled | None = signals.get("host.compiled").value
     most = max(compiled.versions.values(), default=0) if compiled else 0
     if wait.cause != Entry.COMPILATION.cause or most < AGAIN:
@@ -133,7 +134,7 @@ def blocked(signals: Signals) -> Candidates:
 def logging(signals: Signals) -> Candidates:
     """Report rare long steps that copy results to the host and process them there.
 
-    They have no recorded cause (saving, compiling, collection, waits, autotuning).
+    Steps with a recorded cause (saving, compiling, collection, waits, autotuning) are excluded.
     """
     gain = stalled(signals)
     if not gain:

@@ -23,7 +23,7 @@ SENT = 0.25  # bytes copied per element processed: the result has to cross the l
 
 @rule("input-pageable-copy", "input-copy-not-overlapped")
 def copies(signals: Signals) -> Candidates:
-    """Count exposed time only: these rows of the ledger exclude overlapped copies."""
+    """Find exposed copies; the rows of the ledger exclude overlapped copies."""
     works = copies_of(signals, "HtoD")
     pageable = [work for work in works if "ageable" in work.family]
     pinned = [work for work in works if work not in pageable and work.alone]
@@ -36,7 +36,7 @@ def copies(signals: Signals) -> Candidates:
 
 
 def _factor(signals: Signals, works: list[Work]) -> float:
-    """The time of pinned copies of the same bytes, as a share of the present time."""
+    """Return the time that pinned copies of the same bytes would take, as a share of the current time."""
     pinned = rates_of(signals).get("HtoD pinned")
     if not pinned or not all(work.bytes for work in works):
         return TWICE
@@ -44,13 +44,13 @@ def _factor(signals: Signals, works: list[Work]) -> float:
 
 
 def copies_of(signals: Signals, direction: str) -> list[Work]:
-    """Copies of this direction, such as `HtoD`."""
+    """Return the copies in this direction, such as `HtoD`."""
     works = signals["kernels.work"]
     return [work for work in works if work.entry == Entry.COPY and work.family.startswith(direction)]
 
 
 def bytes_of(works: list[Work]) -> float:
-    """Bytes that these works copy per step."""
+    """Return the bytes that these works copy per step."""
     return sum(work.bytes or 0.0 for work in works)
 
 
@@ -96,7 +96,7 @@ def pinning(signals: Signals) -> Candidates:
 
 
 def _idle_rows(signals: Signals, idle: float) -> list[Claim]:
-    """Claims of the idle time from the rows of dispatching, then from those of the allocator."""
+    """Claim the idle time from the dispatching rows first, then from the allocator rows."""
     claims = []
     for row in (*rows(signals, Entry.DISPATCHING), *rows(signals, Entry.ALLOCATOR)):
         claims.append(replace(row, ms=min(row.ms, idle)))

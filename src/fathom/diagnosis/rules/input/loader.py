@@ -66,12 +66,12 @@ class Loader(msgspec.Struct, frozen=True):
 
     @property
     def waits_for_no_file(self) -> bool:
-        """Whether the reading time brings in no bytes: a socket, a lock or a sleep."""
+        """Whether the reading time yields no bytes from files, as for a socket, a lock or a sleep."""
         return self.read_bytes is not None and self.read_bytes < SLOWEST * self.stages.get("read", 0.0) / 1e3
 
     @property
     def waiting_ms(self) -> float:
-        """The part of a batch's time that needs no core: waits for something other than a file."""
+        """The part of a batch's time that needs no core, in waits for something other than a file."""
         read = self.stages.get("read", 0.0)
         return read if self.waits_for_no_file and read >= SHORT_MS else 0.0
 
@@ -91,7 +91,7 @@ class Loader(msgspec.Struct, frozen=True):
 
     @property
     def mends(self) -> bool:
-        """Whether the program's own code could make batches in much less time."""
+        """Whether a change to the program's own code could make batches much faster."""
         library = self.library_collates and self.mostly("collate") and not self.own_code
         return self.made_ms >= 2 * HANDLING_MS and not library
 
@@ -99,7 +99,7 @@ class Loader(msgspec.Struct, frozen=True):
     def threads_exceed_cores(self) -> bool:
         """Whether workers have more compute threads than there are cores, in work that can use them.
 
-        Library decoders, reading, and the pinning thread use one thread each.
+        Library decoders, reading and pinning each use a single thread.
         """
         threads = self.workers * (self.threads or 1)
         if self.threads in (None, 1) or self.cores is None or threads <= self.cores:
@@ -114,13 +114,15 @@ class Loader(msgspec.Struct, frozen=True):
 
 
 def lost_of(signals: Signals) -> tuple[float | None, float]:
-    """The step's measured wait for batches, None if unknown; and the same, or the ledger's idle time."""
+    """Return the measured wait for batches (None if unknown), and the time to claim: that wait, or else idle
+    time.
+    """
     seen = signals.get("input.lost_ms").value
     return seen, spent(signals, Entry.INPUT) if seen is None else seen
 
 
 def loader_of(signals: Signals, lost: float) -> Loader | None:
-    """The loader of a recording; None if its stages were not recorded."""
+    """Return the loader of a recording; None if its stages were not recorded."""
     try:
         stages, workers = signals["input.stages_ms"], int(signals["input.workers"])
     except UnknownSignalError:
@@ -151,7 +153,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
 
 
 def _code(signals: Signals, stages: dict[str, float], workers: int, about: About | None) -> dict[str, Any]:
-    """Return whether the program's own code makes batches, and its line, from stacks or the data set."""
+    """Return whether the program's own code makes the batches, and its line, from stacks or the dataset."""
     sampled: FetchingCode | None = signals.get("input.code").value if not workers else None
     if sampled and sampled.share is not None and sampled.share >= MOST:
         return {"own_code": True, "source": sampled.source}

@@ -1,4 +1,4 @@
-"""Padding: rows of products that are not tokens, known from the tokens that the program reports."""
+"""Padding: rows of matmuls that are not tokens, according to the tokens that the program reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def padding(signals: Signals) -> Candidates:
 
 
 def _rows(products: list[Product]) -> float:
-    """The number of rows with most FLOPs of the forward pass; 0 if none dominates."""
+    """Return the number of rows with most of the forward pass's FLOPs; 0 if no number dominates."""
     forward = (product for product in products if "Backward" not in product.work.path)
     flops = summed((product.m, product.flops) for product in forward if product.batch == 1)
     rows = max(flops, key=lambda m: flops[m], default=0)

@@ -1,4 +1,4 @@
-"""A device that waits for batches: which stage of making them is the bottleneck."""
+"""Devices that wait for batches, and the stage of the input pipeline that is the bottleneck."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SAYS = {
     "input-storage-bound",
 )
 def starved(signals: Signals) -> Candidates:
-    """The time the device waited is the loss; the stages of making a batch give its cause.
+    """Find the cause of waits for batches from the stages of making a batch; the waiting time is the loss.
 
-    The first batch of a loader has no step before it to overlap with. Workers are recommended only if their
-    own cost cannot exceed their gain.
+    A loader's first batch has no previous step to overlap with. Workers are recommended only if they cannot
+    cost more than they gain.
     """
     seen, lost = lost_of(signals)
     loader = loader_of(signals, lost)
@@ -69,7 +69,7 @@ def starved(signals: Signals) -> Candidates:
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """The cause, how sure it is, and the `part` of the lost time that fixing it saves."""
+    """The cause, its confidence, and the `part` of the lost time that fixing it saves."""
 
     kind: str
     sure: float
@@ -79,7 +79,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -> Advice | None:
-    """The advice for this loader; None if no known remedy would help."""
+    """Return the advice for this loader; None if no known remedy would help."""
     kind, sure = _kind(loader, alone)
     if kind != WORKERS:
         return Advice(kind, sure)
@@ -100,7 +100,7 @@ def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -
 
 
 def _instead(loader: Loader) -> Advice | None:
-    """Advice if workers would cost as much as they gain, or would take cores that the step needs."""
+    """Return other advice if workers would cost as much as they gain, or take cores that the step needs."""
     if not loader.mends:
         return None
     if loader.samples is None and loader.made_ms < LONG_MS and not loader.own_code:
@@ -117,7 +117,7 @@ def _instead(loader: Loader) -> Advice | None:
 
 
 def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
-    """The kind of finding, and how sure it is; `alone`: a trace shows that there are no workers."""
+    """Return the kind of finding and its confidence; `alone` means that a trace shows no workers."""
     if loader is None:
         return WORKERS, 0.8 if alone else 0.5
     if not loader.workers:
@@ -134,7 +134,9 @@ def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
 
 
 def _kind_of_read(loader: Loader) -> tuple[str, float]:
-    """The kind for slow reads: waits without bytes need no core, so more workers can wait in parallel."""
+    """Return the kind for slow reads; waits without bytes need no core, so more workers can wait in
+    parallel.
+    """
     if loader.waits_for_no_file:
         return WORKERS, 0.6
     return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85

@@ -1,4 +1,4 @@
-"""Worker processes: the gain and the cost of as many as there are free cores, and restarts of workers."""
+"""Worker processes: the gain and cost of using all free cores, and restarts of workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING = 0.5  # of the time of samples: above it, workers need no core each
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """Milliseconds that a step with `workers` saves, expected and at least, and whether they keep up."""
+    """Expected and minimum milliseconds that a step saves with `workers`, and whether they keep up."""
 
     workers: int
     ms: float
@@ -30,10 +30,11 @@ class Mended(msgspec.Struct, frozen=True):
 
 
 def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) -> Mended | None:
-    """The step of `batches` with workers, where it now loses `lost` ms; None if no core is left for workers.
+    """Return the effect of workers on a step of `batches` that now loses `lost` ms; None if no core is left.
 
-    Without workers the program makes each batch itself, and nothing else happens meanwhile. With workers, a
-    step takes its time without input plus the cost to receive a batch, or as long as the workers need.
+    Without workers, the program makes each batch itself, and does nothing else meanwhile. With workers, a
+    step takes either its time without input plus the cost of receiving a batch, or as long as the workers
+    need.
     """
     waits = loader.waiting_ms >= WAITING * loader.made_ms
     cores = min(loader.free_cores, MOST)
@@ -55,7 +56,7 @@ def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) ->
 
 
 def receive_ms(loader: Loader) -> float:
-    """Milliseconds that the training thread needs to receive a batch from a worker."""
+    """Return the milliseconds that the training thread needs to receive a batch from a worker."""
     tensors = TENSORS if loader.tensors is None else loader.tensors
     rate = loader.transport or BYTES_PER_MS
     return RECEIVE_MS + TENSOR_MS * tensors + (loader.bytes or 0.0) / rate
@@ -75,14 +76,14 @@ MEASURE = "# measure it: fathom run --what-if input -- COMMAND shows the most th
 
 
 def remedy_of(loader: Loader, workers: int) -> str:
-    """The remedy for this loader; an iterable data set has to divide its samples among the workers."""
+    """Return the remedy for this loader; an iterable dataset has to divide its samples among the workers."""
     lines = (SHARDED if loader.iterable else "") + LOADER.format(workers=max(workers, loader.workers + 1))
     return lines + (SPAWNED if loader.spawned else "") + MEASURE
 
 
 @rule("input-worker-restart")
 def restarts(signals: Signals) -> Candidates:
-    """Find steps in which a loader restarts; persistent workers would still have to make the first batch."""
+    """Find steps in which a loader restarts; even persistent workers have to make the first batch."""
     took, workers = signals["input.restarts_ms"], signals["input.workers"]
     if not took or not workers:
         return

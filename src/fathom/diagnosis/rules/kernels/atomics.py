@@ -1,4 +1,4 @@
-"""Contended atomics: ops that add many elements to few places, and kernels whose warps wait for L2."""
+"""Contended atomics: ops that add many elements to few addresses, and kernels whose warps wait for L2."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def _ops(signals: Signals, adding: list[Work]) -> Candidates:
 
 
 def _adds(work: Work) -> bool:
-    """Return whether it adds many elements to each place."""
+    """Return whether the op adds many elements to each address."""
     adds = any(ADDS.search(name) for name in work.ops) and not SORTED.search(work.family)
     return adds and _meeting(work) >= MEET
 
 
 def _need_ms(work: Work, memory: float | None) -> float | None:
-    """Milliseconds to read its largest input; None if the memory ceiling is unknown."""
+    """Return the milliseconds needed to read the largest input; None if the memory ceiling is unknown."""
     if not memory:
         return None
     types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in work.types]
@@ -75,7 +75,7 @@ def _need_ms(work: Work, memory: float | None) -> float | None:
 
 
 def _meeting(work: Work) -> float:
-    """Elements added per place; the first input holds the places."""
+    """Return the elements added per address; the first input holds the addresses."""
     places = _numbers(work.sizes[0]) if work.sizes else 0
     return max(map(_numbers, work.sizes)) / places if places else 0.0
 

@@ -56,7 +56,9 @@ def _masked(work: Work) -> bool:
 
 
 def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
-    """Share of the time without the mask: half of the FLOPs at the usual rate, or half of the time."""
+    """Return the share of the time without the mask: half of the FLOPs at the usual rate, or half of the
+    time.
+    """
     now = ms_of(masked)
     needs = [needed_ms(work, rates, causal=True) for work in masked if PRODUCTS.search(work.family)]
     known = [need for need in needs if need is not None]
@@ -77,13 +79,15 @@ def grows(shapes: str | None) -> bool:
 def fused_ms(
     heads: int, queries: int, keys: int, head: int, rate: float, causal: bool, backward: bool
 ) -> float:
-    """Milliseconds of one pass over `heads` heads of all sequences, at a ceiling of `rate` FLOP/s."""
+    """Return the milliseconds of one pass over `heads` heads of all sequences, at a ceiling of `rate`
+    FLOP/s.
+    """
     flops = 4.0 * heads * queries * keys * head * (CAUSAL if causal else 1.0)
     return MS_PER_S * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 
 
 def layout_of(work: Work) -> AttentionLayout | None:
-    """The argument layout of the attention op that launched this work; None for an unknown op.
+    """Return the argument layout of the attention op that launched this work; None for an unknown op.
 
     The op is the innermost one: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head),
     and passes (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.
@@ -92,7 +96,7 @@ def layout_of(work: Work) -> AttentionLayout | None:
 
 
 def needed_ms(work: Work, rates: dict[str, float], *, causal: bool) -> float | None:
-    """Milliseconds of fused attention for this work; None if the op, its sizes or the ceiling are unknown."""
+    """Return the milliseconds of fused attention for this work; None if op, sizes or ceiling are unknown."""
     layout = layout_of(work)
     if layout is None:
         return None
@@ -108,6 +112,6 @@ def needed_ms(work: Work, rates: dict[str, float], *, causal: bool) -> float | N
 
 
 def head_of(work: Work) -> int:
-    """The head size of the first input; 0 if unknown."""
+    """Return the head size of the first input; 0 if unknown."""
     query = work.sizes[0] if work.sizes else []
     return query[-1] if len(query) == 4 else 0

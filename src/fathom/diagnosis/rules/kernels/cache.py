@@ -21,7 +21,7 @@ CACHED = 0.6  # time of a byte from L2 over one from memory, if the ceilings wer
 
 @rule("kernels-l2-thrash")
 def cache(signals: Signals) -> Outcomes:
-    """Find in-place ops over tensors larger than L2, and launches that move more than the allocated memory.
+    """Find in-place ops on tensors larger than L2, and launches that move more data than is allocated.
 
     If L2 holds all tensors, the traffic has another cause.
     """
@@ -40,7 +40,7 @@ def cache(signals: Signals) -> Outcomes:
 
 
 def _in_place(signals: Signals) -> Candidates:
-    """Find chains of in-place ops: each piece of the tensor could pass all of them while it is in L2."""
+    """Find chains of in-place ops that could process the tensor in pieces, each of which stays in L2."""
     l2 = l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []
     mine = [chain for chain in chains if l2 and NARROW * chain.numel > l2 and _passes(chain)]
@@ -68,7 +68,7 @@ def _passes(chain: Chain) -> bool:
 
 
 def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
-    """Savings by family: the reads after the first pass; writes still go to memory."""
+    """Return the savings by family: reads after the first pass. Writes still go to memory."""
     parts = [READS * (1 - 1 / len(chain.ops)) * chain.ms / (chain.saved_ms or 1.0) for chain in mine]
     return summed(
         (family, (1 - cached) * part * ms)
@@ -78,13 +78,13 @@ def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
 
 
 def _cached(signals: Signals) -> float:
-    """Time to read a byte from L2 over the time to read it from memory."""
+    """Return the ratio of the times to read a byte from L2 and from memory."""
     rates = rates_of(signals)
     return min(rates["memory"] / rates["cache"], 1.0) if {"memory", "cache"} <= rates.keys() else CACHED
 
 
 def _candidate(family: Family, read: float, allocated: float, cached: float) -> Candidate:
-    """The candidate of a family: all passes but the first would read from L2."""
+    """Return the candidate for a family: all passes but the first would read from L2."""
     factor = allocated / read + (1 - allocated / read) * cached
     evidence = [
         Evidence("DRAM traffic of a launch", read / MB, "MB"),

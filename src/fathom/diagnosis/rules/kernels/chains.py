@@ -1,4 +1,4 @@
-"""Chains of elementwise kernels that each pass through memory."""
+"""Chains of elementwise kernels that each read and write memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def chains(signals: Signals) -> Candidates:
 
 
 def _judged(products: list[Product], works: list[Work]) -> Iterator[tuple[int, int]]:
-    """Sizes of the logits of losses, and of the tensors of unfused norms."""
+    """Return the sizes of losses' logits and of unfused norms' tensors."""
     for layer, _ in losses(products, works):
         yield layer.m * layer.n, layer.n
     for norm in norms(works):

@@ -1,4 +1,4 @@
-"""Embeddings with dense gradients of which a step looks up few rows."""
+"""Embeddings with dense gradients although a step looks up only a few rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ LEAST = 0.02  # of the step: SparseAdam itself launches a dozen small kernels
 
 @rule(KIND)
 def dense_tables(signals: Signals) -> Outcomes:
-    """Find dense gradients of large tables. Several ranks abstain: NCCL cannot reduce sparse gradients."""
+    """Find dense gradients of large tables; not with several ranks, because NCCL cannot reduce sparse
+    gradients.
+    """
     every: list[Tables] = signals["kernels.tables"]
     tables = [table for table in every if table.touched <= FEW and table.works]
     if not tables:
@@ -51,7 +53,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
 
 
 def _clean(signals: Signals, claims: list[Claim]) -> float:
-    """Milliseconds saved in the clean step: profiled ops take longer, so their share of the step counts."""
+    """Return the milliseconds saved in the clean step, by the ops' share of the profiled step."""
     recorded = signals["step.timeline_ms"]
     saved = sum(claim.ms for claim in claims if claim.entry == Entry.OPS)
     return signals.number("step.mean_ms", recorded) * saved / recorded

@@ -28,7 +28,9 @@ LEAST = 0.02  # of the step: less is a loss or a metric that needs the precision
 
 @rule("kernels-double-precision")
 def double(signals: Signals) -> Candidates:
-    """Find float64 kernels: products gain by the ratio of matmul rates, others by the ratio of bytes."""
+    """Find float64 kernels; matmuls gain by the ratio of matmul rates, other kernels by the ratio of
+    bytes.
+    """
     if on_processor(signals):
         yield from _on_processor(signals)
         return
@@ -56,7 +58,7 @@ def double(signals: Signals) -> Candidates:
 
 
 def _on_processor(signals: Signals) -> Candidates:
-    """Find float64 ops of a CPU, with a known factor by op; their share of the profiled step counts."""
+    """Find float64 ops on a CPU, with a known factor for each op; their share of the profiled step counts."""
     mine: list[Double] = signals["host.doubles"]
     total, recorded = ms_of(mine), signals["step.timeline_ms"]
     if not mine or total < LEAST * recorded:
@@ -76,7 +78,7 @@ def _on_processor(signals: Signals) -> Candidates:
 
 
 def _in_single(op: str) -> float:
-    """Time of an op in float32 over its time in float64."""
+    """Return the ratio of an op's time in float32 to its time in float64."""
     return next((factor for names, factor in ON_PROCESSOR if names.search(op)), HALF)
 
 

@@ -1,4 +1,4 @@
-"""Products that do not use tensor cores well: written as sums, or with misaligned operands."""
+"""Matmuls that do not use tensor cores well: written as sums, or with misaligned operands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUMMED = re.compile(r"aten::(sum|mean)$")
 
 @rule(KIND)
 def idle_tensor_cores(signals: Signals) -> Candidates:
-    """Find sums that are products in disguise, and products far below the tensor cores' ceiling."""
+    """Find matmuls written as sums, and matmuls far below the tensor core ceiling."""
     works, rates = signals["kernels.work"], rates_of(signals)
     sums = as_sums(works)
     if sums:
@@ -51,7 +51,9 @@ def _alike(works: list[Work]) -> bool:
 
 
 def as_sums(works: list[Work]) -> list[Work]:
-    """Broadcast multiplications with a result much larger than either factor, and the sums over it."""
+    """Return broadcast multiplications whose result is much larger than both factors, and the sums
+    over it.
+    """
     made = {size for work in works if work.op == "aten::mul" and (size := _outer(work))}
     if not any(SUMMED.search(name) and _numbers(work) in made for work in works for name in work.ops):
         return []
@@ -59,7 +61,7 @@ def as_sums(works: list[Work]) -> list[Work]:
 
 
 def _outer(work: Work) -> int:
-    """Elements of the broadcast product of two factors; 0 for other ops."""
+    """Return the number of elements in the broadcast product of two factors; 0 for other ops."""
     if len(work.sizes) < 2 or len(work.sizes[0]) != len(work.sizes[1]):
         return 0
     first, second = work.sizes[:2]
@@ -75,7 +77,7 @@ def _numbers(work: Work) -> int:
 
 
 def _slow(product: Product, rates: dict[str, float], places: int) -> bool:
-    """Return whether the product is large, aligned and of a narrow dtype, and still slow."""
+    """Return whether the matmul is slow although it is large, aligned and has a narrow dtype."""
     word = WORD.get(product.dtype, 0)
     if product.dtype == "fp32" or not word or any(size % word for size in product.sides):
         return False

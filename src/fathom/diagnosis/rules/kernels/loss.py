@@ -1,4 +1,4 @@
-"""Losses over a vocabulary: passes over tensors of the logits' size, against the library's loss."""
+"""Losses over a vocabulary: passes over tensors as large as the logits, compared with the library's loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOSS = re.compile(r"aten::(_?(log_)?softmax|logsumexp|gather|one_hot|scatter_?|n
 
 @rule("kernels-unfused-loss")
 def loss(signals: Signals) -> Candidates:
-    """Find the layer whose output has the costliest unfused loss."""
+    """Find the layer with the costliest unfused loss."""
     candidates = losses(signals["numbers.products"], signals["kernels.work"])
     if not candidates:
         return
@@ -46,7 +46,7 @@ def loss(signals: Signals) -> Candidates:
 
 
 def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, list[Work]]]:
-    """Layers of the forward pass that end in a loss, with all work on their outputs."""
+    """Return the layers of the forward pass that end in a loss, with all work on their outputs."""
     forward = (product for product in products if not product.work.backward)
     layers = [product for product in forward if product.batch == 1 and product.n >= VOCABULARY]
     computing = [work for work in works if work.entry == Entry.COMPUTE]
@@ -54,13 +54,13 @@ def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, li
 
 
 def of_logits(work: Work, layer: Product) -> bool:
-    """Return whether its largest tensor has the size of the layer's output."""
+    """Return whether the work's largest tensor has the size of the layer's output."""
     largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return bool(largest) and largest[-1] == layer.n and prod(largest) == layer.m * layer.n
 
 
 def _on(layer: Product, works: list[Work]) -> list[Work]:
-    """All work on the logits if it includes a loss, else none."""
+    """Return all work on the logits if it includes a loss, else none."""
     mine = [work for work in works if of_logits(work, layer) and not PRODUCT.search(work.path)]
     return mine if any(LOSS.search(work.path) for work in mine) else []
 

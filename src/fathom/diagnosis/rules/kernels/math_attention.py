@@ -1,4 +1,4 @@
-"""Unfused attention: the library's math fallback, or written out as product, softmax, product."""
+"""Unfused attention: the library's math fallback, or a matmul, a softmax and a matmul in the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHECK = "request a fused kernel with torch.nn.attention.sdpa_kernel(...): it war
 
 @rule("kernels-math-attention")
 def math_attention(signals: Signals) -> Candidates:
-    """Find all work on scores: tensors of the size of a softmax over keys."""
+    """Find all work on attention scores: tensors as large as a softmax over keys."""
     works = signals["kernels.work"]
     scores = {size for work in works if SOFTMAX.search(work.op) and (size := _scores(work))}
     mine = [work for work in works if FALLBACK in work.path or (scores and _on(work, scores))]
@@ -45,7 +45,9 @@ def math_attention(signals: Signals) -> Candidates:
 
 
 def _fused(mine: list[Work], scores: set[Scores], rates: dict[str, float]) -> float:
-    """Share of the time with a fused kernel, from the forward pass's first product and the ceiling."""
+    """Return the share of the time with a fused kernel, from the forward pass's first matmul and the
+    ceiling.
+    """
     now, masked = ms_of(mine), any(_masks(work, scores) for work in mine)
     behind = any(work.backward for work in mine)
     firsts = [product for product in map(product_of, mine) if product and _makes_scores(product, scores)]
@@ -70,13 +72,13 @@ def _masks(work: Work, scores: set[Scores]) -> bool:
 
 
 def _scores(work: Work) -> Scores | None:
-    """The size of the scores that the softmax reads; None if they are short."""
+    """Return the size of the scores that the softmax reads; None if they are short."""
     size = _as_scores(work.sizes[0] if work.sizes else [])
     return size if size and min(size[1:]) >= LONG else None
 
 
 def _as_scores(sizes: list[int]) -> Scores | None:
-    """The size of a tensor as scores; None if there is no heads dimension.
+    """Return the size of a tensor interpreted as scores; None if it has no heads dimension.
 
     Activations (batch, tokens, width) can be as wide as there are keys, but have no heads.
     """
@@ -84,7 +86,7 @@ def _as_scores(sizes: list[int]) -> Scores | None:
 
 
 def _on(work: Work, scores: set[Scores]) -> bool:
-    """Return whether it reads scores, or is the product that computes them."""
+    """Return whether the work reads scores, or is the matmul that computes them."""
     large = [sizes for sizes in work.sizes if len(sizes) >= LEADING]
     if any(_as_scores(sizes) in scores for sizes in large):
         return True

@@ -25,7 +25,9 @@ def table() -> list[dict[str, Any]]:
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Outcomes:
-    """Report each family once, by the first row that matches; kinds without their measures abstain."""
+    """Report each family once, by the first row that matches; kinds whose measures are missing are not
+    analysed.
+    """
     families = [family for family in signals["kernels.counted"] if family.name]
     for family in families:
         candidate = next(filter(None, _candidates(signals, family)), None)
@@ -38,7 +40,7 @@ def measures(signals: Signals) -> Outcomes:
 
 
 def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:
-    """The measures that the rows of a kind need, if most of its families' time lacks them."""
+    """Return the measures that a kind's rows need, if they are missing for most of the families' time."""
     large = [family for family in families if any(_about(row, family, step) for row in rows)]
     seen = ms_of(family for family in large if _measured(rows, family))
     if not large or seen >= MOST * ms_of(large):
@@ -84,7 +86,7 @@ def _fits(row: dict[str, Any], family: Family, step: float) -> Candidate | None:
 
 
 def _factor(row: dict[str, Any], value: float) -> float:
-    """Share of the family's time once fixed."""
+    """Return the share of its time that the family takes once fixed."""
     if "factor" in row:
         return float(row["factor"])
     plus = row.get("plus", 0.0)

@@ -31,7 +31,7 @@ PASSES = 3.0  # per pass of zeroing: both gradients are read, and their sum is w
 
 @rule("kernels-needless-casts")
 def casts(signals: Signals) -> Candidates:
-    """Find casts to a wider dtype and back: only their memory traffic has an effect."""
+    """Find casts to a wider dtype and back, which only cause memory traffic."""
     mine = signals["kernels.round_trips"]
     if mine:
         yield mended(
@@ -49,7 +49,7 @@ def casts(signals: Signals) -> Candidates:
 
 @rule("kernels-needless-backward")
 def unused_gradients(signals: Signals) -> Candidates:
-    """Find gradients of parameters that no optimizer has."""
+    """Find gradients of parameters that belong to no optimizer."""
     gradients = signals["kernels.unused_gradients"]
     if not gradients.unused or not gradients.works:
         return
@@ -71,7 +71,7 @@ def unused_gradients(signals: Signals) -> Candidates:
 
 @rule("kernels-gradient-memset")
 def gradient_zeros(signals: Signals) -> Candidates:
-    """Find zeroed gradients: if they were dropped, the backward pass would write them without adding."""
+    """Find gradients that are set to zero; if they were dropped, the backward pass would only write them."""
     works = signals["kernels.work"]
     zeroing = [work for work in works if ZEROING in work.path]
     if not zeroing:
@@ -95,7 +95,7 @@ def gradient_zeros(signals: Signals) -> Candidates:
 
 @rule("kernels-needless-recomputation")
 def recomputation(signals: Signals) -> Candidates:
-    """Find products that the ledger counts as recomputed although memory is free."""
+    """Find matmuls that are recomputed, according to the ledger, although memory is free."""
     again = [row for row in signals["step.ledger"] if row.recomputed_flops > 0 and row.product_flops > 0]
     used, total = signals["device.used_bytes"], signals["device.memory_bytes"]
     if not again or used > FREE * total:

@@ -1,4 +1,4 @@
-"""Unfused norms: all passes over the tensor that they normalise, against the library's kernel."""
+"""Unfused norms: all passes over the normalised tensor, compared with the library's kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Size = tuple[int, int]  # elements, and the length of the last dimension
 
 
 class Norm(msgspec.Struct, frozen=True):
-    """The work of norms in one function over tensors of one size, forward and backward; `calls` per step."""
+    """The forward and backward work of a function's norms over tensors of one size; `calls` are per step."""
 
     works: list[Work]
     calls: float
@@ -61,14 +61,14 @@ def norm(signals: Signals) -> Candidates:
 
 
 def norms(works: list[Work]) -> list[Norm]:
-    """The unfused norms of a step, by the function of the program that contains them."""
+    """Return the unfused norms of a step, by the function that contains them."""
     forward = (work for work in works if work.source and not work.backward)
     by_source = grouped(forward, lambda work: work.source).values()
     return [_norm(mine, size, works) for mine in by_source if (size := _normalised(mine))]
 
 
 def _normalised(mine: list[Work]) -> Size | None:
-    """The size of its means and of most elementwise ops, if it takes roots too."""
+    """Return the size of the function's means and of most of its elementwise ops, if it also takes roots."""
     means = {size_of(work) for work in mine if MEAN.search(work.op)}
     pieces = Counter(size for work in mine if PIECE.search(work.op) and (size := size_of(work)) in means)
     rooted = any(ROOT.search(work.op) for work in mine)
@@ -81,7 +81,9 @@ def _ops(mine: list[Work], size: Size) -> int:
 
 
 def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
-    """A norm with its backward work, found by the forward ops' names and shared with other users of them."""
+    """Return a norm with its backward work, found by the names of forward ops and divided among their
+    users.
+    """
     forward = [work for work in mine if size_of(work) == size]
     alike = [work for work in works if size_of(work) == size]
     own, every = _named(forward), _named(alike)
@@ -94,7 +96,7 @@ def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
 
 
 def _named(works: list[Work]) -> dict[str, float]:
-    """Calls of each op in the forward pass, by the prefix of its backward function."""
+    """Return the calls of each op in the forward pass, by the prefix of its backward function."""
     return summed((_plain(work.op), work.count) for work in works if not work.backward)
 
 
@@ -109,7 +111,7 @@ def _share(work: Work, own: dict[str, float], every: dict[str, float]) -> float:
 
 
 def size_of(work: Work) -> Size:
-    """The size of the largest input."""
+    """Return the size of the largest input."""
     largest = max(work.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return (prod(largest), largest[-1]) if largest else (0, 0)
 

@@ -1,4 +1,4 @@
-"""A program in eager mode, for which a compiler would fuse kernels and launch fewer."""
+"""Programs in eager mode, for which a compiler would fuse kernels and reduce launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECK = "model = torch.compile(model), let it compile for some steps, then time 
 
 @rule(KIND)
 def not_compiled(signals: Signals) -> Candidates:
-    """Find fusible kernels: fused, they move shared data once, and the launches saved cost nothing.
+    """Find kernels that could be fused, so that they move shared data once and need fewer launches.
 
     Kernels with their own finding (an unfused norm, a chain over one tensor) are claimed by that finding.
     """
@@ -41,7 +41,7 @@ def not_compiled(signals: Signals) -> Candidates:
 
 
 def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
-    """Changes of the host's time; none if other threads or the program's own Python take it."""
+    """Return changes of host time; none if other threads or the program's own Python take it."""
     if any(candidate.kind != LAUNCHES for candidate in late_launches(signals)):
         return ()
     return (f"dispatching={eager.host:.4f}", f"python={eager.host:.4f}")

@@ -1,4 +1,4 @@
-"""Optimizers that loop over parameters: torch's, and those written in the program."""
+"""Optimizers that loop over parameters, from torch or from the program."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def updates_all(mine: list[Work], gradients: Counter[tuple[int, ...]]) -> bool:
 
 
 def _host(mine: list[Work], works: list[Work], calls: dict[str, float]) -> list[str]:
-    """Changes that remove its ops, and their share of the Python between the forward pass's launches."""
+    """Return changes that remove the loop's ops and their share of the Python between launches."""
     names = summed((work.op, work.count) for work in mine)
     share = min(count_of(mine) / count_of(work for work in works if not work.backward), 1.0)
     ops = [f"op:{name}={1 - min(names[name] / calls[name], 1.0):.6f}" for name in names if calls.get(name)]

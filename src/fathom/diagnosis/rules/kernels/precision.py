@@ -1,4 +1,4 @@
-"""Products in float32: without tensor cores, or where bfloat16 would suffice."""
+"""Matmuls in float32: without tensor cores, or where bfloat16 would suffice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEMORY = 0.55  # of an activation's time with half the bytes
 
 @rule("kernels-tf32-off", "kernels-no-mixed-precision")
 def precision(signals: Signals) -> Candidates:
-    """Choose the kind by how the products are computed now, and by what the device supports."""
+    """Choose the kind by the current computation of products and the device's capabilities."""
     works = signals["kernels.work"]
     named = _named(works)
     if not named:
@@ -57,7 +57,7 @@ def precision(signals: Signals) -> Candidates:
 
 
 def _named(works: list[Work]) -> list[Work]:
-    """Products and convolutions without shapes that run without tensor cores, if most do."""
+    """Return products and convolutions without shapes, if most of them run without tensor cores."""
     every = _multiplying(works)
     mine = [work for work in every if NAMED.search(work.family) and not TENSOR.search(work.family)]
     enough = ms_of(mine) > MOSTLY * ms_of(every)
@@ -65,18 +65,18 @@ def _named(works: list[Work]) -> list[Work]:
 
 
 def _convolved(works: list[Work]) -> list[Work]:
-    """Convolutions of float32 on tensor cores: cuDNN uses TF32 by default."""
+    """Return float32 convolutions on tensor cores, since cuDNN uses TF32 by default."""
     mine = [work for work in works if "convolution" in work.op and TENSOR.search(work.family)]
     return [work for work in mine if work.types[:1] == ["float"]]
 
 
 def _multiplying(works: list[Work]) -> list[Work]:
-    """Products and convolutions, by kernel name."""
+    """Return products and convolutions, identified by kernel name."""
     return [work for work in works if work.entry == Entry.COMPUTE and MULTIPLIES.search(work.family)]
 
 
 def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, float]) -> float:
-    """Share of the time of both on tensor cores."""
+    """Return the share of the time that both take on tensor cores."""
     known, unknown = ms_of(product.work for product in plain), ms_of(named)
     ratio = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
     return (ratio * known + UNSHAPED * unknown) / ((known + unknown) or 1.0)
@@ -106,7 +106,7 @@ def _on_cores(work: Work) -> bool:
 
 
 def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str, float]) -> float:
-    """Share of the time in bfloat16: by the ratio of ceilings, or less if large products reach bfloat16's.
+    """Return the share of the time in bfloat16: the ratio of ceilings, or less if large products reach it.
 
     Convolutions use the ratio: their FLOPs depend on the algorithm.
     """

@@ -1,4 +1,4 @@
-"""Products with so few rows that reading weights, not arithmetic, takes their time."""
+"""Matmuls with so few rows that reading weights takes longer than the arithmetic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 @rule("kernels-weight-bound-decode", "kernels-batch-too-small")
 def few_rows(signals: Signals) -> Candidates:
-    """Find decoding, training or scoring with few rows, by the rows and by whether there is a backward pass.
+    """Find decoding, training or scoring with few rows, depending on the rows and the backward pass.
 
     If every layer runs several times in a step, more rows could be computed at once.
     """
@@ -54,7 +54,7 @@ def _kind(rows: int | None, again: int, trains: bool) -> str | None:
 
 
 def times(products: list[Product]) -> int:
-    """Forward runs of a layer per step, by most of the products' time; 1 if no layer has a name."""
+    """Return the forward runs of a layer per step, for most of the matmul time; 1 if no layer has a name."""
     forward = (product for product in products if product.work.module and not product.work.backward)
     layers = grouped(forward, lambda product: (product.work.module, product.n, product.k)).values()
     works = [[product.work for product in layer] for layer in layers]
@@ -63,22 +63,22 @@ def times(products: list[Product]) -> int:
 
 
 def _rows(products: list[Product]) -> int | None:
-    """Rows of most forward products; a backward product may have them as any of its sizes."""
+    """Return the rows of most forward matmuls; a backward matmul may have them as any of its sizes."""
     weight = summed((product.m, product.work.ms) for product in products if not product.work.backward)
     return max(weight, key=lambda rows: weight[rows], default=None)
 
 
 def _weight(product: Product, rows: int) -> int:
-    """The smaller side of the weight."""
+    """Return the smaller dimension of the weight."""
     sides = list(product.sides)
     sides.remove(rows)
     return min(sides)
 
 
 def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) -> float:
-    """Share of the time for all rows of a step at once: arithmetic, or one read of each weight.
+    """Return the share of the time for all rows of a step at once: arithmetic, or one read of each weight.
 
-    Half if no ceiling is known and layers run once.
+    It is one half if no ceiling is known and layers run once.
     """
     memory, needed = rates.get("memory"), 0.0
     for product in few:
@@ -92,7 +92,9 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
 
 
 def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
-    """Work repeated with the products that would not grow: short kernels, and accumulating gradients."""
+    """Return work that is repeated with the matmuls but would not grow: short kernels, and gradient
+    accumulation.
+    """
     mine = {id(product.work) for product in few}
     often = (work for work in works if work.entry == Entry.COMPUTE and work.count >= again / 2)
     others = (work for work in often if id(work) not in mine)

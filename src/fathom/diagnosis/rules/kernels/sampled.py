@@ -1,4 +1,4 @@
-"""Flaws of kernels that sampled counters show: bytes fetched for nothing, and spilled registers."""
+"""Kernel flaws that sampled counters show: unused bytes, and spilled registers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLED_NEEDS = {
 def strided(signals: Signals, family: Family) -> Candidate | None:
     """Find kernels without shared memory that discard bytes fetched from L2.
 
-    Once fixed, they have the same memory rate without the discarded bytes; writes stay.
+    Once fixed, they read at the same rate without the discarded bytes, and write as before.
     """
     if family.ms < SHARE * signals["step.timeline_ms"] or not _wastes(family):
         return None
@@ -50,10 +50,10 @@ def _wastes(family: Family) -> bool:
 
 
 def spilling(signals: Signals, family: Family) -> Candidate | None:
-    """Find writes to DRAM by a program whose tensors all fit into L2: they are spills.
+    """Find spills: writes to DRAM by a program whose tensors all fit into L2.
 
-    Samples do not distinguish local loads from others, so tensors that exceed L2 hide spills. Without
-    spills, the kernel is bound by its instructions.
+    Samples do not distinguish local loads from others, so tensors that exceed L2 hide spills. Without spills,
+    the kernel is bound by its instructions.
     """
     large = family.ms >= SPILLING_SHARE * signals["step.timeline_ms"]
     allocated = signals.get("device.allocated_bytes").value
@@ -73,7 +73,9 @@ def spilling(signals: Signals, family: Family) -> Candidate | None:
 
 
 def _writes(family: Family, least: float) -> bool:
-    """Return whether it writes more than `least`, writes more than it reads, and loads what it wrote."""
+    """Return whether the family writes more than `least`, writes more than it reads, and loads what
+    it wrote.
+    """
     measures = family.measures
     if not measures.keys() >= set(SAMPLED_NEEDS["kernels-register-spills"]):
         return False
@@ -82,7 +84,7 @@ def _writes(family: Family, least: float) -> bool:
 
 
 def _written(family: Family) -> float:
-    """Bytes that one launch writes to DRAM."""
+    """Return the bytes that one launch writes to DRAM."""
     measures = family.measures
     return measures["dram_bytes"] * measures["dram_write"] / measures["dram"] if measures["dram"] else 0.0
 

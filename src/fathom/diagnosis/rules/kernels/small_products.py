@@ -1,4 +1,4 @@
-"""Loops over small products that one batched product could replace."""
+"""Loops over small matmuls that one batched matmul could replace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALF = 0.5  # of the device's time, if no ceilings are known
 
 @rule("kernels-serial-small-products")
 def small_products(signals: Signals) -> Candidates:
-    """Find runs of products with fewer tiles than there are multiprocessors."""
+    """Find runs of matmuls with fewer tiles than there are multiprocessors."""
     places = signals["device.multiprocessors"]
     mine = [product for product in signals["kernels.product_runs"] if _tiles(product) < places]
     if not mine:
@@ -45,7 +45,7 @@ def _tiles(product: Product) -> int:
 
 
 def _batched(mine: list[Product], rates: dict[str, float]) -> float:
-    """Share of the device's time as one batched product, bound by its operands or its arithmetic."""
+    """Return the share of the device time as one batched matmul, bound by its operands or its arithmetic."""
     now, memory, needed = ms_of(product.work for product in mine), rates.get("memory"), 0.0
     for product in mine:
         rate = product.ceiling(rates)
@@ -58,7 +58,7 @@ def _batched(mine: list[Product], rates: dict[str, float]) -> float:
 
 
 def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...]:
-    """Changes of the host: one call of the outermost op of each run instead of many."""
+    """Return changes of host time: one call of each run's outermost op instead of many."""
     counts: dict[str, float] = {}
     for product in mine:
         name = _outermost(product)
@@ -71,6 +71,6 @@ def _fewer_calls(mine: list[Product], calls: dict[str, float]) -> tuple[str, ...
 
 
 def _outermost(product: Product) -> str:
-    """The outermost op of the library, without regions of the program."""
+    """Return the library's outermost op, ignoring regions of the program."""
     library = (name for name in product.work.ops if name.startswith(("aten::", "autograd::")))
     return next(library, product.work.op)

@@ -20,13 +20,13 @@ ATTENDS = re.compile(r"aten::_(efficient|flash)_attention_(forward|backward)$")
 
 @rule("numbers-head-size")
 def head_size(signals: Signals) -> Candidates:
-    """Find heads whose size is no multiple of a word, and heads that are too large."""
+    """Find heads whose size is not a multiple of a word, and heads that are too large."""
     yield from _too_large(signals)
     yield from _padded(signals)
 
 
 def _padded(signals: Signals) -> Candidates:
-    """Padding, and attention slowed by it: both are below the attention op."""
+    """Return the padding and the attention that it slows down, both of which run below the attention op."""
     works = signals["kernels.work"]
     mine = [work for work in works if ATTENTION in work.path]
     sizes = {size: ms for work in mine if (size := head_of(work)) for ms in [work.ms] if size % WORD}
@@ -57,14 +57,14 @@ def _padded(signals: Signals) -> Candidates:
 
 
 def _moves(work: Work, size: int, padded: int) -> bool:
-    """Return whether it only pads heads, removes the padding, or reorders padded heads."""
+    """Return whether the work only pads heads, removes padding, or reorders padded heads."""
     around = PADS.search(work.path) or ATTENTION in work.path
     heads = any(len(sizes) == 4 and sizes[-1] in (size, padded) for sizes in work.sizes)
     return bool(around and heads and MOVES.search(work.op))
 
 
 def _too_large(signals: Signals) -> Candidates:
-    """Report heads that are too large: more, smaller heads need the same FLOPs in a fused kernel."""
+    """Report heads that are too large; more but smaller heads need the same FLOPs in a fused kernel."""
     works = signals["kernels.work"]
     mine = [work for work in works if ATTENDS.search(work.op) and head_of(work) > LARGEST]
     now, needed = ms_of(mine), _needed_ms(mine, rates_of(signals))
@@ -84,7 +84,7 @@ def _too_large(signals: Signals) -> Candidates:
 
 
 def _needed_ms(mine: list[Work], rates: dict[str, float]) -> float | None:
-    """Milliseconds of a fused kernel, if it supported the heads; None if unknown for any of them."""
+    """Return the milliseconds of a fused kernel that supported the heads; None if unknown for any of them."""
     needs = [needed_ms(work, rates, causal=False) for work in mine]
     known = [need for need in needs if need is not None]
     return sum(known) if len(known) == len(needs) else None

@@ -1,4 +1,6 @@
-"""Sizes of matrix products: layers not in full words, and a last wave of tiles that is nearly empty."""
+"""Sizes of matmuls: layers that are not multiples of a word, and last waves of tiles that are nearly
+empty.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ MOSTLY = 0.5  # of the products' time
 
 @rule("numbers-odd-vocabulary", "numbers-odd-size")
 def odd_sizes(signals: Signals) -> Candidates:
-    """Find odd sizes of weights; the number of rows that pass through a layer does not count."""
+    """Find odd sizes of weights, regardless of the number of rows that pass through the layer."""
     products = [product for product in signals["numbers.products"] if product.dtype in WORD]
     forward = (product for product in products if not product.work.backward)
     odd = {size for product in forward for size in _layer(product)}
@@ -62,7 +64,9 @@ def _odd(signals: Signals, sizes: set[int], large: bool, mine: list[Product]) ->
 
 
 def _factor(mine: list[Product], size: int, ms: float, rates: dict[str, float]) -> float:
-    """Share of the time once aligned: from the ceiling if known, else a typical one for this alignment."""
+    """Return the share of the time once aligned: from the ceiling if known, else typical for this
+    alignment.
+    """
     ceilings = [product.ceiling(rates) for product in mine]
     needs = [product.flops / rate for product, rate in zip(mine, ceilings, strict=True) if rate]
     if ms > 0 and len(needs) == len(mine):
@@ -72,7 +76,7 @@ def _factor(mine: list[Product], size: int, ms: float, rates: dict[str, float]) 
 
 @rule("numbers-tile-size")
 def tile_size(signals: Signals) -> Candidates:
-    """Find products for which a slightly smaller size saves a whole wave."""
+    """Find matmuls for which a slightly smaller size saves a whole wave."""
     places = signals["device.multiprocessors"]
     products = signals["numbers.products"]
     mine = [
@@ -84,7 +88,9 @@ def tile_size(signals: Signals) -> Candidates:
 
 
 def waves_of(product: Product, places: int) -> float | None:
-    """Waves of tiles, in the orientation with fewest tiles; None if the kernel's name has no tile."""
+    """Return the waves of tiles, in the orientation with fewer tiles; None if the kernel's name has
+    no tile.
+    """
     tile = TILE.search(product.work.family)
     if tile is None or SPLIT.search(product.work.family):
         return None
@@ -117,7 +123,7 @@ def _tiled(signals: Signals, mine: list[tuple[Product, float]], ms: float) -> Ca
 
 
 def rows_that_fit(product: Product, waves: float) -> int:
-    """The next smaller number of rows that fills whole waves, in whole tiles."""
+    """Return the next smaller number of rows, in whole tiles, that fills whole waves."""
     tile = TILE.search(product.work.family)
     size = min(int(tile[1]), int(tile[2])) if tile else 1
     return max(floor(product.m * floor(waves) / waves) // size * size, size)
