@@ -337,7 +337,7 @@ def test_the_clocks_offset_is_found_within_its_spread(offset, jitter):
     result = traces.shift_of(3, here, there)
     assert result is not None and result.offset_ns == offset + sorted(jitter)[len(jitter) // 2]
     assert all(abs(offset + j - result.offset_ns) <= result.error_ns for j in jitter)
-    moved = traces.move(here, ["ns"], [result], "ns")
+    moved = traces.move(here, [result], "ns")
     assert (moved["ns"] - here["ns"]).unique().to_list() == [result.offset_ns]
 
 

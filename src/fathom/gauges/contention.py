@@ -65,11 +65,16 @@ class BusyGpuError(FathomError):
 
 def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
     """Return the ids of other compute processes on this GPU; [] if the driver does not report them."""
+    gpu = _device(device, open_nvml)
+    return other_processes(gpu.nvml, [gpu.handle]) if gpu else []
+
+
+def _device(index: int, open_nvml: Callable[[], Any]) -> NvmlDevice | None:
     try:
         nvml = open_nvml()
     except NvmlMissingError:
-        return []
-    return other_processes(nvml, [reading(nvml.nvmlDeviceGetHandleByIndex, device)])
+        return None
+    return NvmlDevice(nvml, reading(nvml.nvmlDeviceGetHandleByIndex, index))
 
 
 def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
@@ -77,13 +82,11 @@ def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
 
     A container hides other containers' processes, but the driver still reports their memory and utilisation.
     """
-    if processes(device, open_nvml):
-        return [SHARED]
-    try:
-        nvml = open_nvml()
-    except NvmlMissingError:
+    gpu = _device(device, open_nvml)
+    if gpu is None:
         return []
-    gpu = NvmlDevice(nvml, reading(nvml.nvmlDeviceGetHandleByIndex, device))
+    if other_processes(gpu.nvml, [gpu.handle]):
+        return [SHARED]
     memory, rates = gpu.ask_quietly("MemoryInfo"), gpu.ask_quietly("UtilizationRates")
     reasons = []
     if memory and memory.used > IDLE_BYTES:

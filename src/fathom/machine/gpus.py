@@ -17,11 +17,6 @@ PATIENCE_S = 30.0
 AskCuda = Callable[[], dict[str, dict[str, int]]]
 
 
-def describe(nvml: Any, ask_cuda: AskCuda = cuda.attributes, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Return one dict per GPU in the driver's order; `abstained` has the reasons for values that are None."""
-    return _describe_all(_devices(nvml), ask_cuda, root)
-
-
 def _devices(nvml: Any) -> list[NvmlDevice]:
     count = reading(nvml.nvmlDeviceGetCount) or 0
     handles = [reading(nvml.nvmlDeviceGetHandleByIndex, i) for i in range(count)]
@@ -30,6 +25,7 @@ def _devices(nvml: Any) -> list[NvmlDevice]:
 
 
 def _describe_all(devices: list[NvmlDevice], ask_cuda: AskCuda, root: Path) -> list[dict[str, Any]]:
+    """Return one dict per GPU in the driver's order; `abstained` has the reasons for values that are None."""
     if not devices:
         return []
     try:

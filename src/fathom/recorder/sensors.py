@@ -65,16 +65,16 @@ class GpuSensors:
 class HostSensors:
     """Host sensors: energy of the CPU packages, load, and resident memory of the program."""
 
-    def __init__(self, tree: ProcessTree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
-        self.tree, self.rapl, self.clock = tree, rapl, clock
-        self._refreshed = clock()
+    def __init__(self, tree: ProcessTree, rapl: Rapl) -> None:
+        self.tree, self.rapl = tree, rapl
+        self._refreshed = time.monotonic()
         self._busy = _cpu_percent()
 
     def read(self) -> TelemetryRow:
         """Return one row; `busy_percent` is the load of all cores since the last reading."""
-        if self.clock() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
+        if time.monotonic() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
             self.tree.refresh()
-            self._refreshed = self.clock()
+            self._refreshed = time.monotonic()
         return {
             "device": HOST,
             "energy_j": self.rapl.joules(),

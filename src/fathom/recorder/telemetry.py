@@ -33,12 +33,11 @@ class Telemetry:
         raw: Path,
         sensors: Iterable[Sensor],
         *,
-        period: float = PERIOD,
         clock: Callable[[], int] = time.time_ns,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
         self.path = raw / "telemetry.jsonl"
-        self.sensors, self.period, self.clock = list(sensors), period, clock
+        self.sensors, self.clock = list(sensors), clock
         self.fault: str | None = None
         self._end = threading.Event()
         self._pause = pause or self._end.wait
@@ -61,7 +60,7 @@ class Telemetry:
                     started = self.clock()
                     self._sample(file.write)
                     spent = (self.clock() - started) / NS_PER_S
-                    ended = self._pause(max(0.0, self.period - spent))
+                    ended = self._pause(max(0.0, PERIOD - spent))
                 self._sample(file.write)
         except Exception as error:
             self.fault = f"telemetry stopped: {getattr(error, 'strerror', None) or error}"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+PATIENCE_S = 1.5  # for processes to end after each request
+
 
 class ProcessTree:
     """A program and its descendants; without psutil, only the program itself."""
@@ -35,7 +37,7 @@ class ProcessTree:
         for process in self.processes():
             _quietly(process.send_signal, number)
 
-    def end_rest(self, seconds: float = 3.0) -> None:
+    def end_rest(self) -> None:
         """Terminate, then kill, everything still alive except the program itself."""
         rest = [p for p in self.processes() if p.pid != self.root]
         if not rest:
@@ -43,7 +45,7 @@ class ProcessTree:
         import psutil
 
         for ask in ("terminate", "kill"):
-            _, rest = psutil.wait_procs(rest, timeout=seconds / 2)
+            _, rest = psutil.wait_procs(rest, timeout=PATIENCE_S)
             for process in rest:
                 _quietly(getattr(process, ask))
 

@@ -53,7 +53,9 @@ def qualify(
     """
     if why := prevented(machine):
         raise NoCountersError(why)
-    gpu = _first(machine, seen_devices_of(machine) if devices is None else devices)
+    if devices is None:  # the visible ones, or all if the driver's library does not answer
+        devices = seen_devices(os.environ) or tuple(gpu["index"] for gpu in machine["gpus"])
+    gpu = _first(machine, devices)
     if not force:
         refuse_busy([gpu["index"]])
     job = {"interval_ns": INTERVAL_NS, "capability": gpu.get("compute_capability") or ""}
@@ -61,11 +63,6 @@ def qualify(
     answer = _ask(json.dumps(job), environment, start or partial(Child, module="fathom.gauges.counters"))
     driver = machine["versions"].get("driver")
     return {**answer, "driver": driver, "measured_ns": time.time_ns()}
-
-
-def seen_devices_of(machine: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the visible GPUs, or all of them if the driver's library does not answer."""
-    return seen_devices(os.environ) or tuple(gpu["index"] for gpu in machine["gpus"])
 
 
 def _first(machine: Mapping[str, Any], devices: tuple[int, ...]) -> Mapping[str, Any]:

@@ -14,6 +14,8 @@ Need = Literal["root", "reboot", "decision", "shell"]
 GRAVITY: dict[Status, int] = {"fail": 0, "abstained": 1, "pass": 2, "not_applicable": 3}
 MOST_NAMED = 8
 LONGEST = 400
+# Fields of a check that its result has too.
+COPIED = ("id", "group", "title", "problem", "why", "fix", "needs", "costs", "source", "weight")
 _BLANK = re.compile(r"\{([a-z]+)\}")
 
 
@@ -96,9 +98,9 @@ def judged(good: bool, observed: str, subject: str = "", **fill: str) -> Observa
     return Observation(status="pass" if good else "fail", observed=observed, subject=subject, fill=fill)
 
 
-def unfit(reason: str, subject: str = "") -> Observation:
+def unfit(reason: str) -> Observation:
     """The check does not apply here."""
-    return Observation(status="not_applicable", observed=reason, subject=subject)
+    return Observation(status="not_applicable", observed=reason)
 
 
 def abstained(reason: str, subject: str = "") -> Observation:
@@ -112,21 +114,12 @@ def conclude(check: Check, findings: Iterable[Observation]) -> Result:
     decisive = [f for f in answers if f.status == status]
     words = _words(decisive)
     return Result(
-        id=check.id,
-        group=check.group,
-        title=check.title,
+        **{name: getattr(check, name) for name in COPIED},
         status=status,
         observed=words if status in ("pass", "fail") else "",
         reason=None if status in ("pass", "fail") else words,
-        why=check.why,
-        fix=check.fix,
         commands=[*dict.fromkeys(line for c in check.commands for line in _fillings(c, decisive))],
-        needs=check.needs,
-        costs=check.costs,
-        source=check.source,
-        weight=check.weight,
         subjects=[_subject(f) for f in answers if f.subject],
-        problem=check.problem,
     )
 
 

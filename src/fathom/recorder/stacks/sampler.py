@@ -41,9 +41,9 @@ PACKAGES = str(Path(__file__).parents[3])
 class StackSampler:
     """Context manager that samples every process that asks. `fault` says why sampling failed or stopped."""
 
-    def __init__(self, raw: Path, period: float = PERIOD, processors: int | None = None) -> None:
-        self._raw, self._period = raw, period
-        few = (processors or len(os.sched_getaffinity(0))) < FEW_PROCESSORS
+    def __init__(self, raw: Path) -> None:
+        self._raw = raw
+        few = len(os.sched_getaffinity(0)) < FEW_PROCESSORS
         self._duty = DUTY_OF_FEW if few else DUTY
         self._cost = 0.0  # recent processor seconds per round
         self._targets: dict[int, SampledProcess] = {}
@@ -108,7 +108,7 @@ class StackSampler:
         if active[0].rate == SPARSE:
             period, done = SPARSE_PERIOD, max(target.sparse for target in active) // SPARSE_THIN_OUT
         else:
-            period, done = self._period, max(target.samples for target in active) // THIN_OUT
+            period, done = PERIOD, max(target.samples for target in active) // THIN_OUT
         return max(period * (1 << min(20, done)), self._cost / self._duty) * random.uniform(0.75, 1.25)
 
     def _read(self) -> None:

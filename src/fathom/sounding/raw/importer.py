@@ -88,16 +88,16 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         "memory": tables.memory(process, marked),
         "telemetry": tables.telemetry(raw),
     }
-    own["steps"] = _streams(traces.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
+    own["steps"] = _streams(traces.move(own["steps"], shifts, "mark_ns", "end_ns"))
     if "launches" in placed_tables:
         placed_tables["launches"] = traces.in_order(placed_tables["launches"])
     placed = placing.place(placed_tables, own["steps"])
     placed_tables = placed.tables
     problems = integrity.judged_overlaps(problems, placed_tables)
     own["steps"] = steps.classified(own["steps"], placed_tables.get("ops"))
-    own["stacks"] = traces.move(own["stacks"], ["time_ns"], shifts, "time_ns")
-    own["waits"] = traces.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
-    own["input"] = traces.move(own["input"], ["start_ns"], shifts, "start_ns")
+    own["stacks"] = traces.move(own["stacks"], shifts, "time_ns")
+    own["waits"] = traces.move(own["waits"], shifts, "start_ns", "end_ns")
+    own["input"] = traces.move(own["input"], shifts, "start_ns")
     for name, frame in {**placed_tables, **own}.items():
         writer.write(number, name, frame)
     about = _about(process, number, shifts, sampled)

@@ -42,11 +42,11 @@ def shift_of(burst: int, marked: pl.DataFrame, annotated: pl.DataFrame) -> Shift
     return Shift(burst, middle, error, min(both["ns"]), max(both["ns"]))
 
 
-def move(frame: pl.DataFrame, times: list[str], by: list[Shift], when: str) -> pl.DataFrame:
-    """Shift the columns `times` of rows whose `when` is in a burst's interval, ends included."""
+def move(frame: pl.DataFrame, by: list[Shift], *times: str) -> pl.DataFrame:
+    """Shift the columns `times` of rows whose first of them is in a burst's interval, ends included."""
     offset = pl.lit(0, dtype=pl.Int64)
     for burst_shift in by:
-        inside = pl.col(when).is_between(burst_shift.start_ns, burst_shift.end_ns)
+        inside = pl.col(times[0]).is_between(burst_shift.start_ns, burst_shift.end_ns)
         offset = pl.when(inside).then(pl.lit(burst_shift.offset_ns, dtype=pl.Int64)).otherwise(offset)
     moved = frame.with_columns(_offset=offset)
     return moved.with_columns(pl.col(name) + pl.col("_offset") for name in times).drop("_offset")
