@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from fathom.errors import BadInputError
-from fathom.gauges import QUICK, keep, measure, parent, plan, quick_missing, recall, seconds
+from fathom.gauges import QUICK, keep, measure, parent, plan, quick_missing, seconds
 from fathom.gauges.child import Child
 from fathom.gauges.conditions import ConditionSensors, Watch, summary
 from fathom.gauges.contention import SHARED, BusyGpuError, processes, refuse_busy, traces
 from fathom.gauges.keeping import merge
 from fathom.gauges.planning import MeasurementPlan, batches, choose
-from fathom.machine import Ceiling, MachineFileError, Missing
+from fathom.machine import Ceiling, MachineFileError, Missing, stored_machine
 from fathom.machine.nvml import NvmlMissingError
 from tests.support.paths import ROOT
 
@@ -318,7 +318,7 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path, content):
     with pytest.raises(MachineFileError, match="damaged"):
         keep(MACHINE, [ceiling("hbm.read", 1.0)], [], tmp_path)
     assert path.read_bytes() == before
-    assert recall(BARE, tmp_path) == {}
+    assert stored_machine(BARE["fingerprint"], tmp_path) == {}
 
 
 def test_missing_ceilings_stay_known():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fathom.gauges.conditions import DOUBTFUL, ConditionSensors
     from fathom.gauges.contention import BusyGpuError
     from fathom.gauges.cuda import core_of_cuda
-    from fathom.gauges.keeping import completed, keep, merge, quick_missing, recall
+    from fathom.gauges.keeping import completed, keep, merge, quick_missing
     from fathom.gauges.parent import GaugeProgress, measure, seconds
     from fathom.gauges.planning import MeasurementPlan, plan
 

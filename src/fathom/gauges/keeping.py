@@ -30,17 +30,8 @@ def keep(
 
     Raises MachineFileError if the stored file is damaged or cannot be written.
     """
-    earlier = recall(machine, folder)
-    merged = merge(earlier, machine, ceilings, missing)
+    merged = merge(stored_machine(machine["fingerprint"], folder), machine, ceilings, missing)
     return merged, remember(merged, folder)
-
-
-def recall(machine: Mapping[str, Any], folder: Path | None = None) -> Record:
-    """Return the stored file of this machine, or {} if there is none.
-
-    Raises MachineFileError if it is damaged.
-    """
-    return stored_machine(machine["fingerprint"], folder)
 
 
 def merge(

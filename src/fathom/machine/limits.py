@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,30 +87,30 @@ def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
 
 
 def _device(machine: dict[str, Any], index: int) -> Limits | None:
-    known = _Known(from_machine(machine), index)
-    matrix, vector = known.rates("matmul.", MATRIX), known.rates("vector.", ("fp32", "fp64"))
-    memory = known.fastest(_MIXED)
+    known = _rates(from_machine(machine), index)
+    matrix, vector = _by_dtype(known, "matmul.", MATRIX), _by_dtype(known, "vector.", ("fp32", "fp64"))
+    memory = _fastest(known, _MIXED)
     if memory is None or not matrix:
         return None
-    copies = {direction: rate for direction, name in _COPIES.items() if (rate := known.rate(name))}
+    copies = {direction: known[name] for direction, name in _COPIES.items() if known.get(name)}
     return Limits(
         arithmetic=_named("matmul", matrix) | _named("vector", vector),
         memory=memory,
-        writes=known.fastest(tuple(_WRITTEN)),
-        mixed={share: rate for name, share in _WRITTEN.items() if (rate := known.rate(name))},
-        cache=known.rate("l2.read"),
+        writes=_fastest(known, _WRITTEN),
+        mixed={share: known[name] for name, share in _WRITTEN.items() if known.get(name)},
+        cache=known.get("l2.read"),
         cache_bytes=_cache_bytes(machine, index),
         copies=copies | {"DtoD": memory},
-        link=known.fastest_of("collective."),
-        launch_s=known.rate("latency.graph_node"),
+        link=_fastest(known, [name for name in known if name.startswith("collective.")]),
+        launch_s=known.get("latency.graph_node"),
     )
 
 
 def _host(machine: dict[str, Any]) -> Limits | None:
     """Return the processor's limits; its matrix rates bound all arithmetic, as its vector units do both."""
-    known = _Known([c for c in from_machine(machine) if c.is_bound], None)
-    matrix = known.rates("host.matmul.", MATRIX)
-    memory = known.fastest(("host.read", "host.copy", "host.triad"))
+    known = _rates([c for c in from_machine(machine) if c.is_bound], None)
+    matrix = _by_dtype(known, "host.matmul.", MATRIX)
+    memory = _fastest(known, ("host.read", "host.copy", "host.triad"))
     if memory is None or not matrix:
         return None
     caches = (machine.get("host") or {}).get("cpu", {}).get("caches") or []
@@ -123,23 +123,18 @@ def _host(machine: dict[str, Any]) -> Limits | None:
     )
 
 
-@dataclass(frozen=True)
-class _Known:
-    ceilings: Sequence[Ceiling]
-    device: int | None
+def _rates(ceilings: Sequence[Ceiling], device: int | None) -> dict[str, float]:
+    """Return the rate of each ceiling by id: that of `device`, else the first one."""
+    chosen = {c.id: find_ceiling(ceilings, c.id, device) for c in ceilings}
+    return {name: ceiling.value for name, ceiling in chosen.items() if ceiling}
 
-    def rate(self, name: str) -> float | None:
-        ceiling = find_ceiling(self.ceilings, name, self.device)
-        return ceiling.value if ceiling else None
 
-    def rates(self, prefix: str, names: Sequence[str]) -> dict[str, float]:
-        return {name: rate for name in names if (rate := self.rate(prefix + name))}
+def _by_dtype(known: dict[str, float], prefix: str, dtypes: Sequence[str]) -> dict[str, float]:
+    return {dtype: known[prefix + dtype] for dtype in dtypes if known.get(prefix + dtype)}
 
-    def fastest(self, names: Sequence[str]) -> float | None:
-        return max((rate for name in names if (rate := self.rate(name))), default=None)
 
-    def fastest_of(self, prefix: str) -> float | None:
-        return self.fastest([ceiling.id for ceiling in self.ceilings if ceiling.id.startswith(prefix)])
+def _fastest(known: dict[str, float], names: Iterable[str]) -> float | None:
+    return max((known[name] for name in names if known.get(name)), default=None)
 
 
 def _named(unit: str, rates: dict[str, float]) -> dict[str, float]:

@@ -30,11 +30,11 @@ def measure(
 ) -> None:
     """Measure and store this machine's ceilings: bandwidths, rates, latencies, links, disk."""
     from fathom import gauges
-    from fathom.machine import inventory
+    from fathom.machine import inventory, stored_machine
     from fathom.report import print_ceilings
 
     machine = inventory()
-    gauges.recall(machine)  # report a damaged file before the measurement, not after it
+    stored_machine(machine["fingerprint"])  # report a damaged file before the measurement, not after it
     names = [name for names in only or () for name in names.split(",") if name]
     if "counters" in names:
         _qualify(machine, gpu, force, json)

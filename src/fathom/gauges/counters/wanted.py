@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from fathom.data import load
 
-
-@cache
-def table() -> dict[str, Any]:
-    """Load `wanted.yaml`."""
-    return load(__package__, "wanted")
+table = cache(partial(load, __package__, "wanted"))  # returns the content of `wanted.yaml`
 
 
 def rolled(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from fathom.data import load
@@ -41,6 +41,7 @@ _FIGURE_OF = {
 }
 FILES = ("ampere", "ada", "hopper", "blackwell", "cdna3")
 _ABOUT = {"source", "divide_by", "because"}
+_rules = cache(partial(load, "fathom.machine.datasheet", "cpus"))
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,6 @@ def find_host(host: dict[str, Any]) -> Sheet | None:
     cpu = host.get("cpu") or {}
     figures = dict(_bandwidth(cpu, str(host.get("product") or ""))) | dict(_rates(cpu))
     return Sheet(str(cpu.get("model")), figures) if figures else None
-
-
-@cache
-def _rules() -> dict[str, Any]:
-    return load("fathom.machine.datasheet", "cpus")
 
 
 def _bandwidth(cpu: dict[str, Any], product: str) -> Iterator[tuple[str, Figure]]:

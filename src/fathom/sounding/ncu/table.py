@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from fathom.data import load
@@ -16,6 +16,7 @@ from fathom.sounding.ncu.numbers import TwoNotationsError, base_unit, decimal_ma
 _DATA = re.compile(r'"?\d+"?,')
 _METRIC = re.compile(r"[\w:.]*[a-z0-9]__[\w:.]+")
 _ERROR = re.compile(r"==ERROR==\s*(.*)")
+_labels = cache(partial(load, __package__, "labels"))
 HOW = "export it with `ncu --import X.ncu-rep --page raw --csv`"
 
 
@@ -144,11 +145,6 @@ def _metric(row: dict[str, str]) -> str:
     if "__" in label:
         return label.rpartition("(")[2].rstrip(")") if "(" in label else label
     return _labels().get(section, {}).get(label) or (f"{section}: {label}" if section else label)
-
-
-@cache
-def _labels() -> dict[str, dict[str, str]]:
-    return load(__package__, "labels")
 
 
 def _convert(file: CsvFile) -> None:
