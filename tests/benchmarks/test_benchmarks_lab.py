@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.referee import lab as results
 from fathom.lab import techniques
-from fathom.lab.results import Kept, keep
+from fathom.lab.running import Kept, keep
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.referee import Verdict
 

@@ -19,8 +19,8 @@ from fathom.cli.main import app
 from fathom.diagnosis.kinds import Kind, kinds
 from fathom.errors import BadInputError
 from fathom.lab import Here, Kept, Outcome, chosen, here, listed, naming, recall, run, techniques, why_not
-from fathom.lab.header import Needs
-from fathom.lab.results import keep, place
+from fathom.lab.operation import Needs
+from fathom.lab.running import keep, place
 from fathom.lab.technique import Technique, techniques_of
 from fathom.machine import MachineFileError
 from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict

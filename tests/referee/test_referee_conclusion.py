@@ -12,8 +12,7 @@ import pytest
 
 from benchmarks.referee import equal_sides
 from fathom.referee.blocks import Block
-from fathom.referee.outlook import MOST_ROUNDS, conclude, doubt
-from fathom.referee.race import Race, comparisons
+from fathom.referee.race import MOST_ROUNDS, Race, comparisons, conclude, doubt
 from fathom.referee.verdict import Comparison, Verdict
 from tests.support.paths import DATA
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fathom.referee.outlook import needed, outlook
 from fathom.referee.queue import first_gpu, one_at_a_time
+from fathom.referee.race import needed, outlook
 from fathom.referee.verdict import Comparison, Timing, Verdict
 from fathom.report.verdict import page
 from fathom.timing import compare, settled

@@ -13,10 +13,9 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.lab.drawing import Draw, matmul_unit, normal, traffic, uniform
     from fathom.lab.driver import Source
-    from fathom.lab.header import Header
+    from fathom.lab.operation import Header
     from fathom.lab.recording import NotRecordedError, record_forms
-    from fathom.lab.results import Kept, Last, Listed, listed, recall
-    from fathom.lab.running import Outcome, run
+    from fathom.lab.running import Kept, Last, Listed, Outcome, listed, recall, run
     from fathom.lab.surroundings import Here, here, why_not
     from fathom.lab.technique import GROUPS, Technique, chosen, described, naming, techniques
 

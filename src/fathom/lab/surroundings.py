@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
-from fathom.lab.header import Needs
+from fathom.lab.operation import Needs
 
 _DISTRIBUTIONS = {
     "cuda.core": "cuda-core",

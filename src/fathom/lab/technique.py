@@ -17,8 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fathom.errors import BadInputError
-from fathom.lab.header import MARK, Header, Needs, parse
-from fathom.lab.operation import Operation, read
+from fathom.lab.operation import MARK, Header, Needs, Operation, parse, read
 from fathom.referee import Pair
 
 INCLUDE = Path(__file__).parent / "include"

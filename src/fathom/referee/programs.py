@@ -24,9 +24,8 @@ from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.errors import errors
 from fathom.referee.compare.tolerance import tolerance
 from fathom.referee.launching import running
-from fathom.referee.outlook import conclude
 from fathom.referee.pair import Command, Pair, Settings
-from fathom.referee.race import comparisons, race
+from fathom.referee.race import comparisons, conclude, race
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError
 from fathom.referee.verdict import Agreement, Refusal, Verdict
 from fathom.timing import Clock, SystemClock

@@ -18,11 +18,10 @@ from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.inspecting import Baseline, Inspection, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
-from fathom.referee.outlook import conclude
 from fathom.referee.pair import Pair, Settings, Where, chosen_from, quiet
 from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
-from fathom.referee.race import Race, comparisons, race
+from fathom.referee.race import Race, comparisons, conclude, race
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Refusal, Verdict
 from fathom.timing import MARGIN, Clock
