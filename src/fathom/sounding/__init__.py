@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Problem,
         Rank,
     )
+    from fathom.sounding.merging import merge, numbers
     from fathom.sounding.naming import meant
     from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.packing import pack, packed_name

@@ -13,6 +13,7 @@ from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
 
+RANKS_MISSING = "ranks-missing"  # id of the problem
 _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -37,7 +38,7 @@ def import_traces(
     except BaseException:
         writer.discard()
         raise
-    _missing_ranks(manifest)
+    note_missing_ranks(manifest)
     return writer.finish(manifest, {"gpus": [gpus[index] for index in sorted(gpus)]} if gpus else None)
 
 
@@ -86,9 +87,10 @@ def _phase(trace: Trace, rank: int) -> Phase:
     return Phase(rank, "timeline", 0, start, end, len(trace.steps))
 
 
-def _missing_ranks(manifest: Manifest) -> None:
+def note_missing_ranks(manifest: Manifest) -> None:
+    """Add a problem to the manifest if it has fewer ranks than the job had."""
     world = max((rank.world or 0 for rank in manifest.ranks), default=0)
     missing = world - len(manifest.ranks)
     if missing > 0:
         text = f"{missing} of the job's {world} ranks are missing, so waiting for peers is not distinguished."
-        manifest.problems.append(Problem("ranks-missing", text, missing))
+        manifest.problems.append(Problem(RANKS_MISSING, text, missing))

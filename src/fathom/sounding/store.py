@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import zlib
 from copy import copy
 from pathlib import Path
@@ -187,6 +188,16 @@ class Writer:
             _write_table(file, table, frame)
         except OSError as error:
             raise BadInputError(f"{folder} cannot be written: {error}.") from None
+
+    def adopt(self, store: Store, rank: int) -> None:
+        """Copy all tables of one rank of another sounding. Raises BadInputError if that fails."""
+        folder = self.path / f"rank-{rank}"
+        try:
+            folder.mkdir(exist_ok=True)
+            for file in sorted((store.path / folder.name).glob("*.parquet")):
+                self._written.append(Path(shutil.copyfile(file, folder / file.name)))
+        except OSError as error:
+            raise BadInputError(file_error(folder, error, "written")) from None
 
     def discard(self) -> None:
         """Remove everything written so far, and restore a sounding that was to be replaced."""
