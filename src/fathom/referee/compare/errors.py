@@ -125,6 +125,7 @@ def _bits(values: np.ndarray, low: int) -> np.ndarray:
 # Results of any size, in parts that fit a core's cache, on several cores, as exact as for the whole array
 PART = 2**16  # elements
 MOST_THREADS = 8
+Measures = tuple[float, float, float]  # sum of squares, largest difference, largest relative difference
 T = TypeVar("T")
 
 
@@ -138,18 +139,6 @@ class Nearness:
     theirs: Errors
 
 
-@dataclass(frozen=True)
-class _Deviation:
-    """Deviations in one part, for candidate and baseline: sum of squares, largest difference, largest
-    relative difference; and whether the candidate's gaps match the reference's and the baseline's.
-    """
-
-    squares: tuple[float, float]
-    largest: tuple[float, float]
-    worst: tuple[float, float]
-    gaps: tuple[bool, bool]
-
-
 def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
     """Compare the candidate's and the baseline's leaf with the reference's, all of one shape."""
     parts = _parts(own)
@@ -157,14 +146,14 @@ def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
     count = sum(count for count, _ in sizes)
     scale = float(np.sqrt(np.sum([squares for _, squares in sizes]) / count)) if count else 0.0
     deviations = _each(lambda part: _deviation(own.part(part), base.part(part), ref.part(part), scale), parts)
-    gaps = any(all(part.gaps[which] for part in deviations) for which in (0, 1))
+    gaps = any(all(alike[which] for *_, alike in deviations) for which in (0, 1))
     if not count:
         return Nearness(gaps, Errors(0.0, 0.0), Errors(0.0, 0.0))
+    sides = np.array([(mine, theirs) for mine, theirs, _ in deviations])  # by part, side and measure
+    largest, worst = sides[..., 1:].max(axis=0).T
     if scale == 0:
-        wrong = np.max([part.largest for part in deviations], axis=0)
-        return Nearness(gaps, *(Errors(float(w and np.inf), float(w and np.inf)) for w in wrong))
-    norms = np.sqrt(np.sum([part.squares for part in deviations], axis=0) / count) / scale
-    worst = np.max([part.worst for part in deviations], axis=0)
+        return Nearness(gaps, *(Errors(float(w and np.inf), float(w and np.inf)) for w in largest))
+    norms = np.sqrt(sides[..., 0].sum(axis=0) / count) / scale
     return Nearness(gaps, *(Errors(float(n), float(w)) for n, w in zip(norms, worst, strict=True)))
 
 
@@ -184,19 +173,20 @@ def _size(r: np.ndarray) -> tuple[int, float]:
     return kept.size, float(np.sum(kept * kept))
 
 
-def _deviation(x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float) -> _Deviation:
-    """Return the deviations of candidate `x` and baseline `b` where the reference `r` is finite."""
+def _deviation(
+    x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float
+) -> tuple[Measures, Measures, tuple[bool, bool]]:
+    """Return the measures of candidate `x` and baseline `b` where the reference `r` is finite, and whether
+    the candidate's gaps match the reference's and the baseline's."""
     gaps = _gaps(x, b, r)
     finite = np.isfinite(r)
     if not finite.all():
         x, b, r = x[finite], b[finite], r[finite]
     least = np.maximum(np.abs(r), scale or 1.0)
-    mine, theirs = (_differences(values, r, least) for values in (x, b))
-    squares, largest, worst = zip(mine, theirs, strict=True)
-    return _Deviation(squares, largest, worst, gaps)
+    return _differences(x, r, least), _differences(b, r, least), gaps
 
 
-def _differences(values: np.ndarray, r: np.ndarray, least: np.ndarray) -> tuple[float, float, float]:
+def _differences(values: np.ndarray, r: np.ndarray, least: np.ndarray) -> Measures:
     with np.errstate(invalid="ignore", over="ignore"):
         distances = np.abs(values.astype(r.dtype, copy=False) - r)
         squares, largest = float(np.sum(distances * distances)), float(distances.max(initial=0.0))
