@@ -89,6 +89,12 @@ def joined(*parts: str | None) -> str:
     return SEPARATOR.join(part for part in parts if part)
 
 
+def reasons_of(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return pairs of a reason and a name as text, with the names that share a reason before it."""
+    groups = grouped(pairs).items()
+    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in groups)
+
+
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Group values by key, as names by reason, in the order of the first pair of each key."""
     groups: dict[K, list[V]] = {}

@@ -32,7 +32,9 @@ def print_tips(scores: Scores, console: Console | None = None, *, listed: bool =
 
 
 def _overview(scores: Scores, width: int) -> Iterator[Text]:
-    causes = _causes(entry for entry in scores.tips if entry.status == "broken")
+    broken = (entry for entry in scores.tips if entry.status == "broken")
+    # Tips that the same findings and checks show are ways to fix one loss.
+    causes = grouped(((entry.findings, entry.checks), entry) for entry in broken).values()
     for first, *others in causes:
         yield from _entry(first, width)
         for entry in others:
@@ -48,11 +50,6 @@ def _overview(scores: Scores, width: int) -> Iterator[Text]:
     readable = next((entry.area for entry in scores.tips if entry.status == "to-be-read"), "os")
     yield Text()
     yield Text(MORE.format(area=readable), "dim")
-
-
-def _causes(broken: Iterable[Score]) -> list[list[Score]]:
-    """Group broken tips by the findings and checks that show them, as ways to fix one loss."""
-    return list(grouped(((entry.findings, entry.checks), entry) for entry in broken).values())
 
 
 def _list(scores: Scores, width: int) -> Iterator[Text]:

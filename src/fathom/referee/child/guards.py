@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -111,17 +113,11 @@ def _torch_settings() -> dict[str, str]:
         return {}
     values = {f"torch.{name}": _read(getattr(lib, name, lambda: None)) for name in _TORCH_READINGS}
     for name in _TORCH_FLAGS:
-        values[f"torch.{name}"] = _read(lambda name=name: _flag(lib, name))  # type: ignore[misc]
+        values[f"torch.{name}"] = _read(partial(attrgetter(name), lib))
     values["torch.backends.cuda.matmul.fp32_precision"] = _read(lambda: _matmul_precision(lib))
     if lib.cuda.is_initialized():
         values["torch.cuda.current_stream"] = _read(lambda: lib.cuda.current_stream().cuda_stream)
     return values
-
-
-def _flag(lib: Any, name: str) -> Any:
-    for part in name.split("."):
-        lib = getattr(lib, part)
-    return lib
 
 
 def _matmul_precision(lib: Any) -> str:

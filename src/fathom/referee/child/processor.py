@@ -57,7 +57,8 @@ class Processor:
         until = now() + NS_PER_S * MOST_S
         while True:
             sleep(GRACE_S)
-            if _bytes(result) != self.snapshot:
+            there = [raw(leaf) for _, leaf in leaves(result) if kind(leaf) in ("tensor", "array")]
+            if there != self.snapshot:
                 return "late-result"
             if threads() == 1 or now() >= until:
                 return None
@@ -70,7 +71,3 @@ class Processor:
 
     def move(self, largest: int) -> None:
         """Do nothing: the operating system places allocations."""
-
-
-def _bytes(result: Any) -> list[bytes]:
-    return [raw(leaf) for _, leaf in leaves(result) if kind(leaf) in ("tensor", "array")]

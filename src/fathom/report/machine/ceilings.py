@@ -11,7 +11,7 @@ from fathom.machine import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
 from fathom.report import units
 from fathom.report.machine.words import labelled
-from fathom.report.screen import grouped
+from fathom.report.screen import grouped, reasons_of
 
 GROUPS = (
     ("memory", ("hbm.", "l2.", "shared.")),
@@ -54,7 +54,7 @@ def lines(
     yield from _doubts(ceilings, cells)
     yield from _sources(ceilings, sheets, cells)
     yield from _others(ceilings, first, cells)
-    yield from _missing(missing, cells)
+    yield from labelled("missing", reasons_of((entry.why, entry.id) for entry in missing), cells, "dim")
 
 
 def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
@@ -113,12 +113,6 @@ def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Itera
     if abs(off) > FAR:
         words += f"; farthest is {worst.id} on GPU {worst.device}, {value(worst.value, worst.unit)}"
     yield from labelled("", words, cells, "yellow" if abs(off) > FAR else "dim")
-
-
-def _missing(missing: Iterable[Missing], cells: int) -> Iterator[Text]:
-    reasons = grouped((entry.why, entry.id) for entry in missing)
-    text = "; ".join(f"{', '.join(dict.fromkeys(ids))}: {why}" for why, ids in reasons.items())
-    yield from labelled("missing", text, cells, "dim")
 
 
 def _peers(ceilings: Sequence[Ceiling]) -> Iterator[Text]:

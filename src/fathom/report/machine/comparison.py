@@ -11,7 +11,7 @@ from fathom.machine.compare import CeilingRatio, Difference, MachineComparison, 
 from fathom.report import units
 from fathom.report.machine.ceilings import value
 from fathom.report.machine.words import labelled
-from fathom.report.screen import grouped, joined
+from fathom.report.screen import joined, reasons_of
 
 _LOOK = {
     "does not carry over": ("✗", "red"),
@@ -36,7 +36,10 @@ def lines(comparison: MachineComparison, cells: int) -> Iterator[Text]:
     yield Text()
     yield from _differences(comparison.differences, cells)
     yield from _ceilings(comparison.ceilings)
-    yield from _abstained(comparison, cells)
+    if comparison.abstained:
+        yield Text()
+    unknown = reasons_of((entry.why, entry.what) for entry in comparison.abstained)
+    yield from labelled("unknown", unknown, cells, "dim")
     yield Text()
 
 
@@ -84,11 +87,3 @@ def _ceilings(ratios: Sequence[CeilingRatio]) -> Iterator[Text]:
             (f"{spread:<16}", "dim"),
             (ratio.verdict, _LOOK[ratio.verdict][1]),
         )
-
-
-def _abstained(comparison: MachineComparison, cells: int) -> Iterator[Text]:
-    reasons = grouped((entry.why, entry.what) for entry in comparison.abstained)
-    if reasons:
-        yield Text()
-    text = "; ".join(f"{', '.join(what)}: {why}" for why, what in reasons.items())
-    yield from labelled("unknown", text, cells, "dim")
