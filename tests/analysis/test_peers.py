@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,31 @@ def test_clocks_that_disagree_are_not_compared(tmp_path: Path) -> None:
     examination = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (400_000, 500_000)))
     assert entries(examination)[0]["communication"] == 8000
     assert "clocks disagree" in whys(examination)[0]
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_clocks_are_aligned_by_the_ends_of_collectives(tmp_path_factory, data: st.DataObject) -> None:
+    """With one clock milliseconds off, waiting is what it is on equal clocks, but for the jitter of ends."""
+    off = data.draw(st.sampled_from([-1, 1])) * data.draw(st.integers(60_000, STEP // 4))
+    jitter = data.draw(st.integers(0, 300))
+    starts = [[300_000 + 10_000 * k + data.draw(st.integers(1000, 4000)) for k in range(9)] for _ in range(3)]
+    ends = [300_000 + 10_000 * k + 9000 for k in range(9)]
+    shift = [0, off, 0]
+
+    def lines(jitter: int, shift: list[int]) -> list[Timeline]:
+        draw = random.Random(off)
+        each = [[end + draw.randint(0, jitter) for end in ends] for _ in shift]
+        pairs = [zip(starts[r], each[r], strict=True) for r in range(3)]
+        return [rank(r, *((a + shift[r], b + shift[r]) for a, b in pairs[r])) for r in range(3)]
+
+    folder = tmp_path_factory.mktemp("clocks")
+    equal = entries(examination_of(folder / "equal", *lines(0, [0, 0, 0])))
+    result = examination_of(folder / "off", *lines(jitter, shift))
+    for before, after in zip(equal, entries(result), strict=True):
+        assert abs(before.get("waiting for peers", 0) - after.get("waiting for peers", 0)) <= 9 * 2 * jitter
+    (text,) = [problem.text for problem in result.integrity.problems if problem.what == "clocks-aligned"]
+    assert f"differ by up to {round(abs(off) / 1000)}" in text or jitter
 
 
 def test_steps_are_matched_by_their_number(tmp_path: Path) -> None:

@@ -17,27 +17,29 @@ from fathom.analysis.device import join_launches
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained
 from fathom.analysis.work import NONE, launch_rows, rows_of
-from fathom.sounding import Store, identify_collective
+from fathom.sounding import Problem, Store, identify_collective
 from fathom.units import NS_PER_US
 
 MEETS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 _KEY = ["burst", "step", "name", "place"]
 PIECE = ["device", "stream", "start_ns", "name"]  # identifies a collective of a rank
 CLOCKS_NS = 20_000  # ranks are compared if their clocks differ by at most this
+ENOUGH = 5  # collectives per burst, to align clocks by their ends
+DISAGREE = "the ranks' clocks disagree by {:.0f} µs, and collectives do not show how far each one is off"
 WHAT = Entry.WAITING_FOR_PEERS.value
 
 
 class Meetings(msgspec.Struct):
     """Matched collectives: `of` maps a rank to PIECE and arrived_ns, the start of the last peer.
 
-    `abstained` has the reason if no collectives could be matched.
+    `abstained` has the reason if no collectives could be matched; `problems` says how far clocks differed.
     """
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
-    arrivals: pl.DataFrame | None = (
-        None  # rank, start_ns, operation, and _KEY, which identifies the collective
-    )
+    # rank, start_ns on a clock that all ranks share, operation, and _KEY, which identifies the collective
+    arrivals: pl.DataFrame | None = None
+    problems: list[Problem] = msgspec.field(default_factory=list)
 
 
 def meetings(store: Store) -> Meetings:
@@ -49,30 +51,64 @@ def meetings(store: Store) -> Meetings:
     if why:
         return Meetings(abstained=[Abstained(WHAT, why)])
     every = pl.concat(rows.with_columns(rank=pl.lit(rank)) for rank, rows in by_rank.items())
-    met = every.with_columns(
-        peers=pl.len().over(_KEY),
-        arrived_ns=pl.col("start_ns").max().over(_KEY),
-        left_ns=pl.col("end_ns").min().over(_KEY),
-    ).filter(pl.col("peers") == len(by_rank))
-    early = (met["arrived_ns"] - met["left_ns"]).max()
-    if isinstance(early, int) and early > CLOCKS_NS:
-        early_us = early / NS_PER_US
-        why = f"the ranks' clocks disagree: a collective ended {early_us:.0f} µs before a peer began it"
-        return Meetings(abstained=[Abstained(WHAT, why)])
-    met = met.with_columns(pl.min_horizontal("arrived_ns", "end_ns"))
-    met = met.unique(["rank", *PIECE], maintain_order=True)
-    arrivals = met.select("rank", "start_ns", "operation", *_KEY)
+    met = every.with_columns(peers=pl.len().over(_KEY), shift=pl.lit(0, pl.Int64))
+    met = met.filter(pl.col("peers") == len(by_rank))
+    problems = []
+    if _several_hosts(store) or _disagreement(met) > CLOCKS_NS:
+        met, error = _aligned(met)
+        if error > CLOCKS_NS or _disagreement(met) > CLOCKS_NS:
+            far = max(error, _disagreement(met)) / NS_PER_US
+            return Meetings(abstained=[Abstained(WHAT, DISAGREE.format(far))])
+        problems = [_shifted(met, error)]
+    met = met.with_columns(start=pl.col("start_ns") - pl.col("shift"))
+    arrived = pl.min_horizontal(pl.col("start").max().over(_KEY) + pl.col("shift"), "end_ns")
+    met = met.with_columns(arrived_ns=arrived).unique(["rank", *PIECE], maintain_order=True)
+    arrivals = met.select("rank", "operation", *_KEY, start_ns="start")
     met = met.select("rank", *PIECE, "arrived_ns")
-    return Meetings({rank: met.filter(rank=rank).drop("rank") for rank in by_rank}, arrivals=arrivals)
+    of = {rank: met.filter(rank=rank).drop("rank") for rank in by_rank}
+    return Meetings(of, arrivals=arrivals, problems=problems)
+
+
+def _disagreement(met: pl.DataFrame) -> int:
+    """Return the most ns by which a collective ended on a rank before a peer had begun it; 0 if none did."""
+    start, end = pl.col("start_ns") - pl.col("shift"), pl.col("end_ns") - pl.col("shift")
+    early = met.select((start.max().over(_KEY) - end.min().over(_KEY)).max()).item()
+    return max(int(early or 0), 0)
+
+
+def _aligned(met: pl.DataFrame) -> tuple[pl.DataFrame, float]:
+    """Set `shift`, each clock's lead in each burst, and return the error of the alignment in ns.
+
+    A collective that needs all ranks ends on all of them within microseconds. The lead of a clock is the
+    median, over a burst's collectives, of the distance of its ends from the median end. The error is the
+    median distance that remains; it is infinite with fewer than ENOUGH collectives.
+    """
+    clock = ["rank", "burst"]
+    if met.is_empty() or met.group_by(clock).len()["len"].min() < ENOUGH:  # type: ignore[operator]
+        return met, float("inf")
+    lead = (pl.col("end_ns") - pl.col("end_ns").median().over(_KEY)).cast(pl.Int64)
+    met = met.with_columns(lead=lead).with_columns(shift=pl.col("lead").median().over(clock).cast(pl.Int64))
+    error = met.select((pl.col("lead") - pl.col("shift")).abs().median()).item()
+    return met.drop("lead"), float(error)
+
+
+def _shifted(met: pl.DataFrame, error: float) -> Problem:
+    most = met.select((pl.col("shift").max() - pl.col("shift").min()).over("burst").max()).item() / NS_PER_US
+    text = (
+        f"The clocks of the ranks differ by up to {most:,.0f} µs. They were aligned by the ends of "
+        f"collectives, with an error of {error / NS_PER_US:.1f} µs."
+    )
+    return Problem("clocks-aligned", text)
+
+
+def _several_hosts(store: Store) -> bool:
+    return len({rank.host for rank in store.manifest.ranks}) > 1
 
 
 def _incomparable(store: Store, by_rank: dict[int, pl.DataFrame]) -> str:
-    about = store.manifest.ranks
-    world = max((rank.world or 1 for rank in about), default=1)
+    world = max((rank.world or 1 for rank in store.manifest.ranks), default=1)
     if len(by_rank) < max(world, 2):
         return f"{len(by_rank)} of {max(world, 2)} ranks were recorded, and a collective needs all of them"
-    if len({rank.host for rank in about}) > 1:
-        return "the ranks ran on several hosts, whose clocks were not compared"
     if any(rows.is_empty() for rows in by_rank.values()):
         return "a rank recorded no collective"
     return ""

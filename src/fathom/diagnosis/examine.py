@@ -35,7 +35,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         ranks, kinds = ranks.of(other.name), of_ledger(kinds, other)
     diagnosis = ranks.diagnosis
     verdict, parts = ranks.conclusion(diagnosis.findings)
-    problems = [problem for account in ranks.accounts for problem in account.problems]
+    problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
         step=ranks.step,
         devices=ranks.devices,
