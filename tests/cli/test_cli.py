@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.cli import app
-from fathom.cli.quick import only_read
+from fathom.cli.quick import only_read, stay
 from fathom.version import VERSION
 from tests.support.running import PYTHON, environment, fathom_command, run_fathom
 from tests.support.small_sounding import make
@@ -214,6 +214,18 @@ def test_few_threads_are_asked_for_by_commands_that_read_alone(monkeypatch):
     assert "OPENBLAS_NUM_THREADS" not in os.environ
     only_read("report")
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1" and os.environ["POLARS_MAX_THREADS"] == "7"
+
+
+def test_only_commands_that_examine_stay_on_one_processor(monkeypatch):
+    """The others start programs, which would inherit the limit, or look at the machine's processors."""
+    allowed, chosen = os.sched_getaffinity(0), []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, processors: chosen.append(processors))
+    for command in ("run", "import", "tips", "machine"):
+        stay(command)
+    assert chosen == []
+    stay("report")
+    [processors] = chosen
+    assert len(processors) == 1 and processors <= allowed
 
 
 def test_objects_are_not_visited_again_at_exit():

@@ -29,7 +29,7 @@ from fathom.cli import (
     what_if,
 )
 from fathom.cli.console import explain, group, say
-from fathom.cli.quick import only_read, quicken
+from fathom.cli.quick import only_read, quicken, stay
 from fathom.errors import FathomError
 from fathom.version import VERSION
 
@@ -120,7 +120,9 @@ app.add_typer(machine.app, name="machine", short_help="Show, measure, check and 
 
 def main() -> None:
     """Run the command line on this process's arguments, and exit."""
-    _keep(sys.argv[1] if len(sys.argv) > 1 else "")
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    _keep(name)
+    stay(name)
     try:
         app()
     except Exception as error:

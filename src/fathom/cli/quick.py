@@ -1,14 +1,16 @@
-"""Speed up commands that only read, by simple arguments, few threads and rare garbage collection."""
+"""Speed up commands that only read: simple arguments, few threads, one processor, rare garbage collection."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 READING = ("report", "findings", "tips", "explain", "kernel", "what-if", "import", "query", "pack")
+EXAMINING = ("report", "findings", "kernel", "what-if")  # neither start a program nor look at this machine
 # The tables of a step are small: starting and waking threads takes more time than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GARBAGE = 1_000_000  # objects between collections: imports make many, and each pass visits them all
@@ -25,6 +27,19 @@ def only_read(command: str | None) -> None:
     gc.set_threshold(_GARBAGE)
     for name, count in _THREADS.items():
         os.environ.setdefault(name, count)
+
+
+def stay(command: str) -> None:
+    """Keep a command that examines a sounding on the processor on which it started, if the system allows.
+
+    Polars passes each of many short queries to its thread and waits. If that thread sleeps on another
+    processor, waking it takes as long as the query.
+    """
+    if command in EXAMINING:
+        import ctypes  # imported here, because other commands do not need it
+
+        with suppress(AttributeError, OSError):  # not on Linux, or not allowed
+            os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
 
 
 def quicken(command: Any, ctx: Any) -> None:
