@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.machine import Ceiling, Missing, ceilings, fingerprint, gpus, inventory, pci, store
-from fathom.machine.known import described, with_datasheet
+from fathom.machine.survey import described, with_datasheet
 from fathom.report.machine import print_ceilings, print_machine
 from fathom.report.machine.words import spans
 from tests.machine.test_machine_compare import recorded

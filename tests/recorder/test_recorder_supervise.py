@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from fathom.recorder import supervise
-from fathom.recorder.signals import Inbox, PortableInbox
-from fathom.recorder.supervise import GRACE, Stopping, Supervisor, ending
+from fathom.recorder.supervise import GRACE, Inbox, PortableInbox, Stopping, Supervisor, ending
 from fathom.recorder.tree import ProcessTree
 from tests.support.running import environment
 
@@ -99,7 +98,7 @@ def test_a_deaf_program_and_its_children_are_killed(tmp_path, monkeypatch):
 
 INBOX = """
 import os, signal
-from fathom.recorder.signals import KIND
+from fathom.recorder.supervise import KIND
 before = signal.getsignal(signal.SIGUSR1)
 with KIND() as inbox:
     assert inbox.wait(0) is None

@@ -30,8 +30,8 @@ from fathom.probe.frames import (
     thread_state,
 )
 from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
-from fathom.recorder.stacks.blocking import PROCESSOR, Activity
 from fathom.recorder.stacks.codes import TornError
+from fathom.recorder.stacks.target import PROCESSOR, Activity
 from fathom.sounding.raw.stacks import is_program, stacks
 from tests.support.paths import SOURCE
 

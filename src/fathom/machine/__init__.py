@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fathom.machine.counters import counters_of, may_count, why_no_counters
     from fathom.machine.cpu import read_cpu
     from fathom.machine.disks import filesystem
-    from fathom.machine.known import described, known_machine, stored_machine, with_datasheet
     from fathom.machine.limits import Limits, limits_of, peaks_of, why_no_limits
     from fathom.machine.price import Price, configured_price, parse_price
     from fathom.machine.shape import require_machine
@@ -28,7 +27,16 @@ if TYPE_CHECKING:
         remember,
         remembered,
     )
-    from fathom.machine.survey import fingerprint, free_bytes, inventory, memory_bytes
+    from fathom.machine.survey import (
+        described,
+        fingerprint,
+        free_bytes,
+        inventory,
+        known_machine,
+        memory_bytes,
+        stored_machine,
+        with_datasheet,
+    )
 
 # `limits` needs NumPy and YAML, which a machine that only records may lack.
 __all__, __getattr__ = exports(__name__)

@@ -17,9 +17,8 @@ from fathom.recorder.counters import met, unsampled
 from fathom.recorder.launch import NewFolder, check_free, child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
-from fathom.recorder.signals import Inbox, PortableInbox, inbox
 from fathom.recorder.stacks import StackSampler
-from fathom.recorder.supervise import Ending, Supervisor
+from fathom.recorder.supervise import Ending, Inbox, PortableInbox, Supervisor, inbox
 from fathom.recorder.telemetry import Telemetry
 
 Say = Callable[[str], None]

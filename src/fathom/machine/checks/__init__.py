@@ -11,8 +11,7 @@ from fathom.machine.checks.host import Host, this_host
 from fathom.machine.checks.manifest import pods
 from fathom.machine.checks.model import Check, Observation, Result, as_json, conclude
 from fathom.machine.checks.registry import read
-from fathom.machine.checks.script import fix_script
-from fathom.machine.checks.tables import GROUPS, checks, chosen, recalled, stored
+from fathom.machine.checks.tables import GROUPS, checks, chosen, fix_script, recalled, stored
 
 __all__ = [
     "GROUPS",

@@ -1,8 +1,8 @@
-"""The checks as data, `rows/GROUP.yaml`, and their results in a sounding's `machine.json`."""
+"""The checks as data, `rows/GROUP.yaml`; their results in a sounding's `machine.json`; fixes as a script."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, get_args
 
@@ -10,9 +10,20 @@ import msgspec
 
 from fathom.data import load
 from fathom.errors import BadInputError
-from fathom.machine.checks.model import Check, Observation, Result, Status, conclude
+from fathom.machine.checks.model import Check, Need, Observation, Result, Status, conclude
 
 GROUPS = ("gpu", "libraries", "kernel", "container", "kubernetes")
+HEAD = """#!/bin/sh
+# Fixes for the failed checks of `fathom machine check`. Nothing has been run; read the script first.
+# Lines that need a decision or a reboot are commented out: uncomment those you want.
+# Variables and limits take effect only in the shell that sources this file: . ./fix.sh
+"""
+NEEDS: dict[Need, str] = {
+    "root": "root",
+    "reboot": "a reboot, or reloading the driver",
+    "decision": "your decision",
+    "shell": "the shell that starts the program",
+}
 
 
 @cache
@@ -56,3 +67,20 @@ def recalled(machine: Mapping[str, Any]) -> list[Result]:
         for check in checks()
         if isinstance(row := rows.get(check.id), dict) and row.get("status") in get_args(Status)
     ]
+
+
+def fix_script(results: Iterable[Result]) -> str:
+    """Return the script, the costliest check first. It parses with `sh -n` whatever was observed."""
+    paragraphs = ["\n".join(_lines(result)) for result in results if result.status == "fail"]
+    return "\n\n".join([HEAD.rstrip(), *(paragraphs or ["# No check failed."])]) + "\n"
+
+
+def _lines(result: Result) -> Iterator[str]:
+    yield f"# {result.id}: {result.problem or result.title}"
+    yield f"#   found: {result.observed}"
+    yield f"#   fix: {result.fix}"
+    if result.needs:
+        yield f"#   needs: {', '.join(NEEDS[need] for need in result.needs)}"
+    commented = {"decision", "reboot"} & {*result.needs}
+    for command in result.commands:
+        yield command if command.startswith("#") or not commented else f"# {command}"

@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import dataloader, get_worker_info
 
 from fathom.probe.faults import guarded
-from fathom.probe.hooks.about import about
-from fathom.probe.hooks.batch import size
+from fathom.probe.hooks.batch import about, size
 from fathom.probe.hooks.patches import Patches, after, around, before
 from fathom.probe.hooks.stages import PART, Stages, watch_fetchers, watch_pinning
 from fathom.probe.session import Session
