@@ -48,8 +48,6 @@ def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _named(groups: Any) -> bool:
     """Return whether `groups` is a non-empty list of non-empty lists of names."""
-    if not isinstance(groups, list) or not groups:
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, list) and g for g in groups):
         return False
-    return all(isinstance(group, list) and group for group in groups) and all(
-        isinstance(name, str) for group in groups for name in group
-    )
+    return all(isinstance(name, str) for group in groups for name in group)

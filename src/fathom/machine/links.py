@@ -60,14 +60,12 @@ def topology(
     matrix: list[list[str | None]] = [["X" if a == b else None for b in names] for a in names]
     for i in range(len(names)):
         for j in range(i + 1, len(names)):
-            between = _nvlinks(devices, gpus, i, j) or _level(devices, i, j)
+            between = (_nvlinks(devices, gpus, i, j) or _level(devices, i, j)) if j < len(devices) else None
             matrix[i][j] = matrix[j][i] = between or pci.relation(root, buses[i], buses[j])
     return {"names": names, "matrix": matrix}
 
 
 def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], i: int, j: int) -> str | None:
-    if j >= len(devices):
-        return None
     a, b = gpus[i].get("nvlink"), gpus[j].get("nvlink")
     if not a or not b:
         return None
@@ -79,7 +77,5 @@ def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], i: int, 
 
 
 def _level(devices: Sequence[NvmlDevice], i: int, j: int) -> str | None:
-    if j >= len(devices):
-        return None
     level = devices[i].ask_quietly("TopologyCommonAncestor", devices[j].handle)
     return LEVELS.get(level) if isinstance(level, int) else None

@@ -47,10 +47,8 @@ def _reasons(*counts: dict[str, int]) -> list[list[Any]]:
     for texts in counts:
         for text, times in list(texts.items())[:LOOKED_AT]:
             counts_by_line[line(text)] = max(counts_by_line.get(line(text), 0), times)
-    return [
-        [text, counts_by_line[text]]
-        for text in sorted(counts_by_line, key=lambda text: -counts_by_line[text])[:MOST]
-    ]
+    commonest = sorted(counts_by_line.items(), key=lambda counted: -counted[1])[:MOST]
+    return [list(counted) for counted in commonest]
 
 
 def line(text: Any) -> str:

@@ -16,14 +16,6 @@ from fathom.data import load
 from fathom.machine.architectures import GUIDE, architecture
 from fathom.machine.ceilings import Ceiling
 
-_UNITS = {
-    "FLOP/s": ("FLOP/s", 1.0),
-    "OP/s": ("FLOP/s", 1.0),
-    "B/s": ("B/s", 1.0),
-    "B": ("B", 1.0),
-    "Hz": ("Hz", 1.0),
-    "W": ("W", 1.0),
-}
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20}
 # Ceilings that a figure of another name bounds; the longest matching prefix wins.
 _FIGURE_OF = {
@@ -80,8 +72,8 @@ def quantity(words: Any) -> tuple[float, str]:
     parsed = re.fullmatch(r"([\d.]+) ([kMGTP]|Ki|Mi)?(FLOP/s|OP/s|B/s|B|Hz|W)", str(words))
     if parsed is None:
         raise ValueError(f"{words!r} is not a datasheet quantity")
-    unit, scale = _UNITS[parsed.group(3)]
-    return float(parsed.group(1)) * scale * _PREFIXES[parsed.group(2) or ""], unit
+    unit = "FLOP/s" if parsed.group(3) == "OP/s" else parsed.group(3)
+    return float(parsed.group(1)) * _PREFIXES[parsed.group(2) or ""], unit
 
 
 def beside(ceiling: Ceiling, sheet: Sheet | None) -> dict[str, Any] | None:

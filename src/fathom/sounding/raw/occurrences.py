@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -84,8 +84,9 @@ def matching_pairs(first: np.ndarray, other: np.ndarray) -> Pairs:
     head = _alike(first[:short], other[:short])
     rest = short - head
     tail = _alike(first[len(first) - rest :][::-1], other[len(other) - rest :][::-1])
-    middle = _blocks(first[head : len(first) - tail].tolist(), other[head : len(other) - tail].tolist())
-    matches = [(head + a, head + b, size) for a, b, size in middle]
+    middle = (first[head : len(first) - tail].tolist(), other[head : len(other) - tail].tolist())
+    blocks = SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks()
+    matches = [(head + a, head + b, size) for a, b, size in blocks if size >= LEAST_RUN]
     stretches = [(0, 0, head), *matches, (len(first) - tail, len(other) - tail, tail)]
     return np.concatenate([_steps(*stretch) for stretch in stretches])
 
@@ -94,11 +95,6 @@ def _alike(first: np.ndarray, other: np.ndarray) -> int:
     """Return the length of the common start."""
     differ = np.flatnonzero(first != other)
     return int(differ[0]) if len(differ) else len(first)
-
-
-def _blocks(first: Sequence[int], other: Sequence[int]) -> list[tuple[int, int, int]]:
-    blocks = SequenceMatcher(None, first, other, autojunk=False).get_matching_blocks()
-    return [(a, b, size) for a, b, size in blocks if size >= LEAST_RUN]
 
 
 def _steps(first: int, second: int, size: int) -> Pairs:

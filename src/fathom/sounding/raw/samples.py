@@ -87,7 +87,8 @@ def _read(raw: Raw, record: Record) -> _Burst:
     ends = np.frombuffer(data, STAMP, count, count * STAMP.itemsize)
     values = np.frombuffer(data, VALUE, offset=2 * count * STAMP.itemsize).reshape(count, len(names))
     kept = (starts > 0) & (ends > starts) & (ends < LARGEST_STAMP)
-    kept[0] &= _began_with_sampling(starts, ends)
+    lengths = ends.astype(np.int64) - starts.astype(np.int64)
+    kept[0] &= lengths[0] <= TOO_LONG * np.median(lengths)  # longer: the driver began it before sampling
     dropped = count - int(kept.sum())
     if (
         dropped > max(1, MOST_DROPPED * count)
@@ -97,15 +98,6 @@ def _read(raw: Raw, record: Record) -> _Burst:
         raise LostError(f"The times of {record['file']} are damaged, so its burst was left out.")
     stamped = _stamped(record, starts[kept], ends[kept])
     return _Burst(record, int(record["device"]), int(record["burst"]), names, stamped, values[kept], dropped)
-
-
-def _began_with_sampling(starts: np.ndarray, ends: np.ndarray) -> bool:
-    """Return whether the first sample is no longer than usual.
-
-    It is longer if the driver began it before sampling started.
-    """
-    lengths = ends.astype(np.int64) - starts.astype(np.int64)
-    return bool(lengths[0] <= TOO_LONG * np.median(lengths))
 
 
 def _stamped(record: Record, starts: np.ndarray, ends: np.ndarray) -> ticks.Stamped:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +90,10 @@ def _about(raw: Path, pid: int) -> Record:
 def _texts(stack: list[int], frames: list[Frame], about: Record) -> tuple[str, str, str]:
     """Return function and source of the program's innermost frame, and the text of all frames."""
     chosen = [frames[number] for number in stack if number < len(frames)]
-    own = next(_programs(chosen, about), chosen[-1] if chosen else ("", "", 0))
+    programs = (frame for frame in reversed(chosen) if is_program(frame[1], about))
+    own = next(programs, chosen[-1] if chosen else ("", "", 0))
     every = ";".join(f"{name} ({file}:{line})" for name, file, line in chosen)
     return own[0], f"{own[1]}:{own[2]}", every
-
-
-def _programs(stack: list[Frame], about: Record) -> Iterator[Frame]:
-    """Yield the program's frames, innermost first, without those of libraries, Python and Fathom."""
-    for frame in reversed(stack):
-        if is_program(frame[1], about):
-            yield frame
 
 
 def is_program(file: str, about: Record) -> bool:
