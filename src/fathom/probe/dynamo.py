@@ -32,7 +32,7 @@ def counted(before: int = 0) -> dict[str, Any] | None:
         "breaks": _first(
             _break(reason) for reason in list(getattr(utils, "graph_break_reasons", ()))[:LOOKED_AT]
         ),
-        "given_up": _first(_given_up(_compilations(utils))),
+        "given_up": _first(_given_up(utils)),
     }
 
 
@@ -68,13 +68,10 @@ def _break(reason: Any) -> dict[str, Any]:
     }
 
 
-def _compilations(utils: Any) -> list[Any]:
-    metrics: list[Any] = getattr(utils, "get_compilation_metrics", list)()
-    return [metric for metric in metrics[-LOOKED_AT:] if getattr(metric, "co_filename", None)]
-
-
-def _given_up(compilations: list[Any]) -> list[dict[str, Any]]:
+def _given_up(utils: Any) -> list[dict[str, Any]]:
     """Return frames without a compiled version, except those that exceeded the limit of recompilations."""
+    metrics: list[Any] = getattr(utils, "get_compilation_metrics", list)()
+    compilations = [metric for metric in metrics[-LOOKED_AT:] if getattr(metric, "co_filename", None)]
     compiled = {
         _code(compilation) for compilation in compilations if getattr(compilation, "has_guarded_code", True)
     }

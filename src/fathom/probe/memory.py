@@ -60,13 +60,10 @@ class AllocatorSnapshot:
         """Return the `snapshot` record and stop the history."""
         traces = self._memory._snapshot(self._device)["device_traces"]
         self._memory._record_memory_history(None)
-        events = traces[self._device] if self._device < len(traces) else []
-        return {"t": "snapshot", "device": self._device, "events": [_event(event) for event in events]}
-
-
-def _event(event: dict[str, Any]) -> list[Any]:
-    """Return [time in ns, action, size], the fields for a row of the `memory` table."""
-    return [int(event.get("time_us", 0)) * 1000, event["action"], event["size"]]
+        of_device = traces[self._device] if self._device < len(traces) else []
+        # Time in ns, action, size: the fields for a row of the `memory` table.
+        events = [[int(e.get("time_us", 0)) * 1000, e["action"], e["size"]] for e in of_device]
+        return {"t": "snapshot", "device": self._device, "events": events}
 
 
 def _history_is_on(torch: Any) -> bool:

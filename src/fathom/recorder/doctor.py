@@ -86,13 +86,9 @@ def examine_host(
     counting = [_permission(machine, root), _sampling(machine, answers), _qualified(machine)]
     around = [_stacks(program), _libraries(), _disk(), _path(environment), _container(machine)]
     depths = _depths(torch, gpu) | {"counters": ""}
-    depths["counters"] = depths["timeline"] or _why_no_counters(machine, answers, root)
+    why = why_no_counters(machine, root) or why_not(answers.get("cuda_built"), answers.get("cupti_python"))
+    depths["counters"] = depths["timeline"] or why or ""
     return Diagnosis(depths, [*torch, *gpu, *counting, *around], machine)
-
-
-def _why_no_counters(machine: dict[str, Any], answers: dict[str, Any], root: Path) -> str:
-    why = why_no_counters(machine, root)
-    return why or why_not(answers.get("cuda_built"), answers.get("cupti_python")) or ""
 
 
 def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck]) -> dict[str, str]:

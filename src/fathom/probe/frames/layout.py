@@ -179,13 +179,10 @@ def _identifies_kind(values: list[int]) -> bool:
 
 def _equal(data: list[bytes], values: list[int]) -> set[int]:
     """Return the offsets at which the 64-bit word in `data[i]` is `values[i]`, for every i."""
-    pairs = zip(data, values)  # noqa: B905 - Python 3.10
-    return set.intersection(
-        *(
-            {i for i in range(16, 48, 8) if sample[i : i + 8] == struct.pack("<Q", value)}
-            for sample, value in pairs
-        )
-    )
+    places = set(range(16, 48, 8))
+    for sample, value in zip(data, values):  # noqa: B905 - Python 3.10
+        places = {i for i in places if sample[i : i + 8] == struct.pack("<Q", value)}
+    return places
 
 
 def _below(memory: ProcessMemory, depth: int = 3) -> dict[str, int]:

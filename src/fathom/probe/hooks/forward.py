@@ -81,7 +81,9 @@ class ForwardCalls:
 
     @guarded(PART)
     def _seen(self, called: Any, args: Any, kwargs: Any) -> None:
-        if _in_worker() or _in_backward():
+        # While activations are recomputed, a task of autograd runs: with a GPU in an autograd thread,
+        # where no burst may begin, because another thread would end it.
+        if _in_worker() or torch._C._current_graph_task_id() != -1:
             return
         root = type(called) if isinstance(called, torch.nn.Module) else called
         clock = self.session.chooser.clock
@@ -110,12 +112,6 @@ def _in_worker() -> bool:
     """Return whether this runs in a loader's worker, where modules prepare samples."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
-
-
-def _in_backward() -> bool:
-    """Return whether activations are being recomputed. With a GPU, that runs in an autograd thread, where no
-    burst may begin, because another thread would end it."""
-    return torch._C._current_graph_task_id() != -1
 
 
 def install(session: Session, patches: Patches) -> None:

@@ -64,12 +64,11 @@ def is_of_slower_steps(processes: list[Process]) -> bool:
 
 
 def _settlings(processes: list[Process]) -> list[int]:
-    return [k for process in processes for k in _settlings_of(process)]
-
-
-def _settlings_of(process: Process) -> list[int]:
-    timed = [length for record in process.of("device") for length in lengths(record.get("marks", []))]
-    return [k for record in process.of("resettled") if not _as_before(timed, k := record["k"])]
+    settlings = []
+    for process in processes:
+        timed = [length for record in process.of("device") for length in lengths(record.get("marks", []))]
+        settlings += [k for record in process.of("resettled") if not _as_before(timed, k := record["k"])]
+    return settlings
 
 
 def _unrepeated(processes: list[Process], settled: int) -> bool:
