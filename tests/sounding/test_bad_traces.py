@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -302,6 +303,15 @@ def test_a_bomb_takes_no_memory(tmp_path, head, fill):
     assert "64 MiB" in refusal([path], tmp_path)
     assert tracemalloc.get_traced_memory()[1] < 400 << 20
     tracemalloc.stop()
+
+
+def test_a_refused_trace_leaves_no_thread_that_decompresses(tmp_path):
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(b'{"a": "') + gzip.compress(b"x" * (1 << 20)) * 1000)
+    before = threading.active_count()
+    with pytest.raises(BadInputError) as refused:
+        import_traces([path], tmp_path / "s")
+    assert "64 MiB" in str(refused.value) and threading.active_count() == before
 
 
 def test_half_a_pair_of_surrogates_in_a_name_is_told_as_a_question_mark(tmp_path):

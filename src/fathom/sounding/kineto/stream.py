@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -53,6 +53,13 @@ class TraceStream:
         self._blocks = iter(self._source)
         self._bare = False  # whether the file is a list of events without an object around it
         self._seam = b""  # text between two events of this file, with their brackets
+
+    def close(self) -> None:
+        """Close the file, and end the thread that decompresses it.
+
+        If the garbage collector ended it while another thread starts, Python 3.11 would lock up.
+        """
+        self._blocks.close()
 
     def __iter__(self) -> Iterator[list[Event]]:
         text, closed = self._open_list(), False
@@ -211,7 +218,7 @@ class TraceSource:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Generator[bytes]:
         try:
             with open_regular(self.path) as file:
                 packed = file.read(2) == _GZIP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,10 @@ def _read(path: Path) -> tuple[TraceColumns, dict[str, Any]]:
 
 
 def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, Any]]:
-    stream, columns = TraceStream(path, exact), TraceColumns()
-    for events in stream:
-        columns.add(events)
+    columns = TraceColumns()
+    with closing(TraceStream(path, exact)) as stream:
+        for events in stream:
+            columns.add(events)
     return columns, stream.meta
 
 
