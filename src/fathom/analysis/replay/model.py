@@ -34,6 +34,7 @@ class Model(msgspec.Struct, dict=True):
     parts: list[Part]
     graph: Graph
     _owner: Array
+    _last: tuple[tuple[object, ...], list[Durations]] | None = None
 
     @classmethod
     def of(cls, store: Store, read: Mapping[int, Timeline] | None = None) -> Model:
@@ -56,11 +57,20 @@ class Model(msgspec.Struct, dict=True):
 
         `typical` uses constants for all slack. `host` and `long` are the factors passed to `Durations.of`.
         """
-        durations = [Durations.of(part, changes, host, long) for part in self.parts]
+        durations = self._durations(changes, host, long)
         edge_weights = np.zeros(len(self._owner))
         for part, mine, own in zip(self.parts, durations, self._edges, strict=True):
             edge_weights[own.rows] = weights(own, part, mine, typical)
         return Replayed(self, durations, self.graph.times(edge_weights))
+
+    def _durations(self, changes: Sequence[Change], host: float, long: float) -> list[Durations]:
+        """The new durations of each part; the last ones are kept, because replays with and without recorded
+        slack follow each other.
+        """
+        key = (*changes, host, long)
+        if self._last is None or self._last[0] != key:
+            self._last = key, [Durations.of(part, changes, host, long) for part in self.parts]
+        return self._last[1]
 
     @cached_property
     def _edges(self) -> list[PartEdges]:
