@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from fathom.analysis.integrity import integrity_of
     from fathom.analysis.kinds import step_kinds
     from fathom.analysis.long_steps import long_steps_of
+    from fathom.analysis.making import makers
     from fathom.analysis.memory import memory_of
     from fathom.analysis.peers import meetings
     from fathom.analysis.results import Abstained, Examination, Step
-    from fathom.analysis.sampled import LINES, OTHER_LINES, where
+    from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
     from fathom.analysis.subjects import CPU, label, slow_steps
     from fathom.analysis.trials import trial_results
 

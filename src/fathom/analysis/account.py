@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,7 +18,8 @@ from fathom.analysis.processor import regions
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, LedgerRow, Window
 from fathom.analysis.roofline import at_ceiling, check_rates, utilisation
-from fathom.analysis.rows import busy_ms, entries_of, step_of, windows_of
+from fathom.analysis.rows import RowKey, busy_ms, entries_of, step_of, windows_of
+from fathom.analysis.sampled import makes_batches
 from fathom.analysis.steps import (
     Clean,
     Stretch,
@@ -248,10 +250,16 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
     ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
     each = [to.waits.of_steps(to.stretches, some) for some in (usual, False)]
     if subject.index is not None:
-        idle = {cause: sum(v for (e, _), v in ms.items() if e == idle_entry(cause)) for cause in each[0]}
+        idle = {cause: _waited(ms, cause) for cause in each[0]}
         before = to.waits.of_windows(windows.starts[chosen], windows.ends[chosen])
         each = [exposed(waits, before, idle) for waits in each]
     return clean_entries(Profiled(device.profiled_ledger, ms, events), each[0], each[1], step_ms)
+
+
+def _waited(ms: Mapping[RowKey, float], cause: str) -> float:
+    """Return the idle time of a cause that hooks time, without that of iterators which make batches."""
+    rows = [(detail, value) for (entry, detail), value in ms.items() if entry == idle_entry(cause)]
+    return sum(value for detail, value in rows if not makes_batches((cause, detail)))
 
 
 def _too_busy(device: Device, clean_ms: float) -> list[Problem]:

@@ -18,6 +18,7 @@ from fathom.analysis.entries import Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import LedgerRow
 from fathom.analysis.rows import WORKING, RowKey
+from fathom.analysis.sampled import makes_batches
 from fathom.units import NS_PER_MS
 
 IN_WORK = "in device work"
@@ -89,7 +90,7 @@ def _measured_waits(ms: dict[RowKey, float], waits: Mapping[str, float], step_ms
     part = min(room / wanted, 1.0) if wanted > 0 else 1.0
     for cause, wait in waits.items():
         entry = idle_entry(cause)
-        rows = {row: value for row, value in ms.items() if row[0] == entry}
+        rows = {row: value for row, value in ms.items() if row[0] == entry and not _sampled(row)}
         total = sum(rows.values())
         for row, value in rows.items():
             ms[row] = part * wait * value / total if total > 0 else 0.0
@@ -106,7 +107,8 @@ def _wait_longer(
     if lacking <= 0 or total <= 0:
         return
     for cause, wait in more.items():
-        row = next((row for row in ms if row[0] == idle_entry(cause)), (idle_entry(cause), ""))
+        rows = (row for row in ms if row[0] == idle_entry(cause) and not _sampled(row))
+        row = next(rows, (idle_entry(cause), ""))
         ms[row] = ms.get(row, 0.0) + wait * min(lacking / total, 1.0)
 
 
@@ -117,8 +119,8 @@ def _take_off(
     hooked = {idle_entry(cause) for cause in waits}
     host = [row for row in ms if _of_host(row)]
     working = [row for row in host if row[0] in INFLATION]
-    others = [row for row in host if row not in working and row[0] not in hooked]
-    measured = [row for row in host if row[0] in hooked]
+    measured = [row for row in host if row[0] in hooked and not _sampled(row)]
+    others = [row for row in host if row not in working and row not in measured]
     gaps = [row for row in ms if row[0] == Entry.DEVICE_GAP]
     hooks = {row: ms[row] for row in host if row[0] == Entry.OWN_HOOKS}
     excess -= _share_out(ms, hooks, hooks, excess)
@@ -154,6 +156,11 @@ def _share_out(
             break
         left = {row: value for row, value in left.items() if row not in full}
     return gone
+
+
+def _sampled(row: RowKey) -> bool:
+    """Whether the row is of an iterator that makes batches: hooks do not time it."""
+    return makes_batches((cause_of(row[0]), row[1]))
 
 
 def _of_host(row: RowKey) -> bool:

@@ -67,11 +67,11 @@ class HostRecords(msgspec.Struct):
 
     def _by_line(self, thread: int, label: Label, times: Spans) -> list[tuple[Label, Spans]]:
         """Split the time of Python and of dispatching by the lines and causes of the nearest samples."""
-        split = (PYTHON, DISPATCHING) if self.lines_of_ops else (PYTHON,)
         runner = self.caller if thread in self.autograd else thread
-        if self.samples is None or label[0] not in split or runner != self.samples.thread:
+        of_lines = label[0] in (PYTHON, DISPATCHING)
+        if self.samples is None or not of_lines or runner != self.samples.thread:
             return [(label, times)]
-        return self.samples.split(times, label[0])
+        return self.samples.split(times, label[0], label[0] == PYTHON or self.lines_of_ops)
 
     def began(self, thread: int | None) -> Array:
         """Return the sorted start times of ops and calls of `thread`, or of its whole team (`activity`)."""

@@ -10,6 +10,7 @@ from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.kinds_by_work import split_by_work
+from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
 from fathom.analysis.sampled import Setting, samples_of
 from fathom.analysis.windows import HOST
@@ -18,7 +19,7 @@ from fathom.sounding import SILENCE, Rank, Store, hole_in
 _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferred", "phase", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
-_STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "burst"]
+_STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "iterators", "burst"]
 
 
 class Timeline(msgspec.Struct):
@@ -34,6 +35,7 @@ class Timeline(msgspec.Struct):
     stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
     lost: int = 0  # steps left out because the profiler lost the calls of their bursts
     holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # gaps in the recording
+    _making: dict[str, Making] | None = None
     _hosts: dict[int, HostRecords] = msgspec.field(default_factory=dict)
 
     @property
@@ -65,10 +67,17 @@ class Timeline(msgspec.Struct):
             marked = steps.drop_nulls("thread")
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
             records = host_records(ops, calls, waits, marks, caller, self.about.pid)
-            records.samples = samples_of(_of(self.stacks, burst), setting)
+            records.samples = samples_of(_of(self.stacks, burst), setting, self.making, marks)
             records.lines_of_ops = setting.engine
             self._hosts[burst] = records
         return {burst: self._hosts[burst] for burst in wanted}
+
+    @property
+    def making(self) -> dict[str, Making]:
+        """The iterators that make batches in the thread that runs the steps, by the text of the stack."""
+        if self._making is None:
+            self._making = makers(self.stacks)
+        return self._making
 
     @property
     def setting(self) -> Setting:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 import polars as pl
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Array, Spans, overlaps, subtract, union
+from fathom.analysis.intervals import NOTHING, Array, Spans, intersect, overlaps, subtract, union
+from fathom.analysis.making import Making
 
 Label = tuple[str, str]  # cause, detail
 
 PYTHON, DISPATCHING, BLOCKED = Entry.PYTHON.cause, Entry.DISPATCHING.cause, Entry.BLOCKED.cause
 NO_WORK, INPUT, PEERS = Entry.NO_WORK.cause, Entry.INPUT.cause, Entry.HOST_WAITS_FOR_PEERS.cause
 LINES = (Entry.PYTHON, Entry.DISPATCHING, Entry.BLOCKED)  # entries whose details are lines
+QUEUE_GET = "queue.get"
 MOST_LINES, OTHER_LINES = 8, "other lines"
 LEAST_SHARE = 0.02  # of its entry's time: smaller lines are summed
 # Time gets the line of the nearest sample within the larger of these two distances.
 REACH_NS = 20_000_000
 REACH = 4  # times the median interval between samples, which grows on a busy machine
+
+NO_MARKS = np.zeros(0, np.int64)
 
 _PROBE = re.compile(r"/fathom/probe/(?!inject)")
 _STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen")
@@ -31,6 +36,7 @@ _ACCEPTS = re.compile(r"^(accept4?|epoll_wait|epoll_pwait2?)$")
 _LISTENS = re.compile(r"^(select|pselect6|p?poll)$")
 _SERVER = re.compile(r"/(selectors|socketserver|asyncio/\w+|http/server)\.py:")
 _OTHER_PROCESS = re.compile(r"/(multiprocessing/\w+|concurrent/futures/process|subprocess)\.py:")
+_READS = re.compile(r"^(p?readv?|pread64|preadv|openat?|newfstatat|statx?|lseek|getdents64|page fault)$")
 _QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
 
 
@@ -49,6 +55,7 @@ class Samples(msgspec.Struct, frozen=True):
     times: Array
     label: Array
     labels: list[Label]
+    making: list[tuple[Label, Spans]] = msgspec.field(default_factory=list)  # between samples in one iterator
 
     @property
     def reach_ns(self) -> int:
@@ -56,12 +63,33 @@ class Samples(msgspec.Struct, frozen=True):
         usual = int(np.median(np.diff(self.times))) if len(self.times) > 1 else 0
         return max(REACH_NS, REACH * usual)
 
-    def split(self, spans: Spans, cause: str) -> list[tuple[Label, Spans]]:
+    def split(self, spans: Spans, cause: str, lines: bool = True) -> list[tuple[Label, Spans]]:
         """Return disjoint parts of `spans` by the label of the nearest sample inside the same span.
 
-        Parts without a near sample get the label (`cause`, ""). Dispatching is the thread's own work in any
-        sampled state, so samples only add lines to it.
+        Parts without a near sample get the label (`cause`, ""). Time between two samples in an iterator that
+        makes batches belongs to it. Dispatching is otherwise the thread's own work in any sampled state, so
+        samples only add lines to it, if `lines`.
         """
+        if cause == DISPATCHING:
+            made, rest = self._made(spans)
+            return [*made, *(self._nearest(rest, cause) if lines else [((cause, ""), rest)])]
+        nearest = self._nearest(spans, cause)
+        made, rest = self._made(next((part for label, part in nearest if label == (cause, "")), NOTHING))
+        if not made:
+            return nearest
+        split: dict[Label, list[Spans]] = {}
+        for label, part in [*nearest, *made]:
+            split.setdefault(label, []).append(rest if label == (cause, "") else part)
+        return [(label, _joined(parts)) for label, parts in split.items()]
+
+    def _made(self, spans: Spans) -> tuple[list[tuple[Label, Spans]], Spans]:
+        """Return the parts of `spans` in which an iterator makes batches, and the rest."""
+        parts = [(label, intersect(spans, times)) for label, times in self.making]
+        parts = [(label, part) for label, part in parts if len(part.starts)]
+        return parts, subtract(spans, _joined([part for _, part in parts])) if parts else spans
+
+    def _nearest(self, spans: Spans, cause: str) -> list[tuple[Label, Spans]]:
+        """Return disjoint parts of `spans` by the nearest sample inside them; others are (`cause`, "")."""
         within = np.searchsorted(spans.starts, self.times, "right") - 1
         ends = np.append(spans.ends, np.iinfo(np.int64).min)  # index -1: times before all spans
         inside = self.times < ends[within]
@@ -99,8 +127,22 @@ def _joined(sets: list[Spans]) -> Spans:
     return union(np.concatenate([part.starts for part in sets]), np.concatenate([part.ends for part in sets]))
 
 
-def samples_of(stacks: pl.DataFrame, setting: Setting) -> Samples | None:
-    """Return the samples of the thread with the most, from one burst's rows of `stacks`; None if empty."""
+def makes_batches(label: Label) -> bool:
+    """Return whether a cause and detail say that an iterator makes batches in the sampled thread."""
+    cause, detail = label
+    return cause == INPUT and (detail == OTHER_LINES or detail.endswith(")"))
+
+
+def samples_of(
+    stacks: pl.DataFrame,
+    setting: Setting,
+    made: Mapping[str, Making] | None = None,
+    marks: Array | None = None,
+) -> Samples | None:
+    """Return the samples of the thread with the most, from one burst's rows of `stacks`; None if empty.
+
+    `made` has the iterators that make batches, by stack, and `marks` the bounds of steps.
+    """
     if stacks.is_empty():
         return None
     thread = int(stacks["thread"].mode().min())  # type: ignore[arg-type]
@@ -108,10 +150,28 @@ def samples_of(stacks: pl.DataFrame, setting: Setting) -> Samples | None:
     names = ["running", "call", "function", "source", "stack"]
     different = mine.select(names).unique(maintain_order=True)
     labels: dict[Label, int] = {}
-    codes = [labels.setdefault(label(*row, setting=setting), len(labels)) for row in different.iter_rows()]
+    made = made or {}
+    each = (label(*row, setting=setting, making=made.get(row[4] or "")) for row in different.iter_rows())
+    codes = [labels.setdefault(own, len(labels)) for own in each]
     known = different.with_columns(code=pl.Series(codes, dtype=pl.Int64))
     joined = mine.join(known, on=names, how="left", nulls_equal=True, maintain_order="left")
-    return Samples(thread, mine["time_ns"].to_numpy(), joined["code"].to_numpy(), list(labels))
+    samples = Samples(thread, mine["time_ns"].to_numpy(), joined["code"].to_numpy(), list(labels))
+    return msgspec.structs.replace(samples, making=_between(samples, NO_MARKS if marks is None else marks))
+
+
+def _between(samples: Samples, marks: Array) -> list[tuple[Label, Spans]]:
+    """Return the time between neighbouring samples that both make batches, without a step's bound between."""
+    makes = np.array([makes_batches(label) for label in samples.labels], bool)[samples.label]
+    starts, ends = samples.times[:-1], samples.times[1:]
+    steps = np.sort(marks)
+    same = np.searchsorted(steps, starts) == np.searchsorted(steps, ends)
+    near = makes[:-1] & makes[1:] & same & (ends - starts <= samples.reach_ns)
+    codes = samples.label[:-1]
+    return [
+        (samples.labels[code], Spans(starts[mine], ends[mine]))
+        for code in np.unique(codes[near]).tolist()
+        for mine in [near & (codes == code)]
+    ]
 
 
 def label(
@@ -122,11 +182,15 @@ def label(
     stack: str | None,
     *,
     setting: Setting,
+    making: Making | None = None,
 ) -> Label:
-    """Return the cause and detail of one sample, from a row of the table `stacks`."""
+    """Return the cause and detail of one sample, from a row of `stacks`; `making`: it makes a batch there."""
     stack, place = stack or "", where(function, source)
     if _of_fathom(stack):
         return Entry.OWN_HOOKS.cause, ""
+    queued = bool(_QUEUE.search(stack))
+    if making and not queued and (running is not False or setting.training or _READS.match(call or "")):
+        return (PEERS, "") if _DISTRIBUTED.search(stack) else (INPUT, making.detail)
     if running is not False or (setting.engine and _BACKWARD.search(stack)):
         return PYTHON, place
     if _LOADER.search(stack):
@@ -135,8 +199,8 @@ def label(
         return PEERS, ""
     if _waits_for_requests(call or "", stack):
         return NO_WORK, place
-    if _QUEUE.search(stack):
-        return (INPUT, "queue.get") if setting.training else (NO_WORK, place)
+    if queued:
+        return (INPUT, QUEUE_GET) if setting.training else (NO_WORK, place)
     return BLOCKED, f"{call or 'blocked'} in {place}"
 
 
@@ -164,7 +228,8 @@ def where(function: str | None, source: str | None) -> str:
 
 def few_lines(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the small lines of each entry in one row; `rows` has window, entry, detail, ns and count."""
-    lines = pl.col("entry").is_in(list(LINES)) & (pl.col("detail") != "")
+    making = (pl.col("entry") == Entry.INPUT) & pl.col("detail").str.ends_with(")")
+    lines = (pl.col("entry").is_in(list(LINES)) & (pl.col("detail") != "")) | making
     if rows.filter(lines).is_empty():
         return rows
     total = rows.filter(lines).group_by("entry", "detail").agg(all_ns=pl.col("ns").sum())

@@ -90,7 +90,7 @@ WAITS = {
     "detail": pl.String,  # more about the cause, like the loader that the program waited for
     **_RECORDED,
 }
-STACKS = {  # one row per sample of one host thread, taken from outside the process
+STACKS: Schema = {  # one row per sample of one host thread, taken from outside the process
     "time_ns": _TIME,
     "thread": pl.Int64,  # the sampled host thread
     "running": pl.Boolean,  # true if the thread was running or ready to run, false if it was blocked
@@ -101,6 +101,7 @@ STACKS = {  # one row per sample of one host thread, taken from outside the proc
     "moved": pl.Boolean,  # whether a second reading showed another stack or instruction; null: read once
     "apart_ns": pl.Int64,  # time between the two readings; null: read once
     "on_processor": pl.Float32,  # running time / (running + ready) since the previous double reading, 0 to 1
+    "iterators": pl.List(pl.Int16),  # positions in `stack` of generators and __next__; null: not recorded
     **_RECORDED,
 }
 SAMPLES: Schema = {

@@ -22,6 +22,7 @@ from fathom.diagnosis.signals.rows import (
     HostLine,
     HostWork,
     LoaderRegions,
+    Made,
     Preparation,
     Product,
     Rare,

@@ -106,6 +106,23 @@ class FetchingCode(msgspec.Struct, frozen=True):
     source: str | None
 
 
+class Made(msgspec.Struct, frozen=True):
+    """Batches that the loop's own thread makes: milliseconds per step, also while a device is busy.
+
+    `blocked` is the share of that time in system calls, `reading` in calls on files, `locked` in waits for
+    other threads. `dwell_us` says how long the interpreter stays at one instruction: long in native code.
+    `source` is the iterator's line, or the loop's if a library iterates. `threads` are torch's.
+    """
+
+    ms: float
+    source: str
+    blocked: float = 0.0
+    reading: float = 0.0
+    locked: float = 0.0
+    dwell_us: float | None = None
+    threads: int | None = None
+
+
 class Preparation(msgspec.Struct, frozen=True):
     """Time that launching ops of one name take without calling the runtime; the device idles for `idle_ms`.
 

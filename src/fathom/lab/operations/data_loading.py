@@ -76,7 +76,7 @@ def loader_workers(records: list[Tensor]) -> Tensor:
       spare.
     shows:
       ledger, idle by input: the time to make a batch → that, less the overlap with workers
-    findings: [input-too-few-workers]"""
+    findings: [input-too-few-workers, input-made-in-the-loop]"""
     return _means(records, num_workers=WORKERS, persistent_workers=True)
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fathom.atomic import atomic_write
+from fathom.probe.frames.iterators import Iterators
 from fathom.probe.frames.layout import FrameLayout, NoFramesError, calibrate, thread_state
 from fathom.probe.threads import native_id
 
@@ -30,6 +31,7 @@ class Beacon:
         self._session = session
         self._layout: FrameLayout | None = None
         self._fifo: int | None = None
+        self._iterators = Iterators(session.raw)
         self._off = off  # permanently: no sampler, or nothing to sample
         self._rate: str | None = None
 
@@ -42,6 +44,8 @@ class Beacon:
             return
         self._rate = rate
         state = (thread_state(ident) if self._ready() else 0) if rate else 0
+        if rate == DENSE and not self._off:
+            self._iterators.note()
         if not self._off:
             self._send({"pid": os.getpid(), "thread": _native(ident), "state": state, "rate": rate})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from fathom.probe.frames import SAMPLED, SPARSE
+from fathom.probe.frames import ITERATORS, SAMPLED, SPARSE
 from fathom.regular import RECORDS, decode, read_json, read_regular
 from fathom.sounding.raw.folder import Record
 from fathom.sounding.raw.tables import in_phases
@@ -15,6 +15,7 @@ from fathom.sounding.schema import TABLES, empty
 from fathom.units import NS_PER_S
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
+NEXT = "__next__"
 _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a file
 
 Frame = tuple[str, str, int]  # function, file, line
@@ -53,18 +54,22 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
     samples = _read(raw / f"stacks-{pid}.jsonl")
     if not samples.rows:
         return empty("stacks"), {}
-    names = [_texts(stack, samples.frames, _about(raw, pid)) for stack in samples.stacks]
+    about, iterating = _json(raw / f"frames-{pid}.json"), _json(raw / ITERATORS.format(pid=pid))
+    chosen = [
+        [samples.frames[number] for number in stack if number < len(samples.frames)]
+        for stack in samples.stacks
+    ]
+    names = [(*_texts(frames, about), _iterators(frames, iterating)) for frames in chosen]
+    texts = {name: TABLES["stacks"][name] for name in ("function", "source", "stack", "iterators")}
     known = pl.DataFrame(
-        [(i, *texts) for i, texts in enumerate(names)],
-        schema={"number": pl.Int64, "function": pl.String, "source": pl.String, "stack": pl.String},
-        orient="row",
+        [(i, *row) for i, row in enumerate(names)], schema={"number": pl.Int64(), **texts}, orient="row"
     )
     schema = {name: TABLES["stacks"][name] for name in ("time_ns", "thread", "running", "call")}
     schema |= {"number": pl.Int64} | {name: TABLES["stacks"][name] for name in LOOKED}
     rows = pl.DataFrame(samples.rows, schema=schema, orient="row", strict=False)
     table = in_phases(rows.join(known, on="number"), "time_ns", marked)
     table = table.filter(pl.col("phase").is_in(list(SAMPLED)))
-    return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples)}
+    return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples), **_threads(iterating)}
 
 
 def _read(file: Path) -> StackSamples:
@@ -80,20 +85,39 @@ def _read(file: Path) -> StackSamples:
     return samples
 
 
-def _about(raw: Path, pid: int) -> Record:
+def _json(file: Path) -> Record:
+    """Return the record in `file`; {} if there is none."""
     try:
-        return dict(read_json(raw / f"frames-{pid}.json"))
+        return dict(read_json(file))
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def _texts(stack: list[int], frames: list[Frame], about: Record) -> tuple[str, str, str]:
+def _texts(frames: list[Frame], about: Record) -> tuple[str, str, str]:
     """Return function and source of the program's innermost frame, and the text of all frames."""
-    chosen = [frames[number] for number in stack if number < len(frames)]
-    programs = (frame for frame in reversed(chosen) if is_program(frame[1], about))
-    own = next(programs, chosen[-1] if chosen else ("", "", 0))
-    every = ";".join(f"{name} ({file}:{line})" for name, file, line in chosen)
+    programs = (frame for frame in reversed(frames) if is_program(frame[1], about))
+    own = next(programs, frames[-1] if frames else ("", "", 0))
+    every = ";".join(f"{name} ({file}:{line})" for name, file, line in frames)
     return own[0], f"{own[1]}:{own[2]}", every
+
+
+def _iterators(frames: list[Frame], iterating: Record) -> list[int] | None:
+    """Return the positions of `__next__` and of generators that lived between steps; None if not recorded."""
+    generators = iterating.get("generators")
+    if not isinstance(generators, list):
+        return None
+    known = {tuple(map(str, pair)) for pair in generators if isinstance(pair, list)}
+    return [
+        place
+        for place, (name, file, _) in enumerate(frames)
+        if (name, file) in known or name.rpartition(".")[2] == NEXT
+    ]
+
+
+def _threads(iterating: Record) -> Record:
+    """Return the number of torch's compute threads, if it is known."""
+    known = iterating.get("threads")
+    return {"threads": known} if isinstance(known, int) else {}
 
 
 def is_program(file: str, about: Record) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import rows
-from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of
+from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of, waiting
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
@@ -20,7 +18,7 @@ def oversubscription(signals: Signals) -> Candidates:
     if not lost or not signals["input.workers"] or _has_cores(signals):
         return
     loader = loader_of(signals, lost)
-    claims = rows(signals, Entry.INPUT)
+    claims = waiting(signals)
     if loader and (loader.held_by_pinning or not (claims or loader.behind)):
         return  # other rules claim this time: without a row of the ledger it would be counted twice
     torch_threads = [] if loader is None else _threads(loader)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import claims_of, count_of, ms_of, rates_of, rows, site, usual
-from fathom.diagnosis.rules.input.loader import loader_of, lost_of
+from fathom.diagnosis.rules.input.loader import loader_of, lost_of, waiting
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Call, Signals, Work
 from fathom.units import MB, MS_PER_S
@@ -130,7 +130,7 @@ def _thread(signals: Signals) -> Candidates:
         return
     yield Candidate(
         kind="input-pinning",
-        claims=rows(signals, Entry.INPUT),
+        claims=waiting(signals),
         evidence=[
             Evidence("the step's wait for batches", lost, "ms per step"),
             Evidence("time of the loader's single thread to pin a batch", loader.stages["pin"], "ms"),

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from fathom.analysis import makes_batches
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import on_processor, spent
+from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows
+from fathom.diagnosis.rules.rule import Claim
 from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
 from fathom.sounding import LoaderFacts as About
 
@@ -113,12 +115,23 @@ class Loader(msgspec.Struct, frozen=True):
         return self.stages.get(stage, 0.0) > MOST * self.made_ms
 
 
+def in_loop(signals: Signals) -> list[Claim]:
+    """Claims of the ledger's rows of iterators that make batches in the loop's own thread."""
+    return [claim for claim in rows(signals, Entry.INPUT) if makes_batches((Entry.INPUT.cause, claim.detail))]
+
+
+def waiting(signals: Signals) -> list[Claim]:
+    """Claims of the other rows of waiting for batches."""
+    made = in_loop(signals)
+    return [claim for claim in rows(signals, Entry.INPUT) if claim not in made]
+
+
 def lost_of(signals: Signals) -> tuple[float | None, float]:
     """Return the measured wait for batches (None if unknown), and the time to claim: that wait, or else idle
     time.
     """
     seen = signals.get("input.lost_ms").value
-    return seen, spent(signals, Entry.INPUT) if seen is None else seen
+    return seen, ms_of(waiting(signals)) if seen is None else seen
 
 
 def loader_of(signals: Signals, lost: float) -> Loader | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import rows
 from fathom.diagnosis.rules.host.oversubscription import oversubscribed
-from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of
+from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of, waiting
 from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import LoaderRegions, Signals
@@ -55,7 +53,7 @@ def starved(signals: Signals) -> Candidates:
     first = regions.first if regions and seen is None else 0.0
     yield Candidate(
         kind=advice.kind,
-        claims=rows(signals, Entry.INPUT),
+        claims=waiting(signals),
         evidence=_evidence(loader, lost, alone, first),
         changes=("input=0",) if seen is None else (),
         part=(1 - first) * advice.part,
