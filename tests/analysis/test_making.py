@@ -115,6 +115,8 @@ PLACE = "f (p.py:1)"
         (True, None, BATCH, False, ("input", MADE.detail)),
         (False, "clock_nanosleep", BATCH, True, ("input", MADE.detail)),
         (False, "pread64", BATCH, False, ("input", MADE.detail)),
+        (True, None, f"{BATCH};_timed (/v/fathom/probe/hooks/reading.py:100)", True, ("input", MADE.detail)),
+        (True, None, f"{BATCH};wait (/v/fathom/probe/reporter.py:9)", True, ("profiling overhead", "")),
         (False, "recvfrom", BATCH, False, ("blocked", f"recvfrom in {PLACE}")),
         (False, "futex", QUEUE, True, ("input", "queue.get")),
         (False, "futex", QUEUE, False, ("no work", PLACE)),

@@ -28,6 +28,7 @@ REACH = 4  # times the median interval between samples, which grows on a busy ma
 NO_MARKS = np.zeros(0, np.int64)
 
 _PROBE = re.compile(r"/fathom/probe/(?!inject)")
+_WRAPPED = re.compile(r"/fathom/probe/hooks/(patches|reading|stages)\.py:\d+\)$")  # it calls native code
 _STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen")
 _LOADER = re.compile(r"/torch/utils/data/")
 _DISTRIBUTED = re.compile(r"/torch/distributed/")
@@ -186,7 +187,7 @@ def label(
 ) -> Label:
     """Return the cause and detail of one sample, from a row of `stacks`; `making`: it makes a batch there."""
     stack, place = stack or "", where(function, source)
-    if _of_fathom(stack):
+    if _of_fathom(stack) and not (making and _WRAPPED.search(stack)):
         return Entry.OWN_HOOKS.cause, ""
     queued = bool(_QUEUE.search(stack))
     if making and not queued and (running is not False or setting.training or _READS.match(call or "")):

@@ -16,6 +16,7 @@ KIND = "input-made-in-the-loop"
 LOCKED = 0.5  # of the iterator's time: above it, other threads make the batches
 WAITING = 0.8  # of the iterator's time in system calls: a thread can wait as well as a process
 BETTER = 0.97  # of the step: more workers have to shorten it to this
+SLOWER = (0.2, 1.0)  # times the step on a processor whose caches workers use: typical, and at most
 UNSURE = 0.3  # of the workers' effect on each other and on the step
 NO_CORE = "the program may use {cores:g} cores and its step keeps all busy: no core is left to make batches"
 LOCKS = "the loop's iterator mostly waits for other threads, whose work was not sampled"
@@ -66,7 +67,7 @@ class Making(msgspec.Struct, frozen=True):
         return self.made.ms * (1 - self.made.blocked)
 
     def ahead(self, workers: int, thread: bool = False) -> Ahead:
-        """The step if `workers` make batches meanwhile. At most, they slow down a step on all cores."""
+        """The step if `workers` make batches meanwhile: computing ones slow down a step on the processor."""
         usual, most = HOST if self.on_processor else HIDDEN
         receive = 0.0 if thread else RECEIVE_MS + TENSOR_MS * TENSORS
         work = (self.computing_ms + self.busy * self.fed_ms) / self.cores
@@ -75,7 +76,9 @@ class Making(msgspec.Struct, frozen=True):
             made = (self.made.ms + cost * receive) / workers
             return max(slower * self.fed_ms + cost * receive, made, work)
 
-        return Ahead(workers, step(usual, 1.0), step(most, max(self.needed(workers) / self.cores, 1.0)))
+        computing = 1 - self.made.blocked if self.on_processor else 0.0
+        slower, slowest = (1 + share * computing for share in SLOWER)
+        return Ahead(workers, step(usual, slower), step(most, slowest))
 
     def needed(self, workers: int) -> float:
         """Cores that the step and the workers use at the same time, at most."""
