@@ -19,6 +19,7 @@ BETTER = 0.97  # of the step: more workers have to shorten it to this
 SLOWER = (0.2, 1.0)  # times the step on a processor whose caches workers use: typical, and at most
 UNSURE = 0.3  # of the workers' effect on each other and on the step
 NO_CORE = "the program may use {cores:g} cores and its step keeps all busy: no core is left to make batches"
+COSTS = "worker processes would cost the step about as much as they save"
 LOCKS = "the loop's iterator mostly waits for other threads, whose work was not sampled"
 
 WORKERS = """\
@@ -113,7 +114,8 @@ def made_in_loop(signals: Signals) -> Outcomes:
     making = _making(signals, made, ms_of(claims))
     ahead = making.ahead(1, thread=True) if making.fits_a_thread else making.best()
     if ahead.ms >= BETTER * making.step_ms:
-        yield NotAnalysed(KIND, NO_CORE.format(cores=making.cores))
+        full = making.needed(1) > making.cores
+        yield NotAnalysed(KIND, NO_CORE.format(cores=making.cores) if full else COSTS)
         return
     gain = making.step_ms - ahead.ms
     yield Candidate(
