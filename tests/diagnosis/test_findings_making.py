@@ -90,3 +90,12 @@ def test_a_loader_that_waits_beside_it_keeps_its_own_rows():
     candidates = raised(both, KIND, "input-too-few-workers")
     assert [claim.detail for claim in candidates[KIND].claims] == [LINE]
     assert [claim.detail for claim in candidates["input-too-few-workers"].claims] == [""]
+
+
+def test_workers_that_may_gain_nothing_are_not_recommended():
+    (rule,) = [rule for rule in rules() if KIND in rule.kinds]
+    small = loop(made(1.5), ms=1.5, host_cores=8.0, step_mean_ms=6.5)
+    assert findings(small, [rule])[0] == []
+    large = loop(made(20.0), ms=20.0, host_cores=8.0, step_mean_ms=25.0)
+    (finding,) = findings(large, [rule])[0]
+    assert 0 < finding.low_ms < finding.gain_ms < finding.high_ms

@@ -13,10 +13,11 @@ from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcom
 from fathom.diagnosis.signals import Made, Signals
 
 KIND = "input-made-in-the-loop"
+LEAST = 0.01  # of the step: the least that workers have to gain at the lower end
 LOCKED = 0.5  # of the iterator's time: above it, other threads make the batches
 WAITING = 0.8  # of the iterator's time in system calls: a thread can wait as well as a process
 BETTER = 0.97  # of the step: more workers have to shorten it to this
-SLOWER = (0.2, 1.0)  # times the step on a processor whose caches workers use: typical, and at most
+SLOWER = (0.2, 0.7)  # times the step on a processor whose caches workers use: typical, and at most
 UNSURE = 0.3  # of the workers' effect on each other and on the step
 NO_CORE = "the program may use {cores:g} cores and its step keeps all busy: no core is left to make batches"
 COSTS = "worker processes would cost the step about as much as they save"
@@ -125,6 +126,7 @@ def made_in_loop(signals: Signals) -> Outcomes:
         gain_ms=gain,
         doubt=max((ahead.most - ahead.ms) / gain, _doubt(making, ahead)),
         confidence=0.85,
+        least=LEAST,
         check="time the loop over the iterator alone: no step can be shorter than one of its batches takes",
         remedy=_remedy(making, ahead),
         source=made.source,
