@@ -12,7 +12,7 @@ from fathom.errors import BadInputError
 
 
 def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
-    """Kinds of steps of the first rank that has any, with the throughput of all ranks."""
+    """Return the kinds of steps of the first rank that has any, with the throughput of all ranks."""
     each = [analysis.step_kinds(a) for a in accounts]
     first = next((kinds for kinds in each if kinds), [])
     for kind in first:
@@ -23,7 +23,9 @@ def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
 
 
 def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
-    """The kind of that name or number; None for no request or the ledger's kind. Raises BadInputError."""
+    """Return the kind with that name or number; None without a request or for the ledger's kind. Raises
+    BadInputError.
+    """
     if wanted is None:
         return None
     kind = next((kind for kind in kinds if kind.name == wanted), None)
@@ -37,7 +39,7 @@ def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
 
 
 def of_ledger(kinds: list[StepKind], other: StepKind) -> list[StepKind]:
-    """The kinds, with `other` as that of the ledger; their order, and so their numbers, stay."""
+    """Return the kinds with `other` as the ledger's kind; their order and numbers do not change."""
     return [replace(kind, used=kind is other) for kind in kinds]
 
 

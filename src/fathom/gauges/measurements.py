@@ -1,4 +1,4 @@
-"""Turn measurements into a ceiling: its value is the best of them, its series has all of them."""
+"""Turn measurements into a ceiling: its value is the best measurement, its series contains all of them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def timed(work: Callable[[], object]) -> Run:
 
 @dataclass(frozen=True)
 class Effort:
-    """Durations in seconds: of the warm-up, of a sample, of the rest between samples, and of everything.
+    """Durations in seconds of the warm-up, of a sample, of the pause between samples, and of the whole
+    measurement.
 
     `lead_s` is the head start of the host: the device waits this long before it begins a sample.
     """

@@ -1,4 +1,4 @@
-"""Memory asked from the driver, and ops that autotune."""
+"""Memory requested from the driver, and ops that autotune."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LEAST = 3  # events that one op waits for: only ops that time kernels do
 
 @signal("host.asked", "per step")
 def asked(recorded: Recorded) -> list[DriverCalls]:
-    """By reason. `room`: an op frees, then allocates. `emptied`: many frees at once, outside ops. `search`:
-    an op that tries kernels does both. `new`: all else.
+    """Return driver calls by reason: `room` (an op frees, then allocates), `emptied` (many frees at once,
+    outside ops), `search` (an op that tries kernels does both) or `new` (all others).
     """
     rows = _runs(recorded, _calls(recorded))
     reasons = (
@@ -46,7 +46,7 @@ def asked(recorded: Recorded) -> list[DriverCalls]:
 
 
 def _calls(recorded: Recorded) -> pl.DataFrame:
-    """Calls that allocate or free device memory, with whether an op made them and whether it autotunes."""
+    """Return calls that allocate or free device memory, and whether an op made them and is autotuning."""
     rows = recorded.own_calls
     allocates = pl.col("api").str.contains(causes.APIS[Entry.ALLOCATOR.cause].pattern)
     rows = rows.filter(allocates & ~pl.col("api").str.contains(HOST_MEMORY))
@@ -66,7 +66,7 @@ def _calls(recorded: Recorded) -> pl.DataFrame:
 
 
 def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `why`: for a run of similar calls by one op, the next run decides."""
+    """Add the column `why`, which for a run of similar calls by one op depends on the next run."""
     rows = rows.with_columns(run=pl.struct(*_OP, "free").rle_id())
     runs = rows.group_by("run", maintain_order=True).agg(
         *(pl.col(name).first() for name in (*_OP, "free", "by_op", "search", "inside")), length=pl.len()
@@ -93,7 +93,7 @@ def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def searching(recorded: Recorded) -> set[int]:
-    """Rows of ops that wait for several of their events."""
+    """Return the rows of ops that wait for several of the events that they record."""
     if "searching" not in recorded.read:
         calls = recorded.calls.filter(pl.col("api").str.contains(TIMED)).drop_nulls("op")
         above = pl.Series("row", rows_of(recorded.ops, calls, "op"), dtype=pl.Int64)
@@ -106,7 +106,7 @@ def searching(recorded: Recorded) -> set[int]:
 
 @signal("host.searches", "per step")
 def searches(recorded: Recorded) -> Searches | None:
-    """Autotuning in the timeline and in the step with stacks."""
+    """Return autotuning in the timeline and in the step with stacks."""
     rows = sorted(searching(recorded))
     if not rows:
         return Searches(0.0, 0.0, 0.0, "")

@@ -1,4 +1,4 @@
-"""Casts that are undone, and runs of elementwise kernels that each read what the one before it wrote."""
+"""Casts that are undone, and runs of elementwise kernels that each read the output of the previous one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 @signal("kernels.chains", "ms per step")
 def chains(recorded: Recorded) -> list[Chain]:
-    """Chains by their ops and their place, the costliest first. Needs shapes."""
+    """Return chains by their ops and their place, costliest first. Needs shapes."""
     groups: dict[tuple, list[list[dict[str, Any]]]] = {}
     for run in _runs(*undone(recorded)):
         key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])
@@ -45,9 +45,9 @@ def chains(recorded: Recorded) -> list[Chain]:
 
 
 def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Adjacent elementwise kernels of a stream over the same number of elements, with casts between them.
+    """Yield adjacent elementwise kernels of a stream over equally many elements, with casts between them.
 
-    `casts` are those of the rows that are undone at once.
+    `casts` are the rows of casts that are undone immediately.
     """
     sizes = {text: _size(text) for text in {row["shapes"] for row in rows}}
     run: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[l
 
 
 def _chain(run: list[dict[str, Any]]) -> bool:
-    """Return whether a run is a chain: two kernels may be adjacent by chance; casts alone compute nothing."""
+    """Return whether a run is a chain. Two kernels may be adjacent by chance, and casts compute nothing."""
     return len(run) >= SHORTEST and any(not row["cast"] for row in run)
 
 
@@ -88,15 +88,13 @@ def _joined(row: dict[str, Any]) -> re.Match[str] | None:
 
 
 def _joins(row: dict[str, Any], first: dict[str, Any]) -> bool:
-    """Return whether it has the same number of elements, or within one function of the program a part of
-    them.
-    """
+    """Return whether a kernel has as many elements as the run or, in the same function, a part of them."""
     parts = PARTS if row["source"] and row["source"] == first["source"] else PARTS[:1]
     return any(row["numel"] * part == first["numel"] for part in parts)
 
 
 def _size(text: str | None) -> tuple[int, int]:
-    """Elements of the largest input (of all concatenated ones), and the length of its last dimension."""
+    """Return the elements of the largest input (of all inputs if concatenated), and its last dimension."""
     listed = lists_of(text)
     if listed:
         return sum(prod(sizes) for sizes in listed if sizes), listed[0][-1] if listed[0] else 0
@@ -105,7 +103,7 @@ def _size(text: str | None) -> tuple[int, int]:
 
 
 def _made(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
-    """The time that a fused kernel saves: all but the longest part, which reads and writes as much."""
+    """Return the time that a fused kernel saves: all but the longest part, which moves as many bytes."""
     saved: dict[str, float] = {}
     for run in runs:
         longest = max(row["ns"] for row in run)
@@ -130,7 +128,7 @@ def _made(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
 
 @signal("kernels.round_trips", "ms per step")
 def round_trips(recorded: Recorded) -> list[Work]:
-    """Casts that come in pairs, there and back at once, or around one op that is as exact without them."""
+    """Return pairs of casts: one directly after the other, or around an op that is as exact without them."""
     groups: dict[tuple, list[Row]] = {}
     for row in undone(recorded)[1]:
         groups.setdefault((row["label"], *row["path"], row["source"]), []).append(row)
@@ -139,13 +137,13 @@ def round_trips(recorded: Recorded) -> list[Work]:
 
 @signal("kernels.undone")
 def undone(recorded: Recorded) -> tuple[list[Row], list[Row]]:
-    """The main stream's kernels in their order, and those of them that are undone casts."""
+    """Return the main stream's kernels in order, and the undone casts among them."""
     rows = row_dicts(recorded)
     return rows, needless(rows)
 
 
 def needless(rows: list[Row]) -> list[Row]:
-    """Those of one stream's rows, in their order, that are undone casts."""
+    """Return the undone casts among the ordered rows of one stream."""
     kept: list[Row] = []
     casts = [cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) for row in rows]
     place = 0
@@ -157,7 +155,7 @@ def needless(rows: list[Row]) -> list[Row]:
 
 
 def _back(rows: list[Row], casts: list[tuple | None], place: int) -> int:
-    """Where the cast at `place` is undone; 0 for nowhere."""
+    """Return the index at which the cast at `place` is undone; 0 if it is not."""
     cast = casts[place]
     if cast is None or SIZE[cast[1]] <= SIZE[cast[0]]:
         return 0
@@ -170,7 +168,7 @@ def _back(rows: list[Row], casts: list[tuple | None], place: int) -> int:
 
 @lru_cache(1 << 14)
 def cast_of(path: str, shapes: str | None, dtypes: str | None) -> tuple[str, str, tuple[int, ...]] | None:
-    """Source dtype, target dtype and shape of a cast between floating-point dtypes; None for other ops."""
+    """Return source dtype, target dtype and shape of a cast between floating-point dtypes, else None."""
     types, sizes = dtypes_of(dtypes), shapes_of(shapes)
     if not CAST.search(path) or len(types) < 2 or len(sizes) < 2 or sizes[0] != sizes[1]:
         return None

@@ -24,14 +24,14 @@ _GROUP = ["operation", "dtype", "group"]
 
 @signal("communication.account", "ms per step")
 def account(recorded: Recorded) -> Communication:
-    """Total, overlapped and exposed communication, and its collectives."""
+    """Return total, overlapped and exposed communication, and its collectives."""
     if recorded.device.communication is None:
         raise UnknownSignalError("the device did not communicate")
     return recorded.device.communication
 
 
 def calls(recorded: Recorded) -> pl.DataFrame:
-    """Every collective that begins in a used window of the timeline, by start."""
+    """Return every collective that starts in a used window of the timeline, in order."""
     rows = recorded.account.subjects[0].collectives
     if rows is None or rows.is_empty():
         raise UnknownSignalError("the device did not communicate")
@@ -40,7 +40,7 @@ def calls(recorded: Recorded) -> pl.DataFrame:
 
 @signal("communication.small", "ms per step")
 def small(recorded: Recorded) -> list[SmallMessages]:
-    """Collectives below SMALL that run back to back, at least RUN in a row."""
+    """Return collectives smaller than SMALL that run back to back, at least RUN in a row."""
     rows = calls(recorded).with_columns(run=_runs(recorded, calls(recorded)))
     rows = rows.filter(pl.col("bytes") <= SMALL)
     rows = rows.filter(pl.len().over(*_GROUP, "run") >= RUN)
@@ -69,7 +69,7 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
 
 @signal("communication.repeated", "ms per step")
 def repeated(recorded: Recorded) -> list[Repeated]:
-    """Large reductions that every micro-step makes equally often, by size."""
+    """Return large reductions that every micro-step does equally often, by size."""
     micro = recorded.account.subjects[0].micro
     if not micro:
         raise UnknownSignalError("no micro-steps were recorded")
@@ -95,7 +95,7 @@ def _repeated(recorded: Recorded, rows: pl.DataFrame, parts: int) -> Repeated:
 
 @signal("communication.late", "ms per step")
 def late(recorded: Recorded) -> list[LateRank]:
-    """The ranks that others wait for, costliest first."""
+    """Return the ranks that others wait for, costliest first."""
     if not recorded.late:
         raise UnknownSignalError("the arrival of all ranks at collectives is unknown")
     return recorded.late
@@ -103,7 +103,7 @@ def late(recorded: Recorded) -> list[LateRank]:
 
 @signal("communication.excess", "ms per step")
 def excess(recorded: Recorded) -> list[Excess]:
-    """The entries in which the latest rank spends more time than the median rank, largest first."""
+    """Return the entries in which the latest rank spends more time than the median rank, largest first."""
     (worst, *_), devices = late(recorded), recorded.every
     own = [_entries(device) for device in devices if device.rank == worst.rank]
     others = [_entries(device) for device in devices if device.rank != worst.rank]
@@ -118,7 +118,7 @@ def excess(recorded: Recorded) -> list[Excess]:
 
 
 def _entries(device: Device) -> dict[str, float]:
-    """Milliseconds per step by entry."""
+    """Return the milliseconds per step by entry."""
     sums: dict[str, float] = {}
     for row in device.profiled_ledger:
         sums[row.entry] = sums.get(row.entry, 0.0) + row.ms

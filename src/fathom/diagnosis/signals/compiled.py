@@ -25,7 +25,7 @@ FRAME = re.compile(r"(.+)\((\d+)\): (.+)")  # the profiler's name: file, first l
 
 @signal("host.compiled", "per step")
 def compiled(recorded: Recorded) -> Compiled:
-    """Compiled functions of both profiled phases; versions also include compilations in other steps."""
+    """Return compiled functions of both profiled phases, and their versions, also from other steps."""
     regions = recorded.ops.filter(pl.col("name").str.contains(REGION))
     waits = recorded.rows("waits").collect()
     details = waits.filter(pl.col("cause").is_in(["compilation", "compile"]))["detail"].drop_nulls()
@@ -42,9 +42,10 @@ def compiled(recorded: Recorded) -> Compiled:
 
 
 def _resumed(regions: pl.DataFrame, recorded: Recorded) -> pl.DataFrame:
-    """Regions that begin within another: what Dynamo makes of a frame calls what is behind a break in it.
+    """Return regions that start inside another one, because a compiled frame calls the code after its break.
 
-    Functions that were compiled each by itself follow each other. `ns` is since the host's last op or call.
+    Functions compiled separately follow each other instead. `ns` is the time since the host's last op or
+    call.
     """
     open_until = pl.col("end_ns").cum_max().shift(1).over("thread")
     within = regions.with_columns(before=pl.col("start_ns").shift(1).over("thread"), until=open_until)
@@ -62,7 +63,7 @@ def _ops(recorded: Recorded) -> pl.DataFrame:
 
 
 def _versions(texts: Iterable[str]) -> dict[int, int]:
-    """Number of versions by function; versions are numbered from 0."""
+    """Return the number of versions of each function; versions are numbered from 0."""
     versions: dict[int, int] = {}
     for text in texts:
         match = re.search(REGION, text) or re.search(COMPILATION, text)
@@ -74,13 +75,13 @@ def _versions(texts: Iterable[str]) -> dict[int, int]:
 
 @signal("host.breaks")
 def breaks(recorded: Recorded) -> list[Broken]:
-    """Places of graph breaks in all of the program."""
+    """Return the places of graph breaks in the whole program."""
     return [_broken(place, "") for place in _counted(recorded).breaks]
 
 
 @signal("host.given_up", "of the step's ops")
 def given_up(recorded: Recorded) -> list[Broken]:
-    """Frames that run uncompiled in the step, those with most of its ops first.
+    """Return frames that run uncompiled in the step, in order of falling number of ops.
 
     An op belongs to the program's innermost frame: library functions count for their caller.
     """
@@ -94,7 +95,7 @@ def given_up(recorded: Recorded) -> list[Broken]:
 
 
 def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:
-    """The frame, with its file as the ops name it."""
+    """Return the frame, with its file as named by the ops."""
     mine = [source for source in shares if _is(frame, source)]
     broken = _broken(frame, usual, sum(shares[source] for source in mine))
     short = [match[1] for source in mine[:1] if (match := FRAME.fullmatch(source))]
@@ -108,7 +109,7 @@ def _counted(recorded: Recorded) -> Counted:
 
 
 def _shares(recorded: Recorded) -> dict[str, float]:
-    """Share of the ops by source, of all ops with a source."""
+    """Return each source's share of all ops with a source."""
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("source").is_not_null())
     if ops.is_empty():
         raise UnknownSignalError(NO_STACKS)

@@ -1,4 +1,4 @@
-"""Signals of the device: its properties, sensors and memory, and kernels that another process lengthens."""
+"""Signals of the device: properties, sensors, memory, and kernels slowed down by another process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAUNCHES = 3  # launches, to know the usual duration
 
 @signal("device.tf32")
 def tf32(recorded: Recorded) -> bool:
-    """Return whether its tensor cores multiply float32 at all, by its compute capability."""
+    """Return whether the device's tensor cores support TF32, by its compute capability."""
     major = str(recorded.gpu.get("compute_capability") or "").partition(".")[0]
     if not major.isdigit():
         raise UnknownSignalError("the device's compute capability was not recorded")
@@ -38,7 +38,7 @@ def tf32(recorded: Recorded) -> bool:
 
 @signal("device.used_bytes", "B")
 def used_bytes(recorded: Recorded) -> int:
-    """Peak of the allocator's reserved memory; without it, peak use of the device."""
+    """Return the peak of the allocator's reserved memory, or else the peak memory use of the device."""
     memory = recorded.memory or Memory()
     peak = memory.peak_reserved_bytes or memory.peak_device_bytes
     if not peak:
@@ -48,7 +48,7 @@ def used_bytes(recorded: Recorded) -> int:
 
 @signal("device.reserved", "B")
 def reserved(recorded: Recorded) -> Reserved:
-    """Reserved memory from the allocator's counts per phase; its peaks never fall."""
+    """Return reserved memory from the allocator's counts per phase; its peaks never fall."""
     table = recorded.rows("memory")
     rows = table.filter(device=recorded.index, event="peak").sort("time_ns").collect().drop_nulls("reserved")
     if rows.height < ENOUGH:
@@ -59,7 +59,7 @@ def reserved(recorded: Recorded) -> Reserved:
 
 @signal("device.allocated_bytes", "B")
 def allocated_bytes(recorded: Recorded) -> int:
-    """Peak memory of tensors, by torch's allocator."""
+    """Return the peak memory of tensors, according to torch's allocator."""
     peak = (recorded.memory or Memory()).peak_allocated_bytes
     if not peak:
         raise UnknownSignalError("how much memory was allocated at most was not recorded")
@@ -68,7 +68,9 @@ def allocated_bytes(recorded: Recorded) -> int:
 
 @signal("device.link_share")
 def link_share(recorded: Recorded) -> float:
-    """Share of the PCIe link's rate at full width and generation; each generation doubles the rate."""
+    """Return the PCIe link's share of its rate at full width and generation; each generation doubles the
+    rate.
+    """
     gpu = recorded.gpu
     names = ("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max")
     width, widest, generation, latest = (gpu.get(name) for name in names)
@@ -79,7 +81,7 @@ def link_share(recorded: Recorded) -> float:
 
 @signal("device.sensors")
 def sensors(recorded: Recorded) -> Sensors:
-    """Sensors in the seconds in which the device was busy."""
+    """Return the sensor readings of the seconds in which the device was busy."""
     index = recorded.index
     rows = recorded.rows("telemetry").filter(device=index).collect()
     rows = rows.filter(pl.col("busy_percent") >= BUSY)
@@ -101,10 +103,10 @@ def _median(values: pl.Series) -> float | None:
 
 @signal("device.stretched", "ms per step")
 def stretched(recorded: Recorded) -> Stretched:
-    """Kernels longer than their family in the same step, and than the same launch in other steps.
+    """Return kernels that are longer than their family in the same step and the same launch in other steps.
 
-    A family may do work of several sizes within one step, and sizes may change between steps: either is
-    no turn of another process. All recorded steps count, those too that the ledger leaves out.
+    Sizes may differ within one step or between steps, which is no sign of another process. All recorded steps
+    are compared, including those that the ledger leaves out.
     """
     rows = timed(recorded).filter(pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     rows = rows.with_columns(window=recorded.window(rows, used=False)).filter(pl.col("window") >= 0, _alone())
@@ -128,6 +130,6 @@ def _usual(*among: str) -> pl.Expr:
 
 
 def _alone() -> pl.Expr:
-    """Kernels that ran without another kernel beside them."""
+    """Return kernels that did not run concurrently with others."""
     before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
     return (pl.col("start_ns") >= before).fill_null(True) & (after >= pl.col("end_ns")).fill_null(True)

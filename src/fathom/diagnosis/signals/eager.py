@@ -53,7 +53,7 @@ SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
 
 class Fused(msgspec.Struct):
-    """The time that fusing saves by family, in nanoseconds; the number of kernels before and after."""
+    """The time that fusion saves by family, in nanoseconds, and the number of kernels before and after."""
 
     saved: dict[str, float] = msgspec.field(default_factory=dict)
     now_ns: float = 0.0
@@ -65,7 +65,9 @@ class Fused(msgspec.Struct):
 
 @signal("framework.eager", "per step")
 def eager(recorded: Recorded) -> Eager:
-    """The effect on a program in eager mode. Raises UnknownSignalError for others, or without shapes."""
+    """Return the effect on a program in eager mode. Raises UnknownSignalError for others, or without
+    shapes.
+    """
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
@@ -108,9 +110,9 @@ def _check_eager(recorded: Recorded) -> None:
 
 
 def sized(recorded: Recorded) -> pl.DataFrame:
-    """Compute kernels of the main stream in order, with the least bytes of their op, divided by time.
+    """Return the main stream's compute kernels in order, with the minimum bytes of their op divided by time.
 
-    `part` is the compiler's treatment of the kernel: outside, kept or fused.
+    `part` says how the compiler treats the kernel: outside, kept or fused.
     """
     rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
@@ -137,12 +139,12 @@ def sized(recorded: Recorded) -> pl.DataFrame:
 
 
 def _numel(shapes: str | None) -> int | None:
-    """Elements of the largest input; None if unknown."""
+    """Return the number of elements of the largest input; None if unknown."""
     return max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
 
 
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
-    """Return whether each kernel follows the backward pass of its step, as a program's own optimizer does."""
+    """Return whether each kernel follows the backward pass of its step, like a custom optimizer."""
     backward = rows["path"].list.first().fill_null("").str.starts_with("autograd::")
     starts = rows.select("start_ns", "window", backward=backward)
     last = pl.col("start_ns").filter("backward").max().over("window")
@@ -150,7 +152,7 @@ def _after_backward(rows: pl.DataFrame) -> pl.Series:
 
 
 def part_of(path: str, family: str) -> str:
-    """`outside` the compiled model, `kept` as a library kernel, or `fused`."""
+    """Return `outside` (the compiled model), `kept` (as a library kernel) or `fused`."""
     if not path or OUTSIDE.search(path):
         return "outside"
     last = path.rsplit(" > ", 1)[-1]
@@ -160,7 +162,9 @@ def part_of(path: str, family: str) -> str:
 
 
 def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
-    """Bytes per nanosecond of fused kernels: from the measured ceiling, else from the fastest families."""
+    """Return the bytes per ns of fused kernels, from the measured ceiling or else from the fastest
+    families.
+    """
     limits = limits_of(recorded.machine, recorded.index)
     if limits is not None and limits.memory:
         return REACHED * limits.memory / NS_PER_S
@@ -174,7 +178,7 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
 
 
 def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
-    """Adjacent kernels over the same number of elements become one kernel that moves shared data once.
+    """Fuse adjacent kernels over equally many elements into one kernel that moves shared data once.
 
     Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
     fuse with those around them.
@@ -210,9 +214,9 @@ def _fuse(fused: Fused, alike: list[dict[str, Any]], rate: float) -> None:
 
 
 def _more(alike: list[dict[str, Any]]) -> int:
-    """Kernels beyond the first: sums over rows need a second kernel for their partial sums.
+    """Return the number of extra kernels: sums over rows need a second kernel for their partial sums.
 
-    A batch norm cannot pass over its numbers before both are known, so its own pass is another kernel.
+    A batch norm needs both sums before it can normalise, so its own pass is another kernel.
     """
     more = {}
     for at, row in enumerate(alike):
@@ -235,10 +239,10 @@ def _runs(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _moved(run: list[dict[str, Any]]) -> float:
-    """Bytes of one kernel that replaces these: data that one writes and the next reads stays in registers.
+    """Return the bytes of a fused kernel: data that one kernel writes and the next reads stays in registers.
 
-    The tensor between two neighbours is taken to be a third of what the smaller one moves, and to be written
-    and read once each. A kernel whose bytes are not known moves as much as its time allows.
+    The tensor between two neighbours is assumed to be a third of the bytes that the smaller one moves,
+    written once and read once. A kernel with unknown bytes is assumed to move as many as its time allows.
     """
     needs = [row["needs"] if row["needs"] else None for row in run]
     usual = _usual(run, needs)
@@ -254,10 +258,10 @@ def _usual(run: list[dict[str, Any]], needs: list[float | None]) -> float:
 
 
 def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
-    """Factor on the host's time: each launch costs about the same, eager or compiled.
+    """Return the factor on host time; each launch costs about the same, eager or compiled.
 
-    A launch of generated code costs what dispatching an op does, with guards before it and wrappers around
-    both passes; each break of the graph adds to them. The optimizer stays as it is.
+    A launch from generated code costs as much as dispatching an op. Guards and the wrappers of both passes
+    are added, for each graph break again. The optimizer is not compiled.
     """
     ops = recorded.ops.select("kind", "phase", "name", "start_ns", "end_ns")
     ops = ops.filter(pl.col("name").str.contains(BREAKS.pattern), kind="op", phase="timeline")
@@ -271,7 +275,7 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
 
 
 def _optimizer_share(recorded: Recorded) -> float:
-    """The optimizer's share of the host's time in steps recorded with ops, which are host-bound."""
+    """Return the optimizer's share of host time in steps recorded with ops, which are host-bound."""
     steps = recorded.rows("steps").filter(phase="attribution").collect()
     complete = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER), phase="attribution")

@@ -39,7 +39,9 @@ Shape = tuple[int, ...]  # of a table: rows and width
 
 
 class Unused(msgspec.Struct, frozen=True):
-    """Gradients that are computed and not used, how many are used, and the work after the last of these."""
+    """Gradients that are computed but unused, the number of used ones, and the work after the last
+    used one.
+    """
 
     unused: int
     used: int
@@ -47,7 +49,7 @@ class Unused(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """A backward pass: when it began and ended, and its gradients of parameters, each with its time."""
+    """A backward pass: its start and end, and the gradients of parameters with their times."""
 
     start_ns: int
     end_ns: int
@@ -60,8 +62,9 @@ class Pass(msgspec.Struct, frozen=True):
 
 @signal("kernels.unused_gradients", "ms per step")
 def unused_gradients(recorded: Recorded) -> Unused:
-    """By shapes of gradients and of what the optimizer takes. Which of several of one shape it takes is not
-    recorded: those that the backward pass comes to first, nearest to the loss."""
+    """Compare the shapes of gradients with those that the optimizer uses. If only some gradients of a shape
+    are used, they are assumed to be the first of the backward pass, nearest to the loss.
+    """
     ops = recorded.ops.filter(phase="attribution").with_row_index("place")
     trained = _trained(ops)
     if not trained:
@@ -76,7 +79,9 @@ def unused_gradients(recorded: Recorded) -> Unused:
 
 @signal("kernels.gradients")
 def gradients(recorded: Recorded) -> Shapes:
-    """Gradients of parameters in one backward pass, by shape. Raises UnknownSignalError without one."""
+    """Return the gradients of parameters in one backward pass, by shape. Raises UnknownSignalError without
+    one.
+    """
     passes = passes_of(recorded.ops.filter(phase="attribution"))
     if not passes:
         raise UnknownSignalError("no backward pass was recorded with shapes")
@@ -84,19 +89,19 @@ def gradients(recorded: Recorded) -> Shapes:
 
 
 def _unlike(passes: list[Pass]) -> bool:
-    """None, or of different gradients: several losses, each for its own parameters."""
+    """Return whether there are no passes, or passes with different gradients, as for several losses."""
     return not passes or any(backward.shapes != passes[0].shapes for backward in passes)
 
 
 def _all_again(shapes: Shapes, trained: Shapes) -> bool:
-    """Return whether each comes as many times more: passes that follow each other at once, not other
-    parameters.
+    """Return whether each shape occurs a whole number of times more often, from passes that directly
+    follow.
     """
     return shapes.keys() == trained.keys() and len({shapes[shape] / trained[shape] for shape in shapes}) == 1
 
 
 def _trained(ops: pl.DataFrame) -> Shapes:
-    """Shapes of the tensors that optimizers update, those of one step."""
+    """Return the shapes of the tensors that optimizers update in one step."""
     taken: Shapes = Counter()
     steps = ops.filter(pl.col("name").str.starts_with("Optimizer.step#")).height
     for (text,) in ops.filter(pl.col("name").str.contains(TAKES.pattern)).select("shapes").iter_rows():
@@ -107,7 +112,7 @@ def _trained(ops: pl.DataFrame) -> Shapes:
 
 
 def passes_of(ops: pl.DataFrame) -> list[Pass]:
-    """Stretches of the engine's functions between ops that the program called itself."""
+    """Return the stretches of autograd functions between ops that the program called itself."""
     outer = ops.filter(pl.col("kind") == "op", pl.col("parent").is_null()).sort("start_ns")
     of_engine = pl.col("name").str.starts_with(BACKWARD)
     outer = outer.with_columns(stretch=(~of_engine).cum_sum(), engine=of_engine).filter("engine")
@@ -128,7 +133,7 @@ def _gradients(ops: pl.DataFrame, start: int, end: int) -> list[tuple[int, tuple
 
 
 def last_used(backward: Pass, trained: Shapes) -> int:
-    """When the pass has the last gradient that the optimizer takes."""
+    """Return the time at which the pass has computed the last gradient that the optimizer uses."""
     left, last = Counter(trained), backward.start_ns
     for at, shape in backward.gradients:
         if left[shape] > 0:
@@ -138,7 +143,7 @@ def last_used(backward: Pass, trained: Shapes) -> int:
 
 
 def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
-    """Device work of backward functions that began in any of these stretches."""
+    """Return the device work of backward functions that started in any of these stretches."""
     rows = linked(recorded).filter(pl.col("owner") >= 0)
     times = recorded.ops.select("start_ns", "phase")[rows["owner"]]
     rows = rows.with_columns(at=times["start_ns"], of=times["phase"])
@@ -154,10 +159,10 @@ def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
 
 @signal("kernels.tables", "ms per step")
 def tables(recorded: Recorded) -> list[Tables]:
-    """Tables by shape, with the work that passes over all of their rows, the costliest shape first.
+    """Return embedding tables by shape, with the work over all of their rows, costliest shape first.
 
-    A table that a product multiplies with as well, as a tied head does, has a dense gradient anyway and is
-    left out. Raises UnknownSignalError where no shapes, no backward pass or no values were recorded.
+    Tables that are also operands of a matmul, such as a tied head, have dense gradients anyway and are left
+    out. Raises UnknownSignalError if shapes, the backward pass or values were not recorded.
     """
     ops = recorded.ops.with_row_index("place").filter(phase="attribution")
     lookups, passes = _lookups(ops), passes_of(ops)
@@ -179,7 +184,7 @@ def tables(recorded: Recorded) -> list[Tables]:
 
 
 def _lookups(ops: pl.DataFrame) -> Counter[Shape]:
-    """Number of indices whose gradients were computed, by the shape of their table."""
+    """Return the number of indices whose gradients were computed, by the shape of their table."""
     rows = ops.filter(pl.col("name").is_in(list(ROWS)))
     if rows["shapes"].null_count() == rows.height and (
         rows.height or ops["shapes"].null_count() == ops.height
@@ -200,13 +205,13 @@ def _table_of(call: Call) -> Shape:
 
 
 def _steps(ops: pl.DataFrame) -> int:
-    """Optimizer steps that were recorded with shapes."""
+    """Return the optimizer steps that were recorded with shapes."""
     stepped = ops.filter(pl.col("name").str.starts_with(OPTIMIZER))
     return stepped.height // max(stepped["name"].n_unique(), 1)
 
 
 def _multiplied(ops: pl.DataFrame, passes: int) -> Counter[Shape]:
-    """Number of products of a forward pass that have an operand of each shape, transposed or not."""
+    """Return the number of matmuls in the forward pass with an operand of each shape, transposed or not."""
     counts: Counter[Shape] = Counter()
     behind = pl.col("parent").is_in(ops.filter(pl.col("name").str.contains("Backward"))["id"].implode())
     for (text,) in (
@@ -218,7 +223,9 @@ def _multiplied(ops: pl.DataFrame, passes: int) -> Counter[Shape]:
 
 
 def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counter[Shape]) -> Iterator[Work]:
-    """Work that zeroes the gradients, and the optimizer's work, by the tables' share of the elements."""
+    """Return the work that zeroes gradients and the optimizer's work, by the tables' share of the
+    elements.
+    """
     numbers = parameters * prod(shape)
     of_shape = parameters / gradients[shape]
     every = sum(count * prod(sizes) for sizes, count in gradients.items())
@@ -234,7 +241,9 @@ def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counte
 
 
 def _share(work: Work, shape: Shape, numbers: int, of_shape: float, every: int) -> float:
-    """The tables' share of an optimizer op over a tensor, a list of tensors, or a list of unknown shapes."""
+    """Return the tables' share of an optimizer op on a tensor, a list of tensors, or a list of unknown
+    shapes.
+    """
     if listed := [tuple(sizes) for sizes in lists_of(work.shapes)]:
         return of_shape * listed.count(shape) * prod(shape) / max(sum(map(prod, listed)), 1)
     if sizes := next((tuple(sizes) for sizes in work.sizes if sizes), None):
@@ -243,7 +252,7 @@ def _share(work: Work, shape: Shape, numbers: int, of_shape: float, every: int) 
 
 
 def _where(ops: pl.DataFrame, shape: Shape) -> tuple[str | None, str | None]:
-    """The line and module of a lookup in such a table."""
+    """Return the line and module of a lookup in one of the tables."""
     for text, source, module in (
         ops.filter(pl.col("name").str.contains(r"^aten::(_?embedding|_embedding_bag)$"))
         .select("shapes", pl.coalesce("ran", "source"), "module")

@@ -1,4 +1,4 @@
-"""Signals of the host: its runtime calls, waits and ops, and the work that it computes itself."""
+"""Signals of the host: runtime calls, waits, ops, and the work that it computes itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
 
 @signal("host.calls", "ms per step")
 def calls(recorded: Recorded) -> list[Call]:
-    """Calls that synchronise, allocate from the driver or load code, by the ops that made them."""
+    """Return calls that synchronise, allocate from the driver or load code, by the ops that made them."""
     rows = _before_the_end(recorded.own_calls)
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
@@ -66,14 +66,16 @@ def _copying(api: str) -> str | None:
 
 
 def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:
-    """The calls up to the last launch of each burst: profilers synchronise before they stop."""
+    """Return the calls up to the last launch of each burst, because profilers synchronise before they
+    stop.
+    """
     launching = pl.col("api").str.contains(causes.LAUNCH)
     last = pl.col("start_ns").filter(launching).max().over("phase", "burst")
     return rows.filter(pl.col("start_ns") <= last)
 
 
 def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
-    """The calls with the path of their ops, their source, and the direction of the op's copy."""
+    """Return the calls with the path of their ops, their source, and the direction of the op's copy."""
     above, paths = rows_of(recorded.ops, rows, "op"), recorded.paths
     rows = rows.with_columns(
         path=pl.Series([list(paths.names(row)) for row in above.tolist()], dtype=pl.List(pl.String)),
@@ -84,7 +86,7 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _copies(recorded: Recorded) -> pl.DataFrame:
-    """The direction of each op's copy."""
+    """Return the direction of each op's copy."""
     copied = recorded.kernels.filter(pl.col("kind") == "copy").select(
         "phase", "burst", "correlation", "direction"
     )
@@ -93,14 +95,14 @@ def _copies(recorded: Recorded) -> pl.DataFrame:
 
 
 def _sources(rows: pl.DataFrame) -> dict[tuple[str, ...], str]:
-    """The program's line by call and path of ops, from steps that were recorded with stacks."""
+    """Return the program's line by call and path of ops, from steps recorded with stacks."""
     lines = rows.drop_nulls("source").group_by("api", "path").agg(pl.col("source").mode().sort().first())
     return {(api, *path): source for api, path, source in lines.iter_rows()}
 
 
 @signal("host.waits_ms", "ms per step")
 def waits(recorded: Recorded) -> dict[str, float]:
-    """Recorded waits by cause, in the steps that represent the program, rare long steps included."""
+    """Return recorded waits by cause, in steps that represent the program, including rare long ones."""
     within, steps = recorded.account.measured()
     rows = recorded.rows("waits").collect()
     if not steps:
@@ -109,7 +111,9 @@ def waits(recorded: Recorded) -> dict[str, float]:
 
 
 def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
-    """Waits by cause, without the parts inside waits of earlier causes: compiling collects garbage."""
+    """Return waits by cause, except parts inside waits of earlier causes, such as garbage collection in
+    compiling.
+    """
     rows = rows.with_columns(pl.col("cause").replace(ALIASES))
     known = [cause for cause in PRECEDENCE if cause in set(rows["cause"])]
     others = sorted(set(rows["cause"].drop_nulls()) - set(known))
@@ -127,13 +131,13 @@ def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
 
 @signal("host.launches", "per step")
 def launches(recorded: Recorded) -> float:
-    """All recorded runtime calls, for whichever step."""
+    """Return all recorded runtime calls, of any step."""
     return float((recorded.calls["phase"] == "timeline").sum()) / recorded.steps
 
 
 @signal("host.ops", "per step")
 def ops(recorded: Recorded) -> dict[str, float]:
-    """Calls of each op, by name."""
+    """Return the calls of each op, by name."""
     rows = recorded.ops.filter(recorded.inside(recorded.ops))
     counts = rows["name"].drop_nulls().value_counts()
     return {name: count / recorded.steps for name, count in counts.iter_rows()}
@@ -141,7 +145,7 @@ def ops(recorded: Recorded) -> dict[str, float]:
 
 @signal("host.processor_ops", "ms per step")
 def processor_ops(recorded: Recorded) -> list[HostWork]:
-    """Outermost ops without a runtime call beneath them, those that keep the device idle longest first."""
+    """Return outermost ops without a runtime call beneath them, sorted by falling device idle time."""
     ops = recorded.ops
     meets = recorded.meets & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
     beneath = np.append(~meets & _is_op(ops), False)[recorded.parents]  # NONE is the last
@@ -151,7 +155,7 @@ def processor_ops(recorded: Recorded) -> list[HostWork]:
 
 @signal("host.pinning", "ms per step")
 def pinning(recorded: Recorded) -> list[HostWork]:
-    """Ops that copy a tensor to page-locked memory."""
+    """Return ops that copy a tensor to page-locked memory."""
     return _worked(recorded, recorded.ops.select(_COLUMNS).filter(pl.col("name").str.contains(PINNED)))
 
 
@@ -167,7 +171,7 @@ def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
 
 
 def _long(rows: pl.DataFrame) -> pl.DataFrame:
-    """Calls that are long because they compute; a usually short op was interrupted."""
+    """Return calls that are long because they compute; usually short ops are excluded as interrupted."""
     took = pl.col("end_ns") - pl.col("start_ns")
     long = took >= WORKS_NS
     return rows.filter(long & (took.filter(long).sum() >= MOSTLY * took.sum()).over("name"))

@@ -37,16 +37,16 @@ def _fed(recorded: Recorded) -> Input:
 
 @signal("input.wait_ms", "ms per step")
 def wait_ms(recorded: Recorded) -> float | None:
-    """Mean wait for a batch in the steps that represent the program."""
+    """Return the mean wait for a batch in the steps that represent the program."""
     return _fed(recorded).wait_ms
 
 
 @signal("input.lost_ms", "ms per step")
 def lost_ms(recorded: Recorded) -> float:
-    """Time that clean steps lose to waiting for batches: their mean minus a replayed step that never waits.
+    """Return the time that clean steps wait for batches: their mean minus a replayed step that never waits.
 
-    The timeline alone does not tell: while a profiler starts, the loader catches up. A processor has nothing
-    queued that it could do meanwhile, so it loses all that it waits.
+    The timeline alone does not show it, because the loader catches up while a profiler starts. A processor
+    has no queued work to do meanwhile, so it loses the whole wait.
     """
     clean, waited = recorded.step.clean_mean_ms, wait_ms(recorded)
     if clean is None or waited is None:
@@ -57,9 +57,9 @@ def lost_ms(recorded: Recorded) -> float:
 
 
 def _fed_ms(recorded: Recorded) -> float:
-    """The recorded step without waits for batches, from the ledger if it cannot be replayed.
+    """Return the recorded step without waits for batches, from the ledger if it cannot be replayed.
 
-    At most a typical clean step, which has no profiling overhead.
+    It is at most as long as a typical clean step, which has no profiling overhead.
     """
     fed = replay(recorded).step_ms([parse("input=0")])
     if isinstance(fed, Abstained):
@@ -70,7 +70,7 @@ def _fed_ms(recorded: Recorded) -> float:
 
 @signal("input.stages_ms", "ms a batch")
 def stages(recorded: Recorded) -> dict[str, float]:
-    """Medians by stage: `fetch` holds `decode` and `read`, but not `collate`."""
+    """Return medians by stage; `fetch` includes `decode` and `read`, but not `collate`."""
     known = {stage: getattr(_fed(recorded), f"{stage}_ms") for stage in STAGES}
     medians = {stage: float(ms) for stage, ms in known.items() if ms is not None}
     if "fetch" not in medians:
@@ -80,15 +80,15 @@ def stages(recorded: Recorded) -> dict[str, float]:
 
 @signal("input.read_bytes", "B a batch")
 def read_bytes(recorded: Recorded) -> float | None:
-    """Median of the bytes read from files while a batch's samples were fetched."""
+    """Return the median number of bytes read from files while a batch's samples were fetched."""
     return _fed(recorded).read_bytes
 
 
 @signal("input.told_tokens", "per step")
 def told_tokens(recorded: Recorded) -> float:
-    """Tokens that the program reports, in the steps with recorded shapes if there are any.
+    """Return the tokens that the program reports, in the steps with recorded shapes if there are any.
 
-    Token counts from a loader's batches do not count, since they include padding.
+    Token counts from a loader's batches are ignored, because they include padding.
     """
     rows = recorded.rows("steps").select("source", "tokens", "phase").collect()
     reported = rows.filter(pl.col("source") == "mark", pl.col("tokens") > 0)
@@ -109,7 +109,7 @@ def micro_steps(recorded: Recorded) -> int:
 
 @signal("input.workers")
 def workers(recorded: Recorded) -> int:
-    """Number of worker processes; 0 if the program itself loads."""
+    """Return the number of worker processes; 0 if the program itself loads the data."""
     _fed(recorded)
     rows = recorded.rows("input").select("worker", "fetch_ns").collect()
     if rows["fetch_ns"].null_count() == rows.height:
@@ -119,7 +119,7 @@ def workers(recorded: Recorded) -> int:
 
 @signal("input.about")
 def about(recorded: Recorded) -> LoaderFacts:
-    """The loader that most batches come from, as the probe saw it."""
+    """Return the loader that most batches come from, as recorded by the probe."""
     rows = recorded.rows("input").select("loader").collect()
     most = most_common(rows["loader"])
     loaders = [loader for loader in recorded.facts.get(LOADERS, []) if loader.get("loader") == most]
@@ -130,7 +130,7 @@ def about(recorded: Recorded) -> LoaderFacts:
 
 @signal("input.samples", "a batch")
 def samples(recorded: Recorded) -> float:
-    """Samples per batch: from the loader if known, else from the steps."""
+    """Return the samples per batch, from the loader if known, else from the steps."""
     try:
         size = about(recorded).batch_size
     except UnknownSignalError:
@@ -146,7 +146,7 @@ def samples(recorded: Recorded) -> float:
 
 @signal("input.transport", "B/ms")
 def transport(recorded: Recorded) -> float:
-    """Measured rate of tensors from workers to the program."""
+    """Return the measured rate at which workers pass tensors to the program."""
     ceiling = find_ceiling(from_machine(recorded.machine), "host.loader")
     if ceiling is None or not ceiling.value:
         raise UnknownSignalError("the rate of the loader's transport was not measured on this machine")
@@ -155,7 +155,7 @@ def transport(recorded: Recorded) -> float:
 
 @signal("input.threads", "a worker")
 def threads(recorded: Recorded) -> int:
-    """Torch's compute threads in each loading process; threads of other libraries do not count."""
+    """Return torch's compute threads in each loading process, without threads of other libraries."""
     rows = recorded.rows("input").select("threads").collect()
     median = rows["threads"].median()
     if median is None:
@@ -165,13 +165,13 @@ def threads(recorded: Recorded) -> int:
 
 @signal("input.cpu_wait_share")
 def cpu_wait_share(recorded: Recorded) -> float | None:
-    """Share of the workers' time ready to run but without a core."""
+    """Return the share of the workers' time in which they are ready to run but have no core."""
     return _fed(recorded).cpu_wait_share
 
 
 @signal("input.regions")
 def regions(recorded: Recorded) -> LoaderRegions:
-    """The loader, from annotations of the timeline. Raises UnknownSignalError without any."""
+    """Return the loader, from annotations of the timeline. Raises UnknownSignalError without any."""
     named = recorded.ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern))
     if named.is_empty():
         raise UnknownSignalError(NO_LOADER)
@@ -181,7 +181,7 @@ def regions(recorded: Recorded) -> LoaderRegions:
 
 
 def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
-    """Share of the steps' time in loaders that goes to the first batch of a loader.
+    """Return the share of the steps' loader time that is for a loader's first batch.
 
     A loader starts by drawing its workers' seed, between two batches; samplers draw theirs within a batch.
     """
@@ -200,7 +200,7 @@ def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
 
 
 def _seeds(ops: pl.DataFrame) -> pl.DataFrame:
-    """Calls of `torch.empty(()).random_().item()`: these three ops in sequence."""
+    """Return calls of `torch.empty(()).random_().item()`, which are these three ops in sequence."""
     siblings = [*THREAD, "parent"]
     ops = ops.select(*siblings, "start_ns", "name", "kind").filter(kind="op")
     drawing = ops.filter(name=SEED[1]).select(siblings).unique()
@@ -213,7 +213,7 @@ def _seeds(ops: pl.DataFrame) -> pl.DataFrame:
 
 @signal("input.restarts_ms", "ms a restart")
 def restarts(recorded: Recorded) -> list[float]:
-    """Extra time of clean steps in which a loader restarted with new workers."""
+    """Return the extra time of clean steps in which a loader restarted with new workers."""
     rank = recorded.account.rank
     rows = (
         recorded.store.table("input", rank).select("loader", "batch", "start_ns").sort("start_ns").collect()
@@ -234,14 +234,14 @@ def restarts(recorded: Recorded) -> list[float]:
 
 @signal("input.steps")
 def steps(recorded: Recorded) -> int:
-    """Number of clean steps that were searched for restarts."""
+    """Return the number of clean steps that were searched for restarts."""
     table = recorded.rows("steps")
     return int(table.filter(pl.col("phase") == "clean").select(pl.len()).collect().item())
 
 
 @signal("host.busy_percent", "% of the host's cores")
 def busy_percent(recorded: Recorded) -> float | None:
-    """Median during clean and timeline steps: startup and compilation say nothing about loading."""
+    """Return the median during clean and timeline steps, because startup and compilation are irrelevant."""
     steps = recorded.rows("steps").filter(pl.col("phase").is_in(["clean", "timeline"]))
     first, last = steps.select(pl.col("mark_ns").min(), pl.col("end_ns").max()).collect().row(0)
     rows = recorded.store.table("telemetry").filter(pl.col("device") == -1).collect()
@@ -253,7 +253,7 @@ def busy_percent(recorded: Recorded) -> float | None:
 
 @signal("host.busy_cores")
 def busy_cores(recorded: Recorded) -> float:
-    """Busy cores of the machine, for all programs; known only if the program may use all cores."""
+    """Return the busy cores of the machine, for all programs; known only if the program may use all cores."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     percent, every = busy_percent(recorded), cpu.get("logical_cores")
     if percent is None or not every:
@@ -265,7 +265,7 @@ def busy_cores(recorded: Recorded) -> float:
 
 @signal("host.cores")
 def cores(recorded: Recorded) -> int | None:
-    """Cores that the program may use."""
+    """Return the number of cores that the program may use."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     known = [cpu[name] for name in ("quota_cores", "usable_cores", "logical_cores") if cpu.get(name)]
     return min(known, default=None)

@@ -22,7 +22,7 @@ _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 @signal("kernels.work", "ms per step")
 def work(recorded: Recorded) -> list[Work]:
-    """Device work by family and op, longest first; the work of a family sums to its row of the ledger."""
+    """Return device work by family and op, longest first; a family's work sums to its row of the ledger."""
     rows = linked(recorded)
     keys = ["entry", "label", *_OF_OPS]
     shape = [pl.col(name).mode().sort().first() for name in ("grid", "block")]
@@ -62,7 +62,7 @@ def _work(row: dict, ms: float, steps: int) -> Work:
 
 
 def in_order(recorded: Recorded) -> pl.DataFrame:
-    """Compute kernels of the main stream in order. Raises UnknownSignalError without shapes."""
+    """Return the main stream's compute kernels in order. Raises UnknownSignalError without shapes."""
     rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
         raise UnknownSignalError("shapes were not recorded")
@@ -70,7 +70,7 @@ def in_order(recorded: Recorded) -> pl.DataFrame:
 
 
 def row_dicts(recorded: Recorded) -> list[dict]:
-    """The rows of `in_order`, made once."""
+    """Return the rows of `in_order` as dicts, computed once."""
     if "in order" not in recorded.read:
         columns = ("label", "path", "shapes", "dtypes", "source", "module", "grid", "ns")
         recorded.read["in order"] = in_order(recorded).select(columns).to_dicts()
@@ -78,14 +78,14 @@ def row_dicts(recorded: Recorded) -> list[dict]:
 
 
 def combined(mine: list[dict], steps: int) -> Work:
-    """Rows of `in_order` of one family and op, as one Work."""
+    """Combine rows of `in_order` with one family and op into one Work."""
     described = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
     ms, count = sum(row["ns"] for row in mine) / steps / NS_PER_MS, len(mine) / steps
     return Work(Entry.COMPUTE, mine[0]["label"], ms, count, tuple(mine[0]["path"]), **described)
 
 
 def timed(recorded: Recorded) -> pl.DataFrame:
-    """Every kernel of the device with its family, its entry in the ledger and how long it took."""
+    """Return every kernel of the device with its family, ledger entry and duration."""
     return recorded.kernels.with_columns(
         label=detail(),
         entry=pl.col("kind").replace_strict(_ENTRY, default=Entry.COMPUTE, return_dtype=pl.String),
@@ -95,7 +95,7 @@ def timed(recorded: Recorded) -> pl.DataFrame:
 
 @signal("kernels.linked")
 def linked(recorded: Recorded) -> pl.DataFrame:
-    """Kernels of the used windows, with their family and their ops' shapes, path and source."""
+    """Return the kernels of the used windows, with their family and their ops' shapes, path and source."""
     kernels = recorded.kernels
     op, owner = recorded.links.op, recorded.links.owner
     rows = (
@@ -164,7 +164,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 
 @signal("kernels.counted", "ms per step")
 def counted(recorded: Recorded) -> list[Family]:
-    """Families with their launch parameters and hardware counters."""
+    """Return kernel families with their launch parameters and hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)
     portraits = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
     return [_family(portrait) for portrait in portraits if portrait.entry == Entry.COMPUTE]

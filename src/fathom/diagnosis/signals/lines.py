@@ -1,4 +1,4 @@
-"""Lines of the program by sampled stacks: of the host time in the ledger, of waits, and of making batches."""
+"""Lines of the program, by sampled stacks: of host time in the ledger, of waits, and of the loader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Place = tuple[str, str, float, float | None, float | None, float]  # the last fi
 
 @signal("host.lines", "ms per step")
 def lines(recorded: Recorded) -> list[HostLine]:
-    """Rows of the ledger that name a line, longest first."""
+    """Return rows of the ledger that name a line, longest first."""
     places = _places(_stacks(recorded))
     named = [
         HostLine(row.entry, row.detail, row.ms, *places[place])
@@ -42,7 +42,9 @@ def lines(recorded: Recorded) -> list[HostLine]:
 
 
 def _places(stacks: pl.DataFrame) -> dict[str, Place]:
-    """Places by `function (file:line)`, with the share of own code and the time at one instruction."""
+    """Return places by `function (file:line)`, with their share of own code and the time at one
+    instruction.
+    """
     own = pl.col("stack").str.ends_with(pl.format("{} ({})", "function", "source"))
     running = pl.col("running").fill_null(True)
     shares = stacks.group_by("function", "source", maintain_order=True).agg(
@@ -66,7 +68,7 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
 
 
 def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[str, str], float]:
-    """Mean microseconds at one instruction, by function and place, for places with enough looks."""
+    """Return the mean microseconds at one instruction, by function and place, if there are enough samples."""
     alone = pl.col("on_processor").fill_null(1.0) >= ALONE
     rows = stacks.filter(pl.col("moved").is_not_null(), alone).group_by("function", place)
     sums = rows.agg(pl.col("moved").sum(), looked=pl.len(), between=pl.col("apart_ns").mean())
@@ -78,7 +80,7 @@ def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[st
 
 
 def dwell_us(moved: int, looked: int, between_us: float) -> float:
-    """Time of the interpreter at one instruction, from how often it was elsewhere at the second look.
+    """Return the interpreter's time at one instruction, by how often it has moved on at a second look.
 
     A process that leaves at a constant rate has left with a probability of 1 - exp(-interval / dwell).
     """
@@ -95,9 +97,9 @@ def _stacks(recorded: Recorded) -> pl.DataFrame:
 
 @signal("host.waiting_lines")
 def waiting_lines(recorded: Recorded) -> dict[str, str]:
-    """file:line by cause (`gc`, `checkpoint`, `input` …): where most samples during these waits were taken.
+    """Return file:line by cause (`gc`, `checkpoint`, `input` …), with most samples during these waits.
 
-    A loader without workers makes batches within the wait, so its line is in the data set's code.
+    A loader without workers makes batches within the wait, so its line is in the dataset's code.
     """
     stacks = _stacks(recorded)
     waits = recorded.rows("waits").filter(phase="timeline").collect()
@@ -106,7 +108,7 @@ def waiting_lines(recorded: Recorded) -> dict[str, str]:
 
 
 def line_in(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:
-    """The usual line of the samples that were taken during the waits."""
+    """Return the most frequent line of the samples taken during the waits."""
     spans = waits.select("thread", "start_ns", "end_ns").sort("start_ns")
     samples = stacks.filter(pl.col("source").is_not_null()).sort("time_ns")
     inside = samples.join_asof(
@@ -117,7 +119,7 @@ def line_in(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:
 
 @signal("input.code")
 def code(recorded: Recorded) -> FetchingCode:
-    """The program's line that takes most of the loader's time, and the share of the program's lines in it.
+    """Return the program's line with most of the loader's time, and the share of the program's lines in it.
 
     Stacks of the thread that runs the steps show it if that thread loads.
     """
@@ -125,9 +127,9 @@ def code(recorded: Recorded) -> FetchingCode:
 
 
 def fetching(stacks: pl.DataFrame) -> FetchingCode:
-    """The code that makes batches, from the columns `function`, `source` and `stack`.
+    """Return the code that makes batches, from the columns `function`, `source` and `stack`.
 
-    Few samples show a line, but no share. Raises UnknownSignalError without any.
+    With few samples, the share is unknown. Raises UnknownSignalError if there are none.
     """
     loading = stacks.filter(pl.col("stack").str.contains(LOADER, literal=True))
     if loading.is_empty():
@@ -139,7 +141,7 @@ def fetching(stacks: pl.DataFrame) -> FetchingCode:
 
 
 def _usual_line(samples: pl.DataFrame) -> str:
-    """The line with most samples, of the function with most samples."""
+    """Return the line with most samples in the function with most samples."""
     file = pl.col("source").str.replace(_NUMBER, "")
     counts = samples.with_columns(
         of_function=pl.len().over("function", file), of_line=pl.len().over("source")

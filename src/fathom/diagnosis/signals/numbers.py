@@ -1,4 +1,4 @@
-"""Signals of sizes: the matrix products of a step, and runs of small ones."""
+"""Signals of sizes: the matmuls of a step, and runs of small ones."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 
 
 def product_of(work: Work) -> Product | None:
-    """The product that this work computed; None if there are no shapes, or for work that prepares or ends
-    one.
+    """Return the matmul that this work computed; None without shapes, or if it only prepares or
+    finishes one.
     """
     if work.entry != Entry.COMPUTE or AIDE.search(work.family):
         return None
@@ -85,7 +85,7 @@ def product_of(work: Work) -> Product | None:
 
 @signal("numbers.products", "ms per step")
 def products(recorded: Recorded) -> list[Product]:
-    """Products whose sizes were recorded, longest first. Raises UnknownSignalError without shapes."""
+    """Return matmuls with recorded sizes, longest first. Raises UnknownSignalError without shapes."""
     works = work(recorded)
     if not any(work.shapes for work in works):
         raise UnknownSignalError("shapes were not recorded")
@@ -94,7 +94,7 @@ def products(recorded: Recorded) -> list[Product]:
 
 @signal("kernels.product_runs", "ms per step")
 def product_runs(recorded: Recorded) -> list[Product]:
-    """Products of these runs, by shape and op; `count` and `ms` of their work are those of the runs."""
+    """Return the matmuls of these runs by shape and op, with the `count` and `ms` of the runs."""
     groups: dict[tuple, list[Row]] = {}
     for run in _runs(row_dicts(recorded)):
         for row in run:
@@ -105,7 +105,7 @@ def product_runs(recorded: Recorded) -> list[Product]:
 
 
 def _runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Runs of at most KINDS shapes, each at least SHORTEST times; a batched product ends a run."""
+    """Return runs of at most KINDS shapes, each at least SHORTEST times; a batched matmul ends a run."""
     run: list[Row] = []
     shapes: dict[tuple, int] = {}
     for row in rows:
@@ -130,7 +130,7 @@ def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
 
 
 def _shape(row: Row) -> tuple | None:
-    """The key of products that could form one batch; None for anything but a single product."""
+    """Return the key of matmuls that could form one batch; None for anything but a single matmul."""
     alone = _is_single(tuple(row["path"]), row["shapes"], row["dtypes"])
     return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None
 

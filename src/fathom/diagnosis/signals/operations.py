@@ -17,7 +17,9 @@ NAME = "double"  # among an op's dtypes
 
 @signal("host.work", "ms per step")
 def work(recorded: Recorded) -> list[Work]:
-    """Rows of a CPU's ledger by path of ops, longest first; each row's time is divided among its ops."""
+    """Return rows of a CPU's ledger by path of ops, longest first; each row's time is divided among
+    its ops.
+    """
     ops = recorded.ops.with_row_index("place").with_columns(inside=recorded.inside(recorded.ops))
     rows = _with_path(recorded, ops).group_by("name", "path", maintain_order=True)
     groups = rows.agg(
@@ -29,13 +31,13 @@ def work(recorded: Recorded) -> list[Work]:
 
 
 def work_by_shapes(recorded: Recorded, ops: pl.DataFrame) -> list[Work]:
-    """Rows of a CPU's ledger by path and shapes; `ops`, with their `place`, divide the time of each row."""
+    """Return rows of a CPU's ledger by path and shapes; `ops`, with their `place`, divide each row's time."""
     rows = _with_path(recorded, ops).group_by("name", "path", "shapes", maintain_order=True)
     return list(_in_ledger(recorded, rows.agg(ns=pl.col("took").sum())))
 
 
 def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
-    """`ops` with `took`: nanoseconds without the ops beneath."""
+    """Return `ops` with `took`, their nanoseconds without the ops beneath them."""
     ops = ops.with_columns(took=pl.col("end_ns") - pl.col("start_ns"))
     beneath = ops.group_by(id="parent").agg(beneath=pl.col("took").sum())
     ops = ops.join(beneath, on="id", how="left")
@@ -43,14 +45,14 @@ def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_path(recorded: Recorded, ops: pl.DataFrame) -> pl.DataFrame:
-    """The ops with `path`, the names from the outermost op, and `took`, their own nanoseconds."""
+    """Return the ops with `path`, the names from the outermost op on, and `took`, their own nanoseconds."""
     timed = with_own_time(ops.filter(kind="op"))
     paths = [list(recorded.paths.names(place)) for place in timed["place"]]
     return timed.with_columns(path=pl.Series(paths, dtype=pl.List(pl.String)))
 
 
 def _in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
-    """Work of the groups, each with its share (by `ns`) of the ledger's row of its name."""
+    """Return the work of the groups, each with its share (by `ns`) of the ledger's row of that name."""
     ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
     groups = groups.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("name"))
     for row in groups.filter(pl.col("ns") > 0).iter_rows(named=True):
@@ -68,9 +70,9 @@ def _in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
 
 @signal("host.doubles", "ms per step")
 def doubles(recorded: Recorded) -> list[Double]:
-    """Rows of a CPU's ledger that are computed in float64, at least in part: longest first.
+    """Return rows of a CPU's ledger that are at least partly computed in float64, longest first.
 
-    The attribution phase gives the share of an op's calls that takes float64; the ledger gives their time.
+    The share of an op's calls with float64 comes from the attribution phase, their time from the ledger.
     """
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "attribution")
     if ops["dtypes"].null_count() == ops.height:
@@ -86,7 +88,7 @@ def doubles(recorded: Recorded) -> list[Double]:
 
 
 def _shares(ops: pl.DataFrame) -> dict[str, tuple[float, str | None, str | None]]:
-    """By op: the share of its time in float64, and the line and module of the longest of these calls.
+    """Return each op's share of time in float64, and the line and module of the longest of these calls.
 
     All backward ops run below the line that starts the backward pass, so ops within a module come first.
     """

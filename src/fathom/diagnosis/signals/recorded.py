@@ -29,7 +29,7 @@ NO_DEVICE = "the program used no device"
 
 
 class UnknownSignalError(Exception):
-    """The recording does not contain this; the message is the reason."""
+    """The recording does not contain the signal; the message is the reason."""
 
 
 class Recorded(msgspec.Struct, dict=True):
@@ -54,7 +54,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @property
     def device(self) -> Device:
-        """The first device (or processor). Raises UnknownSignalError where there is no ledger."""
+        """The first device (or processor). Raises UnknownSignalError if there is no ledger."""
         device = next(iter(self.account.devices), None)
         if device is None or not device.ledger:
             raise UnknownSignalError(NO_TIMELINE)
@@ -62,7 +62,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @property
     def ledger(self) -> list[LedgerRow]:
-        """The ledger of the profiled step, which rules compare with the records."""
+        """The ledger of the profiled step, which rules compare with records."""
         return self.device.profiled_ledger
 
     @property
@@ -80,7 +80,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @property
     def gpu(self) -> dict[str, Any]:
-        """The device in the inventory. Raises UnknownSignalError where it is not there."""
+        """The device in the inventory. Raises UnknownSignalError if it is not listed."""
         index = self.index
         gpu = next((g for g in self.machine.get("gpus") or [] if g.get("index") == index), None)
         if gpu is None:
@@ -89,7 +89,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def steps(self) -> int:
-        """Number of steps that the ledger is a mean of."""
+        """Number of steps over which the ledger is averaged."""
         windows = self.account.windows
         count = 0 if windows is None else int(windows.used.sum())
         if not count:
@@ -97,21 +97,21 @@ class Recorded(msgspec.Struct, dict=True):
         return count
 
     def per_step_ms(self, ns: float) -> float:
-        """Nanoseconds in the recorded steps, as milliseconds per step."""
+        """Convert nanoseconds in the recorded steps to milliseconds per step."""
         return ns / self.steps / NS_PER_MS
 
     def rows(self, name: str) -> pl.LazyFrame:
-        """Rows of a table of this rank, of all phases."""
+        """Return a table of this rank, with the rows of all phases."""
         return self.store.table(name, self.account.rank)
 
     def table(self, name: str) -> pl.DataFrame:
-        """Rows of the timeline and attribution phases."""
+        """Return a table's rows of the timeline and attribution phases."""
         rows = self.rows(name).filter(pl.col("phase").is_in(PHASES))
         return rows.with_columns(pl.col("burst").fill_null(0), pl.col("phase").cast(_PHASE)).collect()
 
     @cached_property
     def ops(self) -> pl.DataFrame:
-        """The ops, with `ran`: `source` with the line that ran, if known. `source` names a function."""
+        """The ops. `source` names a function, and `ran` is `source` with the line that ran, if known."""
         return self.table("ops").with_columns(ran=RAN)
 
     @cached_property
@@ -125,7 +125,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def used(self) -> Spans:
-        """The windows that the ledger is a mean of. Raises UnknownSignalError where there are none."""
+        """The windows over which the ledger is averaged. Raises UnknownSignalError if there are none."""
         windows = self.account.windows
         if windows is None or not self.steps:
             raise UnknownSignalError(NO_TIMELINE)
@@ -133,12 +133,12 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def busy(self) -> Spans:
-        """The spans in which the device was busy."""
+        """The times in which the device was busy."""
         return of_rows(self.kernels)
 
     @cached_property
     def links(self) -> Links:
-        """Links from each kernel to its ops; those of the account if it left nothing out."""
+        """Links from each kernel to its ops; the account's links if they are complete."""
         known = self.account.subjects[0].links
         if known is not None:
             ops, kernels = (self._of_phases(name) for name in ("ops", "kernels"))
@@ -147,7 +147,7 @@ class Recorded(msgspec.Struct, dict=True):
         return connect(self.ops, self.calls, self.kernels, steps)
 
     def _of_phases(self, name: str) -> np.ndarray:
-        """Which rows of a table `table` returns; of kernels among those of the device that were linked."""
+        """Return a mask of the rows that `table` returns; for kernels, among the device's linked kernels."""
         rows = self.rows(name)
         rows = rows.filter(LINKED, device=self.index) if name == "kernels" else rows
         return rows.select(pl.col("phase").is_in(PHASES).fill_null(False)).collect()["phase"].to_numpy()
@@ -159,7 +159,7 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def own_calls(self) -> pl.DataFrame:
-        """Calls of launching threads; a loader's pinning thread may synchronise freely."""
+        """Calls of launching threads, because a loader's pinning thread may synchronise without harm."""
         return self.calls.filter(pl.col("thread").is_in(self.launching.implode()))
 
     @cached_property
@@ -183,11 +183,11 @@ class Recorded(msgspec.Struct, dict=True):
         return rows_of(self.ops, self.ops, "parent")
 
     def inside(self, rows: pl.DataFrame) -> pl.Series:
-        """Which rows of the timeline begin in a used window."""
+        """Return a mask of the rows of the timeline that start in a used window."""
         return self.window(rows) >= 0
 
     def window(self, rows: pl.DataFrame, used: bool = True) -> pl.Series:
-        """The used window, or the window, that each row of the timeline begins in, -1 for none."""
+        """Return the index of the (used) window in which each row of the timeline starts, -1 for none."""
         windows = self.account.windows
         count = self.steps
         assert windows is not None and count
@@ -199,9 +199,10 @@ class Recorded(msgspec.Struct, dict=True):
         return pl.Series(np.where(within, place, -1), dtype=pl.Int64)
 
     def ahead(self, rows: pl.DataFrame) -> pl.Series:
-        """Which rows lie between the mark of a step that is alone in its burst and its window on the device.
+        """Return a mask of the rows between a step's mark and its device window, if it is the only step in
+        its burst.
 
-        The host does them for this step; among several steps they are in the window before.
+        They belong to this step; if there were several steps, they would be in the previous window.
         """
         windows = self.account.windows
         times = rows["start_ns"].fill_null(-1).to_numpy()
@@ -218,7 +219,7 @@ class Recorded(msgspec.Struct, dict=True):
 
 
 class OpPaths:
-    """Names, source and module of ops with those of their callers; each op is looked up once."""
+    """Names, source and module of ops and their callers; each op is looked up once."""
 
     def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
         self._rows, self._parents = parents, parents.tolist()
@@ -230,7 +231,9 @@ class OpPaths:
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
     def names(self, row: int) -> tuple[str, ...]:
-        """From the outermost op to this one, Python frames and regions of whole steps left out."""
+        """Return the names from the outermost op to this one, without Python frames and regions of whole
+        steps.
+        """
         climb: list[int] = []
         while row not in self._found and len(climb) < len(self._parents):
             climb.append(row)
@@ -242,11 +245,13 @@ class OpPaths:
         return names
 
     def mark(self, what: str, row: int) -> str | None:
-        """The nearest `source`, line that `ran`, `module` or (annotated) `region`, of the op or a caller."""
+        """Return the nearest `source`, line that `ran`, `module` or (annotated) `region` of the op or a
+        caller.
+        """
         return self.marks(what, np.array([row]))[0]
 
     def marks(self, what: str, rows: np.ndarray) -> pl.Series:
-        """`mark` of each of `rows`, null where there is none."""
+        """Return `mark` of each of `rows`, null if there is none."""
         column = self._marks[what]
         known = np.append(column.is_not_null().to_numpy(), True)  # NONE is the last
         place = rows.copy()

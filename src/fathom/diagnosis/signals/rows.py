@@ -1,4 +1,4 @@
-"""Elements of signals that are lists. Times are milliseconds per step, counts are per step."""
+"""The types of elements in list signals. Times are in milliseconds per step, counts are per step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 class Work(msgspec.Struct, frozen=True, dict=True):
     """Device work of one family by one op; the `ms` of a family sum to its row of the ledger.
 
-    `ops` are the names from the outermost op to the one that launched. `blocks` and `threads`: of a launch.
+    `ops` are the names from the outermost op to the launching op. `blocks` and `threads` are per launch.
     """
 
     entry: str
@@ -39,7 +39,7 @@ class Work(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def op(self) -> str:
-        """The op that launched, empty where none is known."""
+        """The op that launched the work; empty if unknown."""
         return self.ops[-1] if self.ops else ""
 
     @property
@@ -59,7 +59,7 @@ class Work(msgspec.Struct, frozen=True, dict=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Runtime calls of one name beneath one op; `copies` is the direction of what the op copied."""
+    """Runtime calls of one name beneath one op; `copies` is the direction of the op's copy."""
 
     api: str
     cause: str  # synchronisation, allocator, compilation
@@ -77,7 +77,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class HostWork(msgspec.Struct, frozen=True):
-    """Work on the processor by ops of one name; the device is idle for `idle_ms` of it."""
+    """Processor work by ops of one name, during which the device is idle for `idle_ms`."""
 
     op: str
     ms: float
@@ -99,7 +99,7 @@ class Double(msgspec.Struct, frozen=True):
 class FetchingCode(msgspec.Struct, frozen=True):
     """The share of a loader's time in the program's own code, and the line that takes most of it.
 
-    None: too few samples to know.
+    The share is None if there are too few samples.
     """
 
     share: float | None
@@ -124,9 +124,9 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """Time that launching ops of one name take without calling the runtime; the device idles for `idle_ms`.
+    """Time in launching ops of one name before they call the runtime; the device is idle for `idle_ms` of it.
 
-    `share`: of all that ops of this name take.
+    `share` is the share of these ops' total time.
     """
 
     op: str
@@ -138,14 +138,14 @@ class Preparation(msgspec.Struct, frozen=True):
 
     @property
     def without(self) -> str:
-        """The change that removes this time from its ops."""
+        """The change that removes this time from the ops."""
         return f'op:"{self.op}"={max(1.0 - self.share, 0.0):.4f}'
 
 
 class Computing(msgspec.Struct, frozen=True):
     """Long stretches of the program's own Python, `count` per step; the device idles for `idle_ms` in them.
 
-    `source`: the line that called the op before the longest.
+    `source` is the line that called the op before the longest stretch.
     """
 
     idle_ms: float
@@ -156,9 +156,9 @@ class Computing(msgspec.Struct, frozen=True):
 class HostLine(msgspec.Struct, frozen=True):
     """A row of the ledger that names a line.
 
-    `own` is the share of its samples in no library's code. `dwell_us` says how long the interpreter stays at
-    one instruction there, `around_us` in its whole function: long in native code. None: not known.
-    `saving` is the share of its samples that lie beneath a function that writes a model's state.
+    `own` is the share of its samples outside library code. `dwell_us` is the interpreter's time at one
+    instruction of the line, and `around_us` of its whole function; both are long in native code and None if
+    unknown. `saving` is the share of its samples beneath a function that writes a model's state.
     """
 
     entry: str
@@ -175,7 +175,7 @@ class HostLine(msgspec.Struct, frozen=True):
 class LoaderRegions(msgspec.Struct, frozen=True):
     """Whether the program's own process loads batches (num_workers=0), and the line that fetches them.
 
-    `first` is the share of the time in them that goes to first batches of loaders.
+    `first` is the share of the time that is for the first batches of loaders.
     """
 
     in_process: bool
@@ -186,7 +186,7 @@ class LoaderRegions(msgspec.Struct, frozen=True):
 class DriverCalls(msgspec.Struct, frozen=True):
     """Calls that allocate or free memory of the driver, by the allocator's reason.
 
-    `steps` is the share of steps with any of them, `ms` the host's time in them per step.
+    `steps` is the share of steps with these calls, `ms` their host time per step.
     """
 
     why: str  # room, emptied, search, new
@@ -199,7 +199,7 @@ class DriverCalls(msgspec.Struct, frozen=True):
 
 
 class Searches(msgspec.Struct, frozen=True):
-    """Ops that time several kernels before they use one: `count` per step in `ms`, and their name."""
+    """Ops that time several kernels before using one: their name, `count` and `ms` per step."""
 
     ms: float
     count: float
@@ -222,7 +222,7 @@ class Holds(msgspec.Struct, frozen=True):
 
 
 class Rare(msgspec.Struct, frozen=True):
-    """A step as long as the rare long ones, and its differences from other steps (milliseconds)."""
+    """A step as long as the rare long ones, and its differences from other steps in milliseconds."""
 
     ms: float
     copied: float  # copies from the device
@@ -241,7 +241,9 @@ class Stretched(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """Bytes: peak allocated memory, memory reserved beyond it, and the latter at a third of the recording."""
+    """Peak allocated memory in bytes, memory reserved beyond it, and the same after a third of the
+    recording.
+    """
 
     allocated: float
     unused: float
@@ -249,7 +251,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """Compiled functions: the number of versions by the function's number."""
+    """Compiled functions, with the number of versions of each function."""
 
     versions: dict[int, int]
     regions: float  # calls of compiled regions per step
@@ -293,7 +295,9 @@ class Product(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Kernels in a row over `numel` numbers, `count` times; `saved` is what fusing saves of each family."""
+    """Consecutive kernels over `numel` elements, `count` times; `saved` is the time that fusion saves by
+    family.
+    """
 
     ops: tuple[str, ...]
     ms: float
@@ -307,16 +311,16 @@ class Chain(msgspec.Struct, frozen=True):
 
     @property
     def saved_ms(self) -> float:
-        """Of all its families."""
+        """The time saved over all families."""
         return sum(self.saved.values())
 
 
 class Eager(msgspec.Struct, frozen=True):
     """The part of a step in eager mode that torch.compile would remove.
 
-    `saved` by family is what fusing takes off it, `before` and `after` count the kernels that fuse and those
-    that come of them, `chains` runs of two and more. `host` is a factor on the host's time.
-    `ops` launch the chain that saves most.
+    `saved` is the time that fusion saves by family. `before` and `after` are the numbers of kernels that fuse
+    and of fused kernels, `chains` of runs of two or more. `host` is a factor on host time. `ops` launch the
+    chain that saves most.
     """
 
     saved: dict[str, float]
@@ -331,12 +335,13 @@ class Eager(msgspec.Struct, frozen=True):
 
     @property
     def saved_ms(self) -> float:
-        """Of all its families."""
+        """The time saved over all families."""
         return sum(self.saved.values())
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """Embedding tables of one shape: `parameters` of them, and how many rows a step looks up in all together.
+    """Embedding tables of one shape: their number (`parameters`), and the rows that a step looks up in all of
+    them.
 
     `works` pass over every row: zeroing the gradient, and the tables' share of the optimizer.
     """
@@ -351,17 +356,17 @@ class Tables(msgspec.Struct, frozen=True):
 
     @property
     def ms(self) -> float:
-        """Of all its work."""
+        """The time of all this work."""
         return sum(work.ms for work in self.works)
 
     @property
     def touched(self) -> float:
-        """The share of rows that a step looks up, at most: the same row may be looked up twice."""
+        """Upper bound on the share of rows that a step looks up, because it may look up a row twice."""
         return min(self.lookups / (self.parameters * self.rows), 1.0)
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """Large reductions of one size that every micro-step of an accumulated step makes again."""
+    """Large reductions of one size that every micro-step repeats."""
 
     operation: str
     bytes: float
@@ -392,7 +397,7 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A kernel family with hardware counters: measures by name, what limits it, how a launch looks."""
+    """A kernel family with hardware counters: its measures by name, its limit, and its launch parameters."""
 
     name: str
     ms: float
@@ -404,7 +409,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Sensors(msgspec.Struct, frozen=True):
-    """A device while the program kept it busy: medians, and the share of time by reason to throttle."""
+    """Sensors of a device while it was busy: medians, and the share of time by throttle reason."""
 
     sm_clock_mhz: float | None
     temperature_c: float | None

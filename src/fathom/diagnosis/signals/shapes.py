@@ -1,4 +1,4 @@
-"""Shapes and dtypes as the profiler wrote them, cached since many ops share few distinct texts."""
+"""Parse shapes and dtypes as the profiler wrote them; cached, because many ops share the same texts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @lru_cache(1 << 14)
 def shapes_of(text: str | None) -> list[list[int]]:
-    """`[[64, 128], []]` as lists; a malformed shape, or a list of tensors, is []."""
+    """Parse `[[64, 128], []]` into lists; malformed shapes and lists of tensors become []."""
     return [argument if _is_shape(argument) else [] for argument in _list(text)]
 
 
 @lru_cache(1 << 14)
 def lists_of(text: str | None) -> list[list[int]]:
-    """The shapes in the first argument if it is a list of tensors, else []."""
+    """Return the shapes in the first argument if it is a list of tensors, else []."""
     first = next(iter(_list(text)), None)
     listed = isinstance(first, list) and bool(first) and all(_is_shape(tensor) for tensor in first)
     return list(first) if isinstance(first, list) and listed else []
@@ -23,7 +23,7 @@ def lists_of(text: str | None) -> list[list[int]]:
 
 @lru_cache(1 << 14)
 def dtypes_of(text: str | None) -> list[str]:
-    """`["float", ""]` as strings."""
+    """Parse `["float", ""]` into strings."""
     return [str(name) for name in _list(text)]
 
 
@@ -40,7 +40,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def blocks_of(grid: str | None) -> int | None:
-    """`64x8x1` as 512; None if unknown."""
+    """Return 512 for `64x8x1`; None if unknown."""
     sides = (grid or "").split("x")
     if not all(side.isdigit() for side in sides):
         return None

@@ -1,4 +1,4 @@
-"""Stretches of launching threads without a record: Python, preparations of launches, pauses."""
+"""Stretches of launching threads without records: Python, preparation of launches, and pauses."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
 
 
 def silences(recorded: Recorded, least_ns: int) -> pl.DataFrame:
-    """From `at` to `until`: the rows of the op that the thread is `inside`, and of the one whose record comes
-    `before`, NONE for none; and whether it is `calling` the runtime all the time.
+    """Return stretches from `at` to `until`, with the row of the op that the thread is `inside`, the row of
+    the record `before` (NONE if there is none), and whether the thread is `calling` the runtime throughout.
     """
     if "silent" not in recorded.read:  # several signals ask, for other lengths
         recorded.read["silent"] = _all(recorded)
@@ -71,7 +71,9 @@ def _all(recorded: Recorded) -> pl.DataFrame:
 
 
 def _edges(records: pl.DataFrame, inside: pl.Expr, *, begins: bool, calling: bool = False) -> pl.DataFrame:
-    """Edges in order: at the same time, ends first (inner before outer), then begins (outer before inner)."""
+    """Return the edges in order: at equal times, ends first (inner before outer), then starts (outer before
+    inner).
+    """
     at, other = ("start_ns", "end_ns") if begins else ("end_ns", "start_ns")
     longer = records.filter(pl.col("start_ns") < pl.col("end_ns"))
     return longer.select(
@@ -87,7 +89,7 @@ def _edges(records: pl.DataFrame, inside: pl.Expr, *, begins: bool, calling: boo
 
 @signal("device.short_pauses_ms", "ms per step")
 def short_pauses(recorded: Recorded) -> float:
-    """Idle time of the device in pauses so short that only launching explains them."""
+    """Return the device's idle time in pauses so short that only launching explains them."""
     busy = recorded.busy
     total = 0
     for start, end in zip(*recorded.used, strict=True):
@@ -100,7 +102,7 @@ def short_pauses(recorded: Recorded) -> float:
 
 @signal("host.holds", "per step")
 def holds(recorded: Recorded) -> Holds:
-    """Pauses between two records of a launching thread; a long runtime call is not a pause."""
+    """Return pauses between two records of a launching thread; a long runtime call is not a pause."""
     calls = recorded.own_calls
     launching = recorded.launching.to_list()
     shown = pl.col("kind").ne_missing("python") & pl.col("thread").is_in(launching)
@@ -124,7 +126,7 @@ def holds(recorded: Recorded) -> Holds:
 def _of_thread(
     recorded: Recorded, ops: pl.DataFrame, calls: pl.DataFrame, thread: int
 ) -> tuple[Array, Array, list[str]]:
-    """Begin and end of the pauses, and the records that they follow."""
+    """Return the start and end of the pauses, and the records that they follow."""
     named = calls.filter(thread=thread).rename({"api": "name"}).select(_COLUMNS)
     tables = [ops.filter(thread=thread).select(_COLUMNS), named]
     edges = [
@@ -140,9 +142,9 @@ def _of_thread(
 
 @signal("host.preparations", "ms per step")
 def preparations(recorded: Recorded) -> list[Preparation]:
-    """Preparations by name of the innermost op, those that keep the device idle longest first.
+    """Return preparations by name of the innermost op, sorted by falling device idle time.
 
-    Only ops that call the runtime: the others are in `host.processor_ops`.
+    Only ops that call the runtime are included; `host.processor_ops` has the others.
     """
     ops = recorded.ops.select("kind", "name", inside=pl.int_range(pl.len(), dtype=pl.Int64))
     stretches = silences(recorded, SHORT_NS).filter(~pl.col("calling"))
@@ -173,7 +175,9 @@ def _preparation(recorded: Recorded, name: str, rows: pl.DataFrame) -> Preparati
 
 @signal("host.computing", "ms per step")
 def computing(recorded: Recorded) -> Computing:
-    """Long Python time outside ops of libraries and recorded waits, at places that half of the steps pass."""
+    """Return long Python time outside library ops and recorded waits, at places that half of the
+    steps pass.
+    """
     rows = silences(recorded, LONG_NS).filter(~pl.col("calling"))
     rows = rows.filter(pl.Series(_own(recorded, rows["inside"].to_list()), dtype=pl.Boolean))
     rows = rows.with_columns(window=recorded.window(rows.rename({"at": "start_ns"})))
@@ -204,7 +208,7 @@ def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
 
 
 def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
-    """Time without waits and without an op in another thread, such as the backward pass."""
+    """Return the time without waits and without an op in another thread, such as the backward pass."""
     waits = of_rows(recorded.rows("waits").collect())
     spans = []
     for (thread,), mine in rows.group_by("thread"):
@@ -217,7 +221,7 @@ def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
 
 
 def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:
-    """The program's line that called the op before the longest stretch, if stacks were recorded."""
+    """Return the program's line that called the op before the longest stretch, if stacks were recorded."""
     took = rows.group_by("after").agg((pl.col("until") - pl.col("at")).sum()).sort("until", "after")
     if not took.height:
         return None

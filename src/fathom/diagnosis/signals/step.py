@@ -25,9 +25,9 @@ SHORTER = "the longest step recorded in detail took {seen:.1f} ms, the rare long
 
 @signal("step.ms", "ms")
 def step_ms(recorded: Recorded) -> float | None:
-    """The mean of the clean steps, rare long ones included, else of the timeline's steps.
+    """Return the mean of the clean steps, including rare long ones, or else of the timeline's steps.
 
-    At least the median: if the device had no work yet, its boundaries make steps too short.
+    It is at least the median, because device boundaries make steps too short while the device has no work.
     """
     step = recorded.step
     clean = [ms for ms in (step.clean_mean_ms, step.clean_ms) if ms is not None]
@@ -36,15 +36,15 @@ def step_ms(recorded: Recorded) -> float | None:
 
 @signal("step.clean_ledger", "ms per step")
 def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
-    """The ledger of the step that gains and shares refer to, by (entry, detail)."""
+    """Return the ledger of the step to which gains and shares refer, by (entry, detail)."""
     return {(row.entry, row.detail): row.ms for row in recorded.clean_ledger}
 
 
 @signal("step.mean_ms", "ms")
 def mean_ms(recorded: Recorded) -> float | None:
-    """The mean step in the long run, rare long ones included; that of the timeline without clean steps.
+    """Return the mean step, including rare long ones; the timeline's mean if there are no clean steps.
 
-    No step is shorter than what the device computes in it: such a mean was timed while it had nothing to do.
+    No step is shorter than its device work; a shorter mean was timed while the device had no work.
     """
     mean = recorded.step.clean_mean_ms
     rows = (row for device in recorded.account.devices[:1] for row in device.ledger)
@@ -54,7 +54,7 @@ def mean_ms(recorded: Recorded) -> float | None:
 
 @signal("step.typical_ms", "ms")
 def typical_ms(recorded: Recorded) -> float | None:
-    """A step without rare events: the shorter of a short clean step and a short timeline step.
+    """Return the time of a step without rare events: the shorter of a short clean and a short timeline step.
 
     Clean steps are often timed in groups, so each group may contain a long one.
     """
@@ -67,7 +67,7 @@ def typical_ms(recorded: Recorded) -> float | None:
 
 @signal("step.stalled_ms", "ms per step")
 def stalled_ms(recorded: Recorded) -> float:
-    """The time that rare long steps add to the mean; it includes the scatter of steps."""
+    """Return the time that rare long steps add to the mean, which includes the variation of steps."""
     mean, typical = mean_ms(recorded), typical_ms(recorded)
     if mean is None or typical is None:
         raise UnknownSignalError("no clean steps were recorded")
@@ -76,10 +76,10 @@ def stalled_ms(recorded: Recorded) -> float:
 
 @signal("step.idle_ms", "ms per step")
 def idle_ms(recorded: Recorded) -> float:
-    """The part of the mean step in which the device neither computes nor switches between kernels.
+    """Return the part of the mean step in which the device neither computes nor switches between kernels.
 
-    That is all that a quicker host could save. Of recorded steps that are longer than the clean ones, as
-    sequences grow, the share of their time holds.
+    A faster host could save at most this time. If recorded steps are longer than clean ones, for example
+    because sequences grow, their share of idle time is used.
     """
     step, timeline = mean_ms(recorded) if recorded.index is not None else None, timeline_ms(recorded)
     if step is None or timeline is None:
@@ -92,7 +92,7 @@ def idle_ms(recorded: Recorded) -> float:
 
 @signal("step.differing")
 def differing(recorded: Recorded) -> float:
-    """Share of compute time in kernels that the recorded steps do not launch equally often."""
+    """Return the share of compute time in kernels that the recorded steps do not launch equally often."""
     rows = recorded.kernels.with_columns(window=recorded.window(recorded.kernels))
     rows = rows.filter(pl.col("window") >= 0, kind="compute")
     rows = rows.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
@@ -114,7 +114,7 @@ def timeline_ms(recorded: Recorded) -> float | None:
 
 @signal("step.replay")
 def replay(recorded: Recorded) -> Replay:
-    """The recorded timeline as a graph that can be replayed with changes."""
+    """Return the recorded timeline as a graph that can be replayed with changes."""
     account = recorded.account
     read = {account.rank: account.timeline}
     replay = Replay(recorded.store, account.rank, recorded.asked, read, replayed_device(account))
@@ -126,7 +126,7 @@ def replay(recorded: Recorded) -> Replay:
 
 @signal("step.rare", "ms")
 def rare(recorded: Recorded) -> Rare:
-    """The longest of these steps that was recorded in detail, because it was slow or by chance."""
+    """Return the longest rare step that was recorded in detail, because it was slow or by chance."""
     typical = typical_ms(recorded)
     if typical is None:
         raise UnknownSignalError("no clean steps were recorded")
@@ -157,7 +157,7 @@ def rare(recorded: Recorded) -> Rare:
 
 
 def _rows(recorded: Recorded, name: str) -> pl.DataFrame:
-    """Rows of all phases that recorded steps in detail."""
+    """Return a table's rows from all phases that recorded steps in detail."""
     return recorded.rows(name).filter(pl.col("phase").is_in(SEEN)).collect()
 
 
@@ -166,7 +166,7 @@ def _during(rows: pl.DataFrame, step: dict) -> pl.DataFrame:
 
 
 def _copied(copies: pl.DataFrame, step: dict) -> tuple[float, float]:
-    """Number of copies from the device, and their bytes."""
+    """Return the number of copies from the device, and their bytes."""
     rows = _during(copies, step)
     return float(rows.height), float(rows["bytes"].sum() or 0)
 
@@ -179,7 +179,7 @@ def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
 
 
 def _source(recorded: Recorded, step: dict) -> str | None:
-    """The program's line with most of the step's time, by its outermost ops."""
+    """Return the program's line with most of the step's time, by its outermost ops."""
     ops = _during(_rows(recorded, "ops").filter(pl.col("kind") == "op"), step).drop_nulls("source")
     by_line = ops.group_by(source=RAN).agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     return by_line.sort("ns", "source", descending=[True, False])["source"].first()  # type: ignore[return-value]

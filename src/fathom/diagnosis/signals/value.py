@@ -32,9 +32,9 @@ READERS: dict[str, Reader] = {}
 
 
 def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], Callable[[Recorded], Any]]:
-    """Register the function that reads the signal `name`; it raises UnknownSignalError to abstain.
+    """Register the function that reads the signal `name`; it raises UnknownSignalError if it is unknown.
 
-    Each signal is read once, also if other signals use it.
+    Each signal is read only once, even if other signals use it.
     """
 
     def register(read: Callable[[Recorded], Any]) -> Callable[[Recorded], Any]:
@@ -51,7 +51,9 @@ def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], C
 
 
 def most_common(names: pl.Series) -> str | None:
-    """The most frequent name, the first of several; None if there are no names."""
+    """Return the most frequent name, the first one if several are equally frequent; None if there are no
+    names.
+    """
     return names.drop_nulls().mode().sort().first()  # type: ignore[return-value]
 
 
@@ -81,20 +83,22 @@ class Signals:
         }
 
     def get(self, name: str) -> Signal:
-        """The signal, known or not."""
+        """Return the signal, whether it is known or not."""
         if name not in self._signals:
             self._signals[name] = self._read(name)
         return self._signals[name]
 
     def __getitem__(self, name: str) -> Any:
-        """The value. Raises UnknownSignalError if it is unknown."""
+        """Return the value. Raises UnknownSignalError if it is unknown."""
         signal = self.get(name)
         if signal.value is None:
             raise UnknownSignalError(signal.why)
         return signal.value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """The value as a number; if unknown, `default`, or UnknownSignalError without a default."""
+        """Return the value as a number. If it is unknown, return `default`, or raise UnknownSignalError
+        without one.
+        """
         signal = self.get(name)
         return default if signal.value is None and default is not None else float(self[name])
 

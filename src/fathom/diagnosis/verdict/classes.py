@@ -1,4 +1,4 @@
-"""The class of work of a kernel family or an operation, by its name."""
+"""Classify kernel families and operations by their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.data import load
 
 
 class Class(msgspec.Struct, frozen=True):
-    """`bound` is memory or compute; "" if the name does not say."""
+    """`bound` is memory or compute; "" if the name does not show it."""
 
     name: str
     bound: str
@@ -22,7 +22,7 @@ UNKNOWN = Class("", "")
 
 @cache
 def class_of(family: str) -> Class:
-    """The first class whose pattern matches the family's name, ignoring case; UNKNOWN without a match."""
+    """Return the first class whose pattern matches the family's name, ignoring case, else UNKNOWN."""
     return next((kind for pattern, kind in _classes() if pattern.search(family)), UNKNOWN)
 
 

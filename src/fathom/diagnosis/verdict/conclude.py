@@ -23,7 +23,7 @@ def conclude(
     limits: Limits | None,
     limited: Mapping[str, str] | None = None,
 ) -> tuple[Verdict | None, list[Part]]:
-    """(verdict, parts of the account); (None, []) without a ledger.
+    """Return the verdict and the parts of the account; (None, []) without a ledger.
 
     `limits` are the measured rates that bound the device's work, `limited` is the limit of each kernel family
     by its counters.
@@ -38,7 +38,7 @@ def conclude(
 
 
 def account_of(pieces: Iterable[Piece]) -> list[Part]:
-    """The parts in the waterfall's order, the largest of each stage first; they sum to the pieces' time."""
+    """Return the parts in waterfall order, largest first within each stage; they sum to the pieces' time."""
     stages: dict[str, int] = {}  # a finding's rows stay together
     total = summed(
         ((stages.setdefault(piece.part, piece.stage), piece.part, piece.owner), piece.ms) for piece in pieces
@@ -48,7 +48,7 @@ def account_of(pieces: Iterable[Piece]) -> list[Part]:
 
 
 def limited_of(signals: Signals) -> dict[str, str]:
-    """`issue slots used, 70 %` or `latency`, by family; {} without counters."""
+    """Return each family's limit, such as `issue slots used, 70 %` or `latency`; {} without counters."""
     known: list[Family] = signals.get("kernels.counted").value or []
     named = (family for family in known if family.measures and family.bound not in ("", NOT_KNOWN))
     return {family.name: _words(family) for family in named}

@@ -1,4 +1,4 @@
-"""The ledger cut into pieces, each with its part of the account, its owner and its bound."""
+"""Cut the ledger into pieces, each with its part of the account, its owner and its bound."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def pieces(
     peaks: Mapping[str, float],
     limited: Mapping[str, str] | None = None,
 ) -> list[Piece]:
-    """Pieces that sum to the device's ledger. Claims on the mean step are scaled to the clean one.
+    """Return pieces that sum to the device's ledger. Claims on the mean step are scaled to the clean step.
 
     `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty if MFU is
     unknown, so that no work counts as done at the peak. `limited` is the limit of each kernel family.
@@ -97,14 +97,14 @@ def pieces(
 
 
 def _to_clean(device: Device) -> dict[tuple[str, str], float]:
-    """Factors from rows of the mean step to rows of the clean one; {} if steps are even."""
+    """Return factors from rows of the mean step to rows of the clean step; {} if steps are even."""
     clean = {(row.entry, row.detail): row.ms for row in device.ledger}
     rows = {(row.entry, row.detail): row.ms for row in device.mean_ledger}
     return {row: clean.get(row, 0.0) / ms for row, ms in rows.items() if ms > 0}
 
 
 def _bound_of_python(ledger: list[LedgerRow]) -> str:
-    """The bound of Python time: it belongs to launching if it takes no longer than the launches."""
+    """Return the bound of Python time: launching if it takes no longer than the launches, else the host."""
     took = summed((row.entry, row.ms) for row in ledger)
     launching = sum(took.get(entry, 0.0) for entry in LAUNCHING)
     return "launch" if took.get(_NEEDS_PLACE, 0.0) <= launching else "host"
@@ -124,7 +124,7 @@ def _row(row: LedgerRow, known: Known) -> Iterator[Piece]:
 
 
 def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], float]:
-    """The findings' pieces of at most `most` milliseconds of a row, and the unclaimed rest."""
+    """Return the findings' pieces of at most `most` milliseconds of a row, and the unclaimed time."""
     wanted = known.claims.get((row.entry, row.detail), [])
     total = sum(ms for _, ms in wanted)
     share = min(1.0, most / total) if total > 0 else 0.0
@@ -145,7 +145,7 @@ def _stage(row: LedgerRow) -> int:
 
 
 def _bound_of_claim(row: LedgerRow, finding: Finding) -> str:
-    """The bound of the finding's kind that fits the row: work is bound on the device, waits are not."""
+    """Return the kind's bound that fits the row; work has a bound on the device, waits do not."""
     kind, own = kinds().get(finding.id), _bound(row)
     on_device = row.entry in WORK
     suiting = [bound for bound in (kind.bound if kind else ()) if (bound in ON_DEVICE) == on_device]
@@ -154,7 +154,7 @@ def _bound_of_claim(row: LedgerRow, finding: Finding) -> str:
 
 
 def _bound(row: LedgerRow) -> str:
-    """The bound of a row's time that no finding explains."""
+    """Return the bound of a row's time that no finding explains."""
     if row.entry in WORK:
         return _bound_of_work(row)
     if row.entry in COLLECTIVES:
@@ -173,7 +173,9 @@ def _bound_of_work(row: LedgerRow) -> str:
 
 
 def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
-    """The time at the matrix units' peak, the findings' claims, the time at the ceiling, and the loss."""
+    """Yield the time at the matrix units' peak, the findings' claims, the time at the ceiling, and
+    the loss.
+    """
     bound = _bound(row)
     peak = known.peaks.get(row.unit or "", 0.0)
     flops = (row.product_flops - row.recomputed_flops, row.recomputed_flops)
@@ -195,7 +197,7 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
 
 
 def _nature(row: LedgerRow) -> str:
-    """Why a row cannot run at the matrix units' peak."""
+    """Return the reason why a row cannot run at the matrix units' peak."""
     if row.bound.startswith("vector."):
         return "arithmetic outside the matrix units at its ceiling"
     if row.bound.startswith("matmul."):
@@ -205,7 +207,7 @@ def _nature(row: LedgerRow) -> str:
 
 
 def _slow(row: LedgerRow, ms: float, bound: str, known: Known) -> Piece:
-    """The loss below the ceiling: by family if it is large, otherwise by class."""
+    """Return the loss below the ceiling, by family if it is large, else by class."""
     if row.detail in known.leads or ms >= NAMED * known.step_ms:
         why = known.limited.get(row.detail)
         words = f"{row.detail} below its ceiling" + (f": limited by {why}" if why else "")
@@ -217,7 +219,7 @@ def _slow(row: LedgerRow, ms: float, bound: str, known: Known) -> Piece:
 
 
 def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
-    """Exposed collectives and copies: at the link's ceiling, and beyond it."""
+    """Yield the time of exposed collectives and copies at the link's ceiling, and beyond it."""
     claimed, left = _claimed(row, row.ms, known)
     yield from claimed
     stage, bound = _stage(row), _bound(row)
@@ -235,7 +237,9 @@ def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
 
 
 def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:
-    """Idle time that no finding explains: the cause is its owner, except for Python without a place."""
+    """Return idle time that no finding explains; its cause is the owner, except for Python without a
+    place.
+    """
     cause, needs_place = cause_of(row.entry), row.entry == _NEEDS_PLACE
     bound = known.python if needs_place else _bound(row)
     if row.entry == Entry.UNEXPLAINED or not cause:

@@ -1,4 +1,4 @@
-"""The verdict: one sentence on what bounds the step, and the first thing to do about it."""
+"""The verdict: one sentence on the bound of the step, and the first remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_CPU = "Host-bound: work outside the framework's operations takes {share} of 
 def bounds_ms(
     pieces: Iterable[Piece], findings: Iterable[Finding] = (), stalled_ms: float = 0.0
 ) -> dict[str, float]:
-    """Milliseconds by bound, without time in which nothing was requested.
+    """Return the milliseconds by bound, without time in which no work was requested.
 
     `stalled_ms` is the time that rare long steps add to the mean. The ledger has usual steps only, so if the
     gain of a finding exceeds its claims, the cause is in the long steps.
@@ -47,10 +47,11 @@ def bounds_ms(
 
 
 def bound_of(total: dict[str, float]) -> str:
-    """The bound of a step.
+    """Return the bound of a step.
 
-    Work on the device is compared with each kind of wait. A late host or loader hides kernels behind it, so a
-    wait as long as HIDING of the work already sets the pace. Among the work, the larger part counts.
+    Device work is compared with each kind of wait. Kernels overlap with a late host or loader, so a wait
+    already sets the pace if it is as long as HIDING of the work. If work is the bound, its larger part
+    decides.
     """
     working = sum(total.get(bound, 0.0) for bound in ON_DEVICE)
     waits = {bound: ms for bound, ms in total.items() if bound not in ON_DEVICE}
@@ -79,7 +80,9 @@ def verdict_of(
 
 
 def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:
-    """The finding to act on: the largest, or the largest of the verdict's bound if it saves half as much."""
+    """Return the finding to act on: the largest, or the largest of the verdict's bound if it saves half as
+    much.
+    """
     costly = [f for f in findings if f.gain_ms or (f.gain_ms is None and f.claims)]
     owners = {piece.owner for piece in pieces if piece.bound == bound}
     own = next((finding for finding in costly if f"finding {finding.id}" in owners), None)
@@ -95,7 +98,7 @@ def _action(finding: Finding) -> str:
 
 
 def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str) -> str:
-    """One sentence; with `stalled_ms`, rare long steps decide, so the share is of the mean step."""
+    """Return one sentence. With `stalled_ms`, rare long steps decide, so the share is of the mean step."""
     cpu = device.device == "cpu"
     step_ms = sum(row.ms for row in device.ledger)
     usual = f"{_duration(step_ms)} {noun}"
@@ -109,7 +112,7 @@ def _headline(device: Device, bound: str, share: float, stalled_ms: float | None
 
 
 def _most_exposed(device: Device) -> str:
-    """The operation with most of the exposed communication, and its largest share of it; "" if unknown."""
+    """Return the operation with most of the exposed communication, and its share of it; "" if unknown."""
     account = device.communication
     if account is None or not account.exposed_ms:
         return ""
