@@ -115,7 +115,7 @@ def _missing(ranks: Ranks) -> Iterator[Abstained]:
         yield Abstained("clean step", unclean)
         yield Abstained("energy", unclean)
     if ranks.feeding is None:
-        yield Abstained("input", "no data loader was seen")
+        yield Abstained("input", "no data loader was recorded")
     if ranks.memory is None:
         yield Abstained("memory", "neither an allocator's peaks nor telemetry was recorded")
 

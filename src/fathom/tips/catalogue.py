@@ -37,7 +37,7 @@ CONDITIONS = {
     "kubernetes": "this is not Kubernetes",
     "training": "no training step was recorded",
     "inference": "no inference step was recorded",
-    "loader": "no data loader was seen",
+    "loader": "no data loader was recorded",
 }
 PLANNED = ("plan",)  # commands that tips refer to and that are still to come
 

@@ -35,7 +35,9 @@ def possible(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Abstained]]:
 def _why(family: str, counters: list[str], values: list[float]) -> Abstained:
     what = f"{', '.join(counters)} of {family}"
     said = ", ".join(f"{100 * value:.0f} %" for value in values)
-    return Abstained(what, f"folding gives {said}, which no share can be: its own traffic is too small")
+    return Abstained(
+        what, f"folding gives {said}, which is not a possible share: its own traffic is too small"
+    )
 
 
 def less_sure(frame: pl.DataFrame, relative: dict[str, float]) -> pl.DataFrame:

@@ -56,7 +56,7 @@ def predict(
     kinds_left = dict.fromkeys(f"finding {candidate.kind}" for candidate in left_out)
     return sized, [
         *(Abstained("gains of findings", why) for why in refused),
-        *(Abstained(kind, f"{MOST} larger ones were predicted") for kind in kinds_left),
+        *(Abstained(kind, f"{MOST} larger gains were predicted first") for kind in kinds_left),
     ]
 
 

@@ -42,7 +42,7 @@ def used_bytes(recorded: Recorded) -> int:
     memory = recorded.memory or Memory()
     peak = memory.peak_reserved_bytes or memory.peak_device_bytes
     if not peak:
-        raise UnknownSignalError("how much memory was in use at most was not recorded")
+        raise UnknownSignalError("the peak memory use was not recorded")
     return int(peak)
 
 
@@ -52,7 +52,7 @@ def reserved(recorded: Recorded) -> Reserved:
     table = recorded.rows("memory")
     rows = table.filter(device=recorded.index, event="peak").sort("time_ns").collect().drop_nulls("reserved")
     if rows.height < ENOUGH:
-        raise UnknownSignalError("the allocator was hardly looked at")
+        raise UnknownSignalError("too few readings of the allocator were recorded")
     unused = (rows["reserved"] - rows["allocated"]).to_list()
     return Reserved(float(rows["allocated"][-1]), float(unused[-1]), float(unused[rows.height // 3]))
 
@@ -62,7 +62,7 @@ def allocated_bytes(recorded: Recorded) -> int:
     """Return the peak memory of tensors, according to torch's allocator."""
     peak = (recorded.memory or Memory()).peak_allocated_bytes
     if not peak:
-        raise UnknownSignalError("how much memory was allocated at most was not recorded")
+        raise UnknownSignalError("the peak of allocated memory was not recorded")
     return int(peak)
 
 

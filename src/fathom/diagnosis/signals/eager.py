@@ -173,7 +173,7 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
     large = families.filter(pl.col("ns") >= 0.05 * pl.col("ns").sum())
     quickest = (large["needs"] / large["ns"]).max() if large.height else None
     if quickest is None:
-        raise UnknownSignalError("the ceiling of memory is not known")
+        raise UnknownSignalError("the memory ceiling is unknown")
     return float(quickest)  # type: ignore[arg-type]
 
 

@@ -68,7 +68,7 @@ def unused_gradients(recorded: Recorded) -> Unused:
     ops = recorded.ops.filter(phase="attribution").with_row_index("place")
     trained = _trained(ops)
     if not trained:
-        raise UnknownSignalError("the tensors that the optimizer takes were not recorded")
+        raise UnknownSignalError("the tensors that the optimizer updates were not recorded")
     passes = passes_of(ops)
     surplus = Counter() if _unlike(passes) else passes[0].shapes - trained
     if not surplus or trained - passes[0].shapes or _all_again(passes[0].shapes, trained):
@@ -196,7 +196,7 @@ def _lookups(ops: pl.DataFrame) -> Counter[Shape]:
             call = parse_call(name, shapes, dtypes, values)
             counts[_table_of(call)] += call.tensor(1).numel
         except (UnknownWorkError, ValueError, TypeError) as why:
-            raise UnknownSignalError(f"the size of a table is not known: {why}") from why
+            raise UnknownSignalError(f"the size of a table is unknown: {why}") from why
     return counts
 
 

@@ -22,7 +22,7 @@ IDLE = Entry.INPUT
 STAGES = ("fetch", "decode", "read", "collate", "pin")
 THREAD = ["phase", "burst", "thread"]
 SEED = ("aten::empty", "aten::random_", "aten::item")
-NO_LOADER = "no data loader was seen"
+NO_LOADER = "no data loader was recorded"
 NO_STAGES = "the loader's stages were not recorded"
 NO_CLEAN = "no clean step was recorded"
 NO_TOKENS = "the program reports no tokens, as fathom.step(tokens=…)"
@@ -257,7 +257,7 @@ def busy_cores(recorded: Recorded) -> float:
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     percent, every = busy_percent(recorded), cpu.get("logical_cores")
     if percent is None or not every:
-        raise UnknownSignalError("how busy the host's cores were was not recorded")
+        raise UnknownSignalError("the utilisation of the host's cores was not recorded")
     if (cores(recorded) or every) < every:
         raise UnknownSignalError("the count includes cores of the host that the program may not use")
     return percent / 100 * every

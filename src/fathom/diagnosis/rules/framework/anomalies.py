@@ -59,7 +59,10 @@ def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
     return replace(
         candidate,
         claims=[*candidate.claims, *rows(signals, Entry.SYNCHRONISATION, share=share)],
-        evidence=[*candidate.evidence, Evidence("host waiting for their results", waiting, "ms per step")],
+        evidence=[
+            *candidate.evidence,
+            Evidence("time that the host waits for their results", waiting, "ms per step"),
+        ],
         changes=(*without_waits, *WITHOUT_OPS, *shrink(works, family_totals(signals["kernels.work"]), 0.0)),
         spill=LATE,
         part=share or 1.0,

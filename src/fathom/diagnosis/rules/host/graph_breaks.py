@@ -38,7 +38,9 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
         claims=[],
         evidence=[
             Evidence("compiled graphs that resume after a break", compiled.resumed, "per step"),
-            Evidence("Python and guards on the host before these graphs", compiled.between_ms, "ms per step"),
+            Evidence(
+                "host time for Python and guards before these graphs", compiled.between_ms, "ms per step"
+            ),
             *_reasons(signals.get("host.breaks").value or []),
         ],
         gain_ms=min(compiled.between_ms / step * signals["step.mean_ms"], idle),

@@ -165,6 +165,6 @@ def _in_function(signals: Signals, lines: list[HostLine]) -> Candidate:
         gain_ms=(1 - LEFT) * ms_of(lines),
         doubt=0.3,
         confidence=0.75,
-        check=f"the function {lines[0].function} at {lines[0].source}",
+        check=f"look at the function {lines[0].function} at {lines[0].source}",
         source=lines[0].source,
     )

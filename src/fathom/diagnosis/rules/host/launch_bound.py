@@ -99,7 +99,7 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
         claims=[],
         evidence=[
             Evidence("pauses of at least 5 ms, the interpreter's switch interval", holds.count, "per step"),
-            Evidence("share of them that end with a switch of threads", 100 * holds.on_turns, "%"),
+            Evidence("share of these pauses that end with a thread switch", 100 * holds.on_turns, "%"),
             Evidence("share of the recorded step in which the device waits for the host", 100 * share, "%"),
         ],
         gain_ms=min(share * mean, most),
@@ -136,7 +136,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
 
 
 def _too_long(part: float) -> list[Evidence]:
-    says = "share of that wait in pauses short enough for launching"
+    says = "share of this wait in pauses short enough to be launches"
     return [Evidence(says, 100 * part, "%")] if part < 1 else []
 
 

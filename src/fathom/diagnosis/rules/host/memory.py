@@ -81,8 +81,8 @@ def fragmentation(signals: Signals) -> Candidates:
         claims=[],
         evidence=[
             Evidence("memory reserved beyond the peak of allocated memory", reserved.unused / GB, "GB"),
-            Evidence("the same, at a third of the recording", reserved.unused_before / GB, "GB"),
+            Evidence("the same, after a third of the recording", reserved.unused_before / GB, "GB"),
         ],
         costless=True,
-        check="torch.cuda.memory_stats(): reserved_bytes against allocated_bytes, at their peaks",
+        check="compare the peaks of reserved_bytes and allocated_bytes in torch.cuda.memory_stats()",
     )

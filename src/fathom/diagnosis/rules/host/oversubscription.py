@@ -31,13 +31,13 @@ def oversubscription(signals: Signals) -> Candidates:
         evidence=[
             *shown,
             *_waits(signals),
-            Evidence("the step's wait for batches", lost, "ms per step"),
+            Evidence("wait for batches", lost, "ms per step"),
         ],
         changes=("input=0",) if seen is None else (),
         gain_ms=seen,
         doubt=0.4,  # with one thread each, workers may still be too slow
         confidence=0.85 if torch_threads else 0.7,
-        check="torch.set_num_threads(1) in workers, OMP_NUM_THREADS=1, and time the step",
+        check="set OMP_NUM_THREADS=1 and torch.set_num_threads(1) in workers, and time the step",
     )
 
 
@@ -59,7 +59,7 @@ def _has_cores(signals: Signals) -> bool:
 
 def _waits(signals: Signals) -> list[Evidence]:
     share = signals.get("input.cpu_wait_share").value
-    says = "share of the workers' time ready to run but without a core"
+    says = "share of the workers' time ready to run without a free core"
     return [] if share is None else [Evidence(says, 100 * share, "%")]
 
 

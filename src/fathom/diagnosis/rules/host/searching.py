@@ -39,7 +39,7 @@ def _searched(signals: Signals, searches: Searches) -> Candidates:
         ],
         gain_ms=gain,
         doubt=0.15,
-        check="torch.backends.cudnn.benchmark = False, and time the steps",
+        check="set torch.backends.cudnn.benchmark = False, and time the steps",
         source=searches.source,
     )
 

@@ -62,7 +62,7 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         claims=rows(signals, Entry.SYNCHRONISATION, share=share),
         evidence=[
             Evidence(row["says"], calls_of(calls), "per step"),
-            Evidence("host waiting in these calls", ms_of(calls), "ms per step"),
+            Evidence("time that the host waits in these calls", ms_of(calls), "ms per step"),
         ],
         changes=("sync=0", *row.get("without", ())),
         spill=LATE,

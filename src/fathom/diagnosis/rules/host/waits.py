@@ -125,7 +125,7 @@ def blocked(signals: Signals) -> Candidates:
                 evidence=[Evidence(f"blocked in {line.detail}", line.ms, "ms per step")],
                 gain_ms=(1 - LEFT) * line.ms,
                 confidence=0.85,
-                check=f"the call at {line.source}",
+                check=f"look at the call at {line.source}",
                 source=line.source,
             )
 
@@ -155,6 +155,6 @@ def logging(signals: Signals) -> Candidates:
         gain_ms=gain,
         doubt=0.15,
         confidence=0.7,
-        check="leave the logging out, and compare the mean step",
+        check="remove the logging, and compare the mean step",
         source=step.source,
     )

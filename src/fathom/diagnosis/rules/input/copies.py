@@ -80,7 +80,7 @@ def pinning(signals: Signals) -> Candidates:
             kind="input-pinning",
             claims=_idle_rows(signals, idle),
             evidence=[
-                Evidence("batches pinned by the launching thread", count_of(ops), "per step"),
+                Evidence("batches pinned by the training thread", count_of(ops), "per step"),
                 Evidence("time in these copies", ms_of(ops), "ms per step"),
                 Evidence("device idle meanwhile", idle, "ms per step"),
             ],
@@ -132,8 +132,8 @@ def _thread(signals: Signals) -> Candidates:
         kind="input-pinning",
         claims=waiting(signals),
         evidence=[
-            Evidence("the step's wait for batches", lost, "ms per step"),
-            Evidence("time of the loader's single thread to pin a batch", loader.stages["pin"], "ms"),
+            Evidence("wait for batches", lost, "ms per step"),
+            Evidence("time to pin a batch in the loader's single thread", loader.stages["pin"], "ms"),
             Evidence("time between two batches of its workers", loader.made_ms / loader.workers, "ms"),
         ],
         changes=("input=0",) if seen is None else (),
@@ -157,7 +157,7 @@ def preprocessing(signals: Signals) -> Candidates:
         kind="input-cpu-preprocessing",
         claims=[replace(row, ms=min(idle, row.ms)) for row in rows(signals, Entry.DISPATCHING)],
         evidence=[
-            Evidence("host computing on tensors while the device is idle", idle, "ms per step"),
+            Evidence("host ops on tensors while the device is idle", idle, "ms per step"),
             *(
                 Evidence(f"in {op.op} over {op.numel:,} elements", op.idle_ms, "ms per step")
                 for op in ops[:3]
@@ -168,6 +168,6 @@ def preprocessing(signals: Signals) -> Candidates:
         gain_ms=idle,
         doubt=0.15,
         confidence=0.8,
-        check="do these ops on the device, after the copy, and time the step",
+        check="run these ops on the device after the copy, and time the step",
         source=ops[0].source,
     )

@@ -28,14 +28,14 @@ def padding(signals: Signals) -> Candidates:
         "input-padding",
         (works, 1.0 - share),
         evidence=[
-            Evidence("rows of the model's products", rows, "per step"),
+            Evidence("rows of the model's matmuls", rows, "per step"),
             Evidence("tokens reported by the program", tokens, "per step"),
-            Evidence("share of rows that are padding, if all other tokens are reported", 100 * share, "%"),
+            Evidence("share of padding rows, if all other tokens are reported", 100 * share, "%"),
         ],
         doubt=0.4,  # batches of similar length have padding too; attention is quadratic in the length
         confidence=0.6,
         place=(),
-        check="batches of similar length, or packed sequences, and compare tokens per second",
+        check="use batches of similar length, or packed sequences, and compare tokens per second",
     )
 
 

@@ -141,12 +141,12 @@ def _kind_of_read(loader: Loader) -> tuple[str, float]:
 
 
 def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> list[Evidence]:
-    evidence = [Evidence("the step waits for batches", lost, "ms per step")]
+    evidence = [Evidence("wait for batches", lost, "ms per step")]
     if first:
-        text = "of which for a loader's first batch, which nothing overlaps"
+        text = "part of it for a loader's first batch, which cannot overlap"
         evidence.append(Evidence(text, first * lost, "ms per step"))
     if loader is None:
-        here = Evidence("the program's own process loads data: num_workers", 0, "")
+        here = Evidence("num_workers (the program's own process loads data)", 0, "")
         return [*evidence, here] if alone else evidence
     made = f"{loader.workers} workers take" if loader.workers else "the training process takes"
     says = SAYS | ({"read": WAITS} if loader.waits_for_no_file else {})

@@ -96,10 +96,10 @@ def restarts(signals: Signals) -> Candidates:
         claims=[],
         evidence=[
             Evidence(f"time to restart the loader's {workers} workers", sum(took) / len(took), "ms"),
-            Evidence("the same, spread over all steps", lasting, "ms per step"),
-            Evidence("time for the first batch, also with persistent workers", first, "ms"),
+            Evidence("the same, averaged over all steps", lasting, "ms per step"),
+            Evidence("time for the first batch with persistent workers", first, "ms"),
         ],
         gain_ms=(saved + lasting) / 2,
         doubt=max((lasting - saved) / (lasting + saved), 0.15) if lasting else 0.15,
-        check="persistent_workers=True, and time an epoch",
+        check="set persistent_workers=True, and time an epoch",
     )

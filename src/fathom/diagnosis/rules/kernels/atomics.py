@@ -50,12 +50,12 @@ def _ops(signals: Signals, adding: list[Work]) -> Candidates:
         (mine, min(needed / REACHED / now, 1.0)),
         place=PLACE,
         evidence=[
-            Evidence("time of ops that add many elements to few places", now, "ms per step"),
-            Evidence("additions per place", max(map(_meeting, mine)), ""),
+            Evidence("time of ops that add many elements to few addresses", now, "ms per step"),
+            Evidence("additions per address", max(map(_meeting, mine)), ""),
             Evidence("time to read their input", needed, "ms per step"),
         ],
         confidence=0.85,
-        check="a product with one-hot labels, or partial sums per block first, and time the step",
+        check="use a matmul with one-hot labels, or sum per block first, and time the step",
     )
 
 
@@ -112,7 +112,7 @@ def _queues(family: Family) -> bool:
 def _waiting(family: Family) -> Candidate:
     used, measures = family.used or 0.0, family.measures
     evidence = [
-        Evidence("occupancy: resident warps, which wait", measures["occupancy"], "%"),
+        Evidence("occupancy: resident warps, which are waiting", measures["occupancy"], "%"),
         Evidence("utilisation of the nearest ceiling", 100 * used, "%"),
         Evidence("share of time with requests sent to L2", measures["l1_to_l2"], "%"),
         Evidence("utilisation of the return path from L2", measures["l1_from_l2"], "%"),

@@ -58,7 +58,7 @@ def _in_place(signals: Signals) -> Candidates:
         ],
         doubt=0.4,
         confidence=0.6,
-        check="apply all passes to a piece that fits into L2, then to the next piece; or fuse them",
+        check="apply all passes to one piece that fits into L2, then to the next, or fuse them",
         **site(mine, "source", "module"),
     )
 

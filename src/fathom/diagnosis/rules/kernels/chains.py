@@ -43,7 +43,7 @@ def _candidate(signals: Signals, mine: list[Chain]) -> Candidate:
             Evidence(f"costliest chain: {', '.join(longest.ops)[:120]}", longest.ms, "ms per step"),
         ],
         confidence=0.85,
-        check="torch.compile the module, and time the step",
+        check="compile the module with torch.compile, and time the step",
         source=usual((chain.source, chain.saved_ms) for chain in mine),
         module=usual((chain.module, chain.saved_ms) for chain in mine),
     )

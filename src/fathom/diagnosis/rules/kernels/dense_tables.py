@@ -61,5 +61,5 @@ def _clean(signals: Signals, claims: list[Claim]) -> float:
 
 def _evidence(table: Tables) -> Evidence:
     tables = "a table" if table.parameters == 1 else f"{table.parameters} tables"
-    says = f"rows looked up, at most, in {tables} of {table.rows:,} x {table.width}"
+    says = f"rows looked up (at most) in {tables} of {table.rows:,} x {table.width}"
     return Evidence(says, 100 * table.touched, "%")

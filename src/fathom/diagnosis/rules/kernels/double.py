@@ -49,7 +49,7 @@ def double(signals: Signals) -> Candidates:
         place=(),
         evidence=[
             Evidence("computation in float64", ms_of(mine), "ms per step"),
-            Evidence("share of the products' time that a narrower dtype needs", 100 * factor, "%"),
+            Evidence("share of the matmuls' time with a narrower dtype", 100 * factor, "%"),
         ],
         doubt=0.15,
         check=CHECK,

@@ -29,7 +29,7 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
     works, rates = signals["kernels.work"], rates_of(signals)
     sums = as_sums(works)
     if sums:
-        says = "multiplying all pairs and summing"
+        says = "multiplying all pairs and summing them"
         yield _candidate(signals, sums, FLOOR, says, "a @ b.T instead, and time the step")
     places = signals.get("device.multiprocessors").value
     alike = places and _alike(works)
@@ -37,7 +37,7 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
     if slow:
         mine = [product.work for product in slow]
         factor = min(sum(_need_ms(product, rates) or 0.0 for product in slow) / REACHED / ms_of(mine), 1.0)
-        says = "products of aligned sizes far below the tensor cores' ceiling"
+        says = "matmuls of aligned sizes far below the tensor core ceiling"
         check = "align operands to 16 bytes (contiguous()), and time the step"
         yield _candidate(signals, mine, factor, says, check)
 
@@ -99,7 +99,7 @@ def _candidate(signals: Signals, mine: list[Work], factor: float, says: str, che
         place=PLACE,
         evidence=[
             Evidence(f"{says}, in {types_of(mine)}", ms_of(mine), "ms per step"),
-            Evidence("share of this time that tensor cores would need", 100 * factor, "%"),
+            Evidence("share of this time with tensor cores", 100 * factor, "%"),
         ],
         confidence=0.8,
         check=check,

@@ -36,12 +36,12 @@ def loss(signals: Signals) -> Candidates:
             (mine, needed / now),
             evidence=[
                 Evidence(f"kernels over the logits, in {types_of(mine)}", now, "ms per step"),
-                Evidence("time of the library's loss, at the rate it reaches", needed, "ms per step"),
+                Evidence("time that the library's loss would take", needed, "ms per step"),
                 number_of_kernels(mine),
             ],
             doubt=0.15,
             confidence=0.85,
-            check="F.cross_entropy(logits, classes) instead, and time the step",
+            check="use F.cross_entropy(logits, classes), and time the step",
         )
 
 

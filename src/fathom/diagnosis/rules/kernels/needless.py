@@ -59,13 +59,17 @@ def unused_gradients(signals: Signals) -> Candidates:
         (gradients.works, 0.0),
         place=("family",),
         evidence=[
-            Evidence("gradients of parameters that no optimizer has", float(gradients.unused), "per step"),
+            Evidence(
+                "gradients of parameters that belong to no optimizer", float(gradients.unused), "per step"
+            ),
             Evidence("parameters of the optimizers", float(gradients.used), "per step"),
-            Evidence("backward work after the last gradient used", ms_of(gradients.works), "ms per step"),
+            Evidence(
+                "backward work after the last gradient that is used", ms_of(gradients.works), "ms per step"
+            ),
         ],
         doubt=0.25,
         confidence=0.75,
-        check="requires_grad_(False) on parameters that are not trained, and compare the loss and the step",
+        check="set requires_grad_(False) on untrained parameters, and compare the loss and the step",
     )
 
 
@@ -87,9 +91,9 @@ def gradient_zeros(signals: Signals) -> Candidates:
         evidence=[
             Evidence("time to zero gradients", ms_of(zeroing), "ms per step"),
             number_of_kernels(zeroing),
-            Evidence("time to add to these zeros", to_zeros, "ms per step"),
+            Evidence("time to add gradients to the zeros", to_zeros, "ms per step"),
         ],
-        check="optimizer.zero_grad(set_to_none=True), and time the step",
+        check="use optimizer.zero_grad(set_to_none=True), and time the step",
     )
 
 

@@ -51,12 +51,12 @@ def norm(signals: Signals) -> Candidates:
             (mine, needed / now),
             evidence=[
                 Evidence("kernels of unfused norms", now, "ms per step"),
-                Evidence("time of the library's kernels, at the rate they reach", needed, "ms per step"),
+                Evidence("time that the library's kernels would take", needed, "ms per step"),
                 Evidence("number of these norms", sum(norm.calls for norm, _ in kept), "per step"),
             ],
             doubt=0.15,
             confidence=0.85,
-            check="F.layer_norm or F.rms_norm instead, and time the step",
+            check="use F.layer_norm or F.rms_norm, and time the step",
         )
 
 

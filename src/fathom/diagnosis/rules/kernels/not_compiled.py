@@ -48,11 +48,11 @@ def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
 
 
 def _evidence(eager: Eager) -> list[Evidence]:
-    fusible = "time in kernels that run op by op, and that torch.compile would fuse"
+    fusible = "time in kernels that run op by op and could be fused"
     lines = [
         Evidence(fusible, eager.fusible_ms, "ms per step"),
         Evidence("number of these kernels", eager.before, "per step"),
-        Evidence("kernels that compiled code would launch instead", eager.after, "per step"),
+        Evidence("kernels after compilation", eager.after, "per step"),
     ]
     chain = f"costliest chain: {', '.join(eager.ops)[:120]}"
     return [*lines, Evidence(chain, float(len(eager.ops)), "kernels")] if eager.ops else lines

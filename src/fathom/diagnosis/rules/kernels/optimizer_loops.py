@@ -77,5 +77,5 @@ def _candidate(signals: Signals, mine: list[Work], host: list[str]) -> Candidate
         ],
         spill=LAUNCHING,
         confidence=0.85,
-        check="torch.optim with fused=True, or torch._foreach_ over all parameters, and time the step",
+        check="use torch.optim with fused=True, or torch._foreach_ over all parameters, and time the step",
     )

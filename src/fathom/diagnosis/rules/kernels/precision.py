@@ -133,7 +133,7 @@ def _candidate(
         *more,
         evidence=[
             Evidence(f"float32 products on {how}", ms_of(works), "ms per step"),
-            Evidence("share of this time on tensor cores in the narrower dtype", 100 * factor, "%"),
+            Evidence("share of this time with tensor cores and the narrower dtype", 100 * factor, "%"),
         ],
-        check="fathom prove the program against itself with the setting",
+        check="fathom prove the program with the setting against the program without it",
     )

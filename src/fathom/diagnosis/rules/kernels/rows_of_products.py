@@ -115,9 +115,9 @@ def _candidate(
             f"{entry}={1 / again:.6f}" for entry in ("dispatching", "python", "launch-latency") if repeated
         ],
         evidence=[
-            Evidence(f"products of {rows} rows", ms_of(products), "ms per step"),
+            Evidence(f"matmuls with {rows} rows", ms_of(products), "ms per step"),
             Evidence("runs of each layer", float(again), "per step"),
-            Evidence("share of this time that full tiles would need", 100 * factor, "%"),
+            Evidence("share of this time with full tiles", 100 * factor, "%"),
         ],
         spill=LAUNCHING if repeated else (),
         doubt=0.15 if repeated else 0.5,

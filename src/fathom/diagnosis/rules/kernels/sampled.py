@@ -34,7 +34,7 @@ def strided(signals: Signals, family: Family) -> Candidate | None:
     wasted = 1 - measures["received_use"] / 100
     factor = 1 - min(measures["dram_read"] / measures["dram"], 1.0) * wasted
     evidence = [
-        Evidence("share of bytes fetched from L2 that loads use", measures["received_use"], "%"),
+        Evidence("share of the bytes fetched from L2 that loads use", measures["received_use"], "%"),
         Evidence("memory bandwidth used", measures["dram"], "%"),
         Evidence("time of this family", family.ms, "ms per step"),
     ]

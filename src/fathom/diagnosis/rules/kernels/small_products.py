@@ -22,7 +22,7 @@ def small_products(signals: Signals) -> Candidates:
     if not mine:
         return
     works = [product.work for product in mine]
-    says = "products of {} × {} × {} and similar, in sequence".format(*mine[0].sides)
+    says = "consecutive matmuls of {} × {} × {} and similar sizes".format(*mine[0].sides)
     tiles = float(max(map(_tiles, mine)))
     yield mended(
         signals,
@@ -31,12 +31,12 @@ def small_products(signals: Signals) -> Candidates:
         host=_fewer_calls(mine, signals.get("host.ops").value or {}),
         evidence=[
             Evidence(says, count_of(works), "per step"),
-            Evidence("tiles of each product, at most", tiles, f"of {places} multiprocessors"),
-            Evidence("time of these products", ms_of(works), "ms per step"),
+            Evidence("tiles per matmul (at most)", tiles, f"of {places} multiprocessors"),
+            Evidence("time of these matmuls", ms_of(works), "ms per step"),
         ],
         spill=LAUNCHING,
         confidence=0.8,
-        check="torch.bmm over the stacked operands instead of the loop, and time the step",
+        check="use torch.bmm on the stacked operands instead of the loop, and time the step",
     )
 
 

@@ -55,7 +55,7 @@ def _odd(signals: Signals, sizes: set[int], large: bool, mine: list[Product]) ->
         "numbers-odd-vocabulary" if large else "numbers-odd-size",
         (works, _factor(mine, size, ms_of(works), rates_of(signals))),
         evidence=[
-            Evidence(f"products with a size of {size:,}", ms_of(works), "ms per step"),
+            Evidence(f"matmuls with a dimension of {size:,}", ms_of(works), "ms per step"),
             Evidence("next aligned size", float(aligned), "elements"),
         ],
         confidence=0.85,
@@ -113,12 +113,12 @@ def _tiled(signals: Signals, mine: list[tuple[Product, float]], ms: float) -> Ca
         "numbers-tile-size",
         (works, left / ms),
         evidence=[
-            Evidence(f"products of {largest.m} × {largest.n} and the like", ms, "ms per step"),
-            Evidence("waves of tiles in each", waves, ""),
-            Evidence("number of rows that fills whole waves", float(rows_that_fit(largest, waves)), "rows"),
+            Evidence(f"matmuls of {largest.m} × {largest.n} and similar sizes", ms, "ms per step"),
+            Evidence("waves of tiles per matmul", waves, ""),
+            Evidence("rows that fill whole waves", float(rows_that_fit(largest, waves)), "rows"),
         ],
         confidence=0.7,
-        check="a batch whose rows fill whole waves, and compare the time per row",
+        check="use a batch whose rows fill whole waves, and compare the time per row",
     )
 
 
