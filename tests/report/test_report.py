@@ -247,7 +247,7 @@ def test_problems_come_before_any_figure():
 def test_what_was_not_looked_at_is_named_with_its_reason():
     result = "FLOPs of triton_poi_0, FLOPs of triton_red_1"
     assert f"{result}: no shapes" in text(gpu(), top=None)
-    assert f"Not analysed  {result}; --all gives the reasons" in text(gpu())
+    assert f"Not analysed  {result}; --all shows the reasons" in text(gpu())
 
 
 def test_a_reason_that_changes_a_figure_is_read_without_being_asked_for():
@@ -259,7 +259,7 @@ def test_a_reason_that_changes_a_figure_is_read_without_being_asked_for():
     ]
     page = text(gpu(abstained=said))
     assert f"later clean steps: {why}" in page and "too short" not in page and "no loader" not in page
-    assert "Not analysed  energy, input; --all gives the reasons" in page
+    assert "Not analysed  energy, input; --all shows the reasons" in page
 
 
 def test_several_devices_are_compared_and_one_is_detailed():

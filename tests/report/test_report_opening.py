@@ -46,7 +46,7 @@ def test_the_opening_says_what_the_first_remedy_saves():
 
 def test_shares_are_of_the_step_that_is_named():
     uneven = Step(clean_ms=10.6, timeline_ms=10.7, ci_ms=None, n=600, kind="train", clean_mean_ms=13.9)
-    assert heading.basis(msgspec.structs.replace(uneven, basis_ms=13.9)) == "mean step, 13.9 ms"
+    assert heading.basis(msgspec.structs.replace(uneven, basis_ms=13.9)) == "mean step (13.9 ms)"
     assert heading.basis(msgspec.structs.replace(uneven, basis_ms=10.6)) == "step"
     assert heading.basis(msgspec.structs.replace(uneven, clean_mean_ms=10.6, basis_ms=10.6)) == "step"
 

@@ -18,8 +18,10 @@ LEAST_S = 1.0  # energy counters advance 10 to 50 times per second: shorter span
 MOSTLY = 0.5  # least share of the time from the first step to the last in which steps run
 HOST = -1
 OWN = "energy counters over the clean steps"
-LATER = "mean power of unprofiled steps after profiling, times the clean step"
-ALL_STEPS = "estimated as mean power over all steps (profiled ones included) times the clean step"
+LATER = "estimated as the clean step time multiplied by the mean power of unprofiled steps after profiling"
+ALL_STEPS = (
+    "estimated as the clean step time multiplied by the mean power over all steps, including profiled ones"
+)
 SAMPLED = "sampled power, as there is no energy counter: "
 HOUR_MS, DAY_H, MILLION = 3.6e6, 24.0, 1e6
 

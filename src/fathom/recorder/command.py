@@ -55,12 +55,12 @@ def _python(environment: Mapping[str, str]) -> str:
 def _why_not(program: str) -> CannotLaunchError:
     path = Path(program)
     if path.is_dir():
-        return CannotLaunchError(f"{program} is a directory, not a program.", 126)
+        return CannotLaunchError(f"{program} is a directory; give the path of a program.", 126)
     if os.sep in program and path.exists():
         return CannotLaunchError(
             f"{program} is not executable; run it with its interpreter, or make it executable.", 126
         )
-    hint = f"; did you mean ./{program}?" if path.exists() else ", neither as a path nor on PATH."
+    hint = f"; did you mean ./{program}?" if path.exists() else " on PATH; check its name, or give its path."
     return CannotLaunchError(f"{program} was not found{hint}", 127)
 
 

@@ -76,10 +76,10 @@ def _elsewhere(bound: str, finding: Finding) -> str:
 
 
 def basis(step: Step) -> str:
-    """Return the base of the findings' shares: `step`, or `mean step, 13.9 ms` if steps are uneven."""
+    """Return the base of the findings' shares: `step`, or `mean step (13.9 ms)` if steps are uneven."""
     if step.basis_ms is None or step.basis_ms != step.clean_mean_ms or step.clean_mean_ms == step.clean_ms:
         return step.noun
-    return f"mean {step.noun}, {units.duration(step.basis_ms)}"
+    return f"mean {step.noun} ({units.duration(step.basis_ms)})"
 
 
 def _saves(finding: Finding | None, of: str) -> str:

@@ -32,7 +32,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 _LABELS = {"read": "system calls and waits"}
 LABEL = 10  # columns
 MOST_ROWS = 4
-ABSTAINED, UNFOLD = "Not analysed", "--all gives the reasons"
+ABSTAINED, UNFOLD = "Not analysed", "--all shows the reasons"
 # Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
     r"profiling overhead of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
@@ -236,7 +236,7 @@ def _counted(what: list[str]) -> list[str]:
     """Analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
-    lacked = [f"{len(checks)} of {len(kinds())} checks for lack of data"] if checks else []
+    lacked = [f"{len(checks)} of {len(kinds())} checks that lacked data"] if checks else []
     return [*others, *lacked]
 
 

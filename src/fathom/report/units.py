@@ -99,7 +99,7 @@ def share(part: float, total: float | None) -> str:
 
 def signed_share(part: float, total: float) -> str:
     """`part` as a percentage of `total`, with the sign of negative parts."""
-    return share(part, total) if part >= 0 else f"-{share(-part, total)}"
+    return share(part, total) if part >= 0 else f"-{share(-part, total)}".replace("-<", ">-")
 
 
 def decimals(total_ms: float | None) -> int:

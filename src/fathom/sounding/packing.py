@@ -60,7 +60,7 @@ def unpack(file: Path) -> Path:
     """
     if not zipfile.is_zipfile(file):
         raise NotASoundingError(
-            f"{file} is a file and not a packed sounding; if it is a trace, use `fathom import {file}`."
+            f"{file} is not a packed sounding; if it is a trace, import it with `fathom import {file}`."
         )
     folder = Path(tempfile.mkdtemp(prefix="fathom-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
