@@ -18,7 +18,7 @@ SETTLED_SHARE = 0.05  # of a window: a settled lead differs from the usual one b
 # unrecorded work.
 BEHIND_NS, BEHIND = 1_000_000, 8
 UNSETTLED = "the host's lead over the device never settled, so every window is used"
-SINGLE = "only one step was recorded, so it is unknown whether others are like it"
+SINGLE = "only one step was recorded, which may not be typical"
 HOST = "host"  # kind of the one window of a recording without steps
 
 

@@ -154,7 +154,8 @@ def _place(finding: Finding) -> str:
 def _shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
     """Return text and figure of the evidence, with the text shortened to fit `width`."""
     unit = line.unit.replace("per step", f"per {noun}")
-    figure = f": {units.significant(line.value)} {unit}".rstrip()
+    value = f"{line.value:,.0f}" if line.value == round(line.value) else units.significant(line.value)
+    figure = f": {value} {unit}".rstrip()
     words = line.text if width is None else units.shorten(line.text, max(width - len(figure), LEAST))
     return words + figure
 

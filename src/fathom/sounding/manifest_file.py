@@ -45,8 +45,9 @@ def _why_missing(folder: Path) -> str:
     if not folder.exists():
         return f"{folder} does not exist; give the path of a sounding (a directory NAME.fathom)."
     if (folder / "raw").is_dir():
-        return f"{folder} has raw records only; make a sounding of it with `fathom import {folder}`."
-    return f"{folder} is not a sounding: it has no {MANIFEST}."
+        return f"{folder} has only raw records; turn it into a sounding with `fathom import {folder}`."
+    remedy = "give a folder that `fathom run` or `fathom import` wrote"
+    return f"{folder} is not a sounding: it has no {MANIFEST}; {remedy}."
 
 
 def _require_format(file: Path, data: bytes) -> None:
