@@ -105,7 +105,7 @@ class _Results:
 
     @contextmanager
     def printed(self) -> Iterator[None]:
-        """A context that prints the results at its end, even after an error."""
+        """Context manager that prints the results at its end, even after an error."""
         import msgspec
 
         try:

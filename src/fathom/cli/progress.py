@@ -32,7 +32,7 @@ class Messages:
 
 @contextmanager
 def shown(first: str) -> Iterator[Messages]:
-    """A context that shows progress on standard error, starting with the line `first`."""
+    """Context manager that shows progress on standard error, starting with the line `first`."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""Launch kernels in CUDA C++ on torch's current stream, and make calls of the driver that it takes."""
+"""Launch CUDA C++ kernels on torch's current stream, with the driver calls that this needs."""
 
 from __future__ import annotations
 

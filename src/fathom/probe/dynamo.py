@@ -1,4 +1,4 @@
-"""Dynamo's own counts: graph breaks, and frames that it gave up compiling.
+"""Dynamo's own counts: graph breaks, and frames that it failed to compile.
 
 Nothing is hooked or imported: its counters are read in place, and any of them may be missing. Frames come
 from the metrics of the last compilations (64, unless the program keeps more).

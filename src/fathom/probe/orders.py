@@ -1,6 +1,6 @@
 """Orders of the phases: stretches to record, what to do at a mark, and the common schedule of the ranks.
 
-Of the ranks of a host, the first one publishes the schedule, and the others read it.
+The first rank of a host publishes the schedule, and the others read it.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _number(file: Path) -> int | None:
 def all_sensors(
     program: int, environment: Mapping[str, str] = os.environ
 ) -> tuple[list[GpuSensors | HostSensors], str | None]:
-    """Return all sensors for the process id `program`, and why GPUs are missing (None if they are not)."""
+    """Return all sensors for the process id `program`, and the reason if GPUs are missing, else None."""
     host = HostSensors(ProcessTree(program), Rapl())
     try:
         nvml = load()

@@ -33,7 +33,7 @@ class CallWork(msgspec.Struct):
 
     @property
     def share_written(self) -> float | None:
-        """The written share of the bytes, 0 to 1."""
+        """The share of the bytes that are written, 0 to 1."""
         return min(1.0, self.written / self.bytes) if self.bytes and self.written is not None else None
 
 
@@ -59,7 +59,7 @@ def placed(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any
 
 
 def fraction(ns: float, work: CallWork, limits: Limits, cache: str) -> Fraction | None:
-    """Return the time that the work needs at the ceilings over `ns`; None if no ceiling bounds it.
+    """Return the ratio of the work's time at the ceilings to `ns`; None if no ceiling bounds it.
 
     Work that fits into a cache of unknown rate is compared with the memory's rate, unless it was faster than
     that.
@@ -86,7 +86,7 @@ def above(comparisons: list[Comparison]) -> bool:
 
 
 def impossible(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any]) -> list[Refusal]:
-    """Reasons to refuse a candidate that would exceed the datasheet's peak at the observed clock."""
+    """Return reasons to refuse a candidate that would exceed the datasheet's peak at the observed clock."""
     gpus = machine.get("gpus") or []
     sheet = datasheet.find(gpus[0]) if gpus else None
     if sheet is None:

@@ -22,14 +22,14 @@ SETTLE_S = 0.02  # after stopping others, for work that they have queued on a GP
 
 
 class StoppedError(Exception):
-    """The gate was closed, and admits nobody any more."""
+    """The gate was closed, and admits no more users."""
 
 
 class Order:
     """The order of admission, without threads.
 
-    Exclusive users go before those who share; otherwise first come, first served. Beside an exclusive user,
-    only stoppable users may be inside; while it waits for the others to leave, only those are admitted.
+    Exclusive users are admitted before users who share, otherwise in order of arrival. While an exclusive
+    user is inside or waits for others to leave, only stoppable users may be inside or enter.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Order:
             self._exclusive.remove(who)
 
     def admit(self) -> list[int]:
-        """Admit those whose turn it is, and return them."""
+        """Admit the users whose turn it is, and return them."""
         if self.exclusive is not None:
             return []
         if self._exclusive and all(self.inside.values()):
@@ -97,8 +97,8 @@ class Gate:
 
     @contextmanager
     def entered(self, *, exclusive: bool, group: int | None = None) -> Iterator[int]:
-        """A context inside the gate, shared or exclusive, with this user's number. `group`: the process group
-        that works for the user and may be stopped. Raises StoppedError.
+        """Context manager inside the gate, shared or exclusive, with this user's number. `group`: the process
+        group that works for the user and may be stopped. Raises StoppedError.
         """
         who, event = next(self._numbers), threading.Event()
         try:
@@ -158,7 +158,7 @@ class Gate:
             _signal(groups, signal.SIGCONT)
 
     def close(self) -> None:
-        """Admit nobody any more; wake the threads that wait for admission or for `closing` to be readable."""
+        """Admit no more users; wake the threads that wait for admission or for `closing` to be readable."""
         with self._lock:
             if self.closed:
                 return
@@ -183,10 +183,11 @@ class TooLongError(FathomError):
 
 
 class Turn:
-    """A proof's access and its clock, which pauses while other proofs delay it. By default there are none.
+    """A proof's access to the machine, and its clock, which pauses while other proofs delay it.
 
-    `limit_s`: seconds on that clock after which the proof is abandoned. `quiet`: never share the machine, for
-    candidates that tune themselves by timing. `device`: the device of the samples. For one thread at a time.
+    By default there are no other proofs. `limit_s`: seconds on that clock after which the proof is abandoned.
+    `quiet`: never share the machine, for candidates that tune themselves by timing. `device`: the device of
+    the samples. For one thread at a time.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class Turn:
 
     @contextmanager
     def shared(self, group: int | None = None) -> Iterator[None]:
-        """A context that shares the machine, unless this proof has it exclusively. `group`: the process
+        """Context manager that shares the machine, unless this proof has it exclusively. `group`: the process
         group that works in it and is stopped for exclusive users. Raises TooLongError, StoppedError.
         """
         self.left_s()
@@ -243,14 +244,15 @@ class Turn:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """A context of exclusive use. Raises TooLongError, StoppedError."""
+        """Context manager for exclusive use of the machine. Raises TooLongError, StoppedError."""
         self.left_s()
         with self._entered(exclusive=True):
             yield
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """A context for work of this process. It is shared only on a CPU: samples of a GPU are not disturbed.
+        """Context manager for work of this process. It is shared only on a CPU: samples of a GPU are not
+        disturbed.
 
         Raises TooLongError, StoppedError.
         """
@@ -259,7 +261,7 @@ class Turn:
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """A shared context without a time limit; entered at once if proofs must end."""
+        """Context manager for shared use without a time limit; entered at once if proofs must end."""
         with ExitStack() as stack:
             with suppress(StoppedError):
                 stack.enter_context(self._entered(exclusive=self._quiet))

@@ -24,8 +24,9 @@ TRIALS = 3
 class About(msgspec.Struct):
     """Facts about the baseline's process: its device, and the sizes, dtype and variants of its inputs.
 
-    `longest`: the longest extent of an input; `largest`: elements of the largest one. `repeatable`: equal
-    seeds give equal inputs; `varied`: different ones do not.
+    `longest` is the longest extent of an input, `largest` the number of elements of the largest input.
+    `repeatable` means that equal seeds give equal inputs, `varied` that different seeds give different
+    inputs.
     """
 
     device: str
@@ -73,7 +74,7 @@ class Reference:
         return self.worker is not None
 
     def of(self, seed: int, baseline: Saved, variant: str | None = None) -> Saved:
-        """Return the reference result of one call; `baseline` if there is none."""
+        """Return the reference result of one call, or `baseline` if there is none."""
         with suppress(SideError):
             return self._sides.compute(self.worker, seed, variant) if self.worker else baseline
         return baseline
@@ -88,7 +89,7 @@ def _double(saved: Saved) -> bool:
 
 
 class Baseline:
-    """A context with the processes of the baseline and the reference, and the baseline's side effects.
+    """Context manager with the processes of the baseline and the reference, and the baseline's side effects.
 
     It serves the inspection of many candidates. Raises BadInputError.
     """

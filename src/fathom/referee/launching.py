@@ -22,7 +22,9 @@ MODULE = "fathom.referee.child"
 
 @contextmanager
 def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A context with a process that leads a group, killed at the end with everything that it started."""
+    """Context manager with a process that leads a group, killed at the end with everything that it
+    started.
+    """
     with subprocess.Popen(command, start_new_session=True, **options) as process:
         try:
             yield process
@@ -37,7 +39,7 @@ class Started(Protocol):
     pid: int
 
     def ended(self) -> str:
-        """Wait for the end, and say in a clause how the process ended."""
+        """Wait for the process to end, and return in one clause how it ended."""
         ...
 
     def end(self) -> None:

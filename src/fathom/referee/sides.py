@@ -139,9 +139,9 @@ class HangsError(SideError):
 
 
 class SideProcess:
-    """A context with one process and separate pipes, so that the side's own output does not interfere.
+    """Context manager with one process and separate pipes, so that the side's own output does not interfere.
 
-    `spec` is the argument of `child.side.Side`. The process works only while `turn` admits it. Raises
+    `spec` is the argument of `child.side.Side`. The process only works while `turn` allows it. Raises
     SideError, TooLongError, StoppedError, and BadInputError if a function does not exist.
     """
 

@@ -1,4 +1,4 @@
-"""Render an Examination for people and programs. Nothing is computed here but sums and shares."""
+"""Render an Examination for people and programs. Only sums and shares are computed here."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _KERNELS = (_LEAD, "kernels ")
 
 
 def section(parts: Sequence[Part], width: int, every: bool = False, noun: str = "step") -> Iterator[Text]:
-    """Yield a line for each of the largest parts in order, or for `every` part, and sums of the rest."""
+    """Yield a line for each of the largest parts in order (or for `every` part), and sums of the others."""
     if not parts:
         return
     total = sum(part.ms for part in parts)
@@ -64,7 +64,7 @@ def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
 
 
 def _label(part: Part, room: int) -> str:
-    """The part's name; families are named as in the ledger."""
+    """Return the part's name; families are named as in the ledger."""
     if not part.owner.startswith(_LEAD):
         return units.shorten(part.part, room)
     family = part.owner.removeprefix(_LEAD)

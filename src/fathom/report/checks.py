@@ -27,7 +27,7 @@ def print_checks(results: Sequence[Result], console: Console | None = None, *, e
 
 
 def page(results: Sequence[Result], width: int, *, every: bool = False) -> Iterator[Text]:
-    """The whole screen, one Text per line."""
+    """Yield the whole screen, one Text per line."""
     failed = [result for result in results if result.status == "fail"]
     for result in failed:
         yield from _failure(result, width)
@@ -66,7 +66,7 @@ def _counts(results: Iterable[Result]) -> Text:
 
 
 def _reasons(results: Iterable[Result], width: int) -> Iterator[Text]:
-    """Checks that lacked data, grouped by reason."""
+    """Yield the checks that lacked data, grouped by reason."""
     abstained = (result for result in results if result.status == "abstained")
     reasons = grouped((result.reason or "", result.id) for result in abstained)
     for why, ids in reasons.items():

@@ -48,7 +48,7 @@ def _columns(communication: Communication) -> dict[str, int]:
 
 
 def named(row: Collective) -> str:
-    """Return operation, size and dtype, like `all_reduce 17.6 MB bf16`; other libraries than NCCL's too."""
+    """Return operation, size and dtype, like `all_reduce 17.6 MB bf16`, and the library if it is not NCCL."""
     size = "" if row.bytes is None else units.scaled(row.bytes, "B")
     library = "" if row.library in ("NCCL", "RCCL") else row.library
     return " ".join(filter(None, (library, row.operation, size, row.dtype)))
@@ -68,7 +68,7 @@ def _cell(row: Collective, title: str, digits: int) -> str:
 
 
 def _sum(communication: Communication) -> str:
-    """Return the totals, which count an instant once."""
+    """Return the totals; concurrent collectives count once."""
     total, exposed = (units.duration(ms) for ms in (communication.total_ms, communication.exposed_ms))
     sources = dict.fromkeys(row.ceiling for row in communication.collectives if row.ceiling)
     ceilings = f"; ceilings of the links: {', '.join(sources)}" if sources else ""

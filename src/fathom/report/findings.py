@@ -38,14 +38,14 @@ def none(unseen: int, stepped: bool = True, noun: str = "step") -> str:
 
 
 def unseen_of(abstained: Iterable[Abstained]) -> int:
-    """The number of checks that lacked data."""
+    """Return the number of checks that lacked data."""
     return len({entry.what for entry in abstained if entry.what.startswith(FINDING)})
 
 
 def section(
     findings: Sequence[Finding], unseen: int, width: int, stepped: bool = True, noun: str = "step"
 ) -> Iterator[Text]:
-    """The largest findings: gain and title, then one line of evidence."""
+    """Yield the largest findings: gain and title, then one line of evidence."""
     yield Text("findings", "bold")
     if not findings:
         said = textwrap.wrap(none(unseen, stepped, noun), width - 2)
@@ -58,7 +58,7 @@ def section(
 
 
 def _first_line(finding: Finding, width: int, noun: str) -> str:
-    """The first evidence, shortened to leave room for the hint, and the place if it fits."""
+    """Return the first evidence, shortened to leave room for the hint, and the place if it fits."""
     explain = f"fathom explain {finding.id}"
     saved = f"{units.a_day(finding.saves_per_day)} · " if finding.saves_per_day else ""
     room = width - len(explain) - len(saved) - 3

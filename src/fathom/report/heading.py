@@ -47,15 +47,15 @@ def opening(examination: Examination, width: int) -> Iterator[Text]:
 
 
 def _wrapped(text: str, width: int, **options: Any) -> list[str]:
-    """Lines of at most `width` columns; a number keeps its unit beside it."""
+    """Wrap the text to `width` columns without separating numbers from their units."""
     bound = re.sub(r"(?<=\d) (?=%|ms|µs|s\b)", "\u00a0", text)
     return [line.replace("\u00a0", " ") for line in textwrap.wrap(bound, width, **options)]
 
 
 def advice(examination: Examination) -> str:
-    """Return the first thing to do and its saving; empty without a verdict.
+    """Return the first remedy and its saving; empty without a verdict.
 
-    If the remedy is for another bound than the verdict's, the text says where the saving is.
+    If the remedy concerns another bound than the verdict's, the text says where the saving is.
     """
     verdict = examination.verdict
     if verdict is None:
@@ -94,7 +94,7 @@ def _saves(finding: Finding | None, of: str) -> str:
 
 
 def headline(facts: dict[str, Any]) -> list[Text]:
-    """Name and command, then machine, versions, date and how the program ended."""
+    """Return name and command, then machine, versions, date, and how the program ended."""
     lines = [Text(str(facts.get("name") or "sounding"), "bold")]
     command = facts.get("command")
     if command:

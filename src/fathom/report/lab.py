@@ -1,4 +1,4 @@
-"""Techniques as text: the table, one in full, and the result of a proof."""
+"""Techniques as text: a table of all, one in full, and the result of a proof."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+")
 
 
 def section(leads: Sequence[Lead], width: int) -> Iterator[Text]:
-    """One line per lead, under the findings of a report."""
+    """Yield one line per lead, under the findings of a report."""
     if not leads:
         return
     gain = max(len(_saved(lead)) for lead in leads) + 2
@@ -46,7 +46,7 @@ def print_leads(leads: Sequence[Lead], console: Console | None = None) -> None:
 
 
 def every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
-    """Every lead in full, in lines of at most `width` cells."""
+    """Yield every lead in full, in lines of at most `width` cells."""
     for line in _every(leads, width) if leads else ():
         line.truncate(width, overflow="ellipsis")
         yield line

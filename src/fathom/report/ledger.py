@@ -77,7 +77,9 @@ def _kind_of(entry: LedgerRow) -> str:
 
 
 def ran_ms(entry: LedgerRow) -> float:
-    """Return the duration of an entry's work per step in ms, overlapped parts included, the base of rates."""
+    """Return the duration of an entry's work per step in ms, including overlapped parts; the base of
+    rates.
+    """
     return entry.ms if entry.own_ms is None else entry.own_ms
 
 

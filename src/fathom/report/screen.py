@@ -72,7 +72,7 @@ def unknown(text: str, width: int) -> Iterator[Text]:
 
 
 def part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
-    """A part of an explanatory page: its title after an empty line, then its lines; nothing without lines."""
+    """Yield a part of an explanatory page: an empty line, its title and its lines; nothing without lines."""
     if lines:
         yield from (Text(), Text(title, "bold dim"))
     for line in lines:
@@ -80,12 +80,12 @@ def part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text wrapped for a part of a page of `width` cells."""
+    """Return the text wrapped for a part of a page of `width` cells."""
     return textwrap.wrap(text, width - INDENT)
 
 
 def joined(*parts: str | None) -> str:
-    """The non-empty parts, separated by dots."""
+    """Join the non-empty parts with dots."""
     return SEPARATOR.join(part for part in parts if part)
 
 

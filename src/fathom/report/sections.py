@@ -61,7 +61,7 @@ def facts(title: str, figures: Input | Memory | None, width: int) -> Iterator[Te
 
 
 def energy(spent: Energy | None, width: int) -> Iterator[Text]:
-    """Energy per step, sample and token, mean power, and how they were measured; rows for several devices."""
+    """Yield energy per step, sample and token, mean power, and their source; several devices get rows."""
     if spent is None:
         return
     low, high = spent.per_step_low_j, spent.per_step_high_j
@@ -84,7 +84,7 @@ def energy(spent: Energy | None, width: int) -> Iterator[Text]:
 
 
 def cost(prices: Cost | None, width: int) -> Iterator[Text]:
-    """The cost of a step, a million tokens and a million samples."""
+    """Yield the cost of a step, a million tokens and a million samples."""
     if prices is None:
         return
     several = f" · {prices.devices} devices" if prices.devices > 1 else ""
@@ -99,7 +99,7 @@ def cost(prices: Cost | None, width: int) -> Iterator[Text]:
 
 
 def utilisation(device: Device, width: int) -> Iterator[Text]:
-    """MFU and HFU on one line, with their conventions."""
+    """Yield MFU and HFU on one line, with their reference."""
     shares = device.utilisation
     if shares is None:
         return
@@ -115,14 +115,14 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
 
 
 def micro_steps(device: Device, width: int) -> Iterator[Text]:
-    """Durations of the micro-steps that one step accumulates."""
+    """Yield the durations of the micro-steps that one step accumulates."""
     if device.micro_ms:
         lengths = " · ".join(units.duration(ms) for ms in device.micro_ms)
         yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps per step: {lengths}", width)
 
 
 def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
-    """A row for each region that the program named, in the profiled steps."""
+    """Yield a row for each region that the program named, in the profiled steps."""
     if not device.regions:
         return
     launched = any(region.device_ms for region in device.regions)
@@ -213,7 +213,7 @@ def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:
 
 
 def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> Iterator[Text]:
-    """Skipped analyses on one line, with the reasons that change a figure above; `every`: all reasons."""
+    """Yield skipped analyses on one line, then the reasons that affect a figure above, or `every` reason."""
     reasons = grouped((entry.why, entry.what) for entry in entries)
     if not reasons:
         return
@@ -233,7 +233,7 @@ def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> 
 
 
 def _counted(what: list[str]) -> list[str]:
-    """Analyses by name, then the number of checks that lacked data."""
+    """Return analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
     lacked = [f"{len(checks)} of {len(kinds())} checks that lacked data"] if checks else []
@@ -250,7 +250,7 @@ def _few(what: list[str]) -> list[str]:
 
 
 def devices(listed: list[Device], width: int) -> Iterator[Text]:
-    """All devices: milliseconds per step by group."""
+    """Yield all devices with their milliseconds per step by group."""
     head = "".join(f"{name:>{room}}" for name, room in _COLUMNS.items())
     yield Text(f"{'rank':>4}  {'device':<{width - 64}}{'step ms':>9}{head}", "dim underline")
     for device in listed:

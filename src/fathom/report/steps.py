@@ -20,7 +20,9 @@ TRIALS = {
 
 
 def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
-    """One row per kind: number of steps, time per step, share of the time; nothing for a single kind."""
+    """Yield one row per kind: number of steps, time per step, share of the time; nothing for a single
+    kind.
+    """
     if len(kinds) < 2:
         return
     tokens = any(kind.tokens_per_s for kind in kinds)

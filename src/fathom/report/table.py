@@ -55,7 +55,7 @@ class Columns:
 
 
 def stacked(device: Device, width: int) -> list[Text]:
-    """A bar for the whole step, and its legend."""
+    """Return a bar for the whole step, and its legend."""
     parts = groups(device)
     line, legend, total = Text(), Text(), step_ms(device)
     shares = units.apportion([group.ms for group in parts], width)
@@ -68,7 +68,7 @@ def stacked(device: Device, width: int) -> list[Text]:
 
 
 def rows(device: Device, width: int, top: int | None, noun: str = "step") -> Iterator[Text]:
-    """The table: groups with their largest entries, the clean step, the profiled step."""
+    """Yield the table: groups with their largest entries, the clean step, the profiled step."""
     total = step_ms(device)
     columns = Columns.of(width, device)
     yield _header(columns, noun)
@@ -127,7 +127,7 @@ def _lines(
 
 
 def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
-    """The profiled step on one line, with its difference from the clean step."""
+    """Yield the profiled step on one line, with its difference from the clean step."""
     total, clean = device.total_ms or 0.0, step_ms(device)
     difference = total - clean
     added = difference if device.added_ms is None else device.added_ms
@@ -141,7 +141,7 @@ def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
 
 
 def _mean(columns: Columns, device: Device) -> Iterator[Text]:
-    """For uneven steps: the mean clean step, and the rows that long steps lengthen most."""
+    """If steps are uneven, yield the mean clean step, and the rows that long steps lengthen most."""
     if not device.mean_ledger:
         return
     usual, mean = (by_entry(rows) for rows in (device.ledger, device.mean_ledger))
@@ -154,7 +154,7 @@ def _mean(columns: Columns, device: Device) -> Iterator[Text]:
 
 
 def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:
-    """The step's speed of light: its time if all work ran at the measured ceilings."""
+    """Yield the step's speed of light: its time if all work ran at the measured ceilings."""
     if device.at_ceiling_ms is None:
         return
     need, share = device.at_ceiling_ms, units.share(device.at_ceiling_ms, total)

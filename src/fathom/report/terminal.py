@@ -64,7 +64,7 @@ def page(
     roofline: bool = False,
     profiled: bool = False,
 ) -> Iterator[Text]:
-    """The whole report, one Text per line of at most `width` cells.
+    """Yield the whole report, one Text per line of at most `width` cells.
 
     Raises BadInputError if `rank` was not recorded.
     """
@@ -89,7 +89,7 @@ def page(
 
 
 def _above(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
-    """The paragraphs above the ledgers."""
+    """Yield the paragraphs above the ledgers."""
     if examination.integrity.ok:
         yield heading.opening(examination, width)
     yield heading.headline(examination.sounding)
@@ -110,7 +110,7 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
 def _device(
     device: Device, several: bool, width: int, top: int | None, roofline: bool, profiled: bool, noun: str
 ) -> Iterator[Iterable[Text]]:
-    """The ledger of one device."""
+    """Yield the paragraphs about one device: its ledger and related sections."""
     if several:
         yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
     yield table.stacked(device, width)
@@ -127,7 +127,7 @@ def _device(
 
 
 def _below(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
-    """The paragraphs below the ledgers."""
+    """Yield the paragraphs below the ledgers."""
     yield sections.long_steps(examination.long_steps, width)
     yield sections.slow(examination)
     yield [

@@ -59,7 +59,7 @@ def _list(scores: Scores, width: int) -> Iterator[Text]:
 
 
 def _entry(entry: Score, width: int) -> Iterator[Text]:
-    """Title and id, cost, advice, and the reason of its status."""
+    """Yield title and id, cost, advice, and the reason for its status."""
     sign, style = _SIGNS[entry.status]
     yield from _title(Text(f"{sign} ", style), entry, width)
     yield from _labelled("saves", _cost(entry), width, "green")
@@ -91,7 +91,7 @@ def _cost(entry: Score) -> str:
 
 
 def _look(entry: Score) -> str:
-    """Commands that say more about a broken tip."""
+    """Yield commands that show more about a broken tip."""
     ways = [f"fathom explain {kind}" for kind in entry.findings]
     ways += [f"fathom machine check --only {name}" for name in entry.checks]
     return joined(*ways, *(f"fathom lab run {name}" for name in entry.by.techniques if entry.findings))
@@ -108,7 +108,7 @@ def _counts(scores: Scores) -> Text:
 
 
 def _reasons(scores: Iterable[Score], width: int) -> Iterator[Text]:
-    """Yield the reasons of unknown tips, those that most tips share first."""
+    """Yield the reasons of unknown tips, most common first."""
     reasons = grouped((entry.reason, entry.id) for entry in scores if entry.status == "unknown")
     for reason, ids in sorted(reasons.items(), key=lambda item: -len(item[1])):
         named = ", ".join(ids) if len(ids) <= NAMED else f"{len(ids)} tips"
@@ -116,7 +116,7 @@ def _reasons(scores: Iterable[Score], width: int) -> Iterator[Text]:
 
 
 def _areas(scores: Sequence[Score]) -> Iterator[Text]:
-    """One row per area, one column per status."""
+    """Yield one row per area, with one column per status."""
     wide = max(map(len, AREAS))
     heads = ("broken", "unknown", "to read", "kept", "n/a")
     yield Text(f"{'area':<{wide}}" + "".join(f"{head:>{COLUMN}}" for head in heads), "bold dim")

@@ -20,7 +20,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` rounded to `digits` significant digits, without an exponent: 0.0463, 4.63, 463, 46300."""
+    """Return `value` rounded to `digits` significant digits, without an exponent: 0.0463, 4.63, 463,
+    46300.
+    """
     if not isfinite(value) or value == 0:
         return "0" if value == 0 else MISSING
     decimals = digits - 1 - floor(log10(abs(value)))
@@ -29,7 +31,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def scaled(value: float | None, unit: str = "", digits: int = 3) -> str:
-    """`value` with a decimal prefix: 172000 tokens/s is 172k tokens/s, 1.9e9 B is 1.90 GB."""
+    """Return `value` with a decimal prefix: 172000 tokens/s is 172k tokens/s, 1.9e9 B is 1.90 GB."""
     if value is None or not isfinite(value):
         return MISSING
     size, prefix = abs(value), 0
@@ -40,7 +42,7 @@ def scaled(value: float | None, unit: str = "", digits: int = 3) -> str:
 
 
 def rate(value: float | None, unit: float) -> str:
-    """`value` in multiples of `unit`; empty for None and zero, "<0.001" for smaller values."""
+    """Return `value` in multiples of `unit`; empty for None and zero, "<0.001" for smaller values."""
     if not value:
         return ""
     return significant(value / unit) if value >= 0.001 * unit else "<0.001"
@@ -70,7 +72,7 @@ def joules(value: float) -> str:
 
 
 def within(ms: float, low: float, high: float) -> str:
-    """Milliseconds with an interval: `3.2 ms (2.1–4.3)`."""
+    """Return milliseconds with an interval: `3.2 ms (2.1–4.3)`."""
     return f"{significant(ms, 2)} ms ({significant(low, 2)}–{significant(high, 2)})"
 
 
@@ -80,7 +82,7 @@ def perhaps(value: float, low: float, high: float) -> str:
 
 
 def memory(size: float | None) -> str:
-    """Bytes of memory in binary units, as allocators report them."""
+    """Return bytes of memory in binary units, as allocators report them."""
     if size is None:
         return MISSING
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -90,7 +92,7 @@ def memory(size: float | None) -> str:
 
 
 def share(part: float, total: float | None) -> str:
-    """`part` as a percentage of `total`; "<0.1" for positive shares that would round to zero."""
+    """Return `part` as a percentage of `total`; "<0.1" for positive shares that would round to zero."""
     if not total:
         return MISSING
     percent = 100 * part / total
@@ -98,7 +100,7 @@ def share(part: float, total: float | None) -> str:
 
 
 def signed_share(part: float, total: float) -> str:
-    """`part` as a percentage of `total`, with the sign of negative parts."""
+    """Return `part` as a percentage of `total`, with the sign of negative parts."""
     return share(part, total) if part >= 0 else f"-{share(-part, total)}".replace("-<", ">-")
 
 
@@ -108,17 +110,17 @@ def decimals(total_ms: float | None) -> int:
 
 
 def date(ns: int) -> str:
-    """A time in UTC, to the minute."""
+    """Return a time in UTC, to the minute."""
     return datetime.fromtimestamp(ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def amount(value: float, currency: str) -> str:
-    """An amount of money: `22.7 USD`, `0.0000109 USD`."""
+    """Return an amount of money: `22.7 USD`, `0.0000109 USD`."""
     return f"{significant(value)} {currency}"
 
 
 def a_day(saved: Money | None) -> str:
-    """`22.7 USD per day and GPU`; empty without a price or a gain."""
+    """Return `22.7 USD per day and GPU`; empty without a price or a gain."""
     return "" if saved is None else f"{amount(saved.amount, saved.currency)} per day and GPU"
 
 
@@ -138,7 +140,9 @@ def shorten(name: str, width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of `share` (0 to 1) of `width` cells, in eighths of a cell; never empty for a positive share."""
+    """Return a bar of `share` (0 to 1) of `width` cells, in eighths of a cell; never empty for a positive
+    share.
+    """
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)

@@ -27,7 +27,7 @@ def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
 
 
 def page(verdict: Verdict, width: int) -> Iterator[Text]:
-    """The whole screen, one Text per line."""
+    """Yield the whole screen, one Text per line."""
     yield headline(verdict)
     yield Text(f"{_short(verdict.baseline)} → {_short(verdict.candidate)}"[:width], "dim")
     for reason in verdict.reasons:
@@ -45,7 +45,7 @@ def page(verdict: Verdict, width: int) -> Iterator[Text]:
 
 
 def headline(verdict: Verdict) -> Text:
-    """The verdict in one line."""
+    """Return the verdict in one line."""
     line = Text.assemble((f" {verdict.verdict.upper()} ", _STYLES.get(verdict.verdict, "bold yellow")))
     if verdict.ratio is None:
         return line

@@ -92,7 +92,7 @@ def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
 
 
 def _sized(ops: pl.DataFrame, owner: Rows) -> Flags:
-    """Return a mask of the kernels of collectives with a recorded message size, which need no shapes."""
+    """Return a mask of the collectives whose message size was recorded, which need no shapes."""
     if not ops.height:
         return np.zeros(len(owner), dtype=bool)
     message = (ops["name"] == RECORD).fill_null(False) & ops["values"].is_not_null()

@@ -112,9 +112,11 @@ class Cuda:
         return None if same else "side-stream"
 
     def early(self, target: Callable[..., Any], call: Call, fresh: Call) -> Any:
-        """Return the result of a call whose inputs arrive late on its stream: unordered work reads NaN.
+        """Return the result of a call whose inputs arrive late on its stream, so that unordered work reads
+        NaN.
 
-        `call` has the buffers, `fresh` the values that they get after the stream has spun for a while.
+        `call` contains the buffers, `fresh` the values written into them after the stream has waited for a
+        while.
         """
         buffers = [leaf for _, leaf in leaves(call) if is_tensor(leaf) and leaf.is_cuda]
         values = [leaf for _, leaf in leaves(fresh) if is_tensor(leaf) and leaf.is_cuda]

@@ -102,7 +102,7 @@ def _watched(side: Side, seed: int) -> Reasons:
 
 
 def _seeding(side: Side, seed: int) -> Reasons:
-    """Yield generators that the call seeds: those that end in one state after starting in two."""
+    """Yield generators that the call seeds: they end in the same state after starting in different ones."""
     args, kwargs = side.fresh(seed)
     states = []
     for number in (seed + 1, seed + 2):

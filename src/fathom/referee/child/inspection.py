@@ -33,7 +33,9 @@ def _key(code: CodeType) -> list[str]:
 
 
 class RecordedCalls:
-    """A context that records calls of the functions in `wanted` (name → key), except the target's own."""
+    """Context manager that records calls of the functions in `wanted` (name → key), except the
+    target's own.
+    """
 
     def __init__(self, wanted: dict[str, list[str]], own: list[str] | None) -> None:
         self._wanted = {tuple(key): name for name, key in wanted.items() if key != own}

@@ -95,7 +95,7 @@ class Side:
         return arguments(self._inputs(seed))
 
     def work(self) -> dict[str, Any]:
-        """The work of one call, declared or derived; {} if neither is possible."""
+        """Return the work of one call, declared or derived; {} if neither is possible."""
         call = self.fresh(1)
         return _declared(self._work, call) if self._work else _derived(self.target, call)
 
@@ -140,7 +140,9 @@ class Side:
     def save(
         self, path: str, index: int | None = None, seed: int = 0, variant: str | None = None
     ) -> dict[str, Any]:
-        """Write the held result and inputs to `path`; with `index`, the present ones of that call instead."""
+        """Write the held result and inputs to `path`; with `index`, the current result and inputs of that
+        call instead.
+        """
         if index is None:
             current, seed, variant = self._held
         self.bench.settle()

@@ -33,7 +33,7 @@ class Errors:
 def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
     """Return the errors over elements with a finite reference; a reference of zeros tolerates no error.
 
-    Both arrays have one shape. `reference` is float64 or complex128, and differences have its dtype.
+    Both arrays have the same shape. `reference` is float64 or complex128, and differences have its dtype.
     """
     finite = np.isfinite(reference)
     x, r = values[finite].astype(reference.dtype), reference[finite]
@@ -51,7 +51,7 @@ def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
 def same_gaps(values: np.ndarray, reference: np.ndarray, baseline: np.ndarray | None) -> bool:
     """Return whether NaN and infinities match the reference's, or those of the baseline, which may overflow.
 
-    All arrays have one shape; +inf and -inf differ.
+    All arrays have the same shape; +inf and -inf differ.
     """
     references = [r for r in (reference, baseline) if r is not None]
     return any(

@@ -26,7 +26,7 @@ _LISTED, _NAMED = 25, 4
 
 
 def matching(portraits: Sequence[Portrait], pattern: str | None) -> list[Portrait]:
-    """The families that match the pattern, by the rules of `sounding.meant`.
+    """Return the families that match the pattern, by the rules of `sounding.meant`.
 
     Raises BadInputError if none does.
     """
@@ -80,7 +80,9 @@ def page(
     every: bool = False,
     counters: bool = False,
 ) -> Iterator[Text]:
-    """The whole screen, one Text per line of at most `width` cells. Raises BadInputError like `matching`."""
+    """Yield the whole screen, one Text per line of at most `width` cells. Raises BadInputError like
+    `matching`.
+    """
     chosen = matching(portraits, pattern)
     width -= 2 * MARGIN
     lines = [Text()]
@@ -94,7 +96,7 @@ def page(
 
 
 def _also(others: Sequence[Portrait], width: int) -> Iterator[Text]:
-    """Names of the other families that match."""
+    """Return the names of the other families that match."""
     if others:
         names = ", ".join([*map(name, others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])])
         count = "1 other matches" if len(others) == 1 else f"{len(others)} others match"
@@ -109,7 +111,7 @@ _HOW = "none: limits come from launches and work alone; `fathom run --depth coun
 
 
 def overview(portraits: Sequence[Portrait], width: int, top: int | None) -> Iterator[Text]:
-    """One line per family, at most `top`, then the reasons that cost most time."""
+    """Yield one line per family, at most `top`, then the reasons that cost most time."""
     if not portraits:
         yield Text("No kernel was recorded in the steps that the ledger uses.", "yellow")
         return

@@ -48,7 +48,7 @@ def _times(portrait: Portrait) -> str:
 
 
 def _verdict(portrait: Portrait, width: int) -> Iterator[Text]:
-    """The limit of the family in a few words, then the reasons in sentences."""
+    """Yield the limit of the family in a few words, then the reasons in sentences."""
     words = portrait.bound
     nearest = max(portrait.roofline, key=lambda level: level.used, default=None)
     if nearest is not None and portrait.bound == nearest.name:
@@ -105,7 +105,7 @@ def _at(what: str, most: int) -> str:
 
 
 def _work(portrait: Portrait) -> str:
-    """The work of one launch, its rate, and its time at the ceiling."""
+    """Yield the work of one launch, its rate, and its time at the ceiling."""
     work, parts = portrait.work, []
     if work["bytes"] is not None:
         amount, rate = units.scaled(work["bytes_a_launch"], "B"), units.scaled(work["bytes_per_s"], "B/s")
@@ -162,7 +162,7 @@ def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
 
 
 def _raw(rows: Sequence[dict[str, Any]], width: int) -> Iterator[Text]:
-    """Rows of the table `counters`."""
+    """Yield the rows of the table `counters`."""
     if not rows:
         return
     yield Text()
@@ -195,12 +195,12 @@ def colour(used: float | None) -> str:
 
 
 def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
-    """`text` wrapped to the right of its label; nothing for an empty text."""
+    """Yield `text` wrapped to the right of its label; nothing for an empty text."""
     return paragraph(f"{label:<{LABEL}}", text, width, style)
 
 
 def measure_of(portrait: Portrait, reason: Reason) -> Measure | None:
-    """The measure behind a reason."""
+    """Return the measure behind a reason."""
     return next((measure for measure in portrait.measures if measure.name == reason.measure), None)
 
 
@@ -214,13 +214,13 @@ def number(value: float, unit: str) -> str:
 
 
 def value(measure: Measure) -> str:
-    """A measure's value and unit."""
+    """Return a measure's value and unit."""
     unit = "" if measure.unit in (*_SCALED, "s") else {"x": "×"}.get(measure.unit, measure.unit)
     return f"{number(measure.value, measure.unit)} {unit}".rstrip()
 
 
 def error(measure: Measure) -> str:
-    """A measure's standard error, in the unit of its value."""
+    """Return a measure's standard error, in the unit of its value."""
     if measure.unit in (*_SCALED, "s"):
         return number(measure.error, measure.unit)
     if measure.error >= 0.001:
@@ -229,7 +229,7 @@ def error(measure: Measure) -> str:
 
 
 def runs(portrait: Portrait) -> str:
-    """Launches per step."""
+    """Return the launches per step."""
     if portrait.launches is None:
         return ""
     return f"{portrait.launches:.0f}" if portrait.launches >= 10 else units.significant(portrait.launches, 2)

@@ -54,7 +54,7 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
 
 
 def _lanes(excerpt: Excerpt, family: str, streams: list[int]) -> Iterator[str]:
-    """Kernels as boxes, one lane per stream; those of the family are highlighted."""
+    """Yield kernels as boxes, one lane per stream; kernels of the family are highlighted."""
     for place, stream in enumerate(streams):
         yield _text(LEFT - 8, 40 + place * (LANE + 4) + 15, f"stream {stream}", 'text-anchor="end"')
     for row in excerpt.kernels.iter_rows(named=True):
@@ -94,7 +94,7 @@ def _line(points: list[str]) -> Iterator[str]:
 
 
 def _axis(excerpt: Excerpt, y: float) -> Iterator[str]:
-    """Five ticks of time."""
+    """Yield five ticks of the time axis."""
     for part in range(6):
         ns = excerpt.length_ns * part / 5
         yield _text(_x(excerpt, ns), y + 12, units.duration(ns / NS_PER_MS), 'text-anchor="middle"')

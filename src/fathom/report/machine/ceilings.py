@@ -58,7 +58,7 @@ def lines(
 
 
 def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
-    """Reasons to doubt figures; figures with the same reason share a line."""
+    """Yield reasons to doubt figures; figures with the same reason share a line."""
     reasons = grouped((flag, ceiling.id) for ceiling in ceilings for flag in ceiling.flags)
     for number, (why, names) in enumerate(reasons.items()):
         label = "" if number else "! doubts"
@@ -68,7 +68,7 @@ def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
 def _sources(
     ceilings: Sequence[Ceiling], sheets: dict[int | None, Sheet | None], cells: int
 ) -> Iterator[Text]:
-    """Sources of the published figures."""
+    """Yield the sources of the published figures."""
     figures = [figure for c in ceilings if (figure := beside(c, sheets[c.device]))]
     yield from labelled("sources", " · ".join(dict.fromkeys(f["source"] for f in figures)), cells, "dim")
 
@@ -93,7 +93,7 @@ def _row(ceiling: Ceiling, sheet: Sheet | None) -> Text:
 
 
 def _spread(ceiling: Ceiling) -> str:
-    """Half the interquartile range, in percent of the median."""
+    """Return half the interquartile range in percent of the median."""
     if not ceiling.value or ceiling.samples < 2:
         return units.MISSING
     return f"±{50 * (ceiling.high - ceiling.low) / ceiling.value:.1f} %"
@@ -130,7 +130,7 @@ def _peers(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
 
 
 def _collectives(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
-    """Time and bus bandwidth of each collective at each size."""
+    """Yield the time and bus bandwidth of each collective at each size."""
     measured = [c for c in ceilings if c.id.startswith("collective.") and c.series]
     sizes = sorted({int(row["bytes"]) for c in measured for row in c.series})
     if not sizes:

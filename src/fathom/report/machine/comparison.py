@@ -25,7 +25,7 @@ _KIND, _WHAT = 44, 38
 
 
 def lines(comparison: MachineComparison, cells: int) -> Iterator[Text]:
-    """The headline, kinds of results, differences, ceilings, and comparisons that lacked data."""
+    """Yield the headline, kinds of results, differences, ceilings, and comparisons that lacked data."""
     yield Text()
     yield from (Text(line, "bold") for line in textwrap.wrap(comparison.headline, cells))
     yield Text()

@@ -45,7 +45,7 @@ def _group(group: list[Gpu], of: int) -> Iterator[Text]:
 
 
 def _facts(gpu: Gpu) -> tuple[str, ...]:
-    """Name, chip, clocks and power, links and switches."""
+    """Yield name, chip, clocks and power, links and switches."""
     family = " ".join(str(gpu[key]) for key in ("architecture", "compute_capability") if gpu.get(key))
     chip = joined(family, known(gpu, _SMS, "{memory_bytes:size}", "L2 {l2_bytes:size}"))
     clocks = known(gpu, "{sm_clock_max_mhz} MHz", "memory {memory_clock_max_mhz} MHz")
@@ -70,7 +70,7 @@ def _pcie(gpu: Gpu) -> str:
 
 
 def _matrix(links: dict[str, Any]) -> Iterator[Text]:
-    """The matrix with a legend of its abbreviations; nothing for a single device."""
+    """Yield the matrix with a legend of its abbreviations; nothing for a single device."""
     names, matrix = links.get("names") or [], links.get("matrix") or []
     if len(names) < 2:
         return
@@ -86,7 +86,7 @@ def _matrix(links: dict[str, Any]) -> Iterator[Text]:
 
 
 def _refused(gpus: list[Gpu]) -> Iterator[str]:
-    """Readings that GPUs refused, grouped by reason."""
+    """Yield the readings that GPUs refused, grouped by reason."""
     reasons: dict[str, dict[str, set[int]]] = {}
     for gpu in gpus:
         for what, why in (gpu.get("abstained") or {}).items():

@@ -27,7 +27,7 @@ _INSTRUCTIONS = (("amx_", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("sve
 
 
 def heading(machine: Machine, cells: int) -> Iterator[Text]:
-    """The machine's name; below it, product, system and container."""
+    """Yield the machine's name, then product, system and container."""
     host = machine["host"]
     yield Text(str(host.get("hostname") or "this machine"), "bold")
     inside = [host.get("container"), "a virtual machine" if host.get("virtual_machine") else None]
@@ -39,7 +39,7 @@ def heading(machine: Machine, cells: int) -> Iterator[Text]:
 
 
 def body(machine: Machine, cells: int) -> Iterator[Text]:
-    """Hardware, then software, then limits."""
+    """Yield hardware, then software, then limits."""
     host = machine["host"]
     yield from gpus.lines(machine, cells)
     yield from _cpu(host.get("cpu") or {}, cells)
@@ -87,7 +87,7 @@ def _cache(cache: Machine) -> str:
 
 
 def _numa(machine: Machine, cells: int) -> Iterator[Text]:
-    """One line per node with its devices; nothing for a machine with a single node."""
+    """Yield one line per node with its devices; nothing for a machine with a single node."""
     nodes = machine["host"].get("numa") or []
     if len(nodes) < 2:
         return
@@ -102,7 +102,7 @@ def _numa(machine: Machine, cells: int) -> Iterator[Text]:
 
 
 def _near(machine: Machine, node: int) -> Iterator[str]:
-    """Names of the GPUs and network devices of a node."""
+    """Return the names of a node's GPUs and network devices."""
     yield from (f"GPU{gpu['index']}" for gpu in machine["gpus"] if gpu.get("numa_node") == node)
     for kind in ("network", "rdma"):
         yield from (part["name"] for part in machine["host"].get(kind) or [] if part.get("numa_node") == node)

@@ -40,12 +40,12 @@ _FACTS = _Facts()
 
 
 def labelled(label: str, text: str, cells: int, style: str = "") -> Iterator[Text]:
-    """`text` wrapped beside its bold label; nothing for an empty text."""
+    """Yield `text` wrapped beside its bold label; nothing for an empty text."""
     return block(label, (Text(line, style) for line in wrapped(text, cells - LABEL)))
 
 
 def block(label: str, lines: Iterable[Text]) -> Iterator[Text]:
-    """Lines unchanged, the first of them beside the label."""
+    """Yield lines unchanged, the first one beside the label."""
     return beside(f"{label:<{LABEL}}", lines)
 
 
