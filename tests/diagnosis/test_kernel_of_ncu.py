@@ -56,7 +56,7 @@ def test_a_flaw_is_found_and_not_on_its_twin(sounding: Path, flaw: str) -> None:
 
 def test_the_page_says_what_limits_and_what_was_not_looked_at(sounding: Path) -> None:
     page = run(sounding, "bank_conflicts_flawed")
-    assert "94 % of the passes over shared memory are repeats for bank conflicts" in page
+    assert "94 % of the passes over shared memory are repeated because of bank conflicts" in page
     assert "Not analysed" in page
 
 

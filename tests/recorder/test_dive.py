@@ -187,7 +187,7 @@ def test_a_dive_profiles_only_the_kernel_and_explains_it(tmp_path: Path, ncu: Pa
     before = {file: file.read_bytes() for file in first.path.rglob("*") if file.is_file()}
     done = dive(first.path, "64x64", "-o", tmp_path / "deep.fathom")
     assert done.returncode == 0, done.stderr
-    assert "passes over shared memory are repeats for bank conflicts" in done.stdout
+    assert "passes over shared memory are repeated because of bank conflicts" in done.stdout
     assert done.stdout.index("94 %") < done.stdout.index("64 %")  # conflicts, then waiting for shared memory
     store = open_store(tmp_path / "deep.fathom").verify()
     assert store.manifest.parent == str(first.path) and store.manifest.made_by == "import"

@@ -68,7 +68,7 @@ class Manifest(msgspec.Struct):
 
 
 class Place(msgspec.Struct, omit_defaults=True):
-    """A frame at which Dynamo broke the graph, or that it gave up compiling; null fields are unknown."""
+    """A frame at which Dynamo broke the graph, or that it failed to compile; null fields are unknown."""
 
     file: str | None = None
     line: int | None = None  # line of the graph break; for a frame that was given up, its first line
