@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+import polars as pl
+
 from fathom.analysis.entries import Entry
 
 # Runtime and driver calls of CUDA and HIP.
@@ -39,6 +41,15 @@ REGIONS = {
 IN_PROCESS = "_SingleProcessDataLoaderIter"  # in the name of an input region: a loader without workers
 STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions with a number in the name
 AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name
+# The engine's ops by the start of their names; before torch 1.9, profilers recorded only the second.
+ENGINE = (AUTOGRAD, "torch::autograd::AccumulateGrad")
+
+
+def of_engine() -> pl.Expr:
+    """Return whether an op is one of autograd's engine, by its name."""
+    return pl.any_horizontal(pl.col("name").str.starts_with(name) for name in ENGINE)
+
+
 NATIVE_REGION = re.compile(r"^(nccl|gloo|mpi|ucc):|^fathom\.")  # annotations that no Python frame opened
 LAUNCH = r"^(cuda|hip|cu)\w*(LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAsync|MemsetAsync)"
 RECEIVE = re.compile(r"recv", re.IGNORECASE)  # a point-to-point receive, by its kernel's name

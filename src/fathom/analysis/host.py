@@ -132,7 +132,7 @@ def host_records(
     regions = _named(measured, "name", causes.region_cause, pl.lit(""))
     known = pl.concat([_waits(waits), regions, _named(calls, "api", causes.api_cause, pl.col("api"))])
     framework = ops.filter(pl.col("kind") == "op")
-    autograd = set(_threads(framework.filter(pl.col("name").str.starts_with(causes.AUTOGRAD)))) - {caller}
+    autograd = set(_threads(framework.filter(causes.of_engine()))) - {caller}
     python = (
         set(_threads(_python_records(ops))) | set(_threads(waits)) | {pid, caller if len(marks) else None}
     )

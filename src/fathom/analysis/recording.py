@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis.causes import AUTOGRAD
+from fathom.analysis.causes import LAUNCH, of_engine
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.kinds_by_work import split_by_work
@@ -14,7 +14,7 @@ from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
 from fathom.analysis.sampled import Setting, samples_of
 from fathom.analysis.windows import HOST
-from fathom.sounding import SILENCE, Rank, Store, hole_in
+from fathom.sounding import REPETITION, SILENCE, Rank, Store, hole_in
 
 _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferred", "phase", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
@@ -49,12 +49,23 @@ class Timeline(msgspec.Struct):
         ops.
         """
         marked = self.steps["thread"].drop_nulls()
+        engine = self.ops.filter(of_engine())["thread"].unique()
         if len(marked):
-            return int(marked.mode().min())  # type: ignore[arg-type]
-        own = self.ops.filter(~pl.col("name").str.starts_with(AUTOGRAD))["thread"].drop_nulls()
+            thread = int(marked.mode().min())  # type: ignore[arg-type]
+            inferred = (self.steps["source"] == REPETITION).all()
+            return self._beside(engine) or thread if inferred and thread in engine else thread
+        own = self.ops.filter(~of_engine())["thread"].drop_nulls()
         if self.about.pid is not None and (own == self.about.pid).any():
             return self.about.pid
         return int(own.mode().min()) if len(own) else None  # type: ignore[arg-type]
+
+    def _beside(self, engine: pl.Series) -> int | None:
+        """The thread beside autograd's engine that launches most; None if the engine's thread is alone."""
+        launching = self.calls.filter(
+            pl.col("api").str.contains(LAUNCH), ~pl.col("thread").is_in(engine.implode())
+        )
+        threads = launching["thread"].drop_nulls().mode()
+        return int(threads.min()) if len(threads) else None  # type: ignore[arg-type]
 
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
         """Return the host's records of each burst in `bursts`."""

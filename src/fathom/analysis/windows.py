@@ -19,6 +19,8 @@ SETTLED_SHARE = 0.05  # of a window: a settled lead differs from the usual one b
 BEHIND_NS, BEHIND = 1_000_000, 8
 UNSETTLED = "the host's lead over the device never settled, so every window is used"
 SINGLE = "only one step was recorded, which may not be typical"
+CUT = 0.5  # of the usual number of launches: a last step of a trace with fewer was cut, or is empty
+PROFILER = "profiler"  # source of steps whose last one ends where the trace does
 HOST = "host"  # kind of the one window of a recording without steps
 
 
@@ -38,6 +40,7 @@ class Windows(msgspec.Struct):
     notes: list[str] = msgspec.field(default_factory=list)  # sentences on how the used windows were chosen
     holes: Sequence[tuple[int, int]] = ()  # gaps in the recording
     wanted: str | None = None  # the requested kind
+    cut: Array = msgspec.field(default_factory=lambda: np.zeros(0, bool))  # the trace ends before its work
 
     @property
     def kind(self) -> str:
@@ -94,8 +97,23 @@ def make_windows(
         holes=holes,
         wanted=kind,
     )
+    windows.cut = _cut(windows, boundary.launched_in(marks, closes, bursts), rows)
     _choose(windows)
     return windows
+
+
+def _cut(windows: Windows, launched: Array, steps: pl.DataFrame) -> Array:
+    """Return a mask of the last windows of bursts with far fewer launches than the others of their kind.
+
+    The profiler marks a step when it begins, so it also marks the one in which it stops.
+    """
+    last = np.append(windows.bursts[1:] != windows.bursts[:-1], True)[: len(launched)]
+    sources = steps.get_column("source", default=pl.Series([None] * len(launched), dtype=pl.String))
+    last &= (sources == PROFILER).fill_null(False).to_numpy()
+    others = np.array([k == windows.kind for k in windows.kinds], bool) & ~last
+    if not others.any():
+        return np.zeros(len(launched), bool)
+    return last & (launched < CUT * np.median(launched[others]))
 
 
 def tiles(
@@ -163,6 +181,14 @@ class Boundary:
             result[chosen] = np.maximum(instants[chosen], reach[index])
         return result
 
+    def launched_in(self, starts: Array, ends: Array, bursts: Array) -> Array:
+        """Return the number of pieces of work that were launched in each interval of a burst."""
+        counts = np.zeros(len(starts), np.int64)
+        for burst in np.unique(bursts):
+            mine, launched = bursts == burst, np.sort(self._launched[self._burst == burst])
+            counts[mine] = np.diff(np.searchsorted(launched, [starts[mine], ends[mine]]), axis=0)[0]
+        return counts
+
     def after_unrecorded(self, instant: int, burst: int) -> int:
         """Return the start of a burst's first work if it waited for unrecorded work, else `instant`.
 
@@ -206,7 +232,7 @@ def _choose(windows: Windows) -> None:
     settled, note = settled_of(windows, same)
     windows.notes += [note] if note else []
     chosen = same & settled & (lengths > 0)
-    recorded = ~_pierced(windows)
+    recorded = ~_pierced(windows) & ~windows.cut
     windows.used = chosen & recorded if (chosen & recorded).any() else chosen
     windows.why_not = [
         "" if used else _why_not(windows, i, kind, bool(same[i])) for i, used in enumerate(windows.used)
@@ -254,6 +280,8 @@ def _why_not(windows: Windows, i: int, kind: str, same: bool) -> str:
         return f"the means are of {kind} steps"
     if windows.ends[i] <= windows.starts[i]:
         return "the device finished this step's work before it was marked"
+    if windows.cut[i]:
+        return "the trace ends before this step's work"
     if _pierced(windows)[i]:
         return "nothing was recorded for most of it"
     return f"the host's lead over the device had not settled ({windows.start_leads[i] / NS_PER_MS:.3f} ms)"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.packing import pack, packed_name
     from fathom.sounding.raw import import_raw
+    from fathom.sounding.repetition import REPETITION
     from fathom.sounding.schema import COUNTERS, FORMAT, TABLES, conform, empty
     from fathom.sounding.silence import SILENCE, hole_in
     from fathom.sounding.sql import select

@@ -92,5 +92,8 @@ def note_missing_ranks(manifest: Manifest) -> None:
     world = max((rank.world or 0 for rank in manifest.ranks), default=0)
     missing = world - len(manifest.ranks)
     if missing > 0:
-        text = f"{missing} of the job's {world} ranks are missing, so waiting for peers is not distinguished."
+        verb = "is" if missing == 1 else "are"
+        text = (
+            f"{missing} of the job's {world} ranks {verb} missing, so waiting for peers is not distinguished."
+        )
         manifest.problems.append(Problem(RANKS_MISSING, text, missing))

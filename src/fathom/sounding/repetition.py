@@ -13,6 +13,7 @@ import polars as pl
 
 from fathom.sounding.schema import conform, empty
 
+REPETITION = "repetition"  # source of these steps
 LEAST_STEPS = 3
 LEAST_MATCH = 0.7  # share of the work that must recur one period later
 EVEN = 0.1  # largest mean relative deviation of step lengths from the period
@@ -56,7 +57,7 @@ def steps_from_repetition(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl
             "end_ns": marks["start_ns"][1:],
         }
     )
-    labels = {"kind": "step", "source": "repetition", "phase": "timeline"}
+    labels = {"kind": "step", "source": REPETITION, "phase": "timeline"}
     return conform("steps", rows.with_columns(**{k: pl.lit(v) for k, v in labels.items()}, burst=pl.lit(0)))
 
 

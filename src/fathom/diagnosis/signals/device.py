@@ -13,6 +13,11 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 AMPERE = 8  # the first compute capability with TF32
+# Libraries name kernels after the chip that they were written for. Each chip also runs those of earlier ones,
+# so that many kernels of an earlier chip and none of a later one show an earlier chip.
+SINCE_AMPERE = r"(?i)ampere|hopper|blackwell|tf32|nvjet|sm(?:8|9|1[0-2])[0-9]_"
+BEFORE_AMPERE = r"(?i)(?:volta|turing|pascal|maxwell)_"
+MANY = 10  # kernels
 ENOUGH = 6  # samples of the allocator
 BUSY = 50.0  # percent: below it, clocks and power say nothing about the program
 REASONS = {  # bits of NVML's clock event reasons: nvml.h, nvmlClocksEventReason*
@@ -29,11 +34,16 @@ LAUNCHES = 3  # launches, to know the usual duration
 
 @signal("device.tf32")
 def tf32(recorded: Recorded) -> bool:
-    """Return whether the device's tensor cores support TF32, by its compute capability."""
+    """Return whether tensor cores support TF32, by the compute capability or else by kernel names."""
     major = str(recorded.gpu.get("compute_capability") or "").partition(".")[0]
-    if not major.isdigit():
-        raise UnknownSignalError("the device's compute capability was not recorded")
-    return int(major) >= AMPERE
+    if major.isdigit():
+        return int(major) >= AMPERE
+    named = recorded.kernels["name"].drop_nulls()
+    if named.str.contains(SINCE_AMPERE).any():
+        return True
+    if int(named.str.contains(BEFORE_AMPERE).sum()) >= MANY:
+        return False
+    raise UnknownSignalError("the device's compute capability was not recorded")
 
 
 @signal("device.used_bytes", "B")

@@ -30,6 +30,7 @@ TIMES = ["start_ns", "end_ns"]
 SHORT_NS = 300_000  # about ten launches under a profiler: longer pauses are not due to launching
 TURN_NS = 5_000_000  # sys.getswitchinterval(): time for which a thread keeps the interpreter from others
 _COLUMNS = ["phase", "burst", "start_ns", "end_ns", "name"]
+WORKING = 10  # ops of another launching thread: it does the program's work meanwhile
 EARLY, LATE = 0.1, 0.25  # of a switch interval: tolerance before and after a multiple of it
 OPS = r"^\w+::"  # of a library: functions of the program have no namespace
 ENGINE = r"^(autograd|torch)::"
@@ -102,7 +103,10 @@ def short_pauses(recorded: Recorded) -> float:
 
 @signal("host.holds", "per step")
 def holds(recorded: Recorded) -> Holds:
-    """Return pauses between two records of a launching thread; a long runtime call is not a pause."""
+    """Return pauses between two records of a launching thread; a long runtime call is not a pause.
+
+    Nor is a turn of another launching thread, such as autograd's, for which the program waits.
+    """
     calls = recorded.own_calls
     launching = recorded.launching.to_list()
     shown = pl.col("kind").ne_missing("python") & pl.col("thread").is_in(launching)
@@ -137,6 +141,11 @@ def _of_thread(
     rows = rows.filter(pl.col("until") - pl.col("at") >= (1 - EARLY) * TURN_NS)
     rows = rows.filter(recorded.inside(rows.rename({"at": "start_ns"})))
     rows = rows.join(named, left_on=["at", "until"], right_on=["start_ns", "end_ns"], how="anti")
+    others = np.sort(ops.filter(pl.col("thread") != thread)["start_ns"].to_numpy())
+    working = np.searchsorted(others, rows["until"].to_numpy()) - np.searchsorted(
+        others, rows["at"].to_numpy()
+    )
+    rows = rows.filter(pl.Series(working < WORKING, dtype=pl.Boolean))
     return rows["at"].to_numpy(), rows["until"].to_numpy(), rows["name"].to_list()
 
 

@@ -59,6 +59,7 @@ def unread(phases: Counter[Any], categories: Counter[Any], problems: list[Proble
 
 
 OVERLAP = "stream-overlap"
+ROUNDING_NS = 1000  # an overlap up to this is rounding: some drivers' clocks tick in fractions of a µs
 
 
 def resolution_ns(start: np.ndarray) -> int:
@@ -87,7 +88,7 @@ def overlaps(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> Non
     allowed = may_overlap()
     ordered = work.sort("device", "stream", "start_ns", "end_ns")
     before = pl.col("end_ns").cum_max().shift(1).over("device", "stream")
-    overlapping = (before - pl.col("start_ns") > tolerance) & ~allowed.fill_null(True)
+    overlapping = (before - pl.col("start_ns") > max(tolerance, ROUNDING_NS)) & ~allowed.fill_null(True)
     if count := ordered.filter(overlapping).height:
         text = f"{count} pieces of device work overlap with their predecessor on the same stream."
         problems.append(Problem(OVERLAP, text, count, spoils=["kernels"]))

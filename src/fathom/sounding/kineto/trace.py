@@ -112,8 +112,10 @@ def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Ori
     listed = keys.get("deviceProperties")
     described = [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
     devices = [device for device in described if _count(device.get("id")) is not None]
-    names = {device.get("id"): str(device.get("name", "")) for device in devices}
     used = kernels["device"].drop_nulls().unique().sort().to_list()
+    if len(devices) == 1 and len(used) == 1:  # a driver may number the only device in another way
+        devices = [{**devices[0], "id": used[0]}]
+    names = {device.get("id"): str(device.get("name", "")) for device in devices}
     versions = {
         key.removesuffix("_version"): str(value) for key, value in keys.items() if key.endswith("_version")
     }
