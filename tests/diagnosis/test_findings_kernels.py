@@ -123,7 +123,10 @@ def test_kernels_without_shapes_tell_by_their_names_that_they_have_no_tensor_cor
     findings = raised(given, "kernels-tf32-off", "kernels-no-mixed-precision")
     assert set(findings) == ({kind} if kind else set())
     if kind:
-        assert findings[kind].evidence[0].value == 15.0 and "without tensor cores" in findings[kind].evidence[0].text
+        assert (
+            findings[kind].evidence[0].value == 15.0
+            and "without tensor cores" in findings[kind].evidence[0].text
+        )
 
 
 def convolution(name: str, ms: float, dtype: str):
