@@ -35,7 +35,9 @@ LAUNCHES = 3  # launches, to know the usual duration
 @signal("device.tf32")
 def tf32(recorded: Recorded) -> bool:
     """Return whether tensor cores support TF32, by the compute capability or else by kernel names."""
-    major = str(recorded.gpu.get("compute_capability") or "").partition(".")[0]
+    gpus = recorded.machine.get("gpus") or []
+    capability = next((g.get("compute_capability") for g in gpus if g.get("index") == recorded.index), None)
+    major = str(capability or "").partition(".")[0]
     if major.isdigit():
         return int(major) >= AMPERE
     named = recorded.kernels["name"].drop_nulls()
