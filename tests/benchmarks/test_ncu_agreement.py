@@ -35,10 +35,8 @@ def frame(values: dict[str, dict[str, float]], source: str) -> pl.DataFrame:
 
 
 def kernels(took: dict[str, int]) -> pl.DataFrame:
-    rows = [
-        {"family": family, "kind": "compute", "start_ns": 0, "end_ns": 1000 * us, "phase": "timeline"}
-        for family, us in took.items()
-    ]
+    place = {"device": 0, "stream": 7, "kind": "compute", "phase": "timeline", "start_ns": 0}
+    rows = [{**place, "name": name, "family": name, "end_ns": 1000 * us} for name, us in took.items()]
     return conform("kernels", pl.DataFrame(rows))
 
 

@@ -49,6 +49,7 @@ def test_faults_differ_and_are_spread():
     assert {program.group for program in planted()} == set(PROGRAMS)
     assert len({program.fault.kind for program in FAULTY}) == len(FAULTY) == 18
     assert {str(program.fault.kind).partition("-")[0] for program in FAULTY} == set(GROUPS) - {
+        "communication",
         "device",
         "framework",
     }

@@ -133,7 +133,7 @@ def test_a_failed_creation_replaces_nothing(tmp_path, monkeypatch, make):
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "mkdir", full)
-        with pytest.raises(BadInputError, match="No space left"):
+        with pytest.raises(BadInputError, match="the disk is full"):
             make(tmp_path / "out.fathom")
     assert record(tmp_path / "out.fathom", "end")["exit_status"] == 7
     assert [path.name for path in tmp_path.iterdir()] == ["out.fathom"]
