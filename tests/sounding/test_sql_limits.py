@@ -112,5 +112,5 @@ def test_a_query_that_never_ends_is_ended(monkeypatch):
 def test_a_child_gives_the_same_rows():
     joined = select(FRAMES, "SELECT x.a, y.b FROM t x JOIN t y ON x.a = y.a ORDER BY x.a")
     assert joined.to_dict(as_series=False) == {"a": [1, 2, 3], "b": ["x", "y", "read_csv("]}
-    with pytest.raises(BadInputError, match="no column.* 'c'"):
+    with pytest.raises(BadInputError, match=r"no column.* 'c'"):
         select(FRAMES, "SELECT x.c FROM t x JOIN t y ON x.a = y.a")
