@@ -315,7 +315,7 @@ def test_ranks_of_a_host_keep_one_schedule(tmp_path):
     torchrun = ("torch.distributed.run", "--nproc-per-node=2")
     for attempt in range(4):  # on a busy machine gloo itself aborts now and then as it is torn down
         run = launch(tmp_path / str(attempt), "ranks.py", "80", launcher=torchrun)
-        if "terminate called without an active exception" not in run.err:
+        if "SIGABRT" not in run.err:  # its words are lost if the profiler holds stderr meanwhile
             break
     assert run.status == 0, run.err
     first, second = (
