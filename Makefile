@@ -12,7 +12,7 @@ else
   TORCH := torch==2.13.0
 endif
 
-.PHONY: demo test test-gpu check docs format bench picture clean
+.PHONY: demo test test-gpu fuzz check docs format bench picture clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
@@ -30,6 +30,12 @@ TESTS = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) tests/test_$(ROOM).py),$(erro
 # Bytecode is kept, or each of hundreds of processes would compile its modules again.
 test: $(READY)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+
+# Damaged inputs of every kind for an hour; each new failure leaves a minimal reproduction in build/fuzz.
+MINUTES ?= 60
+SEED ?= 0
+fuzz: $(READY)
+	PYTHONPATH=.:src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu

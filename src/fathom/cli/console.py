@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fathom.errors import file_error
+from fathom.visible import escaped, visible_line
 
 
 def say(text: str) -> None:
@@ -19,7 +20,7 @@ def say(text: str) -> None:
     if sys.stderr is None:  # print would write to standard output instead
         return
     with suppress(OSError):
-        print(f"fathom: {text}", file=sys.stderr, flush=True)
+        print(f"fathom: {visible_line(text)}", file=sys.stderr, flush=True)
 
 
 def print_json(content: Any) -> None:
@@ -35,7 +36,8 @@ def write_json(content: Any) -> None:
     """Write dicts, lists and structs as JSON on one line, which is faster than `print_json`."""
     import msgspec
 
-    sys.stdout.buffer.write(msgspec.json.encode(content) + b"\n")
+    encoded = msgspec.json.encode(content)
+    sys.stdout.buffer.write((encoded if encoded.isascii() else escaped(encoded.decode()).encode()) + b"\n")
 
 
 def explain(error: Exception) -> str:

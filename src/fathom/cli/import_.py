@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from fathom.cli.console import Replace, examples, print_json
+from fathom.visible import visible
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
@@ -40,7 +41,7 @@ def import_(
     if json:
         print_json(summary)
     else:
-        print(_text(summary))
+        print(visible(_text(summary)))
 
 
 def _summary(store: Store) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typer import Argument, Option
 
 from fathom.cli.console import Replace, examples
+from fathom.visible import visible_line
 
 EXAMPLES = examples(
     "fathom merge node0.fathom node1.fathom -o job.fathom",
@@ -29,7 +30,7 @@ def merge(
     with waiting(f"merging {len(soundings)} soundings"):
         stores = [open_store(path) for path in soundings]
         store = merge_stores(stores, output, ranks=wanted, replace=replace)
-    count = len(store.ranks)
-    print(f"{store.path}: {count} rank{'s' if count != 1 else ''} of {len(soundings)} soundings")
+    count, path = len(store.ranks), visible_line(str(store.path))
+    print(f"{path}: {count} rank{'s' if count != 1 else ''} of {len(soundings)} soundings")
     for problem in store.manifest.problems:
-        print(f"  problem: {problem.text}")
+        print(f"  problem: {visible_line(problem.text)}")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from typer import Argument, Option
 
+from fathom.visible import visible_line
+
 EXAMPLES = "Example: fathom pack train.fathom   (then, elsewhere: fathom report train.fathom.zip)"
 
 
@@ -22,7 +24,7 @@ def pack(
 
     store = open_store(sounding).verify()
     if not folded:
-        print(pack_folder(store.path, output or packed_name(sounding)))
+        print(visible_line(str(pack_folder(store.path, output or packed_name(sounding)))))
         return
     from tempfile import TemporaryDirectory
 
@@ -32,4 +34,4 @@ def pack(
     with TemporaryDirectory() as scratch:
         with waiting("folding counters"):
             small = fold(store, Path(scratch) / "folded.fathom")
-        print(pack_folder(small.path, output or packed_name(sounding)))
+        print(visible_line(str(pack_folder(small.path, output or packed_name(sounding)))))

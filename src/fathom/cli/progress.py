@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from fathom.cli.console import say
+from fathom.visible import visible_line
 
 if TYPE_CHECKING:
     from fathom.gauges import GaugeProgress, MeasurementPlan
@@ -68,7 +69,7 @@ def count(doing: str, stream: TextIO, over: Callable[[float], bool], clock: Call
     if over(PATIENT_S):
         return
     while True:
-        print(f"\rfathom: {doing}, {clock() - begun:.0f} s", end="", file=stream, flush=True)
+        print(f"\rfathom: {visible_line(doing)}, {clock() - begun:.0f} s", end="", file=stream, flush=True)
         if over(1.0):
             break
     print("\r\x1b[K", end="", file=stream, flush=True)

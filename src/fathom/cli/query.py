@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from typer import Argument, Option
 
 from fathom.cli.console import SoundingPath, examples
+from fathom.visible import escaped, visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,9 +33,10 @@ def query(
     rows = open(sounding).sql(sql)
     rows = rows if limit is None else rows.head(limit)
     if format == "csv":
-        print(rows.write_csv(), end="")
+        text = rows.write_csv()  # a program reads it exactly
+        print(visible(text) if sys.stdout.isatty() else text, end="")
     elif format == "json":
-        print(rows.write_json())
+        print(escaped(rows.write_json()))
     else:
         _print_table(rows)
 
@@ -47,4 +49,4 @@ def _print_table(rows: pl.DataFrame) -> None:
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     look.set_tbl_formatting("UTF8_BORDERS_ONLY" if unicode else "ASCII_BORDERS_ONLY")
     with look:
-        print(rows)
+        print(visible(str(rows)))

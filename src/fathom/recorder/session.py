@@ -19,6 +19,7 @@ from fathom.recorder.finishing import finish
 from fathom.recorder.launch import PACKAGE, RAW, NewFolder, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.supervise import Ending
+from fathom.visible import visible_line
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
@@ -85,4 +86,4 @@ def _how(error: type[BaseException] | None) -> str:
 
 def _say(text: str) -> None:
     if sys.stderr is not None:
-        print(f"fathom: {text}", file=sys.stderr, flush=True)
+        print(f"fathom: {visible_line(text)}", file=sys.stderr, flush=True)

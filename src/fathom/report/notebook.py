@@ -9,6 +9,7 @@ from fathom.report import units
 from fathom.report.findings import gain_of
 from fathom.report.heading import advice
 from fathom.report.ledger import groups, name, step_ms
+from fathom.visible import visible
 
 ENTRIES = 5  # of a group
 FINDINGS = 3
@@ -18,7 +19,7 @@ _NUMBER = 'style="text-align:right"'
 def to_html(examination: Examination) -> str:
     """Return an HTML fragment without classes or scripts, with every name escaped."""
     ledgers = [_ledger(device) for device in examination.devices[:1]]
-    return "".join([_title(examination), _verdict(examination), *ledgers, _findings(examination)])
+    return visible("".join([_title(examination), _verdict(examination), *ledgers, _findings(examination)]))
 
 
 def _title(examination: Examination) -> str:

@@ -9,6 +9,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
+from fathom.visible import visible_line
+
 K = TypeVar("K")
 V = TypeVar("V")
 NARROW, PIPED, BROAD = 80, 100, 120
@@ -30,10 +32,12 @@ def cells(console: Console) -> int:
 def show(page: Callable[[int], Iterable[Text]], console: Console | None) -> None:
     """Print the lines that `page` returns for the console's width; in plain ASCII without Unicode.
 
-    The default is standard output without rich's own colours and wrapping.
+    Control characters are replaced here, for all pages. The default is standard output without rich's own
+    colours and wrapping.
     """
     console = console or Console(highlight=False, soft_wrap=True)
     for line in page(cells(console)):
+        line.plain = visible_line(line.plain)
         if console.options.ascii_only:
             line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
         console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)

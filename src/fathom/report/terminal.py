@@ -14,6 +14,7 @@ from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError, file_error
 from fathom.report import account, communication, findings, heading, leads, sections, steps, table
 from fathom.report.screen import MARGIN, PIPED, show, within_margins
+from fathom.visible import visible_line
 
 
 class View(TypedDict, total=False):
@@ -48,7 +49,7 @@ def save_picture(examination: Examination, path: str | Path, **view: Unpack[View
     print_report(examination, console, **view)
     if path.suffix not in (".svg", ".html"):
         raise BadInputError(f"{path} is neither .svg nor .html; give a file name that ends in one of them.")
-    title = str(examination.sounding.get("name") or "fathom report")
+    title = visible_line(str(examination.sounding.get("name") or "fathom report"))
     try:
         path.write_text(console.export_svg(title=title) if path.suffix == ".svg" else console.export_html())
     except OSError as error:

@@ -1,0 +1,120 @@
+"""Inputs that the fuzzer damages: two soundings, and files that can be imported or compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import msgspec
+import polars as pl
+
+from fathom.sounding import TABLES, Store, Writer, open_store
+from tests.support.kineto_samples import small, write
+from tests.support.paths import DATA, ROOT
+from tests.support.small_sounding import MS, START, make
+
+RECORDED = ROOT / "examples/soundings/train_gpt-counters-h200.fathom.zip"
+BURSTS = (0, 1, 3, 9, 12, 63)
+NAMES = ("made", "recorded")
+
+
+@cache
+def base(name: str) -> Path:
+    """Return the folder of a sounding that the fuzzer copies and damages."""
+    folder = Path(mkdtemp(prefix="fathom-fuzz-")) / "s.fathom"
+    return make(folder).path if name == "made" else _cut(open_store(RECORDED), folder)
+
+
+def copied(name: str, folder: Path) -> Path:
+    """Return a new copy of the sounding `name` in `folder`, without checksums, so that any change is read."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(base(name), folder)
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"checksums": {}}))
+    return folder
+
+
+def made_files(kind: str, folder: Path) -> None:
+    """Write undamaged files of a kind: traces, raw records, results of ncu, or machine files."""
+    folder.mkdir()
+    if kind == "trace":
+        for rank in (0, 1):
+            write(folder / f"rank{rank}.json", small(), {"distributedInfo": {"rank": rank, "world_size": 2}})
+    elif kind == "ncu":
+        for file in (DATA / "ncu").glob("*.csv"):
+            shutil.copy(file, folder)
+    elif kind == "machine":
+        shutil.copytree(base("made"), folder / "made.fathom")
+        for name in ("machine.json", "other.json"):
+            shutil.copy(base("recorded") / "machine.json", folder / name)
+    else:
+        _raw(folder / "raw")
+
+
+def _raw(folder: Path) -> None:
+    """Write raw records of one process with a traced burst, as the probe does."""
+    folder.mkdir()
+    about = {
+        "source": "optimizer",
+        "thread": 1,
+        "kind": "train",
+        "samples": 4,
+        "tokens": None,
+        "stream": None,
+    }
+    marks = [
+        {
+            "t": "marks",
+            "k": k,
+            "ns": [START + 10 * MS * n for n in range(k, k + 4)],
+            "phase": phase,
+            "burst": k // 4,
+        }
+        for k, phase in ((0, "settle"), (4, "timeline"), (8, "clean"), (12, "clean"))
+    ]
+    trace = {
+        "t": "trace",
+        "phase": "timeline",
+        "burst": 1,
+        "file": "trace-7-1.json",
+        "stop_ns": START + 90 * MS,
+    }
+    records = [
+        {
+            "t": "process",
+            "pid": 7,
+            "rank": 0,
+            "role": "rank",
+            "python": "3.12.1",
+            "versions": {"torch": "2.9"},
+        },
+        {"t": "clock", "source": "optimizer", "k": 0, "ns": START},
+        *(mark | about for mark in marks),
+        trace | {"k0": 4, "k1": 8},
+        {"t": "end", "steps": 16},
+    ]
+    (folder / "proc-7.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "end.json").write_text(json.dumps({"ended": "finished", "exit_status": 0}))
+    (folder / "start.json").write_text(json.dumps({"name": "s", "command": ["python", "train.py"], "pid": 7}))
+    shutil.copy(base("recorded") / "machine.json", folder)
+    write(folder / "trace-7-1.json", small())
+
+
+def _cut(store: Store, folder: Path) -> Path:
+    """Write the first bursts of a recording, which hold at least one of each phase."""
+    writer = Writer(folder)
+    end = max(phase.end_ns for phase in store.manifest.phases if phase.burst in BURSTS)
+    for table, columns in TABLES.items():
+        frame = store.table(table, 0).collect()
+        if "burst" in columns:
+            frame = frame.filter(pl.col("burst").is_in(BURSTS))
+        elif "time_ns" in columns:
+            frame = frame.filter(pl.col("time_ns") < end)
+        writer.write(0, table, frame.drop("rank"))
+    manifest = msgspec.structs.replace(
+        store.manifest, phases=[phase for phase in store.manifest.phases if phase.burst in BURSTS]
+    )
+    return writer.finish(manifest, store.machine).path

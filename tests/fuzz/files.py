@@ -1,0 +1,134 @@
+"""Damage to single files as data: values in JSON documents and JSON lines, bytes, and kinds of files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fuzz.values import FLOATS, INTEGERS, TEXTS, Damage
+
+_json = st.recursive(
+    st.sampled_from([None, True, *INTEGERS, 10**30, *FLOATS[:5], *TEXTS]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(TEXTS), inner, max_size=3),
+    max_leaves=5,
+)
+_place = st.integers(0, 100_000)
+
+
+def values_in(*names: str) -> st.SearchStrategy[Damage]:
+    """Damage to the n-th value of a JSON document or of JSON lines."""
+    return st.fixed_dictionaries(
+        {
+            "file": st.sampled_from(names),
+            "at": _place,
+            "do": st.sampled_from(["replace", "replace", "remove", "rename", "many"]),
+            "value": _json,
+        }
+    )
+
+
+def bytes_of(*names: str) -> st.SearchStrategy[Damage]:
+    """Damage to the bytes of a file: cut, flipped, inserted, emptied, or another kind of file."""
+    return st.fixed_dictionaries(
+        {
+            "file": st.sampled_from(names),
+            "at": _place,
+            "do": st.sampled_from(
+                [
+                    "cut",
+                    "flip",
+                    "insert",
+                    "insert",
+                    "twice",
+                    "empty",
+                    "folder",
+                    "fifo",
+                    "zero",
+                    "loop",
+                    "gone",
+                    "gzip",
+                ]
+            ),
+            "value": st.sampled_from([*TEXTS, "\n", ",", '"', "}", "NaN", "-", "\ufeff", "0" * 400]),
+        }
+    )
+
+
+def apply(file: Path, damage: Damage) -> None:
+    """Make the damage; a file that is not there stays away."""
+    if not file.is_file() or file.is_symlink():
+        return
+    if damage["do"] in ("replace", "remove", "rename", "many"):
+        _value(file, damage)
+    elif damage["do"] in ("cut", "flip", "insert", "twice", "empty", "gzip"):
+        file.write_bytes(_bytes(file.read_bytes(), damage))
+    else:
+        file.unlink()
+        other_kind(file, damage["do"])
+
+
+def other_kind(file: Path, kind: str) -> None:
+    """Make a file that is none, where nothing is; "gone" makes nothing."""
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "zero":
+        file.symlink_to("/dev/zero")
+    elif kind == "loop":
+        file.symlink_to(file.name)
+
+
+def _bytes(data: bytes, damage: Damage) -> bytes:
+    at = damage["at"] * 997 % (len(data) + 1)
+    text = str(damage["value"]).encode(errors="replace")
+    if damage["do"] == "flip":
+        return data[:at] + bytes(byte ^ 1 << damage["at"] % 8 for byte in data[at : at + 1]) + data[at + 1 :]
+    return {
+        "cut": data[:at],
+        "insert": data[:at] + text + data[at:],
+        "twice": data * 2,
+        "empty": b"",
+        "gzip": gzip.compress(data, 1),
+    }[damage["do"]]
+
+
+def _value(file: Path, damage: Damage) -> None:
+    lines = file.suffix == ".jsonl"
+    text = file.read_text(errors="replace")
+    try:
+        content = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
+    except ValueError:
+        return  # damaged already
+    places = list(_places(content))
+    if places:
+        _change(*places[damage["at"] % len(places)], damage)
+    file.write_text("".join(json.dumps(row) + "\n" for row in content) if lines else json.dumps(content))
+
+
+def _change(holder: Any, key: Any, damage: Damage) -> None:
+    if damage["do"] == "replace":
+        holder[key] = damage["value"]
+    elif damage["do"] == "remove":
+        del holder[key]
+    elif damage["do"] == "rename" and isinstance(holder, dict):
+        holder[str(damage["value"])[:1000]] = holder.pop(key)
+    elif damage["do"] == "many" and isinstance(holder[key], list):
+        holder[key] = holder[key] * 2_000
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every (container, key) in a JSON value, outermost first."""
+    waiting = [content]
+    while waiting:
+        holder = waiting.pop(0)
+        for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
+            yield holder, key
+            if isinstance(holder[key], dict | list):
+                waiting.append(holder[key])
