@@ -50,13 +50,13 @@ def packed(folder: Path, file: Path, damage: list[Damage]) -> None:
     """Pack `folder` into `file` with the damage."""
     with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(file, "w") as archive:
         for number, path in enumerate(sorted(p for p in folder.rglob("*") if p.is_file())):
-            if not any(one["pack"] == "drop" and one["at"] % 5 == number for one in damage):
+            if not any(change["pack"] == "drop" and change["at"] % 5 == number for change in damage):
                 archive.write(path, path.relative_to(folder).as_posix())
-        for one in damage:
-            _add(archive, one)
+        for change in damage:
+            _add(archive, change)
     data = bytearray(file.read_bytes())
-    for one in damage:
-        _patch(data, one)
+    for change in damage:
+        _patch(data, change)
     file.write_bytes(data)
 
 
