@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
     from fathom.recorder import SelfRecording
+    from fathom.report import Recording
     from fathom.sounding import Manifest, Store
     from fathom.tips import Scores
 
@@ -241,6 +242,19 @@ class Sounding:
         labels = (device for device in mine.devices if device.device == label_of(result.device.index))
         device = next(labels, None)
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)
+
+    def recording(self, examination: Examination | None = None) -> Recording:
+        """Return what `fathom report --html` shows: the examination, kernels, and tables."""
+        from fathom.errors import FathomError
+        from fathom.machine import bounding
+        from fathom.report import Recording
+
+        result = self.examine() if examination is None else examination
+        rank = next((device.rank for device in result.devices if device.ledger), None)
+        portraits: list[Portrait] = []
+        with contextlib.suppress(FathomError):  # without kernels there are none
+            portraits = self.kernel(rank=rank)
+        return Recording(result, portraits, self.store, bounding(self.store.machine, self._machine))
 
     def table(self, name: str) -> pl.LazyFrame:
         """Return a recorded table of all ranks, with a `rank` column: `steps`, `ops`, `launches`, `kernels` …

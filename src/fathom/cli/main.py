@@ -20,6 +20,7 @@ from fathom.cli import (
     lab,
     machine,
     merge,
+    open_,
     pack,
     prove,
     query,
@@ -99,6 +100,7 @@ app.command(
 )(run.run)
 for _function, _examples, _about in (
     (report.report, report.EXAMPLES, "Show where the time of a step goes."),
+    (open_.open_, open_.EXAMPLES, "Show the report as a page in the browser."),
     (findings.findings, findings.EXAMPLES, "List the causes of lost time, with gains and remedies."),
     (explain_.explain, explain_.EXAMPLES, "Explain a kind of finding."),
     (tips.tips, tips.EXAMPLES, "Score the performance checklist here or on a recording."),

@@ -20,7 +20,8 @@ def report(
     sounding: SoundingPath,
     json: bool = Option(False, "--json", help="Print the whole examination as JSON."),
     svg: Path | None = Option(None, help="Write the report as a picture to this .svg file."),
-    html: Path | None = Option(None, help="Write the report to this .html file."),
+    html: Path | None = Option(None, help="Write the report as one page to this .html file."),
+    figures: Path | None = Option(None, help="Write each figure as PNG and SVG into this directory."),
     rank: int | None = Option(None, help="Rank whose ledger is shown; by default the first."),
     roofline: bool = Option(False, help="Add a table of the ceiling of each family, and its share of it."),
     profiled: bool = Option(
@@ -35,15 +36,31 @@ def report(
 ) -> None:
     """Show where the time of a step goes."""
     from fathom.api import open
-    from fathom.report import View, print_report, save_picture
+    from fathom.report import View, print_report, save_figures, save_page, save_picture
 
-    examination = open(sounding, machine=machine).examine(kind, price)
+    opened = open(sounding, machine=machine)
+    examination = opened.examine(kind, price)
     view = View(rank=rank, roofline=roofline, profiled=profiled)
     if every:
         view["top"] = None
-    for picture in filter(None, (svg, html)):
-        save_picture(examination, picture, **view)
+    if svg:
+        save_picture(examination, svg, **view)
+    if html or figures:
+        recording = opened.recording(examination)
+        if html:
+            save_page(recording, _named(html))
+        if figures:
+            save_figures(recording, figures)
     if json:
         write_json(examination)
-    elif not (svg or html):
+    elif not (svg or html or figures):
         print_report(examination, **view)
+
+
+def _named(path: Path) -> Path:
+    """Return the path of a page. Raises BadInputError unless it ends in `.html`."""
+    from fathom.errors import BadInputError
+
+    if path.suffix != ".html":
+        raise BadInputError(f"{path} does not end in .html; give a file name that does.")
+    return path

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fathom.report.leads import print_leads
     from fathom.report.machine import print_ceilings, print_comparison, print_machine
     from fathom.report.notebook import to_html
+    from fathom.report.page.page import save_figures, save_page
+    from fathom.report.page.recording import Recording
     from fathom.report.terminal import View, print_report, save_picture
     from fathom.report.tips import print_tips
     from fathom.report.verdict import print_verdict

@@ -32,29 +32,29 @@ def section(parts: Sequence[Part], width: int, every: bool = False, noun: str = 
     ms = max(len(f"{total:.{digits}f}"), 6) + 2
     room = width - ms - 9 - BAR - OWNER
     yield Text(f"{f'account of the {noun}':<{room}}{'ms':>{ms}}{'%':>7}  {'':<{BAR}}  owner", "dim underline")
-    shown = _shown(parts, total, every)
-    for part in shown:
+    largest = shown(parts, total, every)
+    for part in largest:
         share = units.signed_share(part.ms, total)
-        line = Text(f"{_label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{share:>7}  ")
+        line = Text(f"{label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{share:>7}  ")
         line.append(units.bar(part.ms / total, BAR), _COLOURS.get(part.owner, "yellow"))
         owner = units.shorten(_owner(part), OWNER - 2)
         yield line.append(f"  {owner}", "bold" if part.owner.startswith(_FINDING) else "dim")
-    for label, left in _folded([part for part in parts if part not in shown]):
-        yield Text(f"{label:<{room}}{left:>{ms}.{digits}f}{units.signed_share(left, total):>7}", "dim")
+    for words, left in folded([part for part in parts if part not in largest]):
+        yield Text(f"{words:<{room}}{left:>{ms}.{digits}f}{units.signed_share(left, total):>7}", "dim")
     yield Text(f"{noun:<{room}}{total:>{ms}.{digits}f}{100:>7.1f}", "bold")
 
 
-def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
+def shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
     """Return the largest parts in the account's order. A single small part is included."""
     if every:
         return list(parts)
     largest = sorted(parts, key=lambda part: -part.ms)[:MOST]
     least = min((part.ms for part in largest if part.ms >= SMALL * total), default=0.0)
-    shown = [part for part in parts if part.ms >= max(least, SMALL * total)][:MOST]
-    return shown if len(parts) - len(shown) > 1 else list(parts)
+    chosen = [part for part in parts if part.ms >= max(least, SMALL * total)][:MOST]
+    return chosen if len(parts) - len(chosen) > 1 else list(parts)
 
 
-def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
+def folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
     """Yield (label, ms) for kernels below their ceilings, and for all other small parts."""
     slow = [part.ms for part in rest if part.owner.startswith(_KERNELS)]
     others = [part.ms for part in rest if not part.owner.startswith(_KERNELS)]
@@ -63,7 +63,7 @@ def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
             yield f"{len(some)} {words[len(some) > 1]}", sum(some)
 
 
-def _label(part: Part, room: int) -> str:
+def label(part: Part, room: int) -> str:
     """Return the part's name; families are named as in the ledger."""
     if not part.owner.startswith(_LEAD):
         return units.shorten(part.part, room)

@@ -62,12 +62,10 @@ def _first_line(finding: Finding, width: int, noun: str) -> str:
     explain = f"fathom explain {finding.id}"
     saved = f"{units.a_day(finding.saves_per_day)} · " if finding.saves_per_day else ""
     room = width - len(explain) - len(saved) - 3
-    shown = (
-        _shown(finding.evidence[0], room, noun) if finding.evidence else units.shorten(_place(finding), room)
-    )
-    line = f"{saved}{shown} · {explain}"
-    place = _place(finding)
-    return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
+    at = place(finding)
+    first = shown(finding.evidence[0], room, noun) if finding.evidence else units.shorten(at, room)
+    line = f"{saved}{first} · {explain}"
+    return f"{line} · {at}" if at and len(line) + len(at) + 3 <= width else line
 
 
 def print_findings(
@@ -94,11 +92,11 @@ def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], width: in
 def _full(finding: Finding, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((finding.title, "bold"), (f"   {finding.id}", "dim"))
-    yield Text.assemble((_label("saves"), "dim"), (gain_of(finding), "green"), (_sure(finding), "dim"))
+    yield Text.assemble((_label("saves"), "dim"), (gain_of(finding), "green"), (sure(finding), "dim"))
     yield from _part("", [units.a_day(finding.saves_per_day), finding.unpredicted], width)
-    yield from _part("where", [_place(finding)], width)
-    yield from _part("evidence", [_shown(line) for line in finding.evidence], width)
-    yield from _part("costs", [_claimed(claim) for claim in finding.claims[:SHOWN]], width)
+    yield from _part("where", [place(finding)], width)
+    yield from _part("evidence", [shown(line) for line in finding.evidence], width)
+    yield from _part("costs", [claimed(claim) for claim in finding.claims[:SHOWN]], width)
     yield from _part("", [HOST] if _limited(finding) else [], width)
     yield from _part("why", [finding.mechanism], width)
     yield from beside(_label("remedy"), _lines(finding.remedy.rstrip().splitlines()), "dim")
@@ -138,7 +136,7 @@ def gain_of(finding: Finding) -> str:
     return f"{doubt}{units.within(finding.gain_ms, low_ms, high_ms)} {share}".rstrip()
 
 
-def _sure(finding: Finding) -> str:
+def sure(finding: Finding) -> str:
     share = " of the step" if finding.gain_ms is not None and finding.share is not None else ""
     observed = " · observed" if finding.observed else ""
     if observed and finding.predicted_ms is not None:
@@ -146,12 +144,12 @@ def _sure(finding: Finding) -> str:
     return f"{share} · confidence {100 * finding.confidence:.0f} %{observed}"
 
 
-def _place(finding: Finding) -> str:
+def place(finding: Finding) -> str:
     where = finding.where
     return joined(*[*filter(None, (where.source, where.module, where.region, where.family))][:2])
 
 
-def _shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
+def shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
     """Return text and figure of the evidence, with the text shortened to fit `width`."""
     unit = line.unit.replace("per step", f"per {noun}")
     value = f"{line.value:,.0f}" if line.value == round(line.value) else units.significant(line.value)
@@ -160,7 +158,7 @@ def _shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
     return words + figure
 
 
-def _claimed(claim: Claim) -> str:
+def claimed(claim: Claim) -> str:
     name = f"{claim.entry} {claim.detail}".rstrip()
     return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"
 

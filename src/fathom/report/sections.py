@@ -60,6 +60,12 @@ def facts(title: str, figures: Input | Memory | None, width: int) -> Iterator[Te
                 yield from _paragraph("", f"and {len(value) - MOST_ROWS} more {key}", width)
 
 
+def pairs(figures: msgspec.Struct | None) -> list[tuple[str, str]]:
+    """Return the figures of a section as labels and values, without lists of rows."""
+    section = {} if figures is None else msgspec.to_builtins(figures)
+    return [pair for key, value in section.items() if not _is_rows(value) for pair in _labelled(key, value)]
+
+
 def energy(spent: Energy | None, width: int) -> Iterator[Text]:
     """Yield energy per step, sample and token, mean power, and their source; several devices get rows."""
     if spent is None:
@@ -186,26 +192,30 @@ def _is_rows(value: Any) -> bool:
 
 def _pairs(key: str, value: Any) -> Iterator[str]:
     """Yield `label value` of a key: a pair for each member of a dict, none for null and empty values."""
+    return (f"{label} {text}" for label, text in _labelled(key, value))
+
+
+def _labelled(key: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from _pairs(f"{key}_{name}", member)
+            yield from _labelled(f"{key}_{name}", member)
     elif value not in (None, "", []):
         yield _pair(key, value)
 
 
-def _pair(key: str, value: Any) -> str:
+def _pair(key: str, value: Any) -> tuple[str, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         for suffix, format_value in _FORMATS:
             if key.endswith(suffix):
                 name = key.removesuffix(suffix).replace("_", " ")
                 label = _LABELS.get(name, name) if suffix == "_ms" else name
-                return f"{label} {format_value(value)}"
+                return label, format_value(value)
         if key.endswith("_share"):
-            return f"{key.replace('_', ' ')} {units.significant(100 * value)} %"
+            return key.replace("_", " "), f"{units.significant(100 * value)} %"
         value = f"{value:,}" if isinstance(value, int) else units.significant(value)
     if isinstance(value, list):
         value = ", ".join(map(str, value))
-    return f"{key.replace('_', ' ')} {value}"
+    return key.replace("_", " "), str(value)
 
 
 def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:

@@ -40,20 +40,26 @@ def print_report(examination: Examination, console: Console | None = None, **vie
 
 
 def save_picture(examination: Examination, path: str | Path, **view: Unpack[View]) -> None:
-    """Write the report as a picture, `.svg` or `.html`.
+    """Write the report as a picture of its lines (`.svg`), or as a page (`.html`) of the examination alone.
 
     Raises BadInputError for any other suffix, for a file that cannot be written, and like `print_report`.
     """
     path = Path(path)
+    if path.suffix == ".html":
+        from fathom.report.page.page import save_page
+        from fathom.report.page.recording import Recording
+
+        return save_page(Recording(examination), path)
     console = Console(record=True, width=PIPED, file=StringIO(), force_terminal=True, highlight=False)
     print_report(examination, console, **view)
-    if path.suffix not in (".svg", ".html"):
+    if path.suffix != ".svg":
         raise BadInputError(f"{path} is neither .svg nor .html; give a file name that ends in one of them.")
     title = visible_line(str(examination.sounding.get("name") or "fathom report"))
     try:
-        path.write_text(console.export_svg(title=title) if path.suffix == ".svg" else console.export_html())
+        path.write_text(console.export_svg(title=title))
     except OSError as error:
         raise BadInputError(file_error(path, error, "written")) from None
+    return None
 
 
 def page(

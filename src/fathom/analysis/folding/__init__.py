@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.analysis.folding.align import Excerpt, excerpt_around
+    from fathom.analysis.folding.align import Excerpt, excerpt_around, excerpt_of_step
     from fathom.analysis.folding.counters import counters_of, counters_table, fold_rank
     from fathom.analysis.folding.families import by_family
     from fathom.analysis.folding.kinds import bare, kind_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -262,6 +262,42 @@ def excerpt_around(store: Store, rank: int, device: str, family: str, folding: F
 
     `device` is a label such as `cuda:0`.
     """
+    kernels, readings, aligned = _sampled(store, rank, device, folding)
+    own = kernels.filter(pl.col("label") == family, pl.col("burst").is_in(list(aligned)))
+    if not readings or own.is_empty():
+        return None
+    launch = own.sort("time", "start_ns").row(own.height // 2, named=True)
+    reading = next((r for r in readings if (r.burst == launch["burst"]).any()), None)
+    around = max(int(_AROUND * launch["time"]), _LEAST_NS)
+    begin, end = launch["start_ns"] - around, launch["end_ns"] + around
+    return None if reading is None else _cut(kernels, reading, aligned[launch["burst"]], begin, end)
+
+
+def excerpt_of_step(store: Store, rank: int, device: str, folding: Folding) -> Excerpt | None:
+    """Return a step of median length, between the host's marks, with the most counters sampled at once.
+
+    None if no step was sampled in an aligned burst.
+    """
+    kernels, readings, aligned = _sampled(store, rank, device, folding)
+    richest = max(readings, key=lambda reading: len(reading.names), default=None)
+    if richest is None:
+        return None
+    bursts = [burst for burst in aligned if (richest.burst == burst).any()]
+    steps = store.table("steps", rank).filter(
+        pl.col("parent").is_null(), pl.col("burst").is_in(bursts), phase="counters"
+    )
+    marks = steps.select("burst", begin="mark_ns", end="end_ns").drop_nulls().collect()
+    marks = marks.sort(pl.col("end") - pl.col("begin"), "begin")
+    if marks.is_empty():
+        return None
+    burst, begin, end = marks.row(marks.height // 2)
+    return _cut(kernels, richest, aligned[burst], begin, end)
+
+
+def _sampled(
+    store: Store, rank: int, device: str, folding: Folding
+) -> tuple[pl.DataFrame, list[Readings], dict[int, Alignment]]:
+    """Return labelled kernels and readings of the counters phase, and the aligned bursts by number."""
     index = int(device.rpartition(":")[2]) if device[-1:].isdigit() else -1
     kernels = store.table("kernels", rank).filter(phase="counters", device=index).collect()
     samples = store.table("samples", rank).filter(phase="counters", device=index).collect()
@@ -269,22 +305,15 @@ def excerpt_around(store: Store, rank: int, device: str, family: str, folding: F
     readings, _ = readings_of(samples, about.facts.get("counter_groups") if about else None)
     aligned = {burst.burst: burst for burst in folding.alignment if burst.device == index and not burst.why}
     labelled = kernels.with_columns(label=detail(), time=pl.col("end_ns") - pl.col("start_ns"))
-    own = labelled.filter(pl.col("label") == family, pl.col("burst").is_in(list(aligned)))
-    if not readings or own.is_empty():
-        return None
-    launch = own.sort("time", "start_ns").row(own.height // 2, named=True)
-    reading = next((r for r in readings if (r.burst == launch["burst"]).any()), None)
-    return None if reading is None else _cut(labelled, reading, launch, aligned[launch["burst"]])
+    return labelled, readings, aligned
 
 
-def _cut(kernels: pl.DataFrame, readings: Readings, launch: dict[str, Any], alignment: Alignment) -> Excerpt:
-    around = max(int(_AROUND * launch["time"]), _LEAST_NS)
-    begin, end = launch["start_ns"] - around, launch["end_ns"] + around
-    own = readings.only(readings.burst == launch["burst"])
+def _cut(kernels: pl.DataFrame, readings: Readings, alignment: Alignment, begin: int, end: int) -> Excerpt:
+    own = readings.only(readings.burst == alignment.burst)
     starts, ends = moved(own, alignment)
     inside = (ends > begin) & (starts < end)
     near = kernels.filter(
-        pl.col("burst") == launch["burst"], pl.col("end_ns") > begin, pl.col("start_ns") < end
+        pl.col("burst") == alignment.burst, pl.col("end_ns") > begin, pl.col("start_ns") < end
     ).select(
         "label",
         "stream",

@@ -1,0 +1,66 @@
+"""Findings as cards, and kernels with headroom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import Finding, Lead, LedgerRow
+from fathom.report import findings, units
+from fathom.report.heading import stepped
+from fathom.report.ledger import name
+from fathom.report.page.recording import Recording, Section
+
+
+def section(recording: Recording) -> Section:
+    """Return the cards, or the sentence that nothing was found."""
+    result = recording.examination
+    unseen = findings.unseen_of(result.abstained)
+    return Section(
+        "findings",
+        "Findings",
+        {
+            "cards": [_card(finding) for finding in result.findings],
+            "none": findings.none(unseen, stepped(result.step), recording.noun),
+            "alone": findings.ALONE if sum(f.gain_ms is not None for f in result.findings) > 1 else "",
+            "leads": [_lead(lead) for lead in result.leads],
+        },
+    )
+
+
+def _card(finding: Finding) -> dict[str, Any]:
+    """Return the facts of a card; the interval's bar is relative to its upper end."""
+    gain, low, high = finding.gain_ms, finding.low_ms, finding.high_ms
+    scale = {}
+    if gain is not None and low is not None and high and high > 0:
+        scale = {"low": 100 * max(low, 0) / high, "gain": 100 * max(gain, 0) / high}
+    return {
+        "id": finding.id,
+        "title": finding.title,
+        "gain": findings.gain_of(finding),
+        "of": " of the step" if finding.share is not None and gain is not None else "",
+        "money": units.a_day(finding.saves_per_day),
+        "interval": scale,
+        "sure": findings.sure(finding),
+        "why_none": finding.unpredicted,
+        "place": findings.place(finding),
+        "evidence": [findings.shown(line) for line in finding.evidence],
+        "claims": [findings.claimed(claim) for claim in finding.claims[: findings.SHOWN]],
+        "mechanism": finding.mechanism,
+        "remedy": finding.remedy.rstrip(),
+        "check": finding.check,
+        "technique": f"fathom lab run {finding.technique}" if finding.technique else "",
+        "references": [link for link in finding.references if link.startswith(("https://", "http://"))],
+    }
+
+
+def _lead(lead: Lead) -> dict[str, str]:
+    family = lead.where.family or ""
+    return {
+        "name": name(LedgerRow(Entry.COMPUTE, family, lead.ms)),
+        "full": family,
+        "gain": units.within(lead.gain_ms, lead.low_ms, lead.high_ms),
+        "reaches": f"{100 * lead.of_ceiling:.0f} % of {lead.bound}",
+        "op": lead.op,
+        "hint": lead.hint,
+    }

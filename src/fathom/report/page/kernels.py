@@ -1,0 +1,62 @@
+"""Kernel families with their launch, limits and counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.analysis.measures import Portrait
+from fathom.analysis.results import LedgerRow
+from fathom.report import units
+from fathom.report.ledger import name
+from fathom.report.page.colours import of_entry
+from fathom.report.page.recording import Recording, Section
+
+MOST = 30  # families
+ADVISED = 24  # counters that are shown for a family
+
+
+def section(recording: Recording) -> Section | None:
+    """Return the longest families; None if no kernels were recorded."""
+    listed = sorted(recording.portraits, key=lambda portrait: -portrait.ms)
+    if not listed:
+        return None
+    content = {
+        "kernels": [_kernel(portrait) for portrait in listed[:MOST]],
+        "left": max(len(listed) - MOST, 0),
+    }
+    return Section("kernels", "Kernels", content)
+
+
+def _kernel(portrait: Portrait) -> dict[str, Any]:
+    launch = portrait.launch
+    facts = {
+        "launches per step": None if portrait.launches is None else f"{portrait.launches:.3g}",
+        "one launch": units.duration(portrait.time_us["p50"] / 1e3) if portrait.time_us.get("p50") else None,
+        "grid": launch.get("grid"),
+        "block": launch.get("block"),
+        "registers": launch.get("registers"),
+        "shared memory": units.memory(launch["shared_bytes"]) if launch.get("shared_bytes") else None,
+        "occupancy": f"{100 * portrait.occupancy['share']:.0f} %" if portrait.occupancy else None,
+    }
+    return {
+        "name": name(LedgerRow(portrait.entry, portrait.family, portrait.ms)),
+        "full": portrait.family,
+        "colour": of_entry(portrait.entry),
+        "ms": units.duration(portrait.ms),
+        "bound": portrait.bound or units.MISSING,
+        "used": "" if portrait.used is None else f"{100 * portrait.used:.0f} %",
+        "facts": [(key, value) for key, value in facts.items() if value is not None],
+        "reasons": [reason.text for reason in portrait.reasons],
+        "measures": [_measure(m) for m in portrait.measures if m.value or m.advice][:ADVISED],
+        "abstained": [(entry.what, entry.why) for entry in portrait.abstained],
+    }
+
+
+def _measure(measure: Any) -> dict[str, str]:
+    error = f" ± {units.significant(measure.error, 2)}" if measure.error else ""
+    return {
+        "group": measure.group,
+        "title": measure.title,
+        "value": f"{units.significant(measure.value)}{error} {measure.unit}",
+        "meaning": measure.advice or measure.meaning,
+    }

@@ -1,0 +1,142 @@
+"""The ledger of every device: groups that unfold to entries, of the clean and of the profiled step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.analysis.entries import meaning_of
+from fathom.analysis.results import Device, LedgerRow
+from fathom.report import units
+from fathom.report.ledger import fold, groups, name, ran_ms, step_ms
+from fathom.report.page.colours import of_entry
+from fathom.report.page.figure import Figure, altair, coloured
+from fathom.report.page.recording import Recording, Section
+from fathom.report.table import as_profiled
+
+DEVICES = 8  # with a table each
+ENTRIES = 40  # of a group
+
+
+def section(recording: Recording) -> Section | None:
+    """Return the ledgers; None if no device has one."""
+    devices = [device for device in recording.examination.devices if device.ledger]
+    if not devices:
+        return None
+    tables = [_tables(device, len(devices) > 1, recording.noun) for device in devices[:DEVICES]]
+    left = len(devices) - len(tables)
+    more = f"{left} more devices are in the figure." if left > 0 else ""
+    return Section(
+        "ledger",
+        f"Where a {recording.noun} goes",
+        {"devices": tables, "more": more},
+        [_figure(devices)],
+        brief="Ledger",
+    )
+
+
+def _tables(device: Device, several: bool, noun: str) -> dict[str, Any]:
+    """Return the device's ledger of the clean step and, if it differs, of the profiled one."""
+    both = device.observer_ms is not None and bool(device.profiled_ledger)
+    views = [("clean" if device.observer_ms is not None else "as profiled", device)]
+    views += [("profiled", as_profiled(device))] if both else []
+    label = f"rank {device.rank} · {device.device}" if several else device.device
+    facts = [] if device.at_ceiling_ms is None else [("speed of light", units.duration(device.at_ceiling_ms))]
+    shares = device.utilisation
+    if shares is not None and shares.mfu is not None:
+        facts.append(("MFU, of the measured ceiling", f"{units.share(shares.mfu, 1)} %"))
+    if shares is not None and shares.mfu_datasheet is not None:
+        facts.append(("MFU, of the datasheet peak", f"{units.share(shares.mfu_datasheet, 1)} %"))
+    return {
+        "key": f"r{device.rank}-{device.device.replace(':', '-')}",
+        "label": f"{label} {device.name}".rstrip(),
+        "views": [_view(title, shown, noun) for title, shown in views],
+        "facts": facts,
+    }
+
+
+def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
+    total = step_ms(device)
+    digits = units.decimals(total)
+    listed = []
+    for group in groups(device):
+        entries, rest = fold(group, total, ENTRIES)
+        lines = [_line(entry, total, digits) for entry in entries]
+        if rest:
+            ms = sum(entry.ms for entry in rest)
+            more = f"{len(rest)} other {group.kind.members}"
+            colour = of_entry(group.kind.name)
+            lines.append(_empty(more, colour) | _amount(ms, total, digits))
+        listed.append({
+            "name": group.kind.title or group.kind.name, "colour": of_entry(group.kind.name),
+            "members": group.kind.members, "entries": lines, **_amount(group.ms, total, digits),
+        })  # fmt: skip
+    negative = [_line(entry, total, digits) for entry in device.ledger if entry.ms < 0]
+    return {
+        "title": title, "groups": listed, "negative": negative, "noun": noun, "total": f"{total:.{digits}f}",
+    }  # fmt: skip
+
+
+def _empty(name: str, colour: str) -> dict[str, Any]:
+    return {"name": name, "full": name, "colour": colour, "meaning": "", "inferred": False, "facts": []}
+
+
+def _amount(ms: float, total: float, digits: int) -> dict[str, Any]:
+    return {
+        "ms": f"{ms:.{digits}f}",
+        "share": units.signed_share(ms, total),
+        "width": round(max(min(100 * ms / total, 100.0), 0.0), 2) if total else 0.0,
+    }
+
+
+def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, Any]:
+    facts = []
+    if entry.count is not None:
+        facts.append(("runs", f"{entry.count:.3g}"))
+    if entry.flops_per_s:
+        facts.append(("rate", units.scaled(entry.flops_per_s, "FLOP/s")))
+    if entry.bytes_per_s:
+        facts.append(("traffic", units.scaled(entry.bytes_per_s, "B/s")))
+    if entry.at_ceiling_ms and entry.bound and ran_ms(entry):
+        facts.append(("of ceiling", f"{units.share(entry.at_ceiling_ms, ran_ms(entry))} % of {entry.bound}"))
+    return {
+        "name": name(entry), "full": f"{entry.entry} {entry.detail}".strip(), "colour": of_entry(entry.entry),
+        "meaning": meaning_of(entry.entry), "inferred": entry.inferred, "facts": facts,
+        **_amount(entry.ms, total, digits),
+    }  # fmt: skip
+
+
+def _figure(devices: list[Device]) -> Figure:
+    rows: list[dict[str, Any]] = []
+    table = [["Device", "Entry", "ms"]]
+    for device in devices:
+        label = f"rank {device.rank} {device.device}" if len(devices) > 1 else device.device
+        for place, group in enumerate(groups(device)):
+            row = {"device": label, "entry": str(group.kind.name), "ms": group.ms, "place": place}
+            rows.append(row)
+            table.append([label, str(group.kind.name), f"{group.ms:.{units.decimals(step_ms(device))}f}"])
+    return Figure(
+        "ledger",
+        "Time of a step by device",
+        f"Stacked bars of {len(devices)} devices: compute, communication, copies and idle time in ms.",
+        rows,
+        _draw,
+        table,
+    )
+
+
+def _draw(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    colours = {entry: of_entry(entry) for entry in dict.fromkeys(row["entry"] for row in rows)}
+    devices = list(dict.fromkeys(row["device"] for row in rows))
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q", title="ms per step", stack="zero"),
+            y=alt.Y("device:N", title=None, sort=devices, axis=alt.Axis(labelLimit=110)),
+            color=coloured(alt, "entry", colours),
+            order="place:Q",
+            tooltip=["device:N", "entry:N", alt.Tooltip("ms:Q", format=".4~f")],
+        )
+        .properties(height=len(devices) * (26 if len(devices) < 32 else 10))
+    )

@@ -1,0 +1,71 @@
+"""The machine with its ceilings and failed checks; the recording's integrity, and what was not analysed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.machine import from_machine
+from fathom.machine.checks import recalled
+from fathom.report import units
+from fathom.report.page.recording import Recording, Section
+from fathom.report.screen import grouped
+
+_UNITS = {"B/s", "FLOP/s"}
+
+
+def section(recording: Recording) -> Section | None:
+    """Return host, GPUs, versions, ceilings and failed checks; None if the machine is unknown."""
+    machine = recording.machine
+    if not machine:
+        return None
+    results = recalled(machine)
+    failed = [result for result in results if result.status == "fail"]
+    content = {
+        "host": _host(machine),
+        "gpus": [_gpu(gpu) for gpu in machine.get("gpus") or [] if isinstance(gpu, dict)],
+        "ceilings": [_ceiling(ceiling) for ceiling in from_machine(machine)],
+        "failed": failed,
+        "checked": len(results),
+        "versions": recording.examination.sounding.get("versions") or {},
+    }
+    return Section("machine", "Machine", content)
+
+
+def _host(machine: dict[str, Any]) -> list[tuple[str, str]]:
+    host = machine.get("host") or {}
+    cpu = host.get("cpu") or {}
+    facts = {
+        "processor": cpu.get("model"),
+        "cores": cpu.get("usable_cores"),
+        "memory": units.memory(host["memory_bytes"]) if host.get("memory_bytes") else None,
+        "system": host.get("os"),
+        "kernel": host.get("kernel"),
+        "container": host.get("container"),
+    }
+    return [(key, str(value)) for key, value in facts.items() if value]
+
+
+def _gpu(gpu: dict[str, Any]) -> list[tuple[str, str]]:
+    facts = {
+        "device": f"{gpu.get('index', '')} {gpu.get('name') or ''}".strip(),
+        "memory": units.memory(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
+        "SM clock": f"{gpu['sm_clock_max_mhz']} MHz at most" if gpu.get("sm_clock_max_mhz") else None,
+        "power limit": f"{gpu['power_limit_w']:.0f} W" if gpu.get("power_limit_w") else None,
+        "multiprocessors": gpu.get("multiprocessors"),
+    }
+    return [(key, str(value)) for key, value in facts.items() if value]
+
+
+def _ceiling(ceiling: Any) -> dict[str, str]:
+    text = units.scaled(ceiling.value, ceiling.unit) if ceiling.unit in _UNITS else ""
+    plain = f"{units.significant(ceiling.value)} {ceiling.unit}"
+    return {"id": ceiling.id, "value": text or plain, "flags": "; ".join(ceiling.flags)}
+
+
+def integrity(recording: Recording) -> Section:
+    """Return every problem of the recording, and every analysis that was left out with its reason."""
+    result = recording.examination
+    reasons = grouped((entry.why, entry.what) for entry in result.abstained)
+    skipped = [(why, list(dict.fromkeys(what))) for why, what in reasons.items()]
+    content = {"ok": result.integrity.ok, "problems": result.integrity.problems, "skipped": skipped}
+    return Section("integrity", "Integrity, and what was not analysed", content, brief="Integrity")

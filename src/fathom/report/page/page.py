@@ -1,0 +1,143 @@
+"""Write the page: its sections in order, its figures, and the script that draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fathom.analysis.results import Device, Examination
+from fathom.errors import BadInputError, file_error
+from fathom.report import heading, units
+from fathom.report.ledger import groups, step_ms
+from fathom.report.page import (
+    account,
+    figure,
+    findings,
+    kernels,
+    ledger,
+    machine,
+    ranks,
+    resources,
+    roofline,
+    timeline,
+)
+from fathom.report.page.colours import of_entry
+from fathom.report.page.recording import Recording, Section
+
+HERE = Path(__file__).parent
+_SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
+    account.section,
+    findings.section,
+    ledger.section,
+    roofline.section,
+    timeline.section,
+    kernels.section,
+    resources.input_section,
+    resources.memory_section,
+    resources.power_section,
+    ranks.section,
+    machine.section,
+    machine.integrity,
+)
+
+
+def save_page(recording: Recording, path: Path) -> None:
+    """Write the report as one HTML file that loads nothing. Raises BadInputError if it cannot be written."""
+    text = page(recording)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(file_error(path, error, "written")) from None
+
+
+def save_figures(recording: Recording, folder: Path) -> list[Path]:
+    """Write the figures as SVG and PNG. Raises BadInputError without altair, or if they cannot be written."""
+    return figure.save([drawn for section in sections(recording) for drawn in section.figures], folder)
+
+
+def sections(recording: Recording) -> list[Section]:
+    """Return the sections for which something was recorded."""
+    return [section for make in _SECTIONS if (section := make(recording)) is not None]
+
+
+def page(recording: Recording) -> str:
+    """Return the page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shown, drawn = sections(recording), figure.available()
+    specs = {f.id: figure.specification(f) for s in shown for f in s.figures} if drawn else {}
+    result = recording.examination
+    return environment.get_template("page.html").render(
+        name=str(result.sounding.get("name") or "sounding"),
+        top=_top(result),
+        sections=shown,
+        drawn=drawn,
+        no_figures=figure.EXTRA,
+        specs={key: Markup(figure.embedded(spec)) for key, spec in specs.items()},
+        library=Markup(figure.library()) if specs else "",
+        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+    )
+
+
+def _top(result: Examination) -> dict[str, Any]:
+    """Return the verdict, the facts of the recording, and the step's figures."""
+    lines = [line.plain for line in heading.headline(result.sounding)]
+    verdict = result.verdict if result.integrity.ok else None
+    device = next((d for d in result.devices if d.ledger), None)
+    return {
+        "damaged": not result.integrity.ok,
+        "bound": verdict.bound if verdict else "",
+        "headline": verdict.headline if verdict else "",
+        "advice": heading.advice(result) if verdict else "",
+        "facts": lines[1:],
+        "step": [line.plain.strip() for line in heading.step_lines(result.step, 200)],
+        "figures": list(_figures(result, device)),
+        "bar": _bar(device) if device else [],
+    }
+
+
+def _figures(result: Examination, device: Device | None) -> Iterator[tuple[str, str]]:
+    step = result.step
+    best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
+    if best is not None:
+        yield units.duration(best), f"{'clean' if step.clean_ms is not None else 'profiled'} {step.noun}"
+    if device and device.at_ceiling_ms is not None:
+        yield units.duration(device.at_ceiling_ms), "speed of light"
+    shares = device.utilisation if device else None
+    if shares is not None and shares.mfu is not None:
+        yield f"{units.share(shares.mfu, 1)} %", "MFU"
+    rates = {"tokens/s": step.tokens_per_s, "samples/s": step.samples_per_s}
+    yield from ((units.scaled(rate), noun) for noun, rate in rates.items() if rate)
+    if result.energy and result.energy.per_step_j is not None:
+        yield units.joules(result.energy.per_step_j), f"energy per {step.noun}"
+    if result.cost:
+        prices = {
+            "million tokens": result.cost.per_million_tokens,
+            "million samples": result.cost.per_million_samples,
+        }
+        costs = {noun: value for noun, value in prices.items() if value is not None}
+        costs = (
+            costs or {f"million {step.noun}s": 1e6 * result.cost.per_step} if result.cost.per_step else costs
+        )
+        for noun, value in costs.items():
+            yield units.amount(value, result.cost.currency), f"cost per {noun}"
+
+
+def _bar(device: Device) -> list[dict[str, Any]]:
+    """Return the groups of the step as parts of one bar."""
+    total = step_ms(device)
+    return [
+        {"name": group.kind.title or group.kind.name, "share": units.share(group.ms, total),
+         "width": round(100 * group.ms / total, 3), "colour": of_entry(group.kind.name)}
+        for group in groups(device) if total > 0
+    ]  # fmt: skip

@@ -1,0 +1,213 @@
+"""Input pipeline, memory, and power: what feeds the step, what it holds, and what it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from fathom.analysis.resources import Cost, Energy, Stages
+from fathom.report import units
+from fathom.report.page.colours import SERIES, STAGES
+from fathom.report.page.figure import Figure, altair, coloured, thinned
+from fathom.report.page.recording import Recording, Section
+from fathom.report.sections import pairs
+from fathom.sounding import Store
+from fathom.units import NS_PER_MS, NS_PER_S
+
+POINTS = 300  # of a line
+ALLOCATED, FREE = "allocated", "reserved, free"
+_METRICS = {
+    "power_w": ("power", "Power", "W"),
+    "sm_clock_mhz": ("clock", "SM clock", "MHz"),
+    "temperature_c": ("temperature", "Temperature", "°C"),
+}
+
+
+def input_section(recording: Recording) -> Section | None:
+    """Return the stages of making a batch, of the loader and of each worker; None without a loader."""
+    loaded = recording.examination.input
+    if loaded is None:
+        return None
+    makers: list[tuple[str, Stages]] = [("all batches", loaded)]
+    makers += [(f"worker {worker.worker}", worker) for worker in loaded.workers]
+    rows = [row for label, stages in makers for row in _stages(label, stages)]
+    table = [["Batches of", "Stage", "ms"], *([r["maker"], r["stage"], f"{r['ms']:.4g}"] for r in rows)]
+    about = f"Stacked bars of the median time of each stage, for {len(makers) - 1} workers and all batches."
+    figure = Figure("input", "Median time to make a batch, by stage", about, rows, _draw_stages, table)
+    return Section("input", "Input pipeline", {"facts": pairs(loaded)}, [figure] if len(rows) > 1 else [])
+
+
+def _stages(label: str, stages: Stages) -> list[dict[str, Any]]:
+    """Return a row per stage; `fetch` without reading, decoding and transforming, which are parts of it."""
+    known = {stage: getattr(stages, f"{stage}_ms") for stage in STAGES}
+    inside = sum(known[part] or 0.0 for part in ("read", "decode", "transform"))
+    if known["fetch"] is not None:
+        known["fetch"] = max(known["fetch"] - inside, 0.0)
+    return [{"maker": label, "stage": stage, "ms": ms} for stage, ms in known.items() if ms]
+
+
+def _draw_stages(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    makers = list(dict.fromkeys(row["maker"] for row in rows))
+    shown = {stage: colour for stage, colour in STAGES.items() if any(r["stage"] == stage for r in rows)}
+    bars = alt.Chart(
+        alt.Data(values=[row | {"place": list(STAGES).index(row["stage"])} for row in rows])
+    ).mark_bar()
+    return bars.encode(
+        x=alt.X("ms:Q", title="ms per batch", axis=alt.Axis(tickCount=6)),
+        y=alt.Y("maker:N", sort=makers, title=None),
+        color=coloured(alt, "stage", shown),
+        order="place:Q",
+        tooltip=["maker:N", "stage:N", alt.Tooltip("ms:Q", format=".4~f")],
+    ).properties(height=24 * len(makers))
+
+
+def memory_section(recording: Recording) -> Section | None:
+    """Return peaks, and the allocator's memory over one step; None if nothing was recorded."""
+    figure = _over_step(recording.store) if recording.store is not None else None
+    known = recording.examination.memory
+    if known is None and figure is None:
+        return None
+    devices = [] if known is None else [
+        (f"rank {p.rank}", units.memory(p.peak_allocated_bytes), units.memory(p.peak_reserved_bytes))
+        for p in known.devices
+    ]  # fmt: skip
+    facts = [] if known is None else pairs(known)
+    return Section("memory", "Memory", {"facts": facts, "devices": devices}, [figure] if figure else [])
+
+
+def _over_step(store: Store) -> Figure | None:
+    """Return the allocator's memory over the recorded step, else over the whole recording."""
+    frame = store.table("memory").filter(pl.col("event") != "peak").sort("time_ns").collect()
+    if frame.is_empty():
+        return None
+    first = frame.filter(rank=frame["rank"].min(), device=frame["device"].min())
+    step = _replayed(first.filter(phase="memory"))
+    known = first.drop_nulls("allocated").select("time_ns", "allocated", "reserved")
+    shown, unit, scale = (step, "ms", NS_PER_MS) if step.height > 2 else (known, "s", NS_PER_S)
+    if shown.height < 2:
+        return None
+    start = int(shown["time_ns"][0])
+    shown = shown[list(thinned(shown.height, POINTS))].with_columns(
+        pl.col("reserved").fill_null(pl.col("allocated"))
+    )
+    rows: list[dict[str, Any]] = []
+    for time, allocated, reserved in shown.iter_rows():
+        sizes = {ALLOCATED: allocated, FREE: max(reserved - allocated, 0)}
+        row = {"time": round((time - start) / scale, 6), "unit": unit}
+        rows += [row | {"kind": kind, "gib": size / 2**30} for kind, size in sizes.items()]
+    table = [[f"Time ({unit})", "Category", "GiB"]]
+    table += [[f"{r['time']:.3f}", r["kind"], f"{r['gib']:.3f}"] for r in rows[:: max(len(rows) // 20, 1)]]
+    span = "one step" if unit == "ms" else "the recording"
+    about = f"Memory of the allocator over {span}, in GiB: allocated, and reserved but free."
+    return Figure("memory", f"Memory of the allocator over {span}", about, rows, _draw_memory, table)
+
+
+def _replayed(events: pl.DataFrame) -> pl.DataFrame:
+    """Return allocated and reserved memory after each event of a recorded step, from the state before it."""
+    before = events.filter(event="now").drop_nulls("allocated").head(1)
+    if before.is_empty():
+        return pl.DataFrame(schema={"time_ns": pl.Int64, "allocated": pl.Int64, "reserved": pl.Int64})
+    sign = pl.col("event").replace_strict({"alloc": 1, "free": -1}, default=0, return_dtype=pl.Int64)
+    grown = pl.col("event").replace_strict(
+        {"segment_alloc": 1, "segment_free": -1}, default=0, return_dtype=pl.Int64
+    )
+    size = pl.col("size").fill_null(0)
+    return events.filter(pl.col("time_ns") >= before["time_ns"][0]).select(
+        "time_ns",
+        allocated=before["allocated"][0] + (sign * size).cum_sum(),
+        reserved=before["reserved"][0] + (grown * size).cum_sum(),
+    )
+
+
+def _draw_memory(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    colours = {ALLOCATED: SERIES[0], FREE: "#9fbfe0"}
+    shown = [row | {"place": row["kind"] == FREE} for row in rows]
+    area = alt.Chart(alt.Data(values=shown)).mark_area(interpolate="step-after", opacity=0.9)
+    return area.encode(
+        x=alt.X("time:Q", title=rows[0]["unit"], scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8)),
+        y=alt.Y("gib:Q", title="GiB", stack="zero"),
+        color=coloured(alt, "kind", colours),
+        order="place:Q",
+        tooltip=["kind:N", alt.Tooltip("gib:Q", format=".3~f"), alt.Tooltip("time:Q", format=".3~f")],
+    ).properties(height=180)
+
+
+def power_section(recording: Recording) -> Section | None:
+    """Return energy and cost, and power, clock and temperature over the recording."""
+    result = recording.examination
+    facts = [*_energy(result.energy), *_cost(result.cost)]
+    figures = _telemetry(recording.store) if recording.store is not None else []
+    title = "Power, clocks, temperature" if figures or result.energy else "Cost"
+    if not facts and not figures:
+        return None
+    return Section("power", title, {"facts": facts}, figures, brief=title.partition(",")[0])
+
+
+def _energy(spent: Energy | None) -> Iterator[tuple[str, str]]:
+    if spent is None:
+        return
+    low, high = spent.per_step_low_j, spent.per_step_high_j
+    between = "" if low is None or high is None else f" ({units.joules(low)} to {units.joules(high)})"
+    if spent.per_step_j is not None:
+        yield "energy per step", units.joules(spent.per_step_j) + between
+    for noun, value in (("sample", spent.per_sample_j), ("token", spent.per_token_j)):
+        if value is not None:
+            yield f"per {noun}", units.joules(value)
+    if spent.mean_power_w is not None:
+        yield "mean power", f"{units.significant(spent.mean_power_w)} W"
+    if spent.host_per_step_j is not None:
+        yield "host, per step", units.joules(spent.host_per_step_j)
+    if spent.source:
+        yield "source", spent.source
+
+
+def _cost(prices: Cost | None) -> Iterator[tuple[str, str]]:
+    if prices is None:
+        return
+    yield "price", f"{units.amount(prices.price_per_hour, prices.currency)} per GPU-hour"
+    for noun, value in (
+        ("step", prices.per_step),
+        ("million tokens", prices.per_million_tokens),
+        ("million samples", prices.per_million_samples),
+    ):
+        if value is not None:
+            yield f"cost per {noun}", units.amount(value, prices.currency)
+
+
+def _telemetry(store: Store) -> list[Figure]:
+    frame = store.table("telemetry").filter(pl.col("device") >= 0).sort("time_ns").collect()
+    figures = []
+    for column, (key, title, unit) in _METRICS.items():
+        known = frame.drop_nulls(column)
+        if known.height < 2:
+            continue
+        start, rows = int(frame["time_ns"][0]), []
+        for (rank, device), own in known.group_by("rank", "device", maintain_order=True):
+            own = own[list(thinned(own.height, POINTS))]
+            label = f"rank {rank} cuda:{device}"
+            for time, value in own.select("time_ns", column).iter_rows():
+                rows.append({"s": (time - start) / NS_PER_S, "value": value, "device": label, "unit": unit})
+        lowest, highest = min(r["value"] for r in rows), max(r["value"] for r in rows)
+        about = f"{title} between {units.significant(lowest)} and {units.significant(highest)} {unit}."
+        table = [["Device", "s", unit]]
+        table += [
+            [r["device"], f"{r['s']:.2f}", f"{r['value']:.4g}"] for r in rows[:: max(len(rows) // 20, 1)]
+        ]
+        figures.append(Figure(key, f"{title} over the recording ({unit})", about, rows, _draw_line, table))
+    return figures
+
+
+def _draw_line(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    devices = dict(zip(dict.fromkeys(r["device"] for r in rows), SERIES * 128, strict=False))
+    legend: dict[str, Any] = {"legend": None} if len(devices) == 1 or len(devices) > 16 else {}
+    return alt.Chart(alt.Data(values=rows)).mark_line(strokeWidth=1.5).encode(
+        x=alt.X("s:Q", title="s since the start", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8)),
+        y=alt.Y("value:Q", title=rows[0]["unit"], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
+        color=coloured(alt, "device", devices, **legend),
+        tooltip=["device:N", alt.Tooltip("s:Q", format=".2f"), "value:Q"],
+    ).properties(height=120)  # fmt: skip
