@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import polars as pl
 
-from fathom.analysis.resources import Cost, Energy, Stages
+from fathom.analysis.results import Cost, Energy
 from fathom.report import units
 from fathom.report.page.colours import SERIES, STAGES
 from fathom.report.page.figure import Figure, altair, coloured, thinned
@@ -30,7 +31,7 @@ def input_section(recording: Recording) -> Section | None:
     loaded = recording.examination.input
     if loaded is None:
         return None
-    makers: list[tuple[str, Stages]] = [("all batches", loaded)]
+    makers: list[tuple[str, msgspec.Struct]] = [("all batches", loaded)]
     makers += [(f"worker {worker.worker}", worker) for worker in loaded.workers]
     rows = [row for label, stages in makers for row in _stages(label, stages)]
     table = [["Batches of", "Stage", "ms"], *([r["maker"], r["stage"], f"{r['ms']:.4g}"] for r in rows)]
@@ -39,7 +40,7 @@ def input_section(recording: Recording) -> Section | None:
     return Section("input", "Input pipeline", {"facts": pairs(loaded)}, [figure] if len(rows) > 1 else [])
 
 
-def _stages(label: str, stages: Stages) -> list[dict[str, Any]]:
+def _stages(label: str, stages: msgspec.Struct) -> list[dict[str, Any]]:
     """Return a row per stage; `fetch` without reading, decoding and transforming, which are parts of it."""
     known = {stage: getattr(stages, f"{stage}_ms") for stage in STAGES}
     inside = sum(known[part] or 0.0 for part in ("read", "decode", "transform"))

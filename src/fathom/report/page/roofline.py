@@ -55,12 +55,12 @@ def _words(point: dict[str, Any]) -> dict[str, str]:
 
 def _counters(recording: Recording, device: Device) -> dict[str, str]:
     """Return the most used resources of each family as text."""
-    used_most = {}
+    counters = {}
     for portrait in recording.portraits:
         if (portrait.rank, portrait.device) == (device.rank, device.device):
             used = sorted((m for m in portrait.measures if m.resource), key=lambda m: -m.value)[:COUNTERS]
-            used_most[portrait.family] = ", ".join(f"{m.title} {m.value:.0f} {m.unit}" for m in used)
-    return used_most
+            counters[portrait.family] = ", ".join(f"{m.title} {m.value:.0f} {m.unit}" for m in used)
+    return counters
 
 
 def _points(device: Device, counters: dict[str, str]) -> list[dict[str, Any]]:
