@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from types import SimpleNamespace
 
-from fathom.probe.frames import ITERATORS
+from fathom.probe.frames import FIFO, ITERATORS, Beacon
 from fathom.probe.frames.iterators import Iterators, alive
 from fathom.sounding.raw.stacks import _iterators
 
@@ -52,3 +53,18 @@ def test_positions_of_iterators_in_a_stack():
     ]
     assert _iterators(frames, {"generators": [["feed", "/p/a.py"], ["f", "/p/a.py"]]}) == [1, 2]
     assert _iterators(frames, {}) is None
+
+
+def test_iterators_are_searched_before_a_burst_and_never_in_a_recorded_step(tmp_path):
+    os.mkfifo(tmp_path / FIFO)
+    reader = os.open(tmp_path / FIFO, os.O_RDONLY | os.O_NONBLOCK)
+    written = tmp_path / ITERATORS.format(pid=os.getpid())
+    beacon = Beacon(SimpleNamespace(raw=str(tmp_path), note=lambda *_: None))
+    for phase in ("settle", "clean", "transition", "timeline"):
+        beacon.follow(phase)
+        assert not written.exists()
+    beacon.prepare("clean")
+    assert not written.exists()
+    beacon.prepare("timeline")
+    assert written.exists()
+    os.close(reader)

@@ -170,8 +170,10 @@ class Conductor:
         ):
             self._mind_counters()
             self.phases.interrupted()
-        if orders.arm is not None and gc.isenabled():
-            gc.collect(1)  # collect what preparing allocated, not in the first recorded step
+        if orders.arm is not None:
+            self.safely(self.beacon.prepare, orders.arm.phase)
+            if gc.isenabled():
+                gc.collect(1)  # collect what preparing allocated, not in the first recorded step
         self.safely(self.beacon.follow, orders.arm.phase if orders.arm else self.orders.phase)
         before, recording = self._before, self._recorder is not None and self._recorder.running
         led_in = recording and (before.phase, before.burst) == ("transition", orders.burst)

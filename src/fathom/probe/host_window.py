@@ -55,6 +55,7 @@ class HostWindow:
             if self._over.is_set() or not self._session.conductor.recorder.arm(job):
                 return
             conductor = self._session.conductor
+            conductor.safely(conductor.beacon.prepare, job.phase)
             conductor.recorder.start(job, 0, BURST)
             conductor.safely(conductor.beacon.follow, job.phase, main_thread())
             self._open = True

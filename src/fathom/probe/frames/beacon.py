@@ -44,10 +44,13 @@ class Beacon:
             return
         self._rate = rate
         state = (thread_state(ident) if self._ready() else 0) if rate else 0
-        if rate == DENSE and not self._off:
-            self._iterators.note()
         if not self._off:
             self._send({"pid": os.getpid(), "thread": _native(ident), "state": state, "rate": rate})
+
+    def prepare(self, phase: str) -> None:
+        """Note the living iterators before a burst; the search would add tens of ms to a recorded step."""
+        if SAMPLED.get(phase) == DENSE and not self._off:
+            self._iterators.note()
 
     def _ready(self) -> bool:
         """Open the pipe and calibrate, once; return False if there is no sampler or calibration failed."""
