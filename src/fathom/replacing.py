@@ -34,7 +34,7 @@ class Aside:
 
     def __init__(self, folder: Path) -> None:
         require_replaceable(folder)
-        self._place = folder.resolve()
+        self._place = Path(os.path.realpath(folder))  # Path.resolve raises for a loop of links
         name = f".{self._place.name}.replaced-{os.getpid()}"
         self._here = self._place.rename(self._place.with_name(name))
 

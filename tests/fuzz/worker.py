@@ -38,12 +38,16 @@ def run(words: list[str]) -> dict[str, Any]:
 
 
 def _wrong(done: Any) -> str | None:
+    from fathom.cli.console import explain
+
     error = done.exception
-    if error is not None and not isinstance(error, SystemExit):
+    if error is not None and not isinstance(error, SystemExit) and "unexpected" in explain(error):
         frames = traceback.extract_tb(done.exc_info[2])
         mine = [frame for frame in frames if "/fathom/" in frame.filename] or frames
         place = f"{mine[-1].filename.rpartition('/fathom/')[2]}:{mine[-1].lineno}"
         return f"{type(error).__name__} at {place}: {str(error)[:200]}"
+    if error is not None and not isinstance(error, SystemExit):
+        return None  # main() prints one sentence
     lines = done.stderr.count("\n")
     if done.exit_code not in (0, 2) and lines != 1:  # 2: the command line itself is wrong
         return f"{lines} lines on standard error: {done.stderr[:200]!r}"

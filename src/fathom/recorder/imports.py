@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -48,7 +49,7 @@ def _import_recording(folder: Path, output: Path | None, replace: bool) -> Store
     from fathom.recorder.folding import fold
     from fathom.sounding import import_raw
 
-    if output is None or output.resolve() == folder.resolve():
+    if output is None or os.path.realpath(output) == os.path.realpath(folder):
         store = fold(import_raw(folder))
         shutil.rmtree(folder / "raw", ignore_errors=True)
         return store
@@ -79,7 +80,9 @@ def _expand(paths: list[Path]) -> list[Path]:
         files += traces
     for file in files:
         _refuse_others(file)
-    if twice := next((file for file, times in Counter(map(Path.resolve, files)).items() if times > 1), None):
+    if twice := next(
+        (file for file, times in Counter(map(os.path.realpath, files)).items() if times > 1), None
+    ):
         raise BadInputError(f"{twice} was given twice; give each rank's trace once.")
     return files
 
@@ -98,7 +101,7 @@ def _refuse_others(file: Path) -> None:
 
 def trace_name(path: Path) -> str:
     """Return the name of a trace's sounding: the file name without its extensions."""
-    name = path.resolve().name
+    name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - Path.resolve raises for a loop of links
     while name.endswith(TRACE_ENDINGS):
         name = name[: name.rindex(".")]
     return name or "trace"

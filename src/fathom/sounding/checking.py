@@ -32,6 +32,7 @@ _REQUIRED = {
     "memory": ("time_ns", "device", "event"),
     "telemetry": ("device", "time_ns"),
 }
+_BEGINS = ("start_ns", "mark_ns")  # no later than `end_ns` of their row
 _ABSENT = {"mark_ns"}  # required in all rows or in none
 _FREE_ROWS, _ROWS_PER_BYTE = 1 << 20, 64  # a table of more rows takes at least a byte per 64 rows
 
@@ -74,6 +75,14 @@ def require_valid(frame: pl.LazyFrame | pl.DataFrame, table: str, file: Path) ->
             raise NotASoundingError(f"{file} is damaged: column {values.name} lacks a value.")
         if not _possible(values):
             raise NotASoundingError(f"{file} is damaged: column {values.name} has an impossible value.")
+    begins = next((column for column in _BEGINS if column in schema and "end_ns" in schema), None)
+    if begins and _is_reversed(collected(frame.lazy().select(begins, "end_ns"), file)):
+        raise NotASoundingError(f"{file} is damaged: a row ends before it begins.")
+
+
+def _is_reversed(times: pl.DataFrame) -> bool:
+    begins, ends = times.get_columns()
+    return bool((begins > ends).any())
 
 
 def _possible(column: pl.Series) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError, file_error
-from fathom.regular import RECORDS, decode, read_json, read_regular
-from fathom.sounding.manifest import Counted, LoaderFacts
+from fathom.regular import RECORDS as LARGEST
+from fathom.regular import decode, read_json, read_regular
+from fathom.sounding.raw.shape import RECORDS, TELEMETRY, checked, checked_file
 
 Record = dict[str, Any]
 
@@ -73,7 +74,7 @@ def read(folder: Path) -> Raw:
     problems: list[str] = []
     try:
         processes = [_process(file) for file in sorted(path.glob("proc-*.jsonl"))]
-        telemetry = list(_lines(path / "telemetry.jsonl", []))
+        telemetry = [record for record in _lines(path / "telemetry.jsonl", []) if _is_reading(record)]
         launch, end = _object(path / "launch.json", problems), _object(path / "end.json", problems)
     except OSError as error:
         raise BadInputError(file_error(error.filename, error)) from None
@@ -87,7 +88,7 @@ def _process(file: Path) -> Process:
     for record in _lines(file, torn):
         try:
             unpacked = list(_PACKED.get(str(record.get("t")), _single)(record))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             torn.append(0)
             continue
         for row in unpacked:
@@ -98,6 +99,7 @@ def _process(file: Path) -> Process:
 
 def _marks(run: Record) -> Iterator[Record]:
     """Yield the marks of a run; consecutive marks differ only in their time."""
+    checked(run, RECORDS["marks"])
     about = {**run, "t": "mark"}
     for position, ns in enumerate(run["ns"]):
         yield {**about, "k": run["k"] + position, "ns": ns}
@@ -105,24 +107,26 @@ def _marks(run: Record) -> Iterator[Record]:
 
 def _batches(table: Record) -> Iterator[Record]:
     for row in table["rows"]:
-        yield {"t": "batch", **dict(zip(table["columns"], row, strict=True))}
+        batch = {"t": "batch", **dict(zip(table["columns"], row, strict=True))}
+        checked(batch, RECORDS["batch"])
+        yield batch
 
 
 def _single(record: Record) -> Iterator[Record]:
-    """Yield the record; the known fields alone if its kind is typed."""
+    """Yield the record; the known fields alone if they are kept as they are."""
     kind = str(record.get("t"))
-    typed = _TYPED.get(kind)
-    yield {"t": kind, **msgspec.to_builtins(msgspec.convert(record, typed))} if typed else record
+    known = checked(record, RECORDS[kind]) if kind in RECORDS else None
+    yield {"t": kind, **msgspec.to_builtins(known)} if kind in _KEPT else record
 
 
 _PACKED = {"marks": _marks, "batches": _batches}
-_TYPED = {"dynamo": Counted, "loader": LoaderFacts}
+_KEPT = ("dynamo", "loader")
 
 
 def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
     if not file.exists():
         return
-    lines = read_regular(file, RECORDS).split(b"\n")
+    lines = read_regular(file, LARGEST).split(b"\n")
     for number, line in enumerate(lines):
         if not line.strip():
             continue
@@ -139,9 +143,17 @@ def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
 def _object(file: Path, problems: list[str]) -> Record:
     try:
         record = read_json(file)
+        return checked_file(file.name, record) if isinstance(record, dict) else {}
     except FileNotFoundError:
         return {}
     except ValueError:
         problems.append(f"{file.name} is damaged and was left out")
         return {}
-    return record if isinstance(record, dict) else {}
+
+
+def _is_reading(record: Record) -> bool:
+    try:
+        checked(record, TELEMETRY)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,228 @@
+"""The shape of raw records. Records of another shape are damaged and left out; further keys are allowed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import polars as pl
+from msgspec import Meta
+
+from fathom.errors import FathomError
+from fathom.machine import require_machine
+from fathom.sounding.manifest import Counted, LoaderFacts
+from fathom.sounding.schema import TABLES
+
+_TIME, _COUNT = 2**61, 2**53  # as in soundings: differences and floats are exact
+Time = Annotated[int, Meta(ge=-_TIME, le=_TIME)]
+Count = Annotated[int, Meta(ge=-_COUNT, le=_COUNT)]
+Index = Annotated[int, Meta(ge=-1, le=4095)]
+Rank = Annotated[int, Meta(ge=0, le=999_999)]
+Burst = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+File = Annotated[str, Meta(pattern=r"^[\w.-]{1,255}$")]  # beside the records, never a path
+
+
+class ProcessShape(msgspec.Struct):
+    """The first record of a process."""
+
+    pid: Count | None = None
+    rank: Rank | None = None
+    world: Count | None = None
+    program: str | None = None
+    role: str | None = None
+    host: str | None = None
+    python: str | None = None
+    versions: dict[str, str] | None = None
+    devices: dict[Index, str] | None = None
+
+
+class ClockShape(msgspec.Struct):
+    """The source of steps from step k on."""
+
+    source: str
+    k: Count
+
+
+class MarksShape(msgspec.Struct):
+    """A run of marks."""
+
+    k: Count
+    ns: list[Time | None]
+    source: str | None = None
+    thread: int | None = None
+    phase: str | None = None
+    burst: Burst | None = None
+    kind: str | None = None
+    samples: Count | None = None
+    tokens: Count | None = None
+    stream: int | None = None
+    query: Count | None = None
+
+
+class MicroShape(msgspec.Struct):
+    """The start of a micro-step."""
+
+    k: Count
+    ns: Time
+    source: str | None = None
+    thread: int | None = None
+
+
+class DeviceShape(msgspec.Struct):
+    """Device events of a clean burst."""
+
+    burst: Burst
+    marks: list[tuple[Count, Time]] = []
+
+
+class TraceShape(msgspec.Struct):
+    """A saved burst of the timeline."""
+
+    phase: str
+    burst: Burst
+    file: File
+    k0: Count
+    k1: Count | None = None
+    way: str | None = None
+    clock: Any = None
+
+
+class BurstShape(msgspec.Struct):
+    """A rehearsal."""
+
+    burst: Burst
+
+
+class StepShape(msgspec.Struct):
+    """A step from which on something holds."""
+
+    k: Count
+
+
+class StretchShape(msgspec.Struct):
+    """A wait or a region."""
+
+    start: Time
+    end: Time
+    thread: int | None = None
+    name: str | None = None
+    cause: str | None = None
+    detail: str | None = None
+
+
+class RegionShape(StretchShape, kw_only=True):
+    """A region, which has a name."""
+
+    name: str
+
+
+class MemoryShape(msgspec.Struct):
+    """Totals of the allocator."""
+
+    ns: Time
+    device: Index
+    allocated: Count | None = None
+    reserved: Count | None = None
+    peak_allocated: Count | None = None
+    peak_reserved: Count | None = None
+
+
+class SnapshotShape(msgspec.Struct):
+    """The allocator's events of one step."""
+
+    device: Index
+    events: list[tuple[Time, str, Count]] = []
+
+
+class BatchShape(msgspec.Struct):
+    """A batch, as the program received it or as a worker made it."""
+
+    loader: Count | None = None
+    batch: Count | None = None
+    worker: Count | None = None
+    pid: Count | None = None
+    epoch: Count | None = None
+    nth: Count | None = None
+    start: Time | None = None
+    wait: Time | None = None
+    fetch: Time | None = None
+    collate: Time | None = None
+    pin: Time | None = None
+    read: Time | None = None
+    decode: Time | None = None
+    cpu_wait: Time | None = None
+    read_bytes: Count | None = None
+    threads: Count | None = None
+
+
+class NoteShape(msgspec.Struct):
+    """A message for the user."""
+
+    what: str
+    text: str
+
+
+class LaunchShape(msgspec.Struct):
+    """The file `launch.json`."""
+
+    name: str | None = None
+    command: list[str] | None = None
+    start_ns: Time | None = None
+    environment: dict[str, str] | None = None
+    machine: dict[str, Any] | None = None
+
+
+class EndShape(msgspec.Struct):
+    """The file `end.json`."""
+
+    exit_status: Count | None = None
+    ended: str | None = None
+    abstained: list[dict[str, str]] | None = None
+
+
+RECORDS: dict[str, Any] = {
+    "process": ProcessShape,
+    "clock": ClockShape,
+    "marks": MarksShape,
+    "micro": MicroShape,
+    "device": DeviceShape,
+    "trace": TraceShape,
+    "rehearsal": BurstShape,
+    "resettled": StepShape,
+    "wait": StretchShape,
+    "region": RegionShape,
+    "memory": MemoryShape,
+    "snapshot": SnapshotShape,
+    "batch": BatchShape,
+    "note": NoteShape,
+    "dynamo": Counted,
+    "loader": LoaderFacts,
+}
+FILES: dict[str, Any] = {"launch.json": LaunchShape, "end.json": EndShape}
+_KINDS: dict[Any, Any] = {pl.String: str, pl.Boolean: bool}
+
+
+def _of_table(name: str) -> Any:
+    kinds = {
+        column: _KINDS.get(kind, float if kind.is_float() else Count) for column, kind in TABLES[name].items()
+    }
+    times = {column: Time for column in kinds if column.endswith("_ns")}
+    return msgspec.defstruct(name, [(column, kind | None, None) for column, kind in (kinds | times).items()])
+
+
+TELEMETRY = _of_table("telemetry")
+
+
+def checked(record: dict[str, Any], shape: Any) -> Any:
+    """Return the record in its shape. Raises msgspec.ValidationError, a ValueError, if it has another."""
+    return msgspec.convert(record, shape, str_keys=True)
+
+
+def checked_file(name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of `launch.json` or `end.json`. Raises ValueError if it has another shape."""
+    checked(content, FILES[name])
+    try:
+        require_machine(content.get("machine") or {}, name)
+    except FathomError as error:
+        raise ValueError(str(error)) from None
+    return content
