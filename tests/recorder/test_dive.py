@@ -18,6 +18,7 @@ from fathom.cli import app
 from fathom.errors import BadInputError
 from fathom.recorder.dive import choose
 from fathom.recorder.dive.choosing import selector
+from fathom.recorder.origin import signature
 from fathom.sounding import Manifest, Rank, Store, Writer, conform, open_store
 from fathom.sounding.families import with_families
 from tests.support.paths import DATA, TRACES
@@ -70,7 +71,7 @@ def sounding(folder: Path, command: list[str] | None = None, first: int = 5, ste
     writer.write(0, "kernels", conform("kernels", with_families(pl.DataFrame(rows))))
     writer.write(0, "steps", conform("steps", table))
     program = [sys.executable, "-c", "pass"] if command is None else command
-    return writer.finish(Manifest(name="s", command=program, ranks=[Rank(0)]))
+    return writer.finish(Manifest(name="s", command=program, origin=signature(program), ranks=[Rank(0)]))
 
 
 @pytest.fixture
@@ -371,3 +372,36 @@ def test_the_strongest_limit_comes_first_and_missing_counters_are_named() -> Non
     assert [fact.rule for fact in result.limits] == ["dram", "l2"]
     assert "occupancy" in [fact.rule for fact in result.facts if not fact.holds]
     assert {"what": "tail wave", "why": "without sm__cycles_active.max"} in result.unseen
+
+
+# Whose command is run
+
+
+def test_a_command_from_elsewhere_is_shown_and_not_run(tmp_path: Path, ncu: Path) -> None:
+    ran = tmp_path / "ran"
+    command = [sys.executable, "-c", f"open({str(ran)!r}, 'w')"]
+    store = sounding(tmp_path / "s.fathom", command)
+    manifest = json.loads((store.path / "manifest.json").read_text())
+    for origin in (None, "", "0" * 64, signature(["python", "other.py"])):
+        (store.path / "manifest.json").write_text(json.dumps(manifest | {"origin": origin}))
+        refused(dive(store.path, FAMILY), "--yes")
+        assert str(ran) in dive(store.path, FAMILY).stderr
+    assert not ran.exists()
+    assert dive(store.path, FAMILY, "--yes", "-o", tmp_path / "deep.fathom").returncode == 0
+
+
+def test_a_command_signed_by_someone_else_is_not_run(
+    tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FATHOM_HOME", str(tmp_path / "theirs"))
+    store = sounding(tmp_path / "s.fathom")
+    key = tmp_path / "theirs" / "key"
+    assert key.stat().st_mode & 0o777 == 0o600 and len(key.read_bytes()) == 32
+    monkeypatch.setenv("FATHOM_HOME", str(tmp_path / "mine"))
+    refused(dive(store.path, FAMILY), "--yes")
+    assert not (tmp_path / "mine").exists()
+    monkeypatch.setenv("FATHOM_HOME", str(tmp_path / "theirs"))
+    key.chmod(0o644)  # others could have signed with it
+    refused(dive(store.path, FAMILY), "--yes")
+    key.chmod(0o600)
+    assert dive(store.path, FAMILY, "-o", tmp_path / "deep.fathom").returncode == 0

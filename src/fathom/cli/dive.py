@@ -27,6 +27,7 @@ def dive(
     sections: str = Option(
         "detailed", "--set", help="Metrics to collect: detailed, full, or source (where warps wait)."
     ),
+    yes: bool = Option(False, "--yes", help="Run the recorded command even if it was recorded elsewhere."),
     output: Path | None = Option(
         None, "-o", "--output", help="Path of the new sounding. [default: NAME-dive.fathom]"
     ),
@@ -36,7 +37,9 @@ def dive(
     from fathom.recorder.dive import dive as run_dive
     from fathom.report import dive_content, print_dive
 
-    result = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
+    result = run_dive(
+        sounding, pattern, command, yes=yes, launch=launch, sections=sections, output=output, say=say
+    )
     if json:
         place = {"path": str(result.store.path), "target": result.target}
         print_json(place | dive_content(result.explanation, result.spots))

@@ -16,6 +16,7 @@ from typing import Any
 from fathom.errors import BadInputError, file_error
 from fathom.probe.counters.activities import TEARDOWN
 from fathom.recorder.command import CannotLaunchError
+from fathom.recorder.origin import signature
 from fathom.recorder.redact import allowed_environment, redact_command
 from fathom.replacing import Aside, require_replaceable
 
@@ -45,9 +46,11 @@ def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = 
 def write_launch(
     raw: Path, command: list[str], environment: Mapping[str, str], machine: dict[str, Any], **more: Any
 ) -> None:
-    """Write `launch.json`: command and environment without secrets, start time, the machine's inventory."""
+    """Write `launch.json`: signed command, environment, start time, inventory; all without secrets."""
+    kept = redact_command(command)
     record = {
-        "command": redact_command(command),
+        "command": kept,
+        "origin": signature(kept) if kept else None,
         "start_ns": time.time_ns(),
         "environment": allowed_environment(environment),
         "machine": machine,

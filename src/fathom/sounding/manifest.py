@@ -55,6 +55,7 @@ class Manifest(msgspec.Struct):
     made_by: str = "run"  # run, record, import
     created_ns: int = 0
     command: list[str] = []
+    origin: str | None = None  # the recorder's signature of the command
     exit_status: int | None = None
     ended: str = "finished"  # finished, exited, exception, crashed, interrupted, killed, stopped, no-steps
     ranks: list[Rank] = []

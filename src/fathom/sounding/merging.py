@@ -118,6 +118,7 @@ def _manifest(stores: Sequence[Store], output: Path, ranks: set[int]) -> Manifes
         made_by=first.made_by,
         created_ns=time.time_ns(),
         command=first.command,
+        origin=first.origin,
         exit_status=statuses[0] if statuses else first.exit_status,
         ended=ended[0] if ended else first.ended,
         ranks=about,

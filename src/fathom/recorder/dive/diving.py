@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from fathom.errors import BadInputError
 from fathom.recorder.command import free_output
 from fathom.recorder.dive.choosing import Target, choose
 from fathom.recorder.dive.profiling import SETS, CannotProfileError, as_csv, find_ncu, profile
+from fathom.recorder.origin import is_ours
 from fathom.recorder.redact import HIDDEN, redact_command
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def dive(
     pattern: str,
     command: list[str] | None = None,
     *,
+    yes: bool = False,
     launch: int | None = None,
     sections: str = "detailed",
     output: Path | None = None,
@@ -46,8 +49,9 @@ def dive(
 ) -> Dive:
     """Profile one launch of the family that `pattern` matches, in a new run of the program, and explain it.
 
-    `command` overrides the recorded command. Raises BadInputError for invalid requests, and
-    CannotProfileError if ncu left no result; the original sounding is never changed.
+    `command` overrides the recorded command, which is run only if this user recorded it on this host, or with
+    `yes`. Raises BadInputError for invalid requests, and CannotProfileError if ncu left no result; the
+    original sounding is never changed.
     """
     from fathom.sounding import open_store
 
@@ -55,7 +59,7 @@ def dive(
         raise BadInputError(f"There is no set '{sections}'; choose one of {', '.join(SETS)}.")
     parent = open_store(sounding)
     target = choose(parent, pattern, launch)
-    words = command or _recorded(parent)
+    words = command or _recorded(parent, yes)
     find_ncu(environment)
     output = output or free_output(f"{parent.path.name.partition('.')[0]}-dive", Path())
     if output.exists():
@@ -68,7 +72,7 @@ def dive(
     return Dive(store, target, explanation_of(store, target.family), spots_of(store))
 
 
-def _recorded(parent: Store) -> list[str]:
+def _recorded(parent: Store, yes: bool) -> list[str]:
     words = parent.manifest.command
     if not words:
         raise BadInputError(f"{parent.path} does not contain the program's command; give it after --.")
@@ -76,6 +80,11 @@ def _recorded(parent: Store) -> list[str]:
     if hidden is not None:
         raise BadInputError(
             f"The recorded command lacks a redacted secret ({hidden}); give the full command after --."
+        )
+    if not (yes or is_ours(words, parent.manifest.origin)):
+        raise BadInputError(
+            f"{parent.source} was not recorded here by you, and names this command: {shlex.join(words)}; "
+            "run it with --yes if you trust it, or give a command after --."
         )
     return words
 

@@ -187,6 +187,7 @@ def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
         made_by="run" if launch.get("command") else "record",
         created_ns=launch.get("start_ns") or time.time_ns(),
         command=[str(word) for word in launch.get("command") or []],
+        origin=launch.get("origin"),
         exit_status=end.get("exit_status"),
         ended=_ended(end.get("ended"), raw.processes, marked),
         ranks=[entry.rank for entry in recorded],

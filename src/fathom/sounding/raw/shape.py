@@ -167,6 +167,7 @@ class LaunchShape(msgspec.Struct):
 
     name: str | None = None
     command: list[str] | None = None
+    origin: str | None = None
     start_ns: Time | None = None
     environment: dict[str, str] | None = None
     machine: dict[str, Any] | None = None
