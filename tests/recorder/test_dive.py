@@ -374,7 +374,7 @@ def test_the_strongest_limit_comes_first_and_missing_counters_are_named() -> Non
     assert {"what": "tail wave", "why": "without sm__cycles_active.max"} in result.unseen
 
 
-# Whose command is run
+# Recorded commands from elsewhere
 
 
 def test_a_command_from_elsewhere_is_shown_and_not_run(tmp_path: Path, ncu: Path) -> None:
