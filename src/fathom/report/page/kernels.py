@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fathom.analysis.measures import Portrait
+from fathom.analysis.measures import Measure, Portrait
 from fathom.analysis.results import LedgerRow
 from fathom.report import units
 from fathom.report.ledger import name
@@ -47,12 +47,22 @@ def _kernel(portrait: Portrait) -> dict[str, Any]:
         "used": "" if portrait.used is None else f"{100 * portrait.used:.0f} %",
         "facts": [(key, value) for key, value in facts.items() if value is not None],
         "reasons": [reason.text for reason in portrait.reasons],
-        "measures": [_measure(m) for m in portrait.measures if m.value or m.advice][:ADVISED],
+        "measures": [_measure(m) for m in sorted(portrait.measures, key=_rank) if _counted(m)][:ADVISED],
         "abstained": [(entry.what, entry.why) for entry in portrait.abstained],
     }
 
 
-def _measure(measure: Any) -> dict[str, str]:
+def _rank(measure: Measure) -> tuple[bool, bool]:
+    """Sort values outside their healthy range first, then the use of resources."""
+    return not measure.advice, not measure.resource
+
+
+def _counted(measure: Measure) -> bool:
+    """Return whether a value differs from zero by more than its error."""
+    return bool(measure.advice) or abs(measure.value) > 2 * measure.error
+
+
+def _measure(measure: Measure) -> dict[str, str]:
     error = f" ± {units.significant(measure.error, 2)}" if measure.error else ""
     return {
         "group": measure.group,

@@ -58,6 +58,7 @@ def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
     total = step_ms(device)
     digits = units.decimals(total)
     listed = []
+    most = max((group.ms for group in groups(device)), default=0.0)
     for group in groups(device):
         entries, rest = fold(group, total, ENTRIES)
         lines = [_line(entry, total, digits) for entry in entries]
@@ -68,7 +69,8 @@ def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
             lines.append(_empty(more, colour) | _amount(ms, total, digits))
         listed.append({
             "name": group.kind.title or group.kind.name, "colour": of_entry(group.kind.name),
-            "members": group.kind.members, "entries": lines, **_amount(group.ms, total, digits),
+            "members": group.kind.members, "largest": group.ms == most, "entries": lines,
+            **_amount(group.ms, total, digits),
         })  # fmt: skip
     negative = [_line(entry, total, digits) for entry in device.ledger if entry.ms < 0]
     return {
@@ -91,13 +93,12 @@ def _amount(ms: float, total: float, digits: int) -> dict[str, Any]:
 def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, Any]:
     facts = []
     if entry.count is not None:
-        facts.append(("runs", f"{entry.count:.3g}"))
-    if entry.flops_per_s:
-        facts.append(("rate", units.scaled(entry.flops_per_s, "FLOP/s")))
-    if entry.bytes_per_s:
-        facts.append(("traffic", units.scaled(entry.bytes_per_s, "B/s")))
+        facts.append(f"{entry.count:.3g} {'run' if entry.count == 1 else 'runs'}")
+    facts += [units.scaled(entry.flops_per_s, "FLOP/s")] if entry.flops_per_s else []
+    facts += [units.scaled(entry.bytes_per_s, "B/s")] if entry.bytes_per_s else []
     if entry.at_ceiling_ms and entry.bound and ran_ms(entry):
-        facts.append(("of ceiling", f"{units.share(entry.at_ceiling_ms, ran_ms(entry))} % of {entry.bound}"))
+        facts.append(f"{units.share(entry.at_ceiling_ms, ran_ms(entry))} % of {entry.bound}")
+    facts += [f"impossible: {entry.problem}"] if entry.problem else []
     return {
         "name": name(entry), "full": f"{entry.entry} {entry.detail}".strip(), "colour": of_entry(entry.entry),
         "meaning": meaning_of(entry.entry), "inferred": entry.inferred, "facts": facts,

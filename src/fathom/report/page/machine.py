@@ -9,6 +9,7 @@ from fathom.machine.checks import recalled
 from fathom.report import units
 from fathom.report.page.recording import Recording, Section
 from fathom.report.screen import grouped
+from fathom.report.sections import FINDING
 
 _UNITS = {"B/s", "FLOP/s"}
 
@@ -66,6 +67,13 @@ def integrity(recording: Recording) -> Section:
     """Return every problem of the recording, and every analysis that was left out with its reason."""
     result = recording.examination
     reasons = grouped((entry.why, entry.what) for entry in result.abstained)
-    skipped = [(why, list(dict.fromkeys(what))) for why, what in reasons.items()]
+    skipped = [(why, *_divided(what)) for why, what in reasons.items()]
     content = {"ok": result.integrity.ok, "problems": result.integrity.problems, "skipped": skipped}
     return Section("integrity", "Integrity, and what was not analysed", content, brief="Integrity")
+
+
+def _divided(what: list[str]) -> tuple[list[str], list[str]]:
+    """Return the analyses and the checks among what was left out, each once."""
+    names = dict.fromkeys(what)
+    checks = [name.removeprefix(FINDING) for name in names if name.startswith(FINDING)]
+    return [name for name in names if not name.startswith(FINDING)], checks

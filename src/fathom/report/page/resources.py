@@ -18,6 +18,7 @@ from fathom.sounding import Store
 from fathom.units import NS_PER_MS, NS_PER_S
 
 POINTS = 300  # of a line
+NAMES, REST = {"read": "system calls and waits"}, "rest of fetch"
 ALLOCATED, FREE = "allocated", "reserved, free"
 _METRICS = {
     "power_w": ("power", "Power", "W"),
@@ -46,20 +47,23 @@ def _stages(label: str, stages: msgspec.Struct) -> list[dict[str, Any]]:
     inside = sum(known[part] or 0.0 for part in ("read", "decode", "transform"))
     if known["fetch"] is not None:
         known["fetch"] = max(known["fetch"] - inside, 0.0)
-    return [{"maker": label, "stage": stage, "ms": ms} for stage, ms in known.items() if ms]
+    names = {"fetch": REST} if inside else {}
+    return [
+        {"maker": label, "stage": names.get(stage, NAMES.get(stage, stage)), "place": place,
+         "ms": known[stage], "colour": STAGES[stage]}
+        for place, stage in enumerate(STAGES) if known[stage]
+    ]  # fmt: skip
 
 
 def _draw_stages(rows: list[dict[str, Any]]) -> Any:
     alt = altair()
     makers = list(dict.fromkeys(row["maker"] for row in rows))
-    shown = {stage: colour for stage, colour in STAGES.items() if any(r["stage"] == stage for r in rows)}
-    bars = alt.Chart(
-        alt.Data(values=[row | {"place": list(STAGES).index(row["stage"])} for row in rows])
-    ).mark_bar()
+    colours = {row["stage"]: row["colour"] for row in sorted(rows, key=lambda row: row["place"])}
+    bars = alt.Chart(alt.Data(values=rows)).mark_bar()
     return bars.encode(
         x=alt.X("ms:Q", title="ms per batch", axis=alt.Axis(tickCount=6)),
         y=alt.Y("maker:N", sort=makers, title=None),
-        color=coloured(alt, "stage", shown),
+        color=coloured(alt, "stage", colours),
         order="place:Q",
         tooltip=["maker:N", "stage:N", alt.Tooltip("ms:Q", format=".4~f")],
     ).properties(height=24 * len(makers))

@@ -96,7 +96,8 @@ def _roofs(limits: Limits, points: list[dict[str, Any]]) -> list[dict[str, Any]]
             end = min(highest / bandwidth, right) if highest else right
             label = f"{roof} {units.scaled(bandwidth, 'B/s')}"
             rows += [{"roof": label, "level": False, "x": x, "y": x * bandwidth} for x in (left, end)]
-    for roof, rate in level.items():
+    for rate in dict.fromkeys(level.values()):
+        roof = ", ".join(name for name, other in level.items() if other == rate)
         label = f"{roof} {units.scaled(rate, 'FLOP/s')}"
         rows += [{"roof": label, "level": True, "x": x, "y": rate} for x in (left, right)]
     return rows

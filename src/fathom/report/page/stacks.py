@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,8 @@ from fathom.report.page.figure import Figure, altair
 from fathom.sounding import Store
 
 DEPTH = 14
+OWN = re.compile(r"\(\S*/fathom/(?:probe|recorder)/")  # frames of Fathom, not of the program
+SHORT = re.compile(r"(.*)\((?:.*/)(?=[^/]*\)$)")  # the directories of a frame's file
 LEAST = 0.004  # of the samples: narrower frames are left out
 
 
@@ -40,7 +43,11 @@ def stacks(store: Store) -> Figure | None:
 
 def _trunkless(counts: pl.DataFrame) -> list[tuple[list[str], int]]:
     """Return frames of each stack with its count, without the frames that all stacks begin with."""
-    split = [(str(text).split(";"), int(n)) for text, n in counts.sort("stack").iter_rows()]
+    counts = counts.sort("len", "stack", descending=[True, False])
+    split = [
+        ([f for f in str(text).split(";") if not OWN.search(f)], int(n)) for text, n in counts.iter_rows()
+    ]
+    split = [(frames, n) for frames, n in split if frames]
     shared = 0
     while all(len(frames) > shared + 1 for frames, _ in split) and (
         len({frames[shared] for frames, _ in split}) == 1
@@ -57,10 +64,20 @@ def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[dict[str, Any
         for frames, count in members:
             if len(frames) > depth:
                 by_frame.setdefault(frames[depth], []).append((frames, count))
-        for frame, inside in by_frame.items():
-            count = sum(n for _, n in inside)
+        sizes = {frame: sum(n for _, n in inside) for frame, inside in by_frame.items()}
+        for frame, inside in sorted(by_frame.items(), key=lambda item: -sizes[item[0]]):
+            count = sizes[frame]
             if count >= LEAST * total:
-                rows.append({"name": frame, "depth": depth, "a": start / total, "b": (start + count) / total})
+                name, short = f"{frame}", SHORT.sub(r"\1(", frame)
+                rows.append(
+                    {
+                        "name": name,
+                        "short": short,
+                        "depth": depth,
+                        "a": start / total,
+                        "b": (start + count) / total,
+                    }
+                )
                 if depth + 1 < DEPTH:
                     lay(inside, depth + 1, start)
             start += count
@@ -87,5 +104,5 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
     )
     limit = {"expr": "max((datum.b - datum.a) * width - 8, 1)"}
     words = base.mark_text(align="left", dx=4, fontSize=10, color="white", limit=limit)
-    words = words.transform_filter("datum.share > 0.08").encode(text="name:N")
+    words = words.transform_filter("datum.share > 0.08").encode(text="short:N")
     return (boxes + words).properties(height=18 * len({row["depth"] for row in rows}))

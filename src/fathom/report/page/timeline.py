@@ -208,7 +208,7 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
     entries = dict.fromkeys(row["entry"] for row in events)
     colours = {entry: "#7f93ab" if entry == HOST else of_entry(entry) for entry in entries}
     bars = alt.Chart(alt.Data(values=events)).mark_bar(clip=True, stroke="white", strokeWidth=0.15)
-    hover = ["name:N", "entry:N", "time:N", alt.Tooltip("a:Q", title="from ms")]
+    hover = ["name:N", "entry:N", "time:N", alt.Tooltip("a:Q", title="from ms", format=".4~f")]
     bars = bars.encode(x=x, x2="b:Q", y=y, color=coloured(alt, "entry", colours), tooltip=hover)
     chart = bars
     if tracks:

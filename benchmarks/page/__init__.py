@@ -1,0 +1,1 @@
+"""The page of `fathom report --html` in a browser."""
