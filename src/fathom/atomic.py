@@ -7,10 +7,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 
+def private(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file that only this user may read, if it is new: an `opener` for `open`."""
+    return os.open(path, flags, 0o600)
+
+
+def create_private(path: str | os.PathLike[str]) -> None:
+    """Create or empty a file; only this user may read a new one, also after others have written to it."""
+    os.close(private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC))
+
+
+def write_private(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file that only this user may read."""
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a temporary name to write to; at the end it is renamed to `path`, or removed after an error."""
+    """Yield a private file to write to; at the end it is renamed to `path`, or removed after an error."""
     part = f"{os.fspath(path)}.part"
+    create_private(part)
     try:
         yield part
         os.replace(part, path)  # noqa: PTH105 - pathlib takes a millisecond to load

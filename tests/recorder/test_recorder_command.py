@@ -11,7 +11,8 @@ from fathom.errors import BadInputError
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve_command
 from fathom.recorder.launch import INJECT, child_environment
 from fathom.recorder.plan import Plan
-from fathom.recorder.redact import HIDDEN, allowed_environment, redact_command
+from fathom.recorder.redact import allowed_environment, redact_command
+from fathom.redaction import HIDDEN
 
 SECRET = "S3cretValue99"
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fathom.errors import file_error
+from fathom.redaction import redact_text
 from fathom.visible import escaped, visible_line
 
 
@@ -53,7 +54,7 @@ def explain(error: Exception) -> str:
 def _keep_details(error: Exception) -> str:
     try:
         with tempfile.NamedTemporaryFile("w", prefix="fathom-error-", suffix=".txt", delete=False) as file:
-            traceback.print_exception(error, file=file)
+            file.write(redact_text("".join(traceback.format_exception(error))))
     except OSError:
         return ""
     return f"; the details are in {file.name}"

@@ -61,7 +61,7 @@ class Records:
     def _write(self, pending: list[Record]) -> None:
         if self._file is None:
             path = os.path.join(self.folder, f"proc-{os.getpid()}.jsonl")
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             pending = [self._describe(), *pending]
         data = "".join(_line(record) for record in pending).encode()
         while data:

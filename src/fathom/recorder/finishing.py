@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fathom.atomic import atomic_write
+from fathom.atomic import atomic_write, create_private
 from fathom.errors import FathomError
-from fathom.recorder.redact import redact_text
+from fathom.redaction import redact_name, redact_text
 from fathom.regular import read_json
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
         say(f"the records stay raw, because this Python lacks {', '.join(missing)}")
     try:
         if keep_raw or missing:
+            redact_raw(folder / "raw")
             compress_traces(folder / "raw")
             say(f"the raw records are in {folder}; turn them into a sounding with `fathom import {folder}`")
             return None
@@ -92,11 +93,25 @@ def note_checks(raw: Path) -> None:
         return
 
 
+def redact_raw(raw: Path) -> None:
+    """Remove secrets from raw records that are kept. Their lines are JSON, which stays valid."""
+    for file in sorted(path for ending in ("json", "jsonl") for path in raw.glob(f"*.{ending}")):
+        if _has_secrets(file):
+            with file.open(errors="replace") as source, atomic_write(file) as part, open(part, "w") as sink:  # noqa: PTH123
+                sink.writelines(map(redact_name, source))
+
+
+def _has_secrets(file: Path) -> bool:
+    with file.open(errors="replace") as source:
+        return any(redact_name(line) != line for line in source)
+
+
 def compress_traces(raw: Path) -> None:
     """Gzip the saved traces one by one; a trace that cannot be compressed stays as it is."""
     for trace in sorted(raw.glob("trace-*.json")):
         packed = trace.with_name(trace.name + ".gz")
         try:
+            create_private(packed)
             with trace.open("rb") as source, gzip.open(packed, "wb", compresslevel=1) as sink:
                 shutil.copyfileobj(source, sink, 1 << 20)
         except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fathom.atomic import write_private
 from fathom.errors import BadInputError, file_error
 from fathom.probe.counters.activities import TEARDOWN
 from fathom.recorder.command import CannotLaunchError
@@ -56,7 +57,7 @@ def write_launch(
         "machine": machine,
         **more,
     }
-    (raw / "launch.json").write_text(json.dumps(record, indent=1))
+    write_private(raw / "launch.json", json.dumps(record, indent=1))
 
 
 def spawn(path: str, command: list[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
@@ -98,7 +99,8 @@ class NewFolder:
         try:
             if path.exists():
                 self._before = Aside(path)
-            (path / "raw").mkdir(parents=True)
+            path.mkdir(parents=True, mode=0o700)
+            (path / "raw").mkdir(mode=0o700)
         except OSError as error:
             if self._before:
                 self._before.restore()

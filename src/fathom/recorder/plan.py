@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fathom.atomic import write_private
 from fathom.errors import BadInputError
 from fathom.probe.plan import STEP_ON, TRIALS
 
@@ -74,7 +75,7 @@ class Plan:
         options = {
             name: value for name, value in asdict(self).items() if name not in MET or value not in (None, ())
         }
-        (raw / "plan.json").write_text(json.dumps(options, indent=1))
+        write_private(raw / "plan.json", json.dumps(options, indent=1))
 
 
 def number_or_word(text: str) -> int | str:

@@ -20,6 +20,7 @@ from fathom.recorder.sensors import all_sensors
 from fathom.recorder.stacks import StackSampler
 from fathom.recorder.supervise import Ending, Inbox, PortableInbox, Supervisor, inbox
 from fathom.recorder.telemetry import Telemetry
+from fathom.redaction import own_patterns
 
 Say = Callable[[str], None]
 STACKS = "host stacks"
@@ -50,6 +51,7 @@ def record(
     NotSampledError if counters were requested by name but cannot be sampled.
     """
     path, command = resolve_command(command, environment)
+    own_patterns()  # an invalid one is an error before the program starts
     folder = output or free_output(default_name(command), Path())
     check_free(folder, replace)
     if warning := prevented(command):

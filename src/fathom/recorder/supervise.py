@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fathom.atomic import write_private
 from fathom.recorder.tree import ProcessTree
 
 POLL = 0.2  # seconds between two checks of raw/stop
@@ -45,7 +46,7 @@ class Ending:
 
     def write(self, raw: Path, abstained: list[dict[str, str]]) -> None:
         """Write `end.json` to the folder of raw records; `abstained`: data that the parent did not record."""
-        (raw / "end.json").write_text(json.dumps({**asdict(self), "abstained": abstained}, indent=1))
+        write_private(raw / "end.json", json.dumps({**asdict(self), "abstained": abstained}, indent=1))
 
     @property
     def signal_number(self) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from fathom.atomic import private
 from fathom.units import NS_PER_S
 
 PERIOD = 0.1  # seconds
@@ -54,7 +55,7 @@ class Telemetry:
     def run(self) -> None:
         """Sample until the end is requested, then a last time so that energy covers the whole program."""
         try:
-            with self.path.open("a", buffering=1) as file:
+            with open(self.path, "a", buffering=1, opener=private) as file:
                 ended = False
                 while not ended:
                     started = self.clock()

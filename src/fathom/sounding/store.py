@@ -14,15 +14,17 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.atomic import atomic_write
+from fathom.atomic import atomic_write, create_private, write_private
 from fathom.errors import BadInputError, NotASoundingError, file_error
 from fathom.machine import require_machine
+from fathom.redaction import redact_all
 from fathom.regular import open_regular, read_json
 from fathom.replacing import Aside
 from fathom.sounding.checking import collected, require_valid, scanned
 from fathom.sounding.manifest import Manifest, Rank
 from fathom.sounding.manifest_file import MANIFEST, read_manifest
 from fathom.sounding.packing import unpack
+from fathom.sounding.redacting import redacted
 from fathom.sounding.schema import TABLES, conform, empty
 
 MACHINE = "machine.json"
@@ -170,7 +172,7 @@ class Writer:
         try:
             if replace and self.path.exists():
                 self._aside = Aside(self.path)
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             if self._aside:
                 self._aside.restore()
@@ -182,9 +184,10 @@ class Writer:
             return
         folder = self.path / f"rank-{rank}"
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True, mode=0o700)
             file = folder / f"{table}.parquet"
             self._written.append(file)
+            create_private(file)
             _write_table(file, table, frame)
         except OSError as error:
             raise BadInputError(f"{folder} cannot be written: {error}.") from None
@@ -193,8 +196,9 @@ class Writer:
         """Copy all tables of one rank of another sounding. Raises BadInputError if that fails."""
         folder = self.path / f"rank-{rank}"
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True, mode=0o700)
             for file in sorted((store.path / folder.name).glob("*.parquet")):
+                create_private(folder / file.name)
                 self._written.append(Path(shutil.copyfile(file, folder / file.name)))
         except OSError as error:
             raise BadInputError(file_error(folder, error, "written")) from None
@@ -216,7 +220,8 @@ class Writer:
         """
         try:
             if machine:
-                (self.path / MACHINE).write_text(json.dumps(machine, indent=1))
+                write_private(self.path / MACHINE, json.dumps(redact_all(machine), indent=1))
+            manifest = _without_secrets(manifest)
             manifest.checksums = {f.relative_to(self.path).as_posix(): checksum(f) for f in self._written}
             _write_manifest(self.path, manifest)
         except OSError as error:
@@ -248,7 +253,19 @@ def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list
 
 
 def _write_table(file: Path, table: str, frame: pl.DataFrame) -> None:
-    conform(table, frame).write_parquet(file, compression="zstd", compression_level=1, statistics=False)
+    conform(table, redacted(frame)).write_parquet(
+        file, compression="zstd", compression_level=1, statistics=False
+    )
+
+
+def _without_secrets(manifest: Manifest) -> Manifest:
+    """Return a copy whose texts contain no secrets; the command was redacted when it was recorded."""
+    types = {field.name: field.type for field in msgspec.structs.fields(Manifest)}
+    changes = {}
+    for name in ("problems", "abstained", "versions", "environment", "ranks"):
+        texts = redact_all(msgspec.to_builtins(getattr(manifest, name)))
+        changes[name] = msgspec.convert(texts, types[name])
+    return msgspec.structs.replace(manifest, **changes)
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:

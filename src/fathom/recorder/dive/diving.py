@@ -16,7 +16,8 @@ from fathom.recorder.command import free_output
 from fathom.recorder.dive.choosing import Target, choose
 from fathom.recorder.dive.profiling import SETS, CannotProfileError, as_csv, find_ncu, profile
 from fathom.recorder.origin import is_ours
-from fathom.recorder.redact import HIDDEN, redact_command
+from fathom.recorder.redact import redact_command
+from fathom.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from fathom.analysis.explaining import Explanation

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fathom.atomic import private
 from fathom.probe.frames import DENSE, LAYOUT, SPARSE, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.codes import Chain, Codes, Frame, TornError, Walker
 
@@ -264,5 +265,5 @@ class SampledProcess:
 
     def _append(self, records: list[dict[str, Any]]) -> None:
         if records:
-            with self._path.open("a") as file:
+            with open(self._path, "a", opener=private) as file:
                 file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
