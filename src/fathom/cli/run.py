@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -16,7 +15,7 @@ from fathom.cli.console import Replace, examples, explain, say
 from fathom.errors import FathomError
 
 if TYPE_CHECKING:
-    from fathom.recorder import Plan, Recording
+    from fathom.recorder import Destination, Plan, Recording
     from fathom.sounding import Store
 
 FATHOM_FAILED = 125
@@ -28,6 +27,7 @@ EXAMPLES = examples(
     "fathom run -- python train.py --lr 3e-4",
     "fathom run -o baseline.fathom --steps 50 --stop-after -- torchrun --nproc-per-node 8 train.py",
     "fathom run --what-if input -- python train.py",
+    "torchrun --nproc-per-node 8 -m fathom run -o job -- train.py",
     "fathom run --raw -- ./train.sh",
 )
 ALONE = ("--stop-after", "--what-if")
@@ -79,8 +79,12 @@ def _kinds(rest: list[str]) -> str:
 
 def run(
     command: list[str] = Argument(help="The program and its arguments, after --.", metavar="COMMAND"),
-    output: Path | None = Option(
-        None, "-o", "--output", help="Path of the sounding. [default: NAME.fathom, after the script]"
+    output: str | None = Option(
+        None,
+        "-o",
+        "--output",
+        help="Path of the sounding. [default: NAME.fathom, after the script] If torchrun, srun or mpirun"
+        " start Fathom once per rank, a directory of parts. A URL that fsspec knows (s3://…) also works.",
     ),
     depth: str = Option(
         "auto",
@@ -123,7 +127,7 @@ def run(
     replace: Replace = False,
 ) -> None:
     """Record a program and report on it."""
-    from fathom.recorder import Plan, finish, leave, number_or_word, trials
+    from fathom.recorder import Plan, choose_destination, finish, leave, number_or_word, trials
 
     try:
         plan = Plan(
@@ -139,23 +143,28 @@ def run(
         )
     except FathomError as error:
         raise typer.BadParameter(str(error)) from None
-    recording = _record(command, plan, output, replace, measure)
+    try:
+        place = choose_destination(output, command)
+    except FathomError as error:
+        _fail(error, FATHOM_FAILED)
+    recording = _record(command, plan, place, replace, measure)
     store = finish(recording.folder, keep_raw=raw, say=say)
-    if store and not quiet:
+    if store and not quiet and place.task is None:
         _report(store)
+    place.deliver(command, say)
     leave(recording.ending)
 
 
-def _record(command: list[str], plan: Plan, output: Path | None, replace: bool, measure: bool) -> Recording:
+def _record(command: list[str], plan: Plan, place: Destination, replace: bool, measure: bool) -> Recording:
     from fathom import gauges
     from fathom.cli.progress import measured
     from fathom.machine import known_machine
     from fathom.recorder import CannotLaunchError, record
 
     completed = partial(gauges.completed, measured, say, counters=plan.samples)
-    machine = completed if measure else known_machine
+    machine = completed if measure and place.task is None else known_machine  # ranks would disturb each other
     try:
-        return record(command, plan, output, replace=replace, machine=machine, say=say)
+        return record(command, plan, place, replace=replace, machine=machine, say=say)
     except CannotLaunchError as error:
         _fail(error, error.status)
     except FathomError as error:

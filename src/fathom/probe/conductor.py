@@ -77,6 +77,7 @@ class Conductor:
         if self._recorder is not None and self._recorder.running:
             self.safely(self._recorder.stop, self._session.k)
         self._trials.restart()
+        self._schedule.join()
         self._settle(self.phases.following)  # keeps later bursts from reusing earlier files
         self._mind_trials()
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from fathom.probe.process import number
+from fathom.probe.launchers import task
+from fathom.probe.process import number, rank
 
+SCHEDULE = "FATHOM_SCHEDULE"  # a variable with the path of the common schedule
 LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time
 
 
@@ -42,15 +45,35 @@ class Orders:
 
 
 class Schedule:
-    """`schedule.json`: a list of [step, job or null]."""
+    """`schedule.json`: when it was written, and a list of [step, job or null].
+
+    If each rank has a separate Fathom, and so a separate folder, `FATHOM_SCHEDULE` is their common file. It
+    may be that of an earlier run: appointments from before this process started do not count.
+    """
 
     def __init__(self, raw: str) -> None:
-        self._path = os.path.join(raw, "schedule.json")
-        shared = (number("LOCAL_WORLD_SIZE") or 1) > 1
-        self.leads = not shared or (number("LOCAL_RANK") or 0) == 0
-        self.lead = 0 if not shared else LEAD if self.leads else -1
+        self._common = os.environ.get(SCHEDULE)
+        self._path = self._common or os.path.join(raw, "schedule.json")
+        self._began_ns = time.time_ns()
         self._seen: tuple[int, int] | None = None
         self._published: dict[int, Any] = {}
+        self.leads, self.lead = True, 0
+        self.join()
+
+    def join(self) -> None:
+        """Find out whether other ranks on this host record too, and which rank leads.
+
+        Launchers that do not say how many ranks a host has, like Lightning's, start at least one: the
+        process group then has the number of all ranks.
+        """
+        here = task()
+        local_rank = here.local_rank if here else number("LOCAL_RANK")
+        local_world = here.local_world if here else number("LOCAL_WORLD_SIZE")
+        shared = (local_world or 1) > 1
+        if local_world is None and local_rank is not None:
+            shared = (rank()[2] or 1) > 1
+        self.leads = not shared or (local_rank or 0) == 0
+        self.lead = 0 if not shared else LEAD if self.leads else -1
 
     def publish(self, appointments: dict[int, Job | None]) -> None:
         """Add new appointments atomically."""
@@ -61,7 +84,7 @@ class Schedule:
         self._published.update({k: job and dataclasses.asdict(job) for k, job in new.items()})
         part = f"{self._path}.{os.getpid()}"
         with open(part, "w", encoding="utf-8") as file:
-            json.dump(sorted(self._published.items()), file)
+            json.dump({"ns": time.time_ns(), "appointments": sorted(self._published.items())}, file)
         os.replace(part, self._path)
 
     def news(self) -> dict[int, Job | None]:
@@ -77,6 +100,8 @@ class Schedule:
                 listed = json.load(file)
         except FileNotFoundError:
             return {}
-        fresh = {k: job for k, job in listed if k not in self._published}
+        if self._common and listed["ns"] < self._began_ns:
+            return {}
+        fresh = {k: job for k, job in listed["appointments"] if k not in self._published}
         self._published.update(fresh)
         return {k: Job(**job) if job else None for k, job in fresh.items()}

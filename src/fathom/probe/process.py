@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import Any
 
+from fathom.probe.launchers import task
+
 
 def number(name: str) -> int | None:
     """Return the environment variable `name` as an integer; None if it is not one."""
@@ -18,10 +20,13 @@ def number(name: str) -> int | None:
 
 def rank() -> tuple[int | None, int | None, int | None]:
     """Return (rank, local rank, world size) from torch.distributed, or from the launcher's variables."""
+    here = task()
+    local = here.local_rank if here else number("LOCAL_RANK")
     distributed = sys.modules.get("torch.distributed")
-    local = number("LOCAL_RANK")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), local, distributed.get_world_size()
+    if here is not None:
+        return here.rank, local, here.world
     return number("RANK"), local, number("WORLD_SIZE")
 
 

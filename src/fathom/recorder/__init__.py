@@ -8,6 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.recorder.command import CannotLaunchError, resolve_command
+    from fathom.recorder.destination import Destination, choose_destination
     from fathom.recorder.doctor import Diagnosis, DoctorCheck, examine_host
     from fathom.recorder.finishing import finish, missing_libraries
     from fathom.recorder.folding import fold, folded

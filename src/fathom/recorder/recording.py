@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import known_machine
-from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve_command
+from fathom.recorder.command import CannotLaunchError, prevented, resolve_command
 from fathom.recorder.counters import met, unsampled
+from fathom.recorder.destination import Destination, choose_destination
 from fathom.recorder.launch import NewFolder, check_free, child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
@@ -37,7 +38,7 @@ class Recording:
 def record(
     command: list[str],
     plan: Plan,
-    output: Path | None = None,
+    output: Path | Destination | None = None,
     *,
     replace: bool = False,
     machine: Callable[[], dict[str, Any]] = known_machine,
@@ -52,20 +53,21 @@ def record(
     """
     path, command = resolve_command(command, environment)
     own_patterns()  # an invalid one is an error before the program starts
-    folder = output or free_output(default_name(command), Path())
-    check_free(folder, replace)
+    place = output if isinstance(output, Destination) else choose_destination(output, command, environment)
+    folder = place.folder
+    check_free(folder, replace or place.url is not None)
     if warning := prevented(command):
         say(warning)
     known = machine()
     plan = met(plan, known, environment)
-    made = NewFolder(folder, replace)
+    made = NewFolder(folder, replace or place.url is not None)
     raw = folder / "raw"
     try:
         plan.write(raw)
         write_launch(raw, command, environment, known, name=folder.stem)
         # Signals are blocked before threads start, which would receive them instead.
         with inbox() as signals, StackSampler(raw) as stacks:
-            around = child_environment(environment, raw, traced=plan.depth != "surface")
+            around = child_environment(place.environment(environment), raw, traced=plan.depth != "surface")
             child = spawn(path, command, around, signals.mask)
             made.keep()
             return Recording(folder, _wait(child, plan, raw, environment, signals, say, stacks))

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from fathom.sounding.naming import meant
     from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.packing import pack, packed_name
+    from fathom.sounding.parts import Parts, collect
     from fathom.sounding.raw import import_raw
+    from fathom.sounding.remote import download, is_url, upload
     from fathom.sounding.repetition import REPETITION
     from fathom.sounding.schema import COUNTERS, FORMAT, TABLES, conform, empty
     from fathom.sounding.silence import SILENCE, hole_in

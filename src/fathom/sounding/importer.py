@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fathom.errors import BadInputError
@@ -14,6 +16,7 @@ from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
 
 RANKS_MISSING = "ranks-missing"  # id of the problem
+MOST_LISTED = 1_000_000  # ranks of a job whose missing ones are listed
 _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -87,8 +90,11 @@ def _phase(trace: Trace, rank: int) -> Phase:
     return Phase(rank, "timeline", 0, start, end, len(trace.steps))
 
 
-def note_missing_ranks(manifest: Manifest) -> None:
-    """Add a problem to the manifest if it has fewer ranks than the job had."""
+def note_missing_ranks(manifest: Manifest, reasons: Mapping[int | str, str] = MappingProxyType({})) -> None:
+    """Add a problem to the manifest if it has fewer ranks than the job had.
+
+    `reasons` say why ranks, or parts of another name, have no steps.
+    """
     world = max((rank.world or 0 for rank in manifest.ranks), default=0)
     missing = world - len(manifest.ranks)
     if missing > 0:
@@ -96,4 +102,29 @@ def note_missing_ranks(manifest: Manifest) -> None:
         text = (
             f"{missing} of the job's {world} ranks {verb} missing, so waiting for peers is not distinguished."
         )
+        text += _which(manifest, world, reasons)
         manifest.problems.append(Problem(RANKS_MISSING, text, missing))
+
+
+def _which(manifest: Manifest, world: int, reasons: Mapping[int | str, str]) -> str:
+    """Return the missing ranks as a sentence, with the known reasons."""
+    if world > MOST_LISTED:
+        return ""
+    missing = set(range(world)) - {rank.rank for rank in manifest.ranks}
+    known = [
+        f"{f'rank {who}' if isinstance(who, int) else who} {why}"
+        for who, why in reasons.items()
+        if not isinstance(who, int) or who in missing
+    ]
+    return f" Missing: {listed(missing)}{' (' if known else ''}{'; '.join(known)}{')' if known else ''}."
+
+
+def listed(ranks: Iterable[int]) -> str:
+    """Return ranks as text with ranges: 0-3, 8."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

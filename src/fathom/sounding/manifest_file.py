@@ -46,6 +46,8 @@ def _why_missing(folder: Path) -> str:
         return f"{folder} does not exist; give the path of a sounding (a directory NAME.fathom)."
     if (folder / "raw").is_dir():
         return f"{folder} has only raw records; turn it into a sounding with `fathom import {folder}`."
+    if any(folder.glob("part-*.fathom*")):
+        return f"{folder} has the parts of a job; join them with `fathom merge {folder} -o job.fathom`."
     remedy = "give a folder that `fathom run` or `fathom import` wrote"
     return f"{folder} is not a sounding: it has no {MANIFEST}; {remedy}."
 

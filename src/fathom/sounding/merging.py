@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
-from fathom.sounding.importer import RANKS_MISSING, note_missing_ranks
+from fathom.sounding.importer import RANKS_MISSING, listed, note_missing_ranks
 from fathom.sounding.manifest import Manifest, Problem, Rank
 from fathom.sounding.store import Store, Writer
 from fathom.units import NS_PER_S
@@ -20,9 +20,16 @@ _ENDED = ("crashed", "killed", "exception", "interrupted", "stopped", "exited", 
 
 
 def merge(
-    stores: Sequence[Store], output: Path, *, ranks: Iterable[int] | None = None, replace: bool = False
+    stores: Sequence[Store],
+    output: Path,
+    *,
+    ranks: Iterable[int] | None = None,
+    reasons: Mapping[int | str, str] | None = None,
+    replace: bool = False,
 ) -> Store:
     """Write one sounding with the ranks of all `stores`, or only with `ranks`, to `output`.
+
+    `reasons` are those for which parts of the job have no steps.
 
     Tables are copied as they are. Times stay those of each host's clock. The machine is that of the first
     sounding, with the GPUs of all. Raises BadInputError if the soundings are of different jobs, if two
@@ -33,7 +40,7 @@ def merge(
     wanted = sorted(owner if ranks is None else set(ranks))
     missing = [rank for rank in wanted if rank not in owner]
     if missing:
-        raise BadInputError(f"rank {missing[0]} is in none of the soundings; they have {_listed(owner)}.")
+        raise BadInputError(f"rank {missing[0]} is in none of the soundings; they have {listed(owner)}.")
     for store in stores:
         store.verify()
     writer = Writer(output, replace=replace)
@@ -44,7 +51,7 @@ def merge(
         writer.discard()
         raise
     manifest = _manifest(stores, output, set(wanted))
-    note_missing_ranks(manifest)
+    note_missing_ranks(manifest, reasons or {})
     return writer.finish(manifest, _machine(stores))
 
 
@@ -145,14 +152,3 @@ def numbers(text: str) -> list[int]:
             raise BadInputError(f"{part.strip()} is more than {MOST_RANKS:,} ranks.")
         ranks |= set(range(int(low), int(high or low) + 1))
     return sorted(ranks)
-
-
-def _listed(ranks: Iterable[int]) -> str:
-    """Ranks as text with ranges: 0-3, 8."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

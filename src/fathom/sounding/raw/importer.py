@@ -10,9 +10,11 @@ from typing import Any
 import polars as pl
 
 from fathom.probe.ending import EXCEPTION
+from fathom.sounding.importer import note_missing_ranks
 from fathom.sounding.kineto import integrity
 from fathom.sounding.manifest import COMPILER, LOADERS, Manifest, Phase, Problem, Rank
 from fathom.sounding.raw import placing, steps, tables, traces
+from fathom.sounding.raw.deaths import deaths, without_steps
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import CounterSamples, samples
 from fathom.sounding.raw.stacks import stacks
@@ -41,11 +43,16 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
     raw = read(Path(folder))
     writer = Writer(output or folder, replace=replace and output is not None)
     try:
-        recorded = [_rank(raw, process, number, writer) for number, process in _ranks(raw).items()]
+        ranks = _ranks(raw)
+        recorded = [_rank(raw, process, number, writer) for number, process in ranks.items()]
     except BaseException:
         writer.discard()
         raise
-    return writer.finish(manifest(raw, recorded, Path(output or folder)), raw.launch.get("machine"))
+    about = manifest(raw, recorded, Path(output or folder))
+    about.problems += deaths(ranks, stopped=about.ended in ("stopped", "interrupted"))
+    if any(process.of("mark") for process in ranks.values()):
+        note_missing_ranks(about, without_steps(raw.processes))
+    return writer.finish(about, raw.launch.get("machine"))
 
 
 def _ranks(raw: Raw) -> dict[int, Process]:
