@@ -137,6 +137,8 @@ def emulated(folder: Path) -> ctypes.CDLL | None:
 @pytest.fixture
 def loaded(technique: Technique, emulated: ctypes.CDLL | None, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The technique's module, its kernels on the processor."""
+    if technique.needs.ranks:
+        pytest.skip("test_lab_ranks.py runs it on several ranks")
     if technique.name in GPU_ALONE:
         pytest.skip("only a GPU runs it")
     missing = [name for name in technique.header.needs.packages if not installed(name)]

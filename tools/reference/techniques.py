@@ -18,6 +18,7 @@ ABOUT = {
     "schedule": "Use the device's time",
     "framework": "Save the framework's work",
     "input": "Feed the device",
+    "ranks": "Train and serve on several GPUs",
 }
 INTRODUCTION = """# Techniques
 

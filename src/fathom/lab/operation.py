@@ -117,7 +117,8 @@ class Shows(msgspec.Struct, frozen=True):
 class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requirements: a GPU of at least this compute capability, packages by import name, a version of torch.
 
-    `tools` maps programs of the CUDA toolkit to their minimum versions.
+    `tools` maps programs of the CUDA toolkit to their minimum versions. `ranks`: the number of ranks, each
+    with a GPU, or all on the CPU if the machine has no GPU.
     """
 
     gpu: bool = False
@@ -125,6 +126,7 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packages: tuple[str, ...] = ()
     torch: str = ""
     tools: dict[str, str] = {}
+    ranks: int = 0
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,7 +145,7 @@ class Roles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Without a reference, results are compared with the plain form in double precision.
     """
 
-    group: Literal["memory", "compute", "schedule", "framework", "input"]
+    group: Literal["memory", "compute", "schedule", "framework", "input", "ranks"]
     plain: str
     inputs: str = "inputs"
     reference: str = "reference"

@@ -34,6 +34,8 @@ def record_forms(
 
     Raises NotRecordedError, CannotLaunchError, and BadInputError if the folder cannot be created.
     """
+    if technique.needs.ranks:
+        raise NotRecordedError(f"{technique.name} runs on several ranks, which `fathom lab` does not record.")
     folder.mkdir(parents=True, exist_ok=True)
     plain, tuned = (_recorded(technique, form, folder, seconds, plan, say) for form in FORMS)
     return plain, tuned

@@ -129,7 +129,9 @@ def _all(todo: list[Technique], shared: _Run, jobs: int, say: Say) -> Iterator[O
 
 def _prove_one(shared: _Run, progress: Progress, technique: Technique, gate: Gate) -> Outcome:
     report = progress.begin(technique.name)
-    turn = Turn(gate, shared.limit_s, quiet=technique.chooses, device=shared.at.device)
+    turn = Turn(
+        gate, shared.limit_s, quiet=technique.chooses or bool(technique.needs.ranks), device=shared.at.device
+    )
     try:
         return _proven(technique, shared, _settings(technique, shared, turn, report))
     finally:

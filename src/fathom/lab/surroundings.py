@@ -54,13 +54,16 @@ def _version(tool: str) -> str:
 
 @dataclass(frozen=True)
 class Here:
-    """`capability`: compute capability of torch's GPU, None without; `torch`: its version, "" without."""
+    """`capability`: compute capability of torch's GPU, None without; `torch`: its version, "" without;
+    `gpus`: the number of GPUs, if there are any.
+    """
 
     capability: float | None
     why_no_gpu: str
     torch: str
     has: Callable[[str], bool] = _has
     version: Callable[[str], str] = _version
+    gpus: int = 1
 
     @property
     def device(self) -> str:
@@ -79,7 +82,7 @@ def here(machine: dict[str, Any]) -> Here:
         return Here(None, str(machine.get("why_no_gpu") or "there is none"), torch)
     if not _torch_sees_it():
         return Here(None, "torch sees no CUDA device", torch)
-    return Here(float(gpus[0].get("compute_capability") or 0), "", torch)
+    return Here(float(gpus[0].get("compute_capability") or 0), "", torch, gpus=len(gpus))
 
 
 def room(machine: dict[str, Any], at: Here) -> int:
@@ -115,6 +118,8 @@ def why_not(needs: Needs, at: Here) -> str | None:
         return f"it needs a GPU: {at.why_no_gpu}"
     if needs.capability > (at.capability or 0):
         return f"it needs compute capability {needs.capability:.1f}, here is {at.capability:.1f}"
+    if needs.ranks > at.gpus and at.capability is not None:
+        return f"it needs {needs.ranks} GPUs, here is {at.gpus}"
     missing = [package for package in needs.packages if not at.has(package)]
     if missing:
         return f"it needs {_DISTRIBUTIONS.get(missing[0], missing[0])}, which is not installed"

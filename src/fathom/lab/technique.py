@@ -101,7 +101,7 @@ class Technique:
         at: dict[str, Any] = {role: f"{self.path}:{name}" for role, name in self.roles.items()}
         proof = self.header.proof
         how: dict[str, Any] = {name: getattr(proof, name) for name in ("precision", "reduction", "allow")}
-        return Pair(**at, **how, name=self.name, findings=self.header.findings)
+        return Pair(**at, **how, name=self.name, findings=self.header.findings, ranks=self.needs.ranks)
 
 
 def described(technique: Technique) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _checked(technique: Technique) -> Technique:
     return technique
 
 
-GROUPS = ("memory", "compute", "schedule", "framework", "input")
+GROUPS = ("memory", "compute", "schedule", "framework", "input", "ranks")
 FOLDER = Path(__file__).parent / "operations"
 
 

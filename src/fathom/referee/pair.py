@@ -43,6 +43,7 @@ class Pair:
       weights or `tokens`. Without it the tuned form is refused, because it might compute nothing, unless
       `allow` has `nothing-compared`.
     - `agree`: the relative difference of these values that is allowed beyond scatter and rounding.
+    - `ranks`: the number of ranks that run a form together, which then returns the step that is timed.
 
     Commands use only `metrics`, `agree`, `allow`, `name` and `findings`.
     """
@@ -60,6 +61,7 @@ class Pair:
     findings: tuple[str, ...] = ()
     metrics: Path | None = None
     agree: float | None = None
+    ranks: int = 0
 
     @property
     def commands(self) -> tuple[Command, Command] | None:

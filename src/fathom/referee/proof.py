@@ -22,6 +22,7 @@ from fathom.referee.pair import Pair, Settings, Where, chosen_from, quiet
 from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import Race, comparisons, conclude, race
+from fathom.referee.ranks import prove_on_ranks
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Refusal, Verdict
 from fathom.timing import MARGIN, Clock
@@ -72,7 +73,13 @@ def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None
     """Prove a pair. Raises BadInputError if its plain form or inputs cannot be used."""
     settings = settings or Settings()
     with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
+        if pair.ranks:
+            return prove_on_ranks(pair, settings, "cuda" if _gpus() >= pair.ranks else "cpu", clock)
         return prove_whole(pair, settings, clock) if pair.commands else _proven(pair, settings, clock)
+
+
+def _gpus() -> int:
+    return len(known_machine().get("gpus") or [])
 
 
 def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:

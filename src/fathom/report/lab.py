@@ -104,6 +104,8 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
             f"{100 * last.plain_of_ceiling:.0f} % → {100 * last.tuned_of_ceiling:.0f} % of the ceiling",
             "cyan",
         )
+    if technique and technique.needs.ranks and outcome.kept.device == "cpu":
+        line.append(f"{technique.needs.ranks} ranks on this CPU through gloo", "dim")
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     if header and header.no_gain and verdict.verdict in ("slower", "same"):
         yield Text(f"{' ' * INDENT}expected on {header.no_gain}", "dim")

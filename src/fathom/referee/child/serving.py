@@ -33,14 +33,14 @@ def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
         side = Side(spec)
         reply({"ok": side.key})
     except BaseException as error:
-        reply({"error": _described(error)})
+        reply({"error": describe_error(error)})
         return
     for line in ask:
         request = json.loads(line)
         try:
             reply({"ok": _do(side, request.pop("do"), request)})
         except BaseException as error:  # including SystemExit: a candidate must not end the process
-            reply({"error": _described(error)})
+            reply({"error": describe_error(error)})
 
 
 def end_with_parent() -> None:
@@ -58,7 +58,8 @@ def _do(side: Side, what: str, request: dict[str, Any]) -> Any:
     return getattr(side, what if what in _ASKED else "unknown")(**request)
 
 
-def _described(error: BaseException) -> dict[str, Any]:
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Return the type, text and place of an error, for the parent."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     text = (str(error).strip().splitlines() or [""])[0][:300]
