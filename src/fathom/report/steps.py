@@ -32,8 +32,8 @@ def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
     yield Text(f"{'kinds of steps':<{name}}{head}", "dim underline")
     for number, kind in enumerate(kinds, 1):
         label = units.shorten(f"  {number} {kind.name}", name - 1)
-        figures = _figures(kind)
-        cells = "".join(f"{figures[title]:>{room}}" for title, room in columns.items())
+        shown = figures(kind)
+        cells = "".join(f"{shown[title]:>{room}}" for title, room in columns.items())
         yield Text(f"{label:<{name}}{cells}{_USED if kind.used else ''}", "bold" if kind.used else "")
     for kind in kinds:
         if kind.note:
@@ -54,7 +54,8 @@ def _verdict(kind: StepKind, width: int) -> Iterator[Text]:
     yield from map(Text, lines)
 
 
-def _figures(kind: StepKind) -> dict[str, str]:
+def figures(kind: StepKind) -> dict[str, str]:
+    """Return the figures of a kind as text, by column."""
     share = units.MISSING if kind.share_of_time is None else f"{units.share(kind.share_of_time, 1.0)} %"
     return {
         "n": f"{kind.n:,}",
@@ -74,13 +75,14 @@ def observed_gains(trials: Sequence[Trial]) -> Iterator[Text]:
         name = TRIALS.get(trial.kind, trial.kind)
         mean = f"{units.duration(trial.baseline_mean_ms)} → {units.duration(trial.trial_mean_ms)}"
         middle = f"median {units.duration(trial.baseline_ms)} → {units.duration(trial.trial_ms)}"
-        gain = Text(f"  {_gain(trial):<32}", "green" if trial.low_ms > 0 else "dim")
-        yield Text.assemble(gain, (name, "bold"))
+        saved = Text(f"  {gain(trial):<32}", "green" if trial.low_ms > 0 else "dim")
+        yield Text.assemble(saved, (name, "bold"))
         counts = f"{trial.n} steps in {trial.trials} trials"
         yield Text(f"    {trial.kind}: mean step {mean}, {middle}; {counts}", "dim")
 
 
-def _gain(trial: Trial) -> str:
+def gain(trial: Trial) -> str:
+    """Return the gain with its interval and share, or that no gain was seen."""
     if trial.low_ms <= 0:
         low, high = units.significant(trial.low_ms, 2), units.significant(trial.high_ms, 2)
         return f"no gain seen ({low} – {high} ms)"

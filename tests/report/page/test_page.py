@@ -11,14 +11,27 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 
 import fathom
-from fathom.analysis.results import Claim, Evidence, Finding, LedgerRow, Part, Where
+from fathom.analysis.results import (
+    Claim,
+    Evidence,
+    Finding,
+    LedgerRow,
+    LongSteps,
+    Part,
+    Region,
+    SlowStep,
+    StepKind,
+    Trial,
+    Where,
+)
 from fathom.errors import BadInputError
 from fathom.report import Recording, save_figures, save_page
 from fathom.report.ledger import groups
-from fathom.report.page import figure
+from fathom.report.page import figure, stacks
 from fathom.report.page.page import page, sections
 from tests.support.report_samples import damaged, device, gpu
 
@@ -232,6 +245,34 @@ def test_clean_and_profiled_ledgers_can_be_switched(parsed_page):
     switches = [a for tag, a in parsed_page.elements if tag == "input" and a.get("type") == "radio"]
     assert [a["value"] for a in switches] == ["1", "2"] and "checked" in switches[0]
     assert "profiled step" in " ".join(parsed_page.words)
+
+
+def test_kinds_trials_regions_and_long_steps_have_rows():
+    examination = gpu(
+        kinds=[StepKind("prefill", 9, 3.0, 3.5, 0.7, True), StepKind("decode<b>", 90, 1.25, 1.5, 0.3, False)],
+        what_if=[Trial("gc", 40, 5, 24.0, 20.0, 25.0, 20.0, 5.0, 4.0, 6.0, 0.2)],
+        long_steps=[LongSteps(0, "train", 4, 40, 10, 5.0, 50.0, 0.5, [])],
+        slow=[SlowStep(0, 17, "cuda:0", 99.0, [LedgerRow("idle: gc", "", 60.0)])],
+    )
+    examination.devices[0].regions = [Region("forward<i>", 4.0, 3.0, 2.0, 1.5)]
+    words = " ".join(Page(page(Recording(examination))).words)
+    for text in ("decode<b>", "1.25 ms", "no garbage is collected", "25.0 ms → 20.0 ms", "one train step in 10",
+                 "step 17 on cuda:0: 99.0 ms", "forward<i>", "1.50 ms"):  # fmt: skip
+        assert text in words
+
+
+def test_stacks_leave_out_fathoms_frames_and_order_callees_by_share():
+    rows = stack_rows({"main (/a/t.py:1);wrap (/x/fathom/probe/hooks.py:3);load (/a/t.py:9)": 3,
+                       "main (/a/t.py:1);train (/a/t.py:7)": 7})  # fmt: skip
+    assert [(row["short"], row["a"], row["b"]) for row in rows] == [
+        ("train (t.py:7)", 0.0, 0.7),
+        ("load (t.py:9)", 0.7, 1.0),
+    ]
+
+
+def stack_rows(samples: dict[str, int]) -> list[dict]:
+    counts = pl.DataFrame({"stack": list(samples), "len": list(samples.values())})
+    return stacks.rows_of(counts)
 
 
 def test_without_altair_the_page_has_tables_and_a_sentence(recorded, monkeypatch, tmp_path):

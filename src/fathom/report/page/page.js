@@ -116,18 +116,15 @@
     };
   });
 
-  // Paper shows every level of the ledger, in light colours.
-  let closed = [], before;
+  // Paper shows every level of the ledger; the style sheet sets its colours.
+  let closed = [];
   addEventListener("beforeprint", () => {
-    before = root.dataset.theme;
-    root.dataset.theme = "light";
     closed = [...document.querySelectorAll(".ledger details:not([open]), .check:not([open])")];
     closed.forEach((part) => { part.open = true; });
     charts.forEach(once);
   });
   addEventListener("afterprint", () => {
     closed.forEach((part) => { part.open = false; });
-    if (before) root.dataset.theme = before; else delete root.dataset.theme;
   });
 
   if ("IntersectionObserver" in window) {

@@ -20,6 +20,7 @@ from fathom.report.page import (
     ranks,
     resources,
     roofline,
+    steps,
     timeline,
 )
 from fathom.report.page.colours import of_entry
@@ -30,6 +31,7 @@ _SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
     account.section,
     findings.section,
     ledger.section,
+    steps.section,
     roofline.section,
     timeline.section,
     kernels.section,
@@ -46,7 +48,7 @@ def save_page(recording: Recording, path: Path) -> None:
     """Write the report as one HTML file that loads nothing. Raises BadInputError if it cannot be written."""
     text = page(recording)
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise BadInputError(file_error(path, error, "written")) from None
 

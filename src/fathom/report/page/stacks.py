@@ -32,13 +32,17 @@ def stacks(store: Store) -> Figure | None:
     )
     if counts.is_empty():
         return None
-    total = int(counts["len"].sum())
-    rows = _rows(_trunkless(counts), total)
+    rows = rows_of(counts)
     table = [["Depth", "Frame", "% of samples"]]
     table += [[str(r["depth"]), r["name"], f"{100 * (r['b'] - r['a']):.1f}"] for r in rows[:60]]
-    title = f"Host stacks of clean steps, {total:,} samples"
+    title = f"Host stacks of clean steps, {counts['len'].sum():,} samples"
     about = f"Icicle of sampled stacks, callers above callees; {len(rows)} frames."
     return Figure("stacks", title, about, rows, _draw, table)
+
+
+def rows_of(counts: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return a row per frame with its depth and its extent as a share of the samples."""
+    return _rows(_trunkless(counts), int(counts["len"].sum()))
 
 
 def _trunkless(counts: pl.DataFrame) -> list[tuple[list[str], int]]:
@@ -68,10 +72,10 @@ def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[dict[str, Any
         for frame, inside in sorted(by_frame.items(), key=lambda item: -sizes[item[0]]):
             count = sizes[frame]
             if count >= LEAST * total:
-                name, short = f"{frame}", SHORT.sub(r"\1(", frame)
+                short = SHORT.sub(r"\1(", frame)
                 rows.append(
                     {
-                        "name": name,
+                        "name": frame,
                         "short": short,
                         "depth": depth,
                         "a": start / total,

@@ -1,0 +1,57 @@
+"""Kinds of steps, measured gains of trials, long and slow steps, and the regions that the program names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.text import Text
+
+from fathom.analysis.results import Examination, Region, StepKind, Trial
+from fathom.report import sections, steps, units
+from fathom.report.page.recording import Recording, Section
+
+WIDTH = 10_000  # columns of a line that the browser wraps
+REGIONS = 40
+
+
+def section(recording: Recording) -> Section | None:
+    """Return what is known about steps beyond the ledger; None if that is nothing."""
+    result = recording.examination
+    regions = next((device.regions for device in result.devices if device.regions), [])
+    content = {
+        "kinds": [_kind(kind) for kind in result.kinds] if len(result.kinds) > 1 else [],
+        "verdicts": [(kind.name, kind.verdict.headline) for kind in result.kinds if kind.verdict],
+        "notes": [(kind.name, kind.note) for kind in result.kinds if kind.note],
+        "trials": [_trial(trial) for trial in result.what_if],
+        "long": list(_unusual(result)),
+        "regions": [_region(region) for region in regions[:REGIONS]],
+    }
+    return Section("steps", "Steps", content) if any(content.values()) else None
+
+
+def _kind(kind: StepKind) -> dict[str, Any]:
+    """Return a row of the table of kinds, with the columns of the terminal's."""
+    return {"name": kind.name, "used": kind.used, "why": kind.why, **steps.figures(kind)}
+
+
+def _trial(trial: Trial) -> tuple[str, str, str]:
+    """Return the gain, what was disabled, and the means of the step without and with it."""
+    mean = f"{units.duration(trial.baseline_mean_ms)} → {units.duration(trial.trial_mean_ms)}"
+    return steps.gain(trial), steps.TRIALS.get(trial.kind, trial.kind), mean
+
+
+def _unusual(result: Examination) -> Iterator[str]:
+    """Yield sentences about rare long steps, and about steps that were recorded because they were slow."""
+    yield from _plain(sections.long_steps(result.long_steps, WIDTH))
+    yield from _plain(line for line in sections.slow(result) if not line.style)
+
+
+def _plain(lines: Iterable[Text]) -> Iterator[str]:
+    return (line.plain.removeprefix("outliers").strip() for line in lines)
+
+
+def _region(region: Region) -> tuple[str, str, str, str, str]:
+    device = units.duration(region.device_ms)
+    calls = f"{region.count:.3g}"
+    return region.name, units.duration(region.ms), units.duration(region.own_ms), calls, device
