@@ -15,6 +15,7 @@ from fathom.report.table import as_profiled
 
 DEVICES = 8  # with a table each
 ENTRIES = 40  # of a group
+TABLE = 400  # rows of the data beneath the figure
 
 
 def section(recording: Recording) -> Section | None:
@@ -121,7 +122,7 @@ def _figure(devices: list[Device]) -> Figure:
         f"Stacked bars of {len(devices)} devices: compute, communication, copies and idle time in ms.",
         rows,
         _draw,
-        table,
+        table[:TABLE],
     )
 
 

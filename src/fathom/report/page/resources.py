@@ -18,6 +18,7 @@ from fathom.sounding import Store
 from fathom.units import NS_PER_MS, NS_PER_S
 
 POINTS = 300  # of a line
+DEVICES = 8  # with a line each
 NAMES, REST = {"read": "system calls and waits"}, "rest of fetch"
 ALLOCATED, FREE = "allocated", "reserved, free"
 _METRICS = {
@@ -184,26 +185,31 @@ def _cost(prices: Cost | None) -> Iterator[tuple[str, str]]:
 
 
 def _telemetry(store: Store) -> list[Figure]:
+    """Return a figure for each metric that was sampled, with a line for each of the first DEVICES devices."""
     frame = store.table("telemetry").filter(pl.col("device") >= 0).sort("time_ns").collect()
-    figures = []
-    for column, (key, title, unit) in _METRICS.items():
-        known = frame.drop_nulls(column)
-        if known.height < 2:
-            continue
-        start, rows = int(frame["time_ns"][0]), []
-        for (rank, device), own in known.group_by("rank", "device", maintain_order=True):
-            own = own[list(thinned(own.height, POINTS))]
-            label = f"rank {rank} cuda:{device}"
-            for time, value in own.select("time_ns", column).iter_rows():
-                rows.append({"s": (time - start) / NS_PER_S, "value": value, "device": label, "unit": unit})
-        lowest, highest = min(r["value"] for r in rows), max(r["value"] for r in rows)
-        about = f"{title} between {units.significant(lowest)} and {units.significant(highest)} {unit}."
-        table = [["Device", "s", unit]]
-        table += [
-            [r["device"], f"{r['s']:.2f}", f"{r['value']:.4g}"] for r in rows[:: max(len(rows) // 20, 1)]
-        ]
-        figures.append(Figure(key, f"{title} over the recording ({unit})", about, rows, _draw_line, table))
-    return figures
+    devices = frame.select("rank", "device").unique().sort("rank", "device")
+    frame = frame.join(devices.head(DEVICES), on=["rank", "device"], how="semi")
+    some = f", first {DEVICES} of {devices.height} devices" if devices.height > DEVICES else ""
+    return [
+        _metric(key, f"{title} over the recording ({unit}){some}", unit, known, column)
+        for column, (key, title, unit) in _METRICS.items()
+        if (known := frame.drop_nulls(column).sort("time_ns")).height > 1
+    ]
+
+
+def _metric(key: str, title: str, unit: str, known: pl.DataFrame, column: str) -> Figure:
+    start = int(known["time_ns"][0])
+    rows: list[dict[str, Any]] = []
+    for (rank, device), samples in known.group_by("rank", "device", maintain_order=True):
+        shown = samples[list(thinned(samples.height, POINTS))]
+        for time, value in shown.select("time_ns", column).iter_rows():
+            at = round((time - start) / NS_PER_S, 3)
+            rows.append({"s": at, "value": value, "device": f"rank {rank} cuda:{device}", "unit": unit})
+    lowest, highest = min(r["value"] for r in rows), max(r["value"] for r in rows)
+    about = f"{title}: between {units.significant(lowest)} and {units.significant(highest)} {unit}."
+    table = [["Device", "s", unit]]
+    table += [[r["device"], f"{r['s']:.2f}", f"{r['value']:.4g}"] for r in rows[:: max(len(rows) // 20, 1)]]
+    return Figure(key, title, about, rows, _draw_line, table)
 
 
 def _draw_line(rows: list[dict[str, Any]]) -> Any:
