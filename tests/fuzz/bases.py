@@ -7,6 +7,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -94,13 +95,80 @@ def _raw(folder: Path) -> None:
         {"t": "clock", "source": "optimizer", "k": 0, "ns": START},
         *(mark | about for mark in marks),
         trace | {"k0": 4, "k1": 8},
-        {"t": "end", "steps": 16},
+        *_others(),
+        {"t": "end", "steps": 16, "reason": "exit"},
     ]
-    (folder / "proc-7.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (folder / "end.json").write_text(json.dumps({"ended": "finished", "exit_status": 0}))
-    (folder / "start.json").write_text(json.dumps({"name": "s", "command": ["python", "train.py"], "pid": 7}))
-    shutil.copy(base("recorded") / "machine.json", folder)
+    machine = json.loads((base("recorded") / "machine.json").read_text())
+    launch = {"name": "s", "command": ["python", "train.py"], "start_ns": START, "machine": machine}
+    lines = {"proc-7": records, "stacks-7": _stacks(), "telemetry": [{"time_ns": START, "device": 0}]}
+    for name, rows in lines.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    about = {"standard": ["/usr/lib/python3"], "fathom": "/fathom/probe"}
+    ended = {"ended": "finished", "exit_status": 0, "abstained": [{"what": "counters", "why": "no GPU"}]}
+    for name, content in {"launch": launch, "end": ended, "frames-7": about, "iterators-7": {}}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
     write(folder / "trace-7-1.json", small())
+
+
+def _others() -> list[dict[str, Any]]:
+    """Return records of the kinds that are not about steps."""
+    at = START + 85 * MS
+    stretch = {"thread": 1, "start": at, "end": at + MS}
+    columns = [
+        "loader",
+        "batch",
+        "worker",
+        "pid",
+        "epoch",
+        "nth",
+        "thread",
+        "start",
+        "wait",
+        "fetch",
+        "collate",
+    ]
+    rows = [[0, k, None, None, 0, k, 1, at + k * 10 * MS, MS, MS // 2, 9] for k in range(3)]
+    return [
+        {"t": "micro", "k": 9, "ns": at + 8 * MS, "source": "loader", "thread": 1},
+        {"t": "device", "burst": 2, "marks": [[8, 0], [9, 10 * MS], [10, 20 * MS]]},
+        {"t": "rehearsal", "burst": 9},
+        {"t": "resettled", "k": 2},
+        {"t": "wait", "cause": "item", "detail": "x", **stretch},
+        {"t": "region", "name": "part", **stretch},
+        {"t": "memory", "ns": at, "device": 0, "allocated": 1, "reserved": 2, "peak_allocated": 3},
+        {"t": "snapshot", "device": 0, "events": [[at, "alloc", 512], [at + 9, "free_completed", 512]]},
+        {"t": "batches", "columns": columns, "rows": rows},
+        {
+            "t": "dynamo",
+            "frames": 3,
+            "graphs": 2,
+            "reasons": [["a call", 1]],
+            "breaks": [{"file": "a.py", "line": 1}],
+        },
+        {"t": "loader", "loader": 0, "dataset": "Samples", "workers": 0, "batch_size": 4},
+        {
+            "t": "samples",
+            "burst": 3,
+            "device": 0,
+            "k0": 12,
+            "k1": 14,
+            "names": ["a"],
+            "completed": 2,
+            "file": "x.bin",
+        },
+        {"t": "note", "what": "memory", "text": "not recorded"},
+    ]
+
+
+def _stacks() -> list[dict[str, Any]]:
+    """Return samples of two stacks, as the parent of a recorded program writes them."""
+    at = START + 85 * MS
+    return [
+        {"t": "frames", "rows": [["main", "/x/train.py", 3], ["step", "/x/train.py", 9]]},
+        {"t": "stacks", "rows": [[0], [0, 1]]},
+        {"t": "samples", "thread": 1, "rows": [[at + k * MS, True, None, k % 2] for k in range(9)]},
+        {"t": "stretch", "start_ns": at, "end_ns": at + 9 * MS, "samples": 9, "dropped": 0},
+    ]
 
 
 def _cut(store: Store, folder: Path) -> Path:

@@ -128,7 +128,8 @@ def cases() -> st.SearchStrategy[Case]:
         soundings.tables(), soundings.tables(), soundings.whole_tables(), documents, of_files
     )
     traces, csv = ("rank0.json", "rank1.json"), ("raw.csv", "summary.csv", "details.csv", "german.csv")
-    raw = ("raw/proc-7.jsonl", "raw/end.json", "raw/machine.json", "raw/start.json", "raw/trace-7-1.json")
+    other = ("raw/stacks-7.jsonl", "raw/frames-7.json", "raw/iterators-7.json", "raw/telemetry.jsonl")
+    raw = (*["raw/proc-7.jsonl"] * 3, "raw/end.json", "raw/launch.json", "raw/trace-7-1.json", *other)
     machine = st.sampled_from([["machine", "compare", f"{S}/machine.json", f"{S}/other.json"],
                                ["report", f"{S}/made.fathom", "--machine", f"{S}/machine.json"]])  # fmt: skip
     return st.one_of(

@@ -56,11 +56,15 @@ def bounding(
     stored under its fingerprint. Returns `recorded` if nothing is stored. Raises MachineFileError for a
     damaged file.
     """
+    from fathom.machine.shape import require_machine  # needs msgspec, which a machine that records may lack
+
     if given is not None:
-        return read_machine(given)
+        return require_machine(read_machine(given), str(given))
     if recorded.get("ceilings") or not recorded.get("fingerprint"):
         return recorded
-    return remembered(recorded["fingerprint"], folder) or recorded
+    fingerprint = recorded["fingerprint"]
+    stored = remembered(fingerprint, folder)
+    return require_machine(stored, str(place(fingerprint, folder))) if stored else recorded
 
 
 def read_machine(path: Path) -> dict[str, Any]:
