@@ -456,3 +456,13 @@ def test_standard_error_may_be_closed(tmp_path):
         ["sh", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
     assert done.returncode == 4
+
+
+def test_packs_with_a_million_entries_are_refused_before_they_are_listed(tmp_path):
+    path = tmp_path / "s.fathom.zip"
+    a_zip(("manifest.json", b"{}"))(path)
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 12 : end + 16] = (100 << 20).to_bytes(4, "little")  # bytes of a list of a million names
+    path.write_bytes(data)
+    assert "too many files" in refused(invoke("report", path))

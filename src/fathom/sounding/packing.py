@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import stat
 import tempfile
@@ -11,12 +12,15 @@ from pathlib import Path, PurePosixPath
 
 from fathom.atomic import atomic_write
 from fathom.errors import BadInputError, NotASoundingError, file_error
+from fathom.regular import open_regular
 from fathom.units import GIB
 
 SUFFIX = ".fathom.zip"
 MOST_BYTES = 64 << 30
 MOST_FILES = 100_000
+MOST_DIRECTORY = 512 * MOST_FILES  # bytes of the list of files, which is read before it can be counted
 _KEPT = {".json", ".parquet"}
+_LONGEST_END = (1 << 16) + 100  # bytes at the end of an archive: a comment and its last records
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
 
@@ -62,6 +66,8 @@ def unpack(file: Path) -> Path:
         raise NotASoundingError(
             f"{file} is not a packed sounding; if it is a trace, import it with `fathom import {file}`."
         )
+    if _directory_bytes(file) > MOST_DIRECTORY:
+        raise NotASoundingError(f"{file} lists too many files; use the sounding's folder instead.")
     folder = Path(tempfile.mkdtemp(prefix="fathom-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -73,6 +79,17 @@ def unpack(file: Path) -> Path:
     except OSError as error:
         raise NotASoundingError(file_error(file, error, "unpacked")) from None
     return folder
+
+
+def _directory_bytes(file: Path) -> int:
+    """Return the size of the archive's list of files, as its last record or the one of zip64 states it."""
+    with open_regular(file) as source:
+        source.seek(max(0, source.seek(0, os.SEEK_END) - _LONGEST_END))
+        end = source.read()
+    if (at := end.rfind(b"PK\6\6")) >= 0:
+        return int.from_bytes(end[at + 40 : at + 48], "little")
+    at = end.rfind(b"PK\5\6")
+    return int.from_bytes(end[at + 12 : at + 16], "little")
 
 
 def _check(file: Path, entries: list[zipfile.ZipInfo], free: int) -> None:

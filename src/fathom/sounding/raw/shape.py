@@ -181,6 +181,41 @@ class EndShape(msgspec.Struct):
     abstained: list[dict[str, str]] | None = None
 
 
+class FramesShape(msgspec.Struct):
+    """The file `frames-PID.json`."""
+
+    standard: list[str] = []
+    fathom: str | None = None
+
+
+class IteratorsShape(msgspec.Struct):
+    """The file `iterators-PID.json`."""
+
+    generators: list[list[str]] | None = None
+    threads: Count | None = None
+
+
+Number = Annotated[int, Meta(ge=0, le=_COUNT)]
+Sample = tuple[Time, bool | None, str | None, Number]
+
+
+class StretchOfSamples(msgspec.Struct):
+    """A burst of samples of stacks."""
+
+    start_ns: Time
+    end_ns: Time
+    samples: Count = 0
+    dropped: Count = 0
+
+
+STACKS: dict[str, Any] = {
+    "frames": list[tuple[str, str, Count]],
+    "stacks": list[list[Number]],
+    "samples": list[Sample],
+    "looked": list[list[bool | float | None]],
+}
+
+
 RECORDS: dict[str, Any] = {
     "process": ProcessShape,
     "clock": ClockShape,
@@ -214,7 +249,7 @@ def _of_table(name: str) -> Any:
 TELEMETRY = _of_table("telemetry")
 
 
-def checked(record: dict[str, Any], shape: Any) -> Any:
+def checked(record: Any, shape: Any) -> Any:
     """Return the record in its shape. Raises msgspec.ValidationError, a ValueError, if it has another."""
     return msgspec.convert(record, shape, str_keys=True)
 

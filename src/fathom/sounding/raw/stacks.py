@@ -10,6 +10,7 @@ import polars as pl
 from fathom.probe.frames import ITERATORS, SAMPLED, SPARSE
 from fathom.regular import RECORDS, decode, read_json, read_regular
 from fathom.sounding.raw.folder import Record
+from fathom.sounding.raw.shape import STACKS, FramesShape, IteratorsShape, StretchOfSamples, checked
 from fathom.sounding.raw.tables import in_phases
 from fathom.sounding.schema import TABLES, empty
 from fathom.units import NS_PER_S
@@ -36,16 +37,19 @@ class StackSamples:
         """Add one record. Raises KeyError, TypeError or ValueError if it is damaged."""
         kind = record["t"]
         if kind == "frames":
-            self.frames += [(str(name), str(file), int(line)) for name, file, line in record["rows"]]
+            self.frames += checked(record["rows"], STACKS["frames"])
         elif kind == "stacks":
-            self.stacks += record["rows"]
+            self.stacks += checked(record["rows"], STACKS["stacks"])
         elif kind == "samples":
             thread = int(record["thread"])
+            checked([row[:4] for row in record["rows"]], STACKS["samples"])
+            checked([row[4:] for row in record["rows"]], STACKS["looked"])
             self.rows += [
                 (ns, thread, running, call, stack, *(looked or [None] * len(LOOKED)))
                 for ns, running, call, stack, *looked in record["rows"]
             ]
         elif kind == "stretch":
+            checked(record, StretchOfSamples)
             self.stretches.append(record)
 
 
@@ -54,7 +58,8 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
     samples = _read(raw / f"stacks-{pid}.jsonl")
     if not samples.rows:
         return empty("stacks"), {}
-    about, iterating = _json(raw / f"frames-{pid}.json"), _json(raw / ITERATORS.format(pid=pid))
+    about = _json(raw / f"frames-{pid}.json", FramesShape)
+    iterating = _json(raw / ITERATORS.format(pid=pid), IteratorsShape)
     chosen = [
         [samples.frames[number] for number in stack if number < len(samples.frames)]
         for stack in samples.stacks
@@ -85,10 +90,12 @@ def _read(file: Path) -> StackSamples:
     return samples
 
 
-def _json(file: Path) -> Record:
-    """Return the record in `file`; {} if there is none."""
+def _json(file: Path, shape: Any) -> Record:
+    """Return the record in `file`; {} if there is none of this shape."""
     try:
-        return dict(read_json(file))
+        record = dict(read_json(file))
+        checked(record, shape)
+        return record
     except (OSError, ValueError, TypeError):
         return {}
 
