@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fathom.analysis.device import detail
     from fathom.analysis.energy import Metered, energy_of, priced
     from fathom.analysis.feeding import input_of
+    from fathom.analysis.goodput import goodput_of
     from fathom.analysis.integrity import integrity_of
     from fathom.analysis.kinds import step_kinds
     from fathom.analysis.long_steps import long_steps_of

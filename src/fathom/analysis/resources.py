@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+ENTRIES = (  # of the wall time of a job
+    *("productive", "start-up", "compilation", "evaluation", "checkpoint", "stall", "restart"),
+    *("shutdown", "unattributed"),
+)
+
 
 class Stages(msgspec.Struct, omit_defaults=True):
     """Medians per batch, by stage of the input pipeline. Null: not recorded."""
@@ -94,3 +99,18 @@ class Cost(msgspec.Struct):
     per_step: float | None  # of the mean clean step, else of the profiled one
     per_million_tokens: float | None = None
     per_million_samples: float | None = None
+
+
+class Goodput(msgspec.Struct):
+    """Wall time of a job, split into entries that sum to it to the nanosecond.
+
+    `productive` is the usual time of the steps. `start-up` is the time before the first step, `restart` the
+    time from the end of an attempt to the first step of the next one.
+    """
+
+    share: float  # productive time over wall time
+    wall_s: float
+    entries_ns: dict[str, int]  # by entry, in the order of ENTRIES
+    attempts: int = 1
+    steps: int = 0
+    rank: int = 0  # the rank with the least productive time, whose entries these are

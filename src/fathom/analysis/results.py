@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fathom.analysis.communication.results import Communication, LateRank
-from fathom.analysis.resources import Cost, Energy, Input, Memory, Money
+from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
 
 
 class Step(msgspec.Struct):
@@ -336,4 +336,5 @@ class Examination(msgspec.Struct):
     verdict: Verdict | None = None  # null without a ledger
     account: list[Part] = []  # of the ledger's step; [] without a ledger
     cost: Cost | None = None  # null without a price
+    goodput: Goodput | None = None  # null for recordings with profiled steps
     late: list[LateRank] = []  # ranks that others waited for, costliest first; [] if ranks are missing

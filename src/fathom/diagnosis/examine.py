@@ -59,6 +59,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         verdict=verdict,
         account=parts,
         late=late,
+        goodput=analysis.goodput_of([store]),
     )
 
 

@@ -9,6 +9,7 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.report.checks import print_checks
     from fathom.report.findings import print_findings, print_kind, print_kinds, unseen_of
+    from fathom.report.goodput import print_goodput
     from fathom.report.heading import stepped
     from fathom.report.kernel import matching, named, print_kernels, save_samples
     from fathom.report.kernel.dive import dive_content, print_dive

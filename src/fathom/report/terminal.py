@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError, file_error
-from fathom.report import account, communication, findings, heading, leads, sections, steps, table
+from fathom.report import account, communication, findings, goodput, heading, leads, sections, steps, table
 from fathom.report.screen import MARGIN, PIPED, show, within_margins
 from fathom.visible import visible_line
 
@@ -101,6 +101,7 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
         yield heading.opening(examination, width)
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity, width)
+    yield goodput.section(examination.goodput, width)
     yield heading.step_lines(examination.step, width)
     yield steps.kinds_of_steps(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None, noun=examination.step.noun)

@@ -65,6 +65,7 @@ class Manifest(msgspec.Struct):
     parent: str | None = None
     problems: list[Problem] = []
     abstained: list[dict[str, str]] = []  # {"what", "why"}
+    ended_ns: int | None = None  # end of the program; null if unknown
     checksums: dict[str, int] = {}  # CRC-32 by file, like rank-0/steps.parquet
 
 

@@ -128,6 +128,7 @@ def _manifest(stores: Sequence[Store], output: Path, ranks: set[int]) -> Manifes
         origin=first.origin,
         exit_status=statuses[0] if statuses else first.exit_status,
         ended=ended[0] if ended else first.ended,
+        ended_ns=max((part.ended_ns for part in parts if part.ended_ns), default=None),
         ranks=about,
         phases=[phase for part in parts for phase in part.phases if phase.rank in ranks],
         versions=first.versions,

@@ -196,6 +196,7 @@ def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
         command=[str(word) for word in launch.get("command") or []],
         origin=launch.get("origin"),
         exit_status=end.get("exit_status"),
+        ended_ns=end.get("end_ns"),
         ended=_ended(end.get("ended"), raw.processes, marked),
         ranks=[entry.rank for entry in recorded],
         phases=[phase for entry in recorded for phase in entry.phases],

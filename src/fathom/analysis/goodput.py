@@ -1,0 +1,137 @@
+"""Goodput: productive time over wall time, from the first start of a job to its end, restarts included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.resources import ENTRIES, Goodput
+from fathom.sounding import Store
+from fathom.units import NS_PER_S
+
+STALL = 3.0  # steps that take this many times the usual time are stalled beyond it
+DETAILED = ("timeline", "attribution", "counters")  # phases that a recording at surface depth lacks
+EVALUATION = "+evaluation"
+
+
+def goodput_of(stores: Sequence[Store]) -> Goodput | None:
+    """Return the goodput of a job from the recordings of its attempts; None if a time is unknown.
+
+    Recordings with profiled phases give none, because profiling slows down their steps.
+    """
+    attempts = sorted(stores, key=lambda store: store.manifest.created_ns)
+    if not attempts or not all(_is_plain(store) for store in attempts):
+        return None
+    ranks = set.intersection(*(set(store.ranks) for store in attempts))
+    of_ranks = [goodput for rank in sorted(ranks) if (goodput := _of_rank(attempts, rank))]
+    return min(of_ranks, key=lambda goodput: goodput.share, default=None)
+
+
+def _is_plain(store: Store) -> bool:
+    manifest = store.manifest
+    profiled = any(phase.phase in DETAILED for phase in manifest.phases)
+    return not profiled and bool(manifest.created_ns and manifest.ended_ns and manifest.phases)
+
+
+def _of_rank(attempts: Sequence[Store], rank: int) -> Goodput | None:
+    total = dict.fromkeys(ENTRIES, 0)
+    steps, before = 0, None
+    for store in attempts:
+        entries, count = _entries(store, rank)
+        if before is not None:
+            entries["restart"] += entries.pop("start-up") + store.manifest.created_ns - before
+            entries["start-up"] = 0
+        before = _end(store)
+        steps += count
+        for entry, ns in entries.items():
+            total[entry] += ns
+    wall = sum(total.values())
+    if not steps or wall <= 0 or min(total.values()) < 0:
+        return None
+    return Goodput(total["productive"] / wall, wall / NS_PER_S, total, len(attempts), steps, rank)
+
+
+def _end(store: Store) -> int:
+    ended = store.manifest.ended_ns
+    assert ended is not None
+    return ended
+
+
+def _entries(store: Store, rank: int) -> tuple[dict[str, int], int]:
+    """Return the entries of one attempt in ns, and its number of steps."""
+    start, end = store.manifest.created_ns, _end(store)
+    steps = store.table("steps", rank).filter(pl.col("parent").is_null()).sort("mark_ns").collect()
+    entries = dict.fromkeys(ENTRIES, 0)
+    if steps.is_empty():
+        return entries | {"start-up": end - start}, 0
+    begins, ends = steps["mark_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    compiling, saving = _waits(store, rank, int(steps["thread"][0] or 0))
+    saving = _without(saving, compiling)
+    for entry, pieces in (("compilation", compiling), ("checkpoint", saving)):
+        entries[entry] = _covered(pieces, np.array([start]), np.array([end])).sum()
+    known = [*compiling, *saving]
+    rest = ends - begins - _covered(known, begins, ends)
+    first, last = int(begins[0]), int(ends[-1])
+    entries["start-up"] = _rest(known, start, first)
+    entries["shutdown"] = _rest(known, last, end)
+    entries |= _of_steps(rest, steps["kind"].fill_null("").str.contains(EVALUATION, literal=True).to_numpy())
+    between = _rest(known, first, last)
+    entries["unattributed"] = between - int(rest.sum())
+    return {entry: int(ns) for entry, ns in entries.items()}, len(steps)
+
+
+def _of_steps(rest: np.ndarray, evaluates: np.ndarray) -> dict[str, int]:
+    """Split the steps' time: the usual step, and the time beyond it in evaluation and in stalled steps."""
+    usual = int(np.median(rest[~evaluates] if (~evaluates).any() else rest))
+    beyond = np.maximum(rest - usual, 0)
+    evaluation = int(beyond[evaluates].sum())
+    stall = int(beyond[~evaluates & (rest > STALL * usual)].sum())
+    return {"evaluation": evaluation, "stall": stall, "productive": int(rest.sum()) - evaluation - stall}
+
+
+Piece = tuple[int, int]
+
+
+def _waits(store: Store, rank: int, thread: int) -> tuple[list[Piece], list[Piece]]:
+    """Return the disjoint pieces of compilation, by any thread, and of checkpoints, by that of the steps."""
+    waits = store.table("waits", rank).filter(pl.col("end_ns").is_not_null()).collect()
+    compiling = waits.filter(cause="compilation")
+    saving = waits.filter(cause="checkpoint", thread=thread)
+    first, second = (_union(frame.select("start_ns", "end_ns").rows()) for frame in (compiling, saving))
+    return first, second
+
+
+def _union(pieces: Iterable[Piece]) -> list[Piece]:
+    joined: list[Piece] = []
+    for start, end in sorted(pieces):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _without(pieces: list[Piece], others: list[Piece]) -> list[Piece]:
+    """Return the parts of `pieces` that lie in none of `others`."""
+    parts: list[Piece] = []
+    for start, end in pieces:
+        for low, high in others:
+            if low < end and high > start:
+                parts += [(start, low)] if start < low else []
+                start = max(start, high)
+        parts += [(start, end)] if start < end else []
+    return parts
+
+
+def _covered(pieces: list[Piece], begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the time of disjoint `pieces` within each of the stretches from `begins` to `ends`."""
+    total = np.zeros(len(begins), dtype=np.int64)
+    for start, end in pieces:
+        total += np.maximum(np.minimum(ends, end) - np.maximum(begins, start), 0)
+    return total
+
+
+def _rest(pieces: list[Piece], start: int, end: int) -> int:
+    return end - start - int(_covered(pieces, np.array([start]), np.array([end])).sum())
