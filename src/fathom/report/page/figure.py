@@ -56,7 +56,7 @@ def library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, which loads nothing."""
     import vl_convert
 
-    code: str = vl_convert.javascript_bundle()
+    code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return code.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

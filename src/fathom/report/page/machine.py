@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fathom.machine import from_machine
@@ -23,7 +25,7 @@ def section(recording: Recording) -> Section | None:
     failed = [result for result in results if result.status == "fail"]
     content = {
         "host": _host(machine),
-        "gpus": [_gpu(gpu) for gpu in machine.get("gpus") or [] if isinstance(gpu, dict)],
+        "gpus": _gpus(gpu for gpu in machine.get("gpus") or [] if isinstance(gpu, dict)),
         "ceilings": [_ceiling(ceiling) for ceiling in from_machine(machine)],
         "failed": failed,
         "checked": len(results),
@@ -46,15 +48,24 @@ def _host(machine: dict[str, Any]) -> list[tuple[str, str]]:
     return [(key, str(value)) for key, value in facts.items() if value]
 
 
-def _gpu(gpu: dict[str, Any]) -> list[tuple[str, str]]:
+def _gpus(gpus: Iterable[dict[str, Any]]) -> list[list[tuple[str, str]]]:
+    """Return the facts of each kind of GPU, with their number."""
+    counts = Counter(tuple(_gpu(gpu)) for gpu in gpus)
+    return [
+        [("GPU", name if count == 1 else f"{count} × {name}"), *facts]
+        for ((_, name), *facts), count in counts.items()
+    ]
+
+
+def _gpu(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "GPU", str(gpu.get("name") or units.MISSING)
     facts = {
-        "device": f"{gpu.get('index', '')} {gpu.get('name') or ''}".strip(),
         "memory": units.memory(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
         "SM clock": f"{gpu['sm_clock_max_mhz']} MHz at most" if gpu.get("sm_clock_max_mhz") else None,
         "power limit": f"{gpu['power_limit_w']:.0f} W" if gpu.get("power_limit_w") else None,
         "multiprocessors": gpu.get("multiprocessors"),
     }
-    return [(key, str(value)) for key, value in facts.items() if value]
+    yield from ((key, str(value)) for key, value in facts.items() if value)
 
 
 def _ceiling(ceiling: Any) -> dict[str, str]:
