@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     import polars as pl
 
+    from fathom.analysis import Spread
     from fathom.analysis.folding import Excerpt
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
@@ -39,6 +40,9 @@ class Sounding:
     def __init__(self, store: Store, machine: Path | None = None) -> None:
         self.store = store
         self._machine = machine
+        self.spread: Spread | None = (
+            None  # where the ranks of a large job are analysed; None: on this machine
+        )
         self._replays: dict[int | None, Replay] = {}
         self._portraits: dict[int | None, list[Portrait]] = {}
 
@@ -77,7 +81,7 @@ class Sounding:
         def compute(machine: dict[str, Any]) -> Examination:
             from fathom.diagnosis import examine
 
-            return examine(self.store, machine, kind)
+            return examine(self.store, machine, kind, self.spread)
 
         return self._cached("examination", kind, Examination, compute)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fathom.analysis.kinds import step_kinds
     from fathom.analysis.long_steps import long_steps_of
     from fathom.analysis.making import makers
+    from fathom.analysis.many_ranks import Spread, accounts_of, first_accounts, is_large
     from fathom.analysis.memory import memory_of
     from fathom.analysis.peers import meetings
     from fathom.analysis.results import Abstained, Examination, Step

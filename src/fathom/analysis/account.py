@@ -15,7 +15,7 @@ from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.processor import regions
-from fathom.analysis.recording import Timeline, read_timeline
+from fathom.analysis.recording import TABLES_OF_TIMELINE, Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, LedgerRow, Window
 from fathom.analysis.roofline import at_ceiling, check_rates, utilisation
 from fathom.analysis.rows import RowKey, busy_ms, entries_of, step_of, windows_of
@@ -84,6 +84,16 @@ class Account(msgspec.Struct):
         """Problems of the ledgers and of the clean step."""
         own = [problem for subject in self.subjects for problem in subject.problems]
         return own + self.problems_of_clean
+
+    def reduced(self) -> Account:
+        """Return the account without the tables of its rank, which stay on disk."""
+        timeline, replace = self.timeline, msgspec.structs.replace
+        tables = {name: getattr(timeline, name).clear() for name in TABLES_OF_TIMELINE}
+        return replace(
+            self,
+            timeline=replace(timeline, **tables, _making=None, _hosts={}),
+            subjects=[subject.reduced() for subject in self.subjects],
+        )
 
     def measured(self) -> tuple[Spans, int]:
         """Return the times and the number of clean steps, or of the used windows if there are none."""

@@ -65,7 +65,8 @@ def meetings(store: Store) -> Meetings:
     met = met.with_columns(arrived_ns=arrived).unique(["rank", *PIECE], maintain_order=True)
     arrivals = met.select("rank", "operation", *_KEY, start_ns="start")
     met = met.select("rank", *PIECE, "arrived_ns")
-    of = {rank: met.filter(rank=rank).drop("rank") for rank in by_rank}
+    each = met.partition_by("rank", as_dict=True, include_key=False)
+    of = {rank: each.get((rank,), met.clear().drop("rank")) for rank in by_rank}
     return Meetings(of, arrivals=arrivals, problems=problems)
 
 

@@ -20,6 +20,7 @@ _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferre
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
 _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "iterators", "burst"]
+TABLES_OF_TIMELINE = ("steps", "ops", "calls", "kernels", "waits", "every", "stacks")
 
 
 class Timeline(msgspec.Struct):

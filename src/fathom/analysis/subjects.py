@@ -48,6 +48,12 @@ class Subject(msgspec.Struct):
         """`cuda:0` or `cpu`."""
         return label(self.index)
 
+    def reduced(self) -> Subject:
+        """Return the subject without the rows of its ledger, its links and its collectives."""
+        rows, own = self.ledger.rows.clear(), self.ledger.own.clear()
+        ledger = msgspec.structs.replace(self.ledger, rows=rows, own=own)
+        return Subject(self.index, ledger, self.problems, self.micro, self.usual)
+
 
 def label(index: int | None) -> str:
     """Return the name of a device."""

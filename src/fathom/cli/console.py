@@ -75,6 +75,10 @@ Price = Annotated[
     typer.Option(help="Price of a GPU, like 3.50/h or 3.50 EUR/h; else `price` under [cost] in fathom.toml."),
 ]
 
+On = Annotated[
+    str, typer.Option("--on", metavar="ray", help="Divide the ranks of a large job among a Ray cluster.")
+]
+
 
 def examples(*commands: str) -> str:
     """The text below a command's options, with a paragraph for each example."""

@@ -14,6 +14,7 @@ from fathom.cli.console import say
 from fathom.visible import visible_line
 
 if TYPE_CHECKING:
+    from fathom.api import Sounding
     from fathom.gauges import GaugeProgress, MeasurementPlan
     from fathom.machine import Ceiling, Missing
 
@@ -44,6 +45,29 @@ def shown(first: str) -> Iterator[Messages]:
         yield Messages(
             status.update, lambda text: console.print(f"fathom: {text}", markup=False, highlight=False)
         )
+
+
+@contextmanager
+def ranks_shown(sounding: Sounding, on: str = "") -> Iterator[None]:
+    """Context manager that shows how many ranks of a large job have been analysed.
+
+    `on` is where: "" for this machine, or "ray". Raises BadInputError for anything else.
+    """
+    from fathom.analysis import Spread, is_large
+    from fathom.errors import BadInputError
+
+    if on not in ("", "ray"):
+        raise BadInputError(f"--on {on}: ranks can only be divided among a Ray cluster; write --on ray.")
+    if not is_large(sounding.store):
+        yield
+        return
+    with shown("reading the collectives of all ranks") as messages:
+
+        def progress(done: int, of: int) -> None:
+            messages.progress(f"{done:,} of {of:,} ranks analysed")
+
+        sounding.spread = Spread(on, progress)
+        yield
 
 
 @contextmanager

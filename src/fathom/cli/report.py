@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Option
 
-from fathom.cli.console import Machine, Price, SoundingPath, examples, write_json
+from fathom.cli.console import Machine, On, Price, SoundingPath, examples, write_json
 
 EXAMPLES = examples(
     "fathom report train.fathom --roofline",
@@ -32,14 +32,17 @@ def report(
     ),
     machine: Machine = None,
     price: Price = None,
+    on: On = "",
     every: bool = Option(False, "--all", help="Show every family on its own line."),
 ) -> None:
     """Show where the time of a step goes."""
     from fathom.api import open
+    from fathom.cli.progress import ranks_shown
     from fathom.report import View, print_report, save_figures, save_page, save_picture
 
     opened = open(sounding, machine=machine)
-    examination = opened.examine(kind, price)
+    with ranks_shown(opened, on):
+        examination = opened.examine(kind, price)
     view = View(rank=rank, roofline=roofline, profiled=profiled)
     if every:
         view["top"] = None

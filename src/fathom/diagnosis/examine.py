@@ -16,17 +16,23 @@ from fathom.sounding import Store
 LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
 
 
-def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | None = None) -> Examination:
+def examine(
+    store: Store,
+    machine: dict[str, Any] | None = None,
+    kind: str | None = None,
+    spread: analysis.Spread | None = None,
+) -> Examination:
     """Return all results on a sounding, which is only read; nothing is measured.
 
     `machine` gives the ceilings of the work; by default, they come from the sounding. `kind` selects a kind
     of steps by its name or by its number in `kinds`, from 1; the default is the kind with the most time.
-    Raises BadInputError if no steps of that kind were recorded.
+    `spread` chooses where the ranks of a large job are analysed. Raises BadInputError if no steps of that
+    kind were recorded.
     """
     store, machine = store.cached(), store.machine if machine is None else machine
     meetings = analysis.meetings(store)
     late = late_ranks(meetings.arrivals)
-    ranks = Ranks(store, machine, meetings.of, late=tuple(late))
+    ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread)
     kinds = kinds_of_ranks(ranks.accounts)
     other = named(kinds, kind)
     if other is None:
@@ -44,7 +50,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         memory=ranks.memory,
         energy=ranks.energy[0],
         findings=diagnosis.findings,
-        slow=[slow for rank in store.ranks for slow in analysis.slow_steps(store, rank)],
+        slow=[slow for rank in _with_slow_steps(store) for slow in analysis.slow_steps(store, rank)],
         long_steps=list(_long_steps(ranks)),
         what_if=ranks.trials[0],
         abstained=[
@@ -61,6 +67,12 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         late=late,
         goodput=analysis.goodput_of([store]),
     )
+
+
+def _with_slow_steps(store: Store) -> list[int]:
+    """Return the ranks to search for slow steps; of a large job, those whose manifest names the phase."""
+    named = {phase.rank for phase in store.manifest.phases if phase.phase == "slow"}
+    return [rank for rank in store.ranks if rank in named or not analysis.is_large(store)]
 
 
 def _diagnose_others(ranks: Ranks, kinds: list[StepKind]) -> None:

@@ -50,18 +50,19 @@ class Ranks(msgspec.Struct, dict=True):
     kind: str | None = None
     beside: bool = False
     late: tuple[LateRank, ...] = ()
+    spread: analysis.Spread | None = None
 
     def of(self, kind: str, beside: bool = False) -> Ranks:
         """Return the steps of another kind."""
-        return Ranks(self.store, self.machine, self.meetings, kind, beside, self.late)
+        return Ranks(self.store, self.machine, self.meetings, kind, beside, self.late, self.spread)
 
     @cached_property
     def accounts(self) -> list[Account]:
-        """The account of each rank."""
-        return [
-            analysis.account_of(self.store, rank, self.machine, self.meetings.get(rank), self.kind)
-            for rank in self.store.ranks
-        ]
+        """The account of each rank; of a large job beside another kind, only those up to the first device."""
+        ranks = (
+            analysis.first_accounts if self.beside and analysis.is_large(self.store) else analysis.accounts_of
+        )
+        return ranks(self.store, self.machine, self.meetings, self.kind, self.spread)
 
     @cached_property
     def devices(self) -> list[Device]:
@@ -90,8 +91,13 @@ class Ranks(msgspec.Struct, dict=True):
         if self.beside:
             return None
         devices = sorted({index for account in self.accounts for index in account.indices})
-        peaks = self.store.table("memory").filter(pl.col("event") == "peak").collect()
-        return analysis.memory_of(peaks, self.store.table("telemetry").collect(), devices)
+        peaks = self._of_ranks("memory", pl.col("event") == "peak")
+        used = self._of_ranks("telemetry", pl.col("memory_bytes").is_not_null())
+        return analysis.memory_of(peaks, used, devices)
+
+    def _of_ranks(self, table: str, rows: pl.Expr) -> pl.DataFrame:
+        """Return the chosen rows of a table of all ranks, one rank after the other."""
+        return pl.concat([self.store.table(table, rank).filter(rows).collect() for rank in self.store.ranks])
 
     @cached_property
     def trials(self) -> tuple[list[Trial], list[Abstained]]:
@@ -141,6 +147,7 @@ class Ranks(msgspec.Struct, dict=True):
             self.store, self.machine, account, self.step, self.feeding, self.memory, tried, self.kind
         )
         recorded.late, recorded.every = list(self.late), self.devices
+        recorded.meetings = self.meetings
         signals = Signals(None, recorded)
         causes, abstained = findings(signals)
         return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fathom.sounding.schema import COUNTERS, FORMAT, TABLES, conform, empty
     from fathom.sounding.silence import SILENCE, hole_in
     from fathom.sounding.sql import select
-    from fathom.sounding.store import Store, Writer, amend, open_store
+    from fathom.sounding.store import MOST_CACHED, Store, Writer, amend, open_store
 
 # Most commands only read a sounding, so they should not load the forty modules of the importers.
 __all__, __getattr__ = exports(__name__)

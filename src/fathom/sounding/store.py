@@ -29,6 +29,8 @@ from fathom.sounding.schema import TABLES, conform, empty
 
 MACHINE = "machine.json"
 _CHUNK = 1 << 20
+MOST_CACHED = 16  # ranks whose tables are kept in memory together
+FEW_CACHED = 2  # if the job has more ranks
 
 
 class Store:
@@ -108,12 +110,17 @@ class Store:
 
 
 class _Cached(Store):
-    """A store that keeps tables in memory after reading them, except `samples`, which are large."""
+    """A store that keeps tables in memory after reading them, except `samples`, which are large.
+
+    Of a job of more than MOST_CACHED ranks, it keeps those of the FEW_CACHED ranks that were read last.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.path, store.manifest)
         self._checked, self._valid = store._checked, store._valid
-        self._tables: dict[tuple[str, int], pl.DataFrame] = {}
+        self._tables: dict[int, dict[str, pl.DataFrame]] = {}
+        count = len(store.manifest.ranks)
+        self._most = count if count <= MOST_CACHED else FEW_CACHED
 
     def cached(self) -> Store:
         return self
@@ -121,9 +128,12 @@ class _Cached(Store):
     def _read(self, name: str, rank: int) -> pl.LazyFrame:
         if name == "samples":
             return super()._read(name, rank)
-        if (name, rank) not in self._tables:
-            self._tables[name, rank] = self._collected(name, rank)
-        return self._tables[name, rank].lazy()
+        tables = self._tables[rank] = self._tables.pop(rank, {})  # the last rank is the latest
+        if len(self._tables) > max(self._most, 1):
+            del self._tables[next(iter(self._tables))]
+        if name not in tables:
+            tables[name] = self._collected(name, rank)
+        return tables[name].lazy()
 
     def _collected(self, name: str, rank: int) -> pl.DataFrame:
         frame = self._scanned(name, rank)

@@ -37,13 +37,22 @@ class Model(msgspec.Struct, dict=True):
     _last: tuple[tuple[object, ...], list[Durations]] | None = None
 
     @classmethod
-    def of(cls, store: Store, read: Mapping[int, Timeline] | None = None) -> Model:
-        """Return the model of a sounding; `read` maps ranks to timelines that were already read."""
-        timelines = dict(read or {})
-        if missing := [rank for rank in store.ranks if rank not in timelines]:
-            met = meetings(store)
-            timelines |= {rank: read_timeline(store, rank, met=met.of.get(rank)) for rank in missing}
-        timelines = {rank: timelines[rank] for rank in store.ranks}
+    def of(
+        cls,
+        store: Store,
+        read: Mapping[int, Timeline] | None = None,
+        met: Mapping[int, pl.DataFrame] | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> Model:
+        """Return the model of the ranks `chosen`, by default all.
+
+        `read` maps ranks to timelines that were already read, `met` to the arrivals at their collectives.
+        """
+        timelines, ranks = dict(read or {}), store.ranks if chosen is None else chosen
+        if missing := [rank for rank in ranks if rank not in timelines]:
+            met = meetings(store).of if met is None else met
+            timelines |= {rank: read_timeline(store, rank, met=met.get(rank)) for rank in missing}
+        timelines = {rank: timelines[rank] for rank in ranks}
         parts: list[Part] = []
         for timeline in timelines.values():
             parts += parts_of(timeline, sum(part.count for part in parts))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 
 from fathom.analysis.entries import cause_of, idle_entry
 from fathom.analysis.intervals import Array
@@ -22,7 +23,7 @@ from fathom.analysis.steps import Clean
 from fathom.analysis.subjects import label
 from fathom.analysis.waits import HOOKED
 from fathom.errors import BadInputError
-from fathom.sounding import Store
+from fathom.sounding import MOST_CACHED, Store
 from fathom.timing import interval
 from fathom.units import NS_PER_MS
 
@@ -30,6 +31,7 @@ WRONG = 0.05  # relative error on the recorded step above which the model makes 
 QUICKEST = 0.56  # ratio of the host's clean to its profiled time (benchmarks/results/cost.json, launch_bound)
 FLOOR = QUICKEST / 2  # no host is faster
 FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
+MOST_LATE = 4  # ranks that others wait for, replayed of a large job
 WHAT = "prediction"
 
 
@@ -43,17 +45,22 @@ class Replay:
         kind: str | None = None,
         read: Mapping[int, Timeline] | None = None,
         known: ReplayedDevice | None = None,
+        met: Mapping[int, pl.DataFrame] | None = None,
+        late: Sequence[int] = (),
     ) -> None:
         """Replay steps of `kind` of `rank`.
 
         The defaults are the kind with the most time and the first rank with steps. `read` maps ranks to
-        timelines that were already read. `known` is the device, if it was already chosen. Raises
-        BadInputError if `rank` was not recorded.
+        timelines that were already read. `known` is the device, if it was already chosen. `met` has the
+        arrivals at collectives, if they are known. Of a large job, only `rank` (by default the first) and the
+        first of the ranks `late` are replayed; the others arrive as recorded. Raises BadInputError if `rank`
+        was not recorded.
         """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
             raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
-        self.store, self.model = store, Model.of(store, read)
+        chosen = _replayed(store, rank, late)
+        self.store, self.model = store, Model.of(store, read, met, chosen)
         self._rows: dict[str, float] = {}
         self._made: dict[tuple[object, ...], Array] = {}
         wanted = self.model.timelines if rank is None else [rank]
@@ -257,6 +264,14 @@ class Replay:
             prediction.notes.append(
                 "the device hides the host, whose clean pace is unknown; the interval allows for it"
             )
+
+
+def _replayed(store: Store, rank: int | None, late: Sequence[int]) -> list[int]:
+    """Return the ranks to replay: all, or those of a large job that matter most."""
+    if len(store.ranks) <= MOST_CACHED:
+        return store.ranks
+    first = store.ranks[0] if rank is None else rank
+    return sorted({first, *late[:MOST_LATE]})
 
 
 def _less(step_ms: float, gain: Gain) -> tuple[float, list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +47,7 @@ class Recorded(msgspec.Struct, dict=True):
     read: dict[str, Any] = msgspec.field(default_factory=dict)  # signals that were read already
     late: list[LateRank] = []  # ranks that others wait for
     every: list[Device] = []  # the devices of all ranks
+    meetings: Mapping[int, pl.DataFrame] = {}  # by rank: arrival times of the peers at its collectives
 
     @property
     def facts(self) -> dict[str, Any]:

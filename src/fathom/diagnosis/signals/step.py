@@ -117,7 +117,9 @@ def replay(recorded: Recorded) -> Replay:
     """Return the recorded timeline as a graph that can be replayed with changes."""
     account = recorded.account
     read = {account.rank: account.timeline}
-    replay = Replay(recorded.store, account.rank, recorded.asked, read, replayed_device(account))
+    others = [late.rank for late in recorded.late]
+    met = recorded.meetings
+    replay = Replay(recorded.store, account.rank, recorded.asked, read, replayed_device(account), met, others)
     replay.clean = recorded.account.clean
     if replay.device is None:
         raise UnknownSignalError(NO_TIMELINE)
