@@ -37,7 +37,8 @@ class Meetings(msgspec.Struct):
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
-    # rank, start_ns on a clock that all ranks share, operation, and _KEY, which identifies the collective
+    # rank, start_ns and end_ns on a clock that all ranks share, operation, and _KEY, which identifies the
+    # collective
     arrivals: pl.DataFrame | None = None
     problems: list[Problem] = msgspec.field(default_factory=list)
 
@@ -63,7 +64,9 @@ def meetings(store: Store) -> Meetings:
     met = met.with_columns(start=pl.col("start_ns") - pl.col("shift"))
     arrived = pl.min_horizontal(pl.col("start").max().over(_KEY) + pl.col("shift"), "end_ns")
     met = met.with_columns(arrived_ns=arrived).unique(["rank", *PIECE], maintain_order=True)
-    arrivals = met.select("rank", "operation", *_KEY, start_ns="start")
+    arrivals = met.select(
+        "rank", "operation", *_KEY, start_ns="start", end_ns=pl.col("end_ns") - pl.col("shift")
+    )
     met = met.select("rank", *PIECE, "arrived_ns")
     each = met.partition_by("rank", as_dict=True, include_key=False)
     of = {rank: each.get((rank,), met.clear().drop("rank")) for rank in by_rank}

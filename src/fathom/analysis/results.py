@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis.communication.results import Communication, LateRank
+from fathom.analysis.communication.results import Communication, Jitter, LateRank
 from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
 
 
@@ -338,3 +338,4 @@ class Examination(msgspec.Struct):
     cost: Cost | None = None  # null without a price
     goodput: Goodput | None = None  # null for recordings with profiled steps
     late: list[LateRank] = []  # ranks that others waited for, costliest first; [] if ranks are missing
+    jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps

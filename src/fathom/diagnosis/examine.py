@@ -7,7 +7,7 @@ from typing import Any
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
-from fathom.analysis.communication import late_ranks
+from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by
 from fathom.analysis.results import LongSteps, StepKind
 from fathom.diagnosis.ranks import Ranks
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
@@ -33,6 +33,7 @@ def examine(
     meetings = analysis.meetings(store)
     late = late_ranks(meetings.arrivals)
     ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread)
+    _explain(late, ranks)
     kinds = kinds_of_ranks(ranks.accounts)
     other = named(kinds, kind)
     if other is None:
@@ -65,8 +66,18 @@ def examine(
         verdict=verdict,
         account=parts,
         late=late,
+        jitter=jitter_of(meetings.arrivals),
         goodput=analysis.goodput_of([store]),
     )
+
+
+def _explain(late: list[LateRank], ranks: Ranks) -> None:
+    """Add the host of each late rank, and the entries in which it lost the time."""
+    hosts = {rank.rank: rank.host for rank in ranks.store.manifest.ranks}
+    for rank in late:
+        rank.host = hosts.get(rank.rank)
+    if late:
+        lost_by(late, ranks.devices)
 
 
 def _with_slow_steps(store: Store) -> list[int]:

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from fathom.analysis.communication import Collective, Communication, LateRank
+from fathom.analysis.communication import Collective, Communication, Jitter, LateRank
+from fathom.analysis.results import Examination
 from fathom.report import units
 from fathom.report.screen import paragraph
 from fathom.units import GB
 
 ROWS = 8
+CAUSES = 2  # entries named for a late rank
+COSTLY = 0.03  # of the step: a straggler or jitter that costs less is not shown
+MOSTLY = 0.5  # of the time lost to late ranks, and of the steps
 LATE = 0.05  # of all time lost to late ranks: ranks that lose less are not named
 _COLUMNS = {"per step": 9, "median ms": 11, "waits ms": 10, "exposed ms": 12, "overlap": 9, "bus GB/s": 10,
             "of ceiling": 12}  # fmt: skip
@@ -81,10 +85,49 @@ def _sum(communication: Communication) -> str:
 def late(ranks: list[LateRank], width: int) -> Iterator[Text]:
     """Yield a line for each rank that others wait for, costliest first."""
     lost = [rank for rank in ranks if rank.score >= LATE]
-    for number, rank in enumerate(lost):
+    for number, rank in enumerate(lost[:ROWS]):
         at = ", ".join(f"{count} {name}" for name, count in rank.operations.items())
         text = (
             f"rank {rank.rank} is the last at {rank.last} of {rank.of} collectives ({at}); all others "
-            f"wait {units.duration(rank.cost_ms)} per step for it"
+            f"wait {units.duration(rank.cost_ms)} per step for it{_lost_in(rank)}"
         )
         yield from paragraph("late      " if number == 0 else " " * 10, text, width)
+
+
+def _lost_in(rank: LateRank) -> str:
+    """Return where a late rank spends more time than the median rank; empty if that is unknown."""
+    entries = [f"{row.entry} +{units.duration(row.ms)}" for row in rank.entries[:CAUSES]]
+    return f"; more time than on the median rank: {', '.join(entries)}" if entries else ""
+
+
+def straggler(examination: Examination) -> str:
+    """Return a sentence about the rank that most others wait for; empty if there is none.
+
+    It costs at least COSTLY of the step and most of the time lost to late ranks, in at least half of the
+    steps.
+    """
+    worst, step_ms = next(iter(examination.late), None), examination.step.timeline_ms
+    if worst is None or not step_ms or worst.cost_ms < COSTLY * step_ms or worst.score <= MOSTLY:
+        return ""
+    if worst.steps < MOSTLY * worst.of_steps:
+        return ""
+    host = f" on {worst.host}" if worst.host else ""
+    share = f"{100 * worst.cost_ms / step_ms:.0f} %"
+    return (
+        f"Rank {worst.rank}{host} is late: all others wait {units.duration(worst.cost_ms)} per step for it "
+        f"({share}){_lost_in(worst)}."
+    )
+
+
+def jitter(rows: list[Jitter], step_ms: float | None, width: int) -> Iterator[Text]:
+    """Yield a line for each collective that varies over steps by at least COSTLY of the step."""
+    wide = [row for row in rows if step_ms and row.total_p99_ms - row.total_p50_ms >= COSTLY * step_ms]
+    for number, row in enumerate(wide[:ROWS]):
+        parts = {
+            "": (row.total_p50_ms, row.total_p99_ms, row.total_p999_ms),
+            "late arrival ": (row.late_p50_ms, row.late_p99_ms, row.late_p999_ms),
+            "transfer ": (row.transfer_p50_ms, row.transfer_p99_ms, row.transfer_p999_ms),
+        }
+        figures = [f"{name}{' / '.join(map(units.duration, ms))}" for name, ms in parts.items()]
+        text = f"{row.operation} {row.place + 1}, p50 / p99 / p99.9 over {row.n} steps: {', '.join(figures)}"
+        yield from paragraph("jitter    " if number == 0 else " " * 10, text, width)

@@ -14,9 +14,11 @@ from rich.text import Text
 from fathom.analysis.results import Examination, Finding, Integrity, Problem, Step
 from fathom.diagnosis import kinds
 from fathom.report import units
+from fathom.report.communication import straggler
 from fathom.report.screen import joined
 
 MOST = 4  # lines of the verdict
+MOST_ALIKE, ALIKE = 8, 3  # ranks with the same problem that are all listed; and listed if there are more
 PLACES = {
     "input": "the input pipeline",
     "host": "the host's work",
@@ -36,12 +38,13 @@ _GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def opening(examination: Examination, width: int) -> Iterator[Text]:
-    """Yield the verdict in at most MOST lines; nothing without a verdict."""
+    """Yield the verdict in at most MOST lines, and the straggler; nothing without a verdict."""
     verdict = examination.verdict
     if verdict is None:
         return
     lines = _wrapped(verdict.headline, width)
     yield from (Text(line, "bold") for line in lines)
+    yield from (Text(line, "bold yellow") for line in _wrapped(straggler(examination), width))
     left = _wrapped(advice(examination), width, max_lines=max(MOST - len(lines), 1), placeholder=" …")
     yield from (Text(line, "bold green" if verdict.action else "dim") for line in left)
 
@@ -139,8 +142,22 @@ def integrity(state: Integrity, width: int) -> list[Text]:
         return []
     title = "This recording is damaged. Damaged records are left out of all sums" if not state.ok else "Notes"
     style = "bold red" if not state.ok else "yellow"
-    problems = (line for problem in state.problems for line in _problem(problem, style, width))
+    problems = (line for problem in _few(state.problems) for line in _problem(problem, style, width))
     return [Text(title, style), *problems]
+
+
+def _few(problems: list[Problem]) -> Iterator[Problem]:
+    """Yield the problems; of one id, only the first ALIKE, if more ranks than that have it."""
+    seen: dict[str, list[Problem]] = {}
+    for problem in problems:
+        seen.setdefault(problem.what, []).append(problem)
+    for what, alike in seen.items():
+        if len({problem.rank for problem in alike}) <= MOST_ALIKE:
+            yield from alike
+            continue
+        yield from alike[:ALIKE]
+        more = len(alike) - ALIKE
+        yield Problem(what, f"The same problem ({what}) was found {more:,} more times on other ranks.")
 
 
 def _problem(problem: Problem, style: str, width: int) -> list[Text]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from statistics import median
 from typing import Any
 
 import msgspec
 from rich.text import Text
 
 from fathom.analysis import where
+from fathom.analysis.communication import LateRank
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, LongSteps, Memory
 from fathom.diagnosis import kinds
 from fathom.report import units
+from fathom.report.communication import LATE
 from fathom.report.ledger import by_entry, groups, step_ms
 from fathom.report.screen import grouped, joined, paragraph
 from fathom.units import NS_PER_MS
@@ -32,6 +35,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 _LABELS = {"read": "system calls and waits"}
 LABEL = 10  # columns
 MOST_ROWS = 4
+MOST_DEVICES, FEW_DEVICES = 16, 4  # devices that are all listed; of more, late ones and others
 ABSTAINED, UNFOLD = "Not analysed", "--all shows the reasons"
 # Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
@@ -259,16 +263,48 @@ def _few(what: list[str]) -> list[str]:
     return [*(name for name in names if name not in checks), f"{len(checks)} checks"]
 
 
-def devices(listed: list[Device], width: int) -> Iterator[Text]:
-    """Yield all devices with their milliseconds per step by group."""
+def devices(listed: list[Device], late: list[LateRank], width: int, every: bool) -> Iterator[Text]:
+    """Yield devices with their milliseconds per step by group: `every` one, or at most MOST_DEVICES.
+
+    Of more devices, these are the ones of the ranks `late` and the lowest, and the median of all.
+    """
     head = "".join(f"{name:>{room}}" for name, room in _COLUMNS.items())
     yield Text(f"{'rank':>4}  {'device':<{width - 64}}{'step ms':>9}{head}", "dim underline")
-    for device in listed:
+    shown = listed if every or len(listed) <= MOST_DEVICES else _few_devices(listed, late)
+    for device in shown:
         label = units.shorten(f"{device.device} {device.name}".rstrip(), width - 65)
-        totals = {_COLUMN_OF.get(group.kind.name, group.kind.name): group.ms for group in groups(device)}
+        totals = _totals(device)
         cells = "".join(_cell(totals.get(name, 0.0), device, room) for name, room in _COLUMNS.items())
         step = _cell(step_ms(device) or None, device, 9)
         yield Text(f"{device.rank:>4}  {label:<{width - 64}}{step}{cells}")
+    if len(shown) < len(listed):
+        yield _median_device(listed, width)
+        yield Text(f"      {len(listed) - len(shown):,} more with --all", "dim")
+
+
+def _few_devices(listed: list[Device], late: list[LateRank]) -> list[Device]:
+    """Return the devices of the lowest ranks and of those that others wait for, by rank."""
+    ranks = {rank.rank for rank in late if rank.score >= LATE}
+    chosen = [device for device in listed if device.rank in ranks][:FEW_DEVICES]
+    chosen += [device for device in listed if device.rank not in ranks][:FEW_DEVICES]
+    return sorted(chosen, key=lambda device: (device.rank, device.device))
+
+
+def _median_device(listed: list[Device], width: int) -> Text:
+    totals = [_totals(device) for device in listed]
+    steps = [ms for device in listed if (ms := step_ms(device))]
+    cells = "".join(
+        _cell(median(each.get(name, 0.0) for each in totals), listed[0], room)
+        for name, room in _COLUMNS.items()
+    )
+    label = f"median of {len(listed):,} devices"
+    return Text(
+        f"{'':>4}  {label:<{width - 64}}{_cell(median(steps) if steps else None, listed[0], 9)}{cells}"
+    )
+
+
+def _totals(device: Device) -> dict[str, float]:
+    return {_COLUMN_OF.get(group.kind.name, group.kind.name): group.ms for group in groups(device)}
 
 
 def _cell(ms: float | None, device: Device, width: int) -> str:

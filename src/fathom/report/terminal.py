@@ -111,8 +111,9 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield leads.section(examination.leads, width)
     yield steps.observed_gains(examination.what_if)
     if len(examination.devices) > 1:
-        yield sections.devices(examination.devices, width)
+        yield sections.devices(examination.devices, examination.late, width, every=top is None)
         yield communication.late(examination.late, width)
+        yield communication.jitter(examination.jitter, examination.step.timeline_ms, width)
 
 
 def _device(

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.account import communication_of
     from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
-    from fathom.analysis.communication.late import late_ranks
+    from fathom.analysis.communication.jitter import jitter_of
+    from fathom.analysis.communication.late import late_ranks, lost_by
     from fathom.analysis.communication.operations import recorded_calls
-    from fathom.analysis.communication.results import Collective, Communication, LateRank
+    from fathom.analysis.communication.results import Collective, Communication, Jitter, LateRank
 
 __all__, __getattr__ = exports(__name__)

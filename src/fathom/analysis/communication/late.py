@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
-from fathom.analysis.communication.results import LateRank
+from fathom.analysis.communication.results import LateRank, LostTime
+from fathom.analysis.entries import COLLECTIVES
 from fathom.units import NS_PER_MS
 
+if TYPE_CHECKING:
+    from fathom.analysis.results import Device
+
+LEAST = 0.05  # of the time lost: ranks and entries below it get no cause
 MEETING = ["burst", "step", "name", "place"]  # identifies a collective over all ranks
 
 
@@ -31,6 +39,7 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
             behind=pl.col("start_ns").last() - pl.col("start_ns").median(),
         )
     )
+    worst = _worst_of_steps(meetings)
     lost = max(int(meetings["cost"].sum()), 1)
     rows = [
         LateRank(
@@ -41,7 +50,46 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
             behind_ms=float(mine["behind"].median() or 0.0) / NS_PER_MS,  # type: ignore[arg-type]
             cost_ms=int(mine["cost"].sum()) / steps / NS_PER_MS,
             score=int(mine["cost"].sum()) / lost,
+            steps=worst[rank],
+            of_steps=worst.total(),
         )
         for (rank,), mine in meetings.group_by("rank")
     ]
     return sorted(rows, key=lambda row: -row.cost_ms)
+
+
+def _worst_of_steps(meetings: pl.DataFrame) -> Counter[int]:
+    """Return the number of steps in which each rank cost the most."""
+    each = meetings.group_by("burst", "step", "rank").agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
+    worst = each.sort("cost", "rank", descending=[True, False]).unique(
+        ["burst", "step"], keep="first", maintain_order=True
+    )
+    return Counter(worst["rank"].to_list())
+
+
+def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
+    """Set the entries in which the late `ranks` spend more time than the median of the others.
+
+    `devices` are those of all ranks; the first of each rank counts. Time in collectives does not count,
+    because the ranks that wait spend it there. Ranks that lose little are left out.
+    """
+    entries = {device.rank: _by_entry(device) for device in reversed(devices)}
+    names = sorted({name for mine in entries.values() for name in mine if name not in COLLECTIVES})
+    table = np.array([[mine.get(name, 0.0) for name in names] for mine in entries.values()])
+    place = {rank: row for row, rank in enumerate(entries)}
+    for late in ranks:
+        if late.score < LEAST or late.rank not in place or len(place) < 2:
+            continue
+        row = place[late.rank]
+        more = table[row] - np.median(np.delete(table, row, axis=0), axis=0)
+        lost = [LostTime(name, float(ms)) for name, ms in zip(names, more, strict=True)]
+        kept = [entry for entry in lost if entry.ms >= LEAST * late.cost_ms and entry.ms > 0]
+        late.entries = sorted(kept, key=lambda entry: -entry.ms)
+
+
+def _by_entry(device: Device) -> dict[str, float]:
+    """Return the milliseconds per step by entry."""
+    sums: dict[str, float] = {}
+    for row in device.profiled_ledger:
+        sums[row.entry] = sums.get(row.entry, 0.0) + row.ms
+    return sums

@@ -58,3 +58,36 @@ class LateRank(msgspec.Struct):
     behind_ms: float  # median lateness where it is last, behind the median rank
     cost_ms: float  # per step: time from the second-last arrival to this rank's
     score: float  # share of all lost time: cost_ms over that of all ranks
+    steps: int = 0  # in which the others waited for this rank the longest
+    of_steps: int = 0  # in which any rank was waited for
+    host: str | None = None
+    entries: list[LostTime] = []  # where it spends more time than the median rank, largest first
+
+
+class LostTime(msgspec.Struct):
+    """Time that a late rank spends in an entry of the profiled ledger beyond the median rank."""
+
+    entry: str
+    ms: float  # per step
+
+
+class Jitter(msgspec.Struct):
+    """The spread of one collective over steps, in ms since the median rank arrived.
+
+    `late` is the time until the last rank arrived, `transfer` the time from then to the end. With fewer
+    steps than a percentile can resolve, it is close to the largest value.
+    """
+
+    operation: str
+    place: int  # its position in the step among collectives of its kernel, from 0
+    n: int  # steps
+    total_p50_ms: float
+    total_p99_ms: float
+    total_p999_ms: float
+    late_p50_ms: float
+    late_p99_ms: float
+    late_p999_ms: float
+    transfer_p50_ms: float
+    transfer_p99_ms: float
+    transfer_p999_ms: float
+    name: str = ""  # of its kernel

@@ -1,0 +1,109 @@
+"""Large jobs: every rank is analysed alone, with the results of an analysis of all ranks together."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fathom.analysis import many_ranks
+from fathom.analysis.many_ranks import Chunk, Spread, accounts_of
+from fathom.analysis.results import Examination
+from fathom.diagnosis import examine
+from fathom.errors import BadInputError, FathomError
+from fathom.report.communication import straggler
+from fathom.sounding import Store, store
+from tests.support.timelines import Timeline, store_of
+
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+STEP, STEPS, LATE = 1_000_000, 6, 300_000
+
+
+def rank(number: int, late: bool, skew: int) -> Timeline:
+    """Steps with compute, which a late rank starts after a wait for input, and an all-reduce."""
+    line = Timeline(rank=number)
+    for k in range(STEPS):
+        begin = k * STEP + skew + 10_000_000
+        line.step(begin, begin + STEP)
+        begins = begin + (LATE if late else 0) + 1_000
+        if late:
+            line.wait("input", begin + 500, begins)
+        line.kernel(begins + 100, begins + 100_000, begins)
+        line.kernel(begins + 101_000 + number, begin + 600_000, begins + 200, name=REDUCE, kind="collective")
+        line.kernel(begin + 610_000, begin + 990_000, begin + 605_000)
+    return line
+
+
+def job(folder: Path, ranks: int, late: int) -> Store:
+    """A job whose rank `late` waits for its input, with two hosts whose clocks differ by 3 ms."""
+    lines = [rank(number, number == late, 3_000_000 * (number % 2)) for number in range(ranks)]
+    return store_of(folder / "job.fathom", *lines)
+
+
+def results(examination: Examination) -> dict[str, object]:
+    return msgspec.to_builtins(examination)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return job(tmp_path_factory.mktemp("large"), 20, 13)
+
+
+@pytest.fixture(scope="module")
+def alone(large: Store) -> Examination:
+    """The examination of each rank alone."""
+    seen: list[tuple[int, int]] = []
+    result = examine(large, spread=Spread(progress=lambda done, of: seen.append((done, of))))
+    assert seen[-1] == (20, 20) and len(seen) > 1
+    return result
+
+
+def test_ranks_one_by_one_give_the_results_of_all_together(
+    large: Store, alone: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (many_ranks, store):
+        monkeypatch.setattr(module, "MOST_CACHED", 100)
+    assert results(alone) == results(examine(large))
+
+
+def test_the_straggler_of_a_large_job_is_named_with_its_cause(alone: Examination) -> None:
+    worst = alone.late[0]
+    assert (worst.rank, worst.steps, worst.of_steps) == (13, STEPS, STEPS)
+    assert worst.cost_ms == pytest.approx(LATE / 1e6, rel=0.01)
+    assert worst.entries[0].entry == "idle: input"
+    assert worst.entries[0].ms == pytest.approx(LATE / 1e6, rel=0.01)
+    assert straggler(alone).startswith("Rank 13 is late: all others wait 300 µs per step for it (30 %)")
+
+
+def test_a_large_job_keeps_the_tables_of_few_ranks(large: Store) -> None:
+    view = large.cached()
+    for number in view.ranks:
+        view.table("kernels", number).collect()
+    assert len(view._tables) == store.FEW_CACHED  # type: ignore[attr-defined]
+    accounts = accounts_of(view, {}, {})
+    assert [account.rank for account in accounts] == view.ranks
+    assert [len(account.timeline.kernels) > 0 for account in accounts] == [True] + 19 * [False]
+
+
+def test_an_error_in_a_process_is_the_error_of_the_analysis(tmp_path: Path) -> None:
+    damaged = job(tmp_path, 18, 3)
+    (damaged.path / "rank-17" / "kernels.parquet").write_bytes(b"no table")
+    with pytest.raises(FathomError, match="rank-17"):
+        accounts_of(damaged.cached(), {}, {})
+
+
+def test_a_process_that_dies_is_reported(large: Store) -> None:
+    worker = many_ranks._worker()
+    worker.kill()
+    worker.wait()
+    with pytest.raises(FathomError, match="ranks 3 to 4 died"):
+        many_ranks._asked(worker, Chunk(large.path, [3, 4], {}, {}, None))
+    worker.communicate()
+
+
+def test_without_ray_its_absence_is_the_error(large: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BadInputError, match="pip install ray"):
+        accounts_of(large.cached(), {}, {}, spread=Spread(on="ray"))
