@@ -1,4 +1,4 @@
-"""Large jobs: every rank is analysed alone, with the results of an analysis of all ranks together."""
+"""Large jobs: analysing each rank alone gives the same results as analysing all ranks in one process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def alone(large: Store) -> Examination:
     return result
 
 
-def test_ranks_one_by_one_give_the_results_of_all_together(
+def test_ranks_analysed_alone_give_the_same_results(
     large: Store, alone: Examination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (many_ranks, store):
