@@ -54,12 +54,13 @@ def spec(technique: Technique) -> dict[str, Any]:
 class Ranks:
     """A group of ranks that serves many techniques, started again after a failure."""
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks, self.worker = ranks, SideProcess(spec(HERE[0]), 60.0, Torchrun(ranks))
+    def __init__(self, ranks: int, scratch: Path) -> None:
+        self.launcher = Torchrun(ranks, str(scratch))
+        self.worker = SideProcess(spec(HERE[0]), 60.0, self.launcher)
 
     def ask(self, do: str, **more: Any) -> Any:
         if self.worker.process is None:
-            self.worker = SideProcess(spec(HERE[0]), 60.0, Torchrun(self.ranks)).__enter__()
+            self.worker = SideProcess(spec(HERE[0]), 60.0, self.launcher).__enter__()
         try:
             return self.worker.ask(do, **more)
         except SideError:
@@ -67,20 +68,20 @@ class Ranks:
             raise
 
 
-def started(ranks: int) -> Iterator[Ranks]:
-    group = Ranks(ranks)
+def started(ranks: int, paths: pytest.TempPathFactory) -> Iterator[Ranks]:
+    group = Ranks(ranks, paths.mktemp("ranks"))
     yield group
     group.worker.__exit__()
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    yield from started(2)
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    yield from started(2, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    yield from started(4)
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    yield from started(4, tmp_path_factory)
 
 
 def result(worker: Ranks, form: str, folder: Path, wide: bool = False) -> Saved:

@@ -82,7 +82,7 @@ def here(machine: dict[str, Any]) -> Here:
         return Here(None, str(machine.get("why_no_gpu") or "there is none"), torch)
     if not _torch_sees_it():
         return Here(None, "torch sees no CUDA device", torch)
-    return Here(float(gpus[0].get("compute_capability") or 0), "", torch, gpus=len(gpus))
+    return Here(float(gpus[0].get("compute_capability") or 0), "", torch, gpus=torch_gpus())
 
 
 def room(machine: dict[str, Any], at: Here) -> int:
@@ -101,11 +101,16 @@ def usable_cores() -> int:
 
 
 def _torch_sees_it() -> bool:
+    return torch_gpus() > 0
+
+
+def torch_gpus() -> int:
+    """Return the number of GPUs that torch sees."""
     try:
         import torch
     except ImportError:
-        return False
-    return bool(torch.cuda.is_available())
+        return 0
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def why_not(needs: Needs, at: Here) -> str | None:

@@ -79,7 +79,12 @@ def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None
 
 
 def _gpus() -> int:
-    return len(known_machine().get("gpus") or [])
+    """Return the number of GPUs that torch sees. Imports torch only if the driver reports several."""
+    if len(known_machine().get("gpus") or []) < 2:
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:

@@ -35,6 +35,8 @@ SAMPLES, SAMPLE_NS = 5, 50 * NS_PER_MS  # of a block; least duration of a sample
 MOST_CALLS = 200
 SEEDS = 2  # inputs for which results are compared
 GLOO = "The ranks are processes on this CPU, connected by gloo; the ratio does not carry over to GPUs."
+# Some virtual machines refuse NVLink multicast, and the libraries then fail instead of doing without it.
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 ROOM = "fathom.referee.child.rank"
 
 
@@ -43,6 +45,7 @@ class Torchrun:
     """Starts ranks on this host."""
 
     ranks: int
+    scratch: str | None = None  # where ranks put temporary files, because they are killed at the end
 
     def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
         """Start torchrun, whose ranks inherit its standard streams."""
@@ -53,15 +56,15 @@ class Torchrun:
             "--standalone",
             f"--nproc-per-node={self.ranks}",
         ]
-        # Without multicast: some virtual machines refuse it, and NCCL then fails instead of doing without.
-        given = {"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+        given = NO_MULTICAST | {"OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+        own = {"TMPDIR": self.scratch} if self.scratch else {}
         process = subprocess.Popen(
             [*torchrun, "-m", ROOM, json.dumps(spec)],
             stdin=ask,
             stdout=answer,
             stderr=errors,
             start_new_session=True,
-            env=given | os.environ,
+            env=given | os.environ | own,
         )
         return Spawned(process)
 
@@ -126,7 +129,7 @@ class RankGroup:
         return self
 
     def _start(self) -> None:
-        settings, launcher = self._settings, Torchrun(self._pair.ranks)
+        settings, launcher = self._settings, Torchrun(self._pair.ranks, self._folder.name)
         self.worker = SideProcess(self._spec, settings.patience_s, launcher, settings.turn).__enter__()
 
     def restart(self) -> None:

@@ -27,7 +27,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     """Return the state of every rank, and the matrix of its training steps."""
     draw = Draw(seed, device)
     width = draw.size(gpu=8192, cpu=256)
-    state = draw.normal(dist.get_world_size(), draw.size(gpu=8, cpu=2), width, width)
+    state = draw.normal(dist.get_world_size(), draw.size(gpu=1, cpu=2), width, width)
     return state, draw.normal(width, width, scale=width**-0.5)
 
 
@@ -50,24 +50,21 @@ def _training(state: Tensor, weight: Tensor, save: Callable[[dict[str, Any]], No
     return step
 
 
-def _folder() -> str:
-    """Return a folder that all ranks share; the first one creates it."""
+def _place() -> tuple[checkpoint.FileSystemWriter, Any]:
+    """Return a writer to a folder that all ranks share, and a group for its messages.
+
+    Each form has its own group, since a thread may still write for the other form.
+    """
+    group = dist.new_group(backend="gloo")
     names = [tempfile.mkdtemp(prefix="fathom-checkpoint-") if dist.get_rank() == 0 else ""]
-    dist.broadcast_object_list(names, 0, _control())
-    return names[0]
-
-
-def _control() -> Any:
-    """Return a group for objects on the host."""
-    if not hasattr(_control, "group"):
-        _control.group = dist.new_group(backend="gloo")  # type: ignore[attr-defined]
-    return _control.group  # type: ignore[attr-defined]
+    dist.broadcast_object_list(names, 0, group)
+    return checkpoint.FileSystemWriter(names[0], overwrite=True), group
 
 
 def blocking_save(state: Tensor, weight: Tensor) -> Step:
-    writer = checkpoint.FileSystemWriter(_folder(), overwrite=True)
+    writer, group = _place()
     return _training(
-        state, weight, lambda saved: checkpoint.save(saved, storage_writer=writer, process_group=_control())
+        state, weight, lambda saved: checkpoint.save(saved, storage_writer=writer, process_group=group)
     )
 
 
@@ -88,7 +85,7 @@ def async_checkpoint(state: Tensor, weight: Tensor) -> Step:
     needs: {ranks: 2}
     proof: {latency: included}"""
     # https://docs.pytorch.org/tutorials/recipes/distributed_async_checkpoint_recipe.html
-    writer, group = checkpoint.FileSystemWriter(_folder(), overwrite=True), _control()
+    writer, group = _place()
     last: list[Any] = []
 
     def save(saved: dict[str, Any]) -> None:
