@@ -95,7 +95,10 @@ class MachineShape(msgspec.Struct):
 
 
 def require_machine(machine: Any, name: str) -> dict[str, Any]:
-    """Return `machine`, which errors call `name`. Raises MachineFileError unless it has the right shape."""
+    """Return `machine` without sections that are null. Raises MachineFileError unless it has the right shape.
+
+    Errors call it `name`.
+    """
     try:
         shape = msgspec.convert(machine, MachineShape)
     except msgspec.ValidationError as error:
@@ -105,7 +108,13 @@ def require_machine(machine: Any, name: str) -> dict[str, Any]:
         raise MachineFileError(f"{name} is damaged: its GPUs are not distinct; record or measure again.")
     if not _finite(machine):
         raise MachineFileError(f"{name} is damaged: it has an impossible number; record or measure again.")
-    return machine
+    kept = _without_null(machine, "host", "versions", "gpus", "ceilings", "missing")
+    return kept | {"host": _without_null(kept["host"], "cpu")} if "host" in kept else kept
+
+
+def _without_null(section: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the section without the named parts that are null, which are then absent for all readers."""
+    return {name: value for name, value in section.items() if value is not None or name not in names}
 
 
 def _finite(value: Any) -> bool:

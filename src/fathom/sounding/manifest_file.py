@@ -74,6 +74,8 @@ def _contradiction(folder: Path, manifest: Manifest) -> str | None:
         return f"it names {len(ranks):,} ranks, most of which have no tables"
     if strange := next((file for file in manifest.checksums if not _TABLE.fullmatch(file)), None):
         return f"it has a checksum of '{strange}', which is no table"
+    if any({"what", "why"} - row.keys() for row in manifest.abstained):
+        return "a skipped analysis lacks its reason"
     times = [manifest.created_ns, *(ns for phase in manifest.phases for ns in (phase.start_ns, phase.end_ns))]
     if any(abs(time) > _LARGEST for time in times):
         return "one of its times is impossible"

@@ -15,6 +15,7 @@ from fathom.units import NS_PER_S
 
 JOBS = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")  # variables that identify a job
 MOST_GAP_NS = 60 * NS_PER_S  # between recordings of a job, for example because of wrong clocks
+_DIGITS = 9  # of a rank
 MOST_RANKS = 1_000_000  # in one range of `numbers`
 _ENDED = ("crashed", "killed", "exception", "interrupted", "stopped", "exited", "no-steps")  # worst first
 
@@ -147,6 +148,8 @@ def numbers(text: str) -> list[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
+        if max(len(low), len(high)) > _DIGITS:
+            raise BadInputError(f"'{part.strip()[:20]}…' is no rank; give numbers and ranges, like 0,7,64-71.")
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise BadInputError(f"'{text}' names no ranks; give numbers and ranges, like 0,7,64-71.")
         if dash and int(high) - int(low) >= MOST_RANKS:

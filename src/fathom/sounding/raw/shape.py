@@ -173,12 +173,19 @@ class LaunchShape(msgspec.Struct):
     machine: dict[str, Any] | None = None
 
 
+class AbstainedShape(msgspec.Struct):
+    """An analysis that was skipped."""
+
+    what: str
+    why: str
+
+
 class EndShape(msgspec.Struct):
     """The file `end.json`."""
 
     exit_status: Count | None = None
     ended: str | None = None
-    abstained: list[dict[str, str]] | None = None
+    abstained: list[AbstainedShape] | None = None
 
 
 class FramesShape(msgspec.Struct):
