@@ -149,7 +149,9 @@ def numbers(text: str) -> list[int]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if max(len(low), len(high)) > _DIGITS:
-            raise BadInputError(f"'{part.strip()[:20]}…' is no rank; give numbers and ranges, like 0,7,64-71.")
+            raise BadInputError(
+                f"'{part.strip()[:20]}…' is no rank; give numbers and ranges, like 0,7,64-71."
+            )
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise BadInputError(f"'{text}' names no ranks; give numbers and ranges, like 0,7,64-71.")
         if dash and int(high) - int(low) >= MOST_RANKS:
