@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fathom.tips import Scores
 
 T = TypeVar("T")
-_DERIVED = ("windows", "ledger", "profiled_ledger", "collectives")
+_DERIVED = ("windows", "ledger", "profiled_ledger", "collectives", "ranks", "late_ranks", "jitter")
 
 
 class Sounding:
@@ -161,6 +161,53 @@ class Sounding:
         return _rows(self.examine(), "collectives")
 
     @property
+    def ranks(self) -> pl.DataFrame:
+        """The ranks of a job: one row per rank; empty for a single rank.
+
+        - `rank`, `host`, `step_ms`, `compute_ms`, `communication_ms`, `waiting_ms`, `moving_ms`, `copy_ms`,
+          `idle_ms`: the profiled step of its first device
+        - `last`: collectives that waited for it the longest; `cost_ms`: time per step that the others waited
+        - `score`: its share of all time lost to late ranks; `lost_in`: the entry in which it lost the time
+        - `peak_allocated_bytes`, `peak_reserved_bytes`: of its allocator; null if not recorded
+        """
+        from fathom.analysis.results import RankSummary
+
+        return _table(self.examine().ranks, RankSummary)
+
+    @property
+    def late_ranks(self) -> pl.DataFrame:
+        """Ranks that others waited for: one row per rank, costliest first.
+
+        The columns are those of `LateRank`; `operations` is text, like `4 all_to_all`, and so is `entries`,
+        like `idle: input 12.1 ms`.
+        """
+        from msgspec.structs import asdict
+
+        from fathom.analysis.communication import LateRank
+
+        rows = [
+            {
+                **asdict(rank),
+                "operations": ", ".join(f"{count} {name}" for name, count in rank.operations.items()),
+                "entries": ", ".join(f"{row.entry} {row.ms:.3g} ms" for row in rank.entries),
+            }
+            for rank in self.examine().late
+        ]
+        return _table(rows, LateRank)
+
+    @property
+    def jitter(self) -> pl.DataFrame:
+        """The spread of each collective over steps: one row per collective of the step, largest first.
+
+        - `operation`, `name` of its kernel, `place` among collectives of that kernel, `n`: steps
+        - `total_p50_ms`, `total_p99_ms`, `total_p999_ms`: percentiles of the time since the median rank came
+        - `late_…`: until the last rank arrived; `transfer_…`: from then to the end
+        """
+        from fathom.analysis.communication import Jitter
+
+        return _table(self.examine().jitter, Jitter)
+
+    @property
     def findings(self) -> list[Finding]:
         """Causes of lost time, largest predicted gain first: `id`, `title`, `gain_ms`, `remedy` …"""
         return self.examine().findings
@@ -274,7 +321,10 @@ class Sounding:
         return counters_table(self.store).lazy()
 
     def sql(self, query: str) -> pl.DataFrame:
-        """Run one SELECT over the recorded tables, `windows`, `ledger`, `profiled_ledger`, `collectives`.
+        """Run one SELECT over the recorded tables and the computed ones.
+
+        The computed ones are `windows`, `ledger`, `profiled_ledger`, `collectives`, `ranks`, `late_ranks` and
+        `jitter`.
 
         Raises BadInputError for any other statement, and for unknown tables and columns.
         """
@@ -312,6 +362,18 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
     kind = {"windows": Window, "collectives": Collective}.get(what, LedgerRow)
     names = ["rank", "device", *kind.__struct_fields__]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
+
+
+def _table(rows: Sequence[Any], kind: Any) -> pl.DataFrame:
+    """Return structs (or dicts with their fields) as a table with the fields of `kind`."""
+    import msgspec
+    import polars as pl
+
+    names = list(kind.__struct_fields__)
+    plain = [row if isinstance(row, dict) else msgspec.structs.asdict(row) for row in rows]
+    return (
+        pl.DataFrame(plain, infer_schema_length=None).select(names) if plain else pl.DataFrame(schema=names)
+    )
 
 
 def open(path: str | Path, machine: str | Path | None = None) -> Sounding:

@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import polars as pl
 import pytest
 
-from fathom.analysis import many_ranks
+from fathom.analysis import many_ranks, memory_of
+from fathom.analysis.communication import jitter_of
 from fathom.analysis.many_ranks import Chunk, Spread, accounts_of
 from fathom.analysis.results import Examination
+from fathom.api import Sounding
 from fathom.diagnosis import examine
 from fathom.errors import BadInputError, FathomError
 from fathom.report.communication import straggler
@@ -107,3 +111,48 @@ def test_without_ray_its_absence_is_the_error(large: Store, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInputError, match="pip install ray"):
         accounts_of(large.cached(), {}, {}, spread=Spread(on="ray"))
+
+
+def test_each_rank_has_a_summary(alone: Examination) -> None:
+    assert [row.rank for row in alone.ranks] == list(range(20))
+    late, other = alone.ranks[13], alone.ranks[4]
+    assert (late.last, late.lost_in, other.last, other.lost_in) == (STEPS, "idle: input", 0, "")
+    assert late.score > 0.95 > 0.05 > other.score
+    assert other.waiting_ms - late.waiting_ms == pytest.approx(LATE / 1e6, rel=0.02)
+    for row in alone.ranks:
+        parts = row.compute_ms + row.communication_ms + row.copy_ms + row.idle_ms
+        assert parts == pytest.approx(row.step_ms, rel=1e-6)
+
+
+def test_ranks_and_jitter_are_tables(large: Store) -> None:
+    sounding = Sounding(large)
+    query = "SELECT rank, lost_in FROM ranks ORDER BY cost_ms DESC LIMIT 1"
+    assert sounding.sql(query).rows() == [(13, "idle: input")]
+    assert sounding.sql("SELECT rank, entries FROM late_ranks").row(0)[1].startswith("idle: input 0.3 ms")
+    assert sounding.sql("SELECT operation, n FROM jitter").rows() == [("all_reduce", STEPS)]
+
+
+def test_memory_is_compared_over_ranks() -> None:
+    peaks = {"event": ["peak"] * 3, "rank": [0, 1, 2], "device": [0] * 3, "allocated": [100, 150, 100]}
+    events = pl.DataFrame({**peaks, "reserved": [None, 200, 120]})
+    telemetry = pl.DataFrame(schema={"device": pl.Int32, "memory_bytes": pl.Int64})
+    memory = memory_of(events, telemetry, [0])
+    assert memory is not None
+    assert (memory.largest_on_rank, memory.imbalance_share) == (1, 0.5)
+    alone = memory_of(events.filter(rank=1), telemetry, [0])
+    assert alone is not None and alone.imbalance_share is None
+
+
+def test_jitter_is_split_into_late_arrival_and_slow_transfer() -> None:
+    """Rank 2 is 500 µs late in one step of ten; in another the transfer takes 300 µs longer."""
+    rows = [
+        {"burst": 0, "step": step, "name": "nccl", "place": 0, "operation": "all_reduce", "rank": rank,
+         "start_ns": step * 10**7 + 1000 * rank + (500_000 if rank == 2 and step == 3 else 0),
+         "end_ns": step * 10**7 + 100_000 + {3: 500_000, 6: 300_000}.get(step, 0)}
+        for step in range(10) for rank in range(3)
+    ]  # fmt: skip
+    (row,) = jitter_of(pl.DataFrame(rows))
+    assert (row.n, row.late_p50_ms, row.transfer_p50_ms) == (10, 0.001, 0.098)
+    assert row.late_p99_ms == pytest.approx(np.quantile([0.001] * 9 + [0.501], 0.99))
+    assert row.transfer_p99_ms == pytest.approx(np.quantile([0.098] * 9 + [0.398], 0.99))
+    assert jitter_of(pl.DataFrame(rows).filter(pl.col("step") < 3)) == []

@@ -111,6 +111,12 @@ def test_ranks_that_are_late_by_turns_or_a_little_are_no_stragglers(
     assert not kinds(*WAITING, communication_late=[rank])
 
 
+@pytest.mark.parametrize(("steps", "named"), [(6, True), (2, False)])
+def test_a_rank_late_at_the_first_collective_of_each_step_is_a_straggler(steps: int, named: bool) -> None:
+    rank = LateRank(3, 6, 60, {"all_reduce": 6}, 2.0, 15.0, 0.9, steps=steps, of_steps=6)
+    assert ("communication-straggler" in kinds(*WAITING, communication_late=[rank])) is named
+
+
 def test_small_collectives_in_a_row_are_joined() -> None:
     small = SmallMessages("all_reduce", "fp32", 400e3, 100.0, 1.0, 10.0, 0.08, (NCCL,))
     rows = account(60.0, collective(10.0))

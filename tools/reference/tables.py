@@ -46,9 +46,9 @@ DataFrame.
 Times are nanoseconds since the epoch. Each table also has a `rank` column when it is read. `phase` is the
 phase in which the row was recorded ({phases}), and `burst` numbers the uninterrupted stretches of a phase.
 
-Queries can also use `ledger`, `profiled_ledger`, `windows` and `collectives`, which are computed from these
-tables; [`Sounding.ledger`](api.md#fathom.Sounding.ledger) and
-[`Sounding.collectives`](api.md#fathom.Sounding.collectives) describe them.
+Queries can also use `ledger`, `profiled_ledger`, `windows`, `collectives`, `ranks`, `late_ranks` and
+`jitter`, which are computed from these tables; the properties of [`Sounding`](api.md#fathom.Sounding) of the
+same names describe them.
 
 """
 

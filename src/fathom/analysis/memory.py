@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import polars as pl
 
 from fathom.analysis.resources import AllocatorPeak, Memory
@@ -30,7 +32,19 @@ def memory_of(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int])
         peak_resident_bytes=_most(telemetry, [HOST]),
         devices=each if len(each) > 1 else [],
     )
+    _compare(result, each)
     return None if result == Memory() else result
+
+
+def _compare(result: Memory, peaks: list[AllocatorPeak]) -> None:
+    """Set the rank with the highest peak, and by how much it exceeds the median rank's."""
+    by_rank: dict[int, int] = {}
+    for peak in peaks:
+        by_rank[peak.rank] = max(by_rank.get(peak.rank, 0), peak.peak_allocated_bytes)
+    usual = median(by_rank.values()) if len(by_rank) > 1 else 0
+    if usual:
+        result.largest_on_rank = max(by_rank, key=lambda rank: (by_rank[rank], -rank))
+        result.imbalance_share = max(by_rank.values()) / usual - 1
 
 
 def _most(telemetry: pl.DataFrame, devices: list[int]) -> int | None:

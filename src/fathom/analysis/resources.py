@@ -57,6 +57,8 @@ class Memory(msgspec.Struct, omit_defaults=True):
     peak_device_bytes: int | None = None
     peak_resident_bytes: int | None = None  # of the host
     devices: list[AllocatorPeak] = []  # if there are several
+    largest_on_rank: int | None = None  # the rank with the highest allocator peak, if there are several
+    imbalance_share: float | None = None  # by which that peak exceeds the median rank's
 
 
 class DeviceEnergy(msgspec.Struct):

@@ -316,6 +316,26 @@ class Part(msgspec.Struct):
     owner: str  # peak, ceiling, no ceiling, finding ID, lead FAMILY, kernels CLASS, cause CAUSE, unexplained
 
 
+class RankSummary(msgspec.Struct):
+    """One rank of a job: its step on its first device, and its part in the job's lost time."""
+
+    rank: int
+    step_ms: float | None  # the profiled step; null without a ledger
+    compute_ms: float
+    communication_ms: float  # with the times below
+    waiting_ms: float  # for peers at collectives
+    moving_ms: float  # of bytes in collectives, after the last peer arrived
+    copy_ms: float
+    idle_ms: float
+    last: int  # collectives that waited for this rank the longest
+    cost_ms: float  # per step: time that all others waited for it
+    score: float  # share of all time lost to late ranks
+    lost_in: str = ""  # the entry in which it spends most more time than the median rank
+    host: str | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+
+
 class Examination(msgspec.Struct):
     """All results of Fathom on one sounding."""
 
@@ -338,4 +358,5 @@ class Examination(msgspec.Struct):
     cost: Cost | None = None  # null without a price
     goodput: Goodput | None = None  # null for recordings with profiled steps
     late: list[LateRank] = []  # ranks that others waited for, costliest first; [] if ranks are missing
+    ranks: list[RankSummary] = []  # if there are several
     jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps

@@ -66,6 +66,7 @@ def examine(
         verdict=verdict,
         account=parts,
         late=late,
+        ranks=analysis.summaries(ranks.devices, late, ranks.memory, _hosts(store)),
         jitter=jitter_of(meetings.arrivals),
         goodput=analysis.goodput_of([store]),
     )
@@ -73,11 +74,15 @@ def examine(
 
 def _explain(late: list[LateRank], ranks: Ranks) -> None:
     """Add the host of each late rank, and the entries in which it lost the time."""
-    hosts = {rank.rank: rank.host for rank in ranks.store.manifest.ranks}
+    hosts = _hosts(ranks.store)
     for rank in late:
         rank.host = hosts.get(rank.rank)
     if late:
         lost_by(late, ranks.devices)
+
+
+def _hosts(store: Store) -> dict[int, str | None]:
+    return {rank.rank: rank.host for rank in store.manifest.ranks}
 
 
 def _with_slow_steps(store: Store) -> list[int]:

@@ -10,14 +10,20 @@ from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
 MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, ranks are late by turns
-ENOUGH = 4  # collectives
+ENOUGH = 4  # collectives, or steps
 
 
 @rule("communication-straggler")
 def late(signals: Signals) -> Candidates:
-    """Report the rank that is last at most collectives; the longer rows of its ledger show the cause."""
+    """Report the rank that is last at most collectives, or that costs the most in most steps.
+
+    After a late rank has arrived at the first collective of a step, it is no later than the others at the
+    next ones. The longer rows of its ledger show the cause.
+    """
     worst: LateRank = signals["communication.late"][0]
-    often = worst.last >= max(MOSTLY * worst.of, ENOUGH) and worst.score > MOSTLY
+    always = worst.last >= max(MOSTLY * worst.of, ENOUGH)
+    each_step = worst.steps >= max(MOSTLY * worst.of_steps, ENOUGH)
+    often = (always or each_step) and worst.score > MOSTLY
     if not often or worst.cost_ms < LEAST * signals["step.timeline_ms"]:
         return
     waiting = list(rows(signals, Entry.WAITING_FOR_PEERS))
