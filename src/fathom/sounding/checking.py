@@ -78,11 +78,19 @@ def require_valid(frame: pl.LazyFrame | pl.DataFrame, table: str, file: Path) ->
     begins = next((column for column in _BEGINS if column in schema and "end_ns" in schema), None)
     if begins and _is_reversed(collected(frame.lazy().select(begins, "end_ns"), file)):
         raise NotASoundingError(f"{file} is damaged: a row ends before it begins.")
+    nested = table == "ops" and "parent" in schema
+    if nested and _has_late_parents(collected(frame.lazy().select("id", "parent"), file)):
+        raise NotASoundingError(f"{file} is damaged: an op is around one that began before it.")
 
 
 def _is_reversed(times: pl.DataFrame) -> bool:
     begins, ends = times.get_columns()
     return bool((begins > ends).any())
+
+
+def _has_late_parents(ops: pl.DataFrame) -> bool:
+    """Ids are in the order of nesting, so that no op can be around itself."""
+    return bool((ops["parent"] >= ops["id"]).any())
 
 
 def _possible(column: pl.Series) -> bool:

@@ -38,7 +38,7 @@ STEPS = {
 }
 OPS = {
     "id": pl.Int64,  # unique within the rank
-    "parent": pl.Int64,  # id of the innermost op around this one; null for outermost ops
+    "parent": pl.Int64,  # id of the innermost op around this one, lower than its own; null for outermost ops
     "thread": pl.Int64,  # host thread that ran the op
     "kind": pl.String,  # op, or annotation for a named region
     "name": pl.String,  # name of the op or region, like aten::mm
