@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fathom.probe import recorder
 from fathom.probe.counters import subscription
@@ -26,6 +28,7 @@ from fathom.probe.counters.activities import (
     activities,
     loaded,
 )
+from fathom.probe.counters.launches import CallReconstruction, WorkItem
 from fathom.probe.counters.records import demangled
 from fathom.probe.orders import Job
 from fathom.sounding.kineto import read_trace
@@ -335,6 +338,26 @@ def test_calls_are_recorded_first_and_then_derived_from_queue_times(
     assert result["thread"][60] == threading.get_native_id()
     offset = ours.clock[0] if ours.clock else None
     assert [result["start_ns"][60], result["end_ns"][60]] == [ns + offset for ns in waited]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 20_000_000)), min_size=2, max_size=60))
+def test_reconstructed_calls_follow_each_other_however_late_the_device_is(
+    launches: list[tuple[int, int]],
+) -> None:
+    """A launch every 10 µs and more, submitted at once or after up to 20 ms, when the device gets to it."""
+    begun, work = BEGAN, []
+    for number, (pause, lag) in enumerate(launches):
+        begun += 10_000 + pause
+        queued, submitted = begun + 2_500, begun + 3_500 + lag
+        work.append(WorkItem(number, "kernel", 1, submitted + 2_000, submitted + 3_000, queued, submitted))
+    calls = CallReconstruction().missing(work, [], 7)
+    assert [call.start for call in calls] == [item.queued - 2_500 for item in work]
+    for call, following, (_, lag) in zip(calls, [*calls[1:], None], launches, strict=True):
+        assert call.start < call.end <= (following.start if following else call.start + 6_000)
+        if following is None or call.start + 4_000 + lag > following.start:
+            assert call.end <= call.start + 6_000  # late submissions do not make a call longer
+        else:
+            assert call.end == call.start + 4_000 + lag
 
 
 def test_a_burst_leaves_no_trace_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

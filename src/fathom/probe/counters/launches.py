@@ -51,6 +51,7 @@ class CallReconstruction:
     known: bool = False
     lead_ns: int = 2_500  # from the start of a call to the queue time of its kernel
     tail_ns: int = 500  # from the submission of a kernel to the end of its call
+    rest_ns: int = 3_500  # from the queue time of a kernel to the end of its call
     lag_ns: int = 6_000  # from the start of a call to the start of its work on an idle device
     names: dict[int | str, str] = field(default_factory=dict)  # calls by kernel
 
@@ -66,6 +67,7 @@ class CallReconstruction:
         self.known = True
         self.lead_ns = max(0, round(median(item.queued - call.start for item, call in pairs)))
         self.tail_ns = max(0, round(median(call.end - item.submitted for item, call in pairs)))
+        self.rest_ns = max(0, round(median(call.end - item.queued for item, call in pairs)))
         self.lag_ns = max(0, round(quantiles((item.start - call.start for item, call in pairs), n=10)[0]))
 
     def missing(
@@ -77,7 +79,7 @@ class CallReconstruction:
         """
         recorded = {call.correlation for call in calls}
         todo = [item for item in work if item.correlation not in recorded and not item.node]
-        timed = sorted([*calls, *(self._launch(item) for item in todo if item.queued)])
+        timed = self._in_turn(calls, {item.correlation: item for item in todo if item.queued})
         untimed = sorted((item for item in todo if not item.queued), reverse=True)
         missing: list[RuntimeCall] = []
         before = RuntimeCall(0, "", thread, 0, 0)
@@ -92,6 +94,23 @@ class CallReconstruction:
                 missing.append(call)
             before = call if call.thread else call._replace(thread=before.thread)
         return missing
+
+    def _in_turn(self, calls: Sequence[RuntimeCall], queued: dict[int, WorkItem]) -> list[RuntimeCall]:
+        """Return `calls` and a reconstructed call for each queued kernel, in order.
+
+        While the device lags behind the host, so do CUPTI's submission times, by up to many ms. A time after
+        the next call has begun does not tell when a call ended.
+        """
+        result = sorted([*calls, *(self._launch(item) for item in queued.values())])
+        following = result[-1].start + self.lead_ns + self.rest_ns if result else 0
+        for at, call in reversed(list(enumerate(result))):
+            item = queued.get(call.correlation)
+            if item and call.end > following:
+                usual = item.queued + self.rest_ns
+                end = min(usual, following) if following > call.start else usual
+                result[at] = call._replace(end=end)
+            following = call.start
+        return result
 
     def _launch(self, item: WorkItem) -> RuntimeCall:
         start = min(item.queued - self.lead_ns, item.start)
