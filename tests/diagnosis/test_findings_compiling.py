@@ -59,11 +59,14 @@ def test_products_and_steps_end_a_chain():
     assert fuse([*chain, product, *chain], rate=1e3).chains == 2
 
 
-def test_one_kernel_alone_gains_nothing_but_a_norm():
+def test_one_kernel_alone_gains_nothing_but_a_norm_or_a_slow_sum():
     alone = kernel("aten::gelu", 2e6, 50_000.0)
     norm = kernel("aten::native_layer_norm_backward", 2e6, 50_000.0)
     assert not sum(fuse([alone], rate=1e3).saved.values())
     assert sum(fuse([norm], rate=1e3).saved.values()) > 40_000
+    for needs, gains in ((20e6, True), (40e6, False), (None, False)):  # at 1 TB/s: 20 µs, 40 µs, unknown
+        total = kernel("aten::sum", needs, 50_000.0)
+        assert (sum(fuse([total], rate=1e3).saved.values()) > 0) == gains
 
 
 def test_sums_over_rows_need_a_kernel_more():

@@ -45,6 +45,7 @@ LIBRARY = re.compile(
 COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
 BATCH = re.compile(r"batch_norm")
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
+SLOW = 0.5  # of its time: a generated kernel that is at least twice as fast
 LONGEST = 64  # kernels in one: the compiler's max_fusion_size
 NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
 OPTIMIZER = "Optimizer."  # regions
@@ -203,14 +204,21 @@ def _fuse(fused: Fused, alike: list[dict[str, Any]], rate: float) -> None:
     fused.before += len(alike)
     after = 1 + _more(alike)
     fused.after += after
-    if len(alike) == 1 and not NORMS.search(alike[0]["path"][-1]):
-        return
     then = min(now, max(_moved(alike) / rate, after * SHORTEST_MS * NS_PER_MS))
+    if len(alike) == 1 and not _gains_alone(alike[0], now, then):
+        return
     fused.chains += len(alike) > 1
     for row in alike:
         fused.saved[row["label"]] = fused.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
     if now - then > fused.longest[0]:
         fused.longest = (now - then, alike)
+
+
+def _gains_alone(row: dict[str, Any], now: float, then: float) -> bool:
+    """Return whether one generated kernel replaces another profitably: a norm, or a slow sum over columns."""
+    op = row["path"][-1]
+    slow = bool(COLUMNS.search(op)) and bool(row["needs"]) and then < SLOW * now
+    return bool(NORMS.search(op)) or slow
 
 
 def _more(alike: list[dict[str, Any]]) -> int:
