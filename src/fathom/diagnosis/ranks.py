@@ -88,7 +88,7 @@ class Ranks(msgspec.Struct, dict=True):
     @cached_property
     def memory(self) -> Memory | None:
         """The peak memory of the program."""
-        if self.beside:
+        if self.beside or not self.store.ranks:
             return None
         devices = sorted({index for account in self.accounts for index in account.indices})
         peaks = self._of_ranks("memory", pl.col("event") == "peak")
