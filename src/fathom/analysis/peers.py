@@ -3,16 +3,19 @@
 The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
 step. Only collectives that no rank can finish before all have begun are matched. Sends, receives and
 broadcasts are not matched. An all-to-all is matched if torch's record of the call names the operation,
-because its kernel is named after sends and receives.
+because its kernel is named after sends and receives. Ranks without devices communicate with threads of the
+host (gloo), whose regions count as collectives.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis.communication import recorded_calls
+from fathom.analysis.communication import on_host, recorded_calls
 from fathom.analysis.device import join_launches
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained
@@ -54,6 +57,8 @@ def meetings(store: Store) -> Meetings:
     every = pl.concat(rows.with_columns(rank=pl.lit(rank)) for rank, rows in by_rank.items())
     met = every.with_columns(peers=pl.len().over(_KEY), shift=pl.lit(0, pl.Int64))
     met = met.filter(pl.col("peers") == len(by_rank))
+    if met["device"].null_count() and not _several_hosts(store):
+        met = _in_order(met)
     problems = []
     if _several_hosts(store) or _disagreement(met) > CLOCKS_NS:
         met, error = _aligned(met)
@@ -71,6 +76,15 @@ def meetings(store: Store) -> Meetings:
     each = met.partition_by("rank", as_dict=True, include_key=False)
     of = {rank: each.get((rank,), met.clear().drop("rank")) for rank in by_rank}
     return Meetings(of, arrivals=arrivals, problems=problems)
+
+
+def _in_order(met: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives without those that ended on a rank before a peer began them.
+
+    Several threads of a backend take collectives from its queue, so two may start in another order on a peer.
+    """
+    start, end = pl.col("start_ns").max().over(_KEY), pl.col("end_ns").min().over(_KEY)
+    return met.filter(start - end <= CLOCKS_NS)
 
 
 def _disagreement(met: pl.DataFrame) -> int:
@@ -123,12 +137,14 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
     phase = {"phase": "timeline"}
     rows = store.table("kernels", rank).filter(pl.col("kind") == "collective", **phase)
     kernels = rows.select(*PIECE, "end_ns", "burst", "phase", "correlation").collect()
-    if kernels.is_empty():
+    if kernels.is_empty() and not store.table("kernels", rank).filter(**phase).head(1).collect().is_empty():
         return kernels
     calls = store.table("launches", rank).filter(**phase).collect()
-    kernels = kernels.with_columns(
-        pl.Series("operation", _operations(store, rank, kernels, calls), pl.String)
-    )
+    if kernels.is_empty():
+        kernels = _on_host(store, rank, kernels)
+    else:
+        operations = pl.Series("operation", _operations(store, rank, kernels, calls), pl.String)
+        kernels = kernels.with_columns(operations)
     kernels = kernels.filter(pl.col("operation").is_in(MEETS))
     steps = store.table("steps", rank).filter(pl.col("parent").is_null(), **phase).sort("mark_ns").collect()
     called = join_launches(kernels, calls).with_columns(called="launched")
@@ -142,6 +158,15 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
         .with_columns(place=pl.int_range(pl.len()).over("burst", "step", "name"))
         .select(*PIECE, "end_ns", "burst", "step", "place", "operation")
     )
+
+
+def _on_host(store: Store, rank: int, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives of a rank without device work, with the columns of `kernels` and `operation`."""
+    rows = on_host(store.table("ops", rank).filter(phase="timeline").collect())
+    types: Any = {name: kind for name, kind in kernels.schema.items() if name in rows.columns}
+    missing = {name: kind for name, kind in kernels.schema.items() if name not in rows.columns}
+    empty = (pl.lit(None, kind).alias(name) for name, kind in missing.items())
+    return rows.cast(types).with_columns(*empty).select(*kernels.columns, "operation")
 
 
 def _operations(store: Store, rank: int, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[str]:

@@ -13,7 +13,7 @@ from fathom.analysis.causes import REGIONS, STEPS
 from fathom.analysis.entries import Entry
 from fathom.analysis.gaps import WindowRow, host_side
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows, overlaps
+from fathom.analysis.intervals import NOTHING, Array, Spans, covered, intersect, of_rows, overlaps
 from fathom.analysis.ledger import SCHEMA, Ledger, collect
 from fathom.analysis.results import Region
 from fathom.analysis.sampled import few_lines
@@ -29,14 +29,17 @@ _NOT_OURS = re.compile(
 )
 
 
-def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
+def processor_ledger(
+    ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords], moving: Spans = NOTHING
+) -> Ledger:
     """Return a ledger that assigns each ns of the windows to a recorded cause, else to the innermost op.
 
-    `ops` has thread, kind, name, start_ns, end_ns and burst.
+    `ops` has thread, kind, name, start_ns, end_ns and burst. Of the time in which the program waits for
+    peers, the part in `moving` moves bytes: all peers had arrived then.
     """
     own = ops.filter(pl.col("kind") == "op")
     frames = [
-        _burst(own.filter(burst=burst, thread=host[burst].caller), windows, host[burst], burst)
+        _burst(own.filter(burst=burst, thread=host[burst].caller), windows, host[burst], burst, moving)
         for burst in np.unique(windows.bursts).tolist()
     ]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
@@ -45,14 +48,19 @@ def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRe
     return Ledger(windows, rows.sort("window", "ns", descending=[False, True]), nothing, nothing)
 
 
-def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -> pl.DataFrame:
+def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int, moving: Spans) -> pl.DataFrame:
     mine = np.flatnonzero(windows.bursts == burst)
     bounds = Spans(windows.starts[mine], windows.ends[mine])
     rows = host_side(bounds, host, host.caller, *bounds)
-    for (cause, _), spans in host.activity(host.caller):
+    for (cause, detail), spans in host.activity(host.caller):
         if cause == Entry.DISPATCHING.cause:  # ops are the work here
             work = _works(ops, intersect(spans, bounds), bounds)
             rows += work + [(window, Entry.DISPATCHING, "", -ns, None) for window, _, _, ns, _ in work]
+        elif cause == Entry.HOST_WAITS_FOR_PEERS.cause:
+            ns = covered(intersect(spans, moving), *bounds)
+            moved = [(int(window), int(ns[window])) for window in np.flatnonzero(ns)]
+            rows += [(window, Entry.MOVING_BYTES, "", part, None) for window, part in moved]
+            rows += [(window, Entry.HOST_WAITS_FOR_PEERS, detail, -part, None) for window, part in moved]
     return collect(rows, mine)
 
 

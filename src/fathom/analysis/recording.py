@@ -7,8 +7,10 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.causes import LAUNCH, of_engine
+from fathom.analysis.communication import on_host
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.host import HostRecords, host_records
+from fathom.analysis.intervals import NOTHING, Spans, union
 from fathom.analysis.kinds_by_work import split_by_work
 from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
@@ -34,6 +36,7 @@ class Timeline(msgspec.Struct):
     waits: pl.DataFrame
     every: pl.DataFrame  # steps of all phases
     stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
+    meetings: pl.DataFrame | None = None  # collectives of host threads, with arrived_ns if peers are known
     lost: int = 0  # steps left out because the profiler lost the calls of their bursts
     holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # gaps in the recording
     _making: dict[str, Making] | None = None
@@ -85,6 +88,14 @@ class Timeline(msgspec.Struct):
         return {burst: self._hosts[burst] for burst in wanted}
 
     @property
+    def moving(self) -> Spans:
+        """The time in which host threads moved the bytes of a collective whose peers had all arrived."""
+        if self.meetings is None:
+            return NOTHING
+        met = self.meetings.drop_nulls("arrived_ns")
+        return union(met["arrived_ns"].to_numpy(), met["end_ns"].to_numpy())
+
+    @property
     def making(self) -> dict[str, Making]:
         """The iterators that make batches in the thread that runs the steps, by the text of the stack."""
         if self._making is None:
@@ -117,12 +128,23 @@ def read_timeline(
         every = split_by_work(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
     stacks = _read(store, rank, phase, "stacks", _STACKS)
-    timeline = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, lost)
+    meetings = _of_host(ops, met) if kernels.is_empty() else None
+    timeline = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, meetings, lost)
     if any(problem.what == SILENCE for problem in store.manifest.problems):
         timeline.holes = _holes(timeline)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
         timeline.steps = _host_steps(timeline)
     return timeline
+
+
+def _of_host(ops: pl.DataFrame, met: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the collectives of host threads with `arrived_ns`, the start of the last peer."""
+    rows = on_host(ops)
+    if met is None or rows.is_empty():
+        return rows.with_columns(arrived_ns=pl.lit(None, pl.Int64))
+    keys = ["stream", "start_ns", "name"]
+    met = met.select(*(pl.col(key).cast(rows.schema[key]) for key in keys), "arrived_ns")
+    return rows.join(met, on=keys, how="left", maintain_order="left")
 
 
 def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:

@@ -88,7 +88,7 @@ def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
 def _processor(timeline: Timeline, kind: str | None) -> Subject:
     boundary = Boundary.of(None)
     windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
-    ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
+    ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts), timeline.moving)
     outermost = timeline.ops.filter(pl.col("kind") == "op", pl.col("parent").is_null())
     asked = outermost.select("burst", at="start_ns", ns=pl.col("end_ns") - pl.col("start_ns"))
     micro = micro_windows(divided(timeline.steps, asked), windows, boundary)

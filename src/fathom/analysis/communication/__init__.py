@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.account import communication_of
     from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
+    from fathom.analysis.communication.host import on_host
     from fathom.analysis.communication.jitter import jitter_of
     from fathom.analysis.communication.late import late_ranks, lost_by
     from fathom.analysis.communication.operations import recorded_calls

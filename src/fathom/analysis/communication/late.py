@@ -25,6 +25,7 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
 
     `arrivals` has a row per rank and collective: rank, start_ns, operation, and the columns of MEETING. Each
     collective ends at about the same time on all ranks, so lateness at one does not carry over to the next.
+    Time in which several collectives wait for the same rank counts once.
     """
     if arrivals is None or arrivals.is_empty() or arrivals["rank"].n_unique() < 2:
         return []
@@ -35,10 +36,13 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
         .agg(
             rank=pl.col("rank").last(),
             operation=pl.col("operation").last(),
-            cost=pl.col("start_ns").get(-1) - pl.col("start_ns").get(-2),
+            second=pl.col("start_ns").get(-2),
+            start_ns=pl.col("start_ns").last(),
             behind=pl.col("start_ns").last() - pl.col("start_ns").median(),
         )
+        .sort("start_ns", maintain_order=True)
     )
+    meetings = meetings.with_columns(cost=_cost())
     worst = _worst_of_steps(meetings)
     lost = max(int(meetings["cost"].sum()), 1)
     rows = [
@@ -56,6 +60,16 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
         for (rank,), mine in meetings.group_by("rank")
     ]
     return sorted(rows, key=lambda row: -row.cost_ms)
+
+
+def _cost() -> pl.Expr:
+    """Return the time from the second-last arrival to the last, of collectives sorted by the last arrival.
+
+    If several collectives wait for one rank at once, as buckets of gradients do, the time counts once.
+    """
+    waited = pl.col("start_ns").shift(1).cum_max().over("burst", "step", "rank")
+    begun = pl.max_horizontal(pl.col("second"), waited)
+    return (pl.col("start_ns") - begun).clip(0)
 
 
 def _worst_of_steps(meetings: pl.DataFrame) -> Counter[int]:

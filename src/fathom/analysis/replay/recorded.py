@@ -52,7 +52,7 @@ class ReplayedDevice(msgspec.Struct):
         windows = self._windows(timeline)
         host = timeline.host(windows.bursts)
         if self.index is None:
-            return processor_ledger(timeline.ops, windows, host)
+            return processor_ledger(timeline.ops, windows, host, timeline.moving)
         work = device_work(timeline.kernels.filter(pl.col("device") == self.index))
         return device_ledger(work, windows, host)
 

@@ -7,11 +7,12 @@ from statistics import median
 import numpy as np
 import polars as pl
 
+from fathom.analysis import CPU
 from fathom.analysis.communication import Communication, LateRank
-from fathom.analysis.entries import COLLECTIVES
-from fathom.analysis.results import Device
+from fathom.analysis.entries import COLLECTIVES, Entry
+from fathom.analysis.results import Claim, Device
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Excess, Repeated, SmallMessages
+from fathom.diagnosis.signals.rows import Excess, Lead, Repeated, SmallMessages
 from fathom.diagnosis.signals.value import signal
 from fathom.units import KIB, MIB, NS_PER_MS
 
@@ -19,6 +20,7 @@ SMALL = 256 * KIB  # bytes: below it, latency sets the time of a collective
 LARGE = MIB  # bytes: a gradient's bucket, no metric
 RUN = 8  # collectives in a row
 REDUCES = ("all_reduce", "reduce_scatter")
+ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
 _GROUP = ["operation", "dtype", "group"]
 
 
@@ -112,9 +114,34 @@ def excess(recorded: Recorded) -> list[Excess]:
     more = {
         entry: ms - median(other.get(entry, 0.0) for other in others)
         for entry, ms in own[0].items()
-        if entry not in COLLECTIVES
+        if entry not in ON_HOST
     }
     return sorted((Excess(entry, ms) for entry, ms in more.items() if ms > 0), key=lambda row: -row.ms)
+
+
+@signal("communication.lead", "ms per step")
+def lead(recorded: Recorded) -> Lead:
+    """Return how much longer the others spend in collectives that host threads run than the latest rank."""
+    (worst, *_), devices = late(recorded), recorded.every
+    if any(device.device != CPU for device in devices):
+        raise UnknownSignalError("the ranks have devices, so collectives run beside the host")
+    spent = {device.rank: _collective_ms(device) for device in devices}
+    others = [ms for rank, ms in spent.items() if rank != worst.rank]
+    if worst.rank not in spent or not others:
+        raise UnknownSignalError("the ledgers of the other ranks are unknown")
+    if recorded.account.rank == worst.rank:
+        longer = {row.entry: row.ms for row in excess(recorded)}
+        rows = [row for row in recorded.clean_ledger if row.entry in longer]
+        sums = _entries(recorded.device)
+        claims = [Claim(r.entry, r.detail, min(1.0, longer[r.entry] / sums[r.entry]) * r.ms) for r in rows]
+    else:
+        rows = [row for row in recorded.clean_ledger if row.entry in ON_HOST]
+        claims = [Claim(row.entry, row.detail, row.ms) for row in rows]
+    return Lead(max(median(others) - spent[worst.rank], 0.0), claims)
+
+
+def _collective_ms(device: Device) -> float:
+    return sum(row.ms for row in device.profiled_ledger if row.entry in ON_HOST)
 
 
 def _entries(device: Device) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fathom.analysis.results import Claim
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 
 
@@ -394,6 +395,17 @@ class Excess(msgspec.Struct, frozen=True):
 
     entry: str
     ms: float
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """Time per step that the others spend in collectives beyond the rank that arrives last.
+
+    Steps of all ranks are equally long, so it is also what the late rank's other work takes longer. `claims`
+    are the rows of this rank's ledger that hold the time.
+    """
+
+    ms: float
+    claims: list[Claim]
 
 
 class Family(msgspec.Struct, frozen=True):

@@ -11,6 +11,9 @@ from fathom.diagnosis.signals import Signals
 LEAST = 0.03  # of the step
 MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, ranks are late by turns
 ENOUGH = 4  # collectives, or steps
+CLEARLY = (
+    0.9  # of the time lost, if host threads communicate: the scheduler of a busy host delays ranks by turns
+)
 
 
 @rule("communication-straggler")
@@ -27,8 +30,14 @@ def late(signals: Signals) -> Candidates:
     if not often or worst.cost_ms < LEAST * signals["step.timeline_ms"]:
         return
     waiting = list(rows(signals, Entry.WAITING_FOR_PEERS))
+    gain = worst.cost_ms
+    on_host = signals.get("communication.lead").value
+    if not waiting and on_host is not None:
+        if worst.score < CLEARLY:
+            return
+        waiting, gain = on_host.claims, on_host.ms
     total = sum(claim.ms for claim in waiting)
-    share = min(worst.cost_ms / total, 1.0) if total else 0.0
+    share = min(gain / total, 1.0) if total else 0.0
     yield Candidate(
         kind="communication-straggler",
         claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in waiting],
@@ -40,7 +49,7 @@ def late(signals: Signals) -> Candidates:
                 for row in (signals.get("communication.excess").value or [])[:2]
             ),
         ],
-        gain_ms=worst.cost_ms,
+        gain_ms=gain,
         doubt=0.3,
         confidence=0.8,
         check=f"fathom report NAME.fathom --rank {worst.rank}",

@@ -1,0 +1,73 @@
+"""Collectives of gloo on processors: who is late, why, and what that costs, against known times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fathom.analysis.results import Examination
+from tests.support.timelines import MAIN, Timeline, examination_of, nanoseconds
+
+MS = 1_000_000
+STEP, STEPS = 40 * MS, 10
+POOL = 77, 78  # threads of the backend
+PEERS = "waiting for peers"
+
+
+def ranks(begins: list[tuple[int, int]], buckets: int = 1, end: int = 32) -> list[Timeline]:
+    """Two ranks that compute until they begin `buckets` collectives at `begins` (ms, by step), and wait for
+    them until `end`.
+    """
+    lines = []
+    for rank in range(2):
+        line = Timeline(rank=rank)
+        line.steps(*(k * STEP for k in range(STEPS + 1)))
+        for k in range(STEPS):
+            zero, begin = k * STEP, begins[k % len(begins)][rank] * MS
+            line.op("aten::mm", zero, zero + begin)
+            for thread in POOL[:buckets]:
+                line.op("gloo:all_reduce", zero + begin, zero + end * MS, thread, kind="annotation")
+            line.wait(PEERS, zero + begin, zero + end * MS)
+            line.op("aten::add_", zero + end * MS, zero + STEP, MAIN)
+        lines.append(line)
+    return lines
+
+
+def stragglers(examination: Examination) -> list[float]:
+    return [f.gain_ms for f in examination.findings if f.id == "communication-straggler" and f.gain_ms]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_lateness_counts_once_and_the_late_rank_computes(tmp_path: Path, late: int, buckets: int) -> None:
+    begin = (10, 30) if late else (30, 10)
+    examination = examination_of(tmp_path / "s", *ranks([begin], buckets))
+    by_rank = [nanoseconds(device) for device in examination.devices]
+    assert by_rank[1 - late]["idle: waiting for peers"] == 20 * MS * STEPS
+    assert by_rank[1 - late]["moving bytes"] == by_rank[late]["moving bytes"] == 2 * MS * STEPS
+    assert "idle: waiting for peers" not in by_rank[late]
+    [worst] = examination.late
+    assert (worst.rank, worst.cost_ms) == (late, pytest.approx(20.0))
+    assert [(lost.entry, round(lost.ms)) for lost in worst.entries] == [("ops", 20)]
+    assert stragglers(examination) == [pytest.approx(20.0, rel=0.1)]
+
+
+def test_ranks_that_are_late_by_turns_are_no_stragglers(tmp_path: Path) -> None:
+    turns = [(10, 30), (10, 30), (10, 30), (10, 30), (22, 10)]
+    examination = examination_of(tmp_path / "s", *ranks(turns))
+    assert {rank.rank for rank in examination.late} == {0, 1} and not stragglers(examination)
+
+
+def test_collectives_that_began_in_another_order_are_left_out(tmp_path: Path) -> None:
+    lines = ranks([(10, 30)])
+    lines[0].op("gloo:all_reduce", 33 * MS, 34 * MS, POOL[1], kind="annotation")
+    lines[1].op("gloo:all_reduce", 36 * MS, 37 * MS, POOL[1], kind="annotation")
+    examination = examination_of(tmp_path / "s", *lines)
+    assert examination.late[0].of == STEPS and not any(a.what == PEERS for a in examination.abstained)
+
+
+def test_one_rank_keeps_its_wait_whole(tmp_path: Path) -> None:
+    alone, _ = ranks([(10, 30)])
+    examination = examination_of(tmp_path / "s", alone)
+    assert nanoseconds(examination.devices[0])["idle: waiting for peers"] == 22 * MS * STEPS
