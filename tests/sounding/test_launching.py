@@ -49,3 +49,14 @@ def test_bursts_are_separate_and_calls_without_a_number_stay() -> None:
 def test_threads_that_begin_at_the_same_time_are_in_order() -> None:
     rows = launches(1.0, 1.04, 1.02)
     assert in_order(rows).equals(rows)
+
+
+def test_a_launch_ends_before_the_next_call_begins() -> None:
+    """The second was submitted 5 ms later, when the device came to it; copies may take that long."""
+    rows = launches(1.0, 1.1, 1.3, 9.0)
+    long = pl.when(pl.col("correlation") == 20).then(int(6.1 * MS)).otherwise("end_ns")
+    fixed = in_order(rows.with_columns(end_ns=long))
+    assert fixed["start_ns"].equals(rows["start_ns"])
+    assert fixed["end_ns"].to_list() == [int(ms * MS) for ms in (1.01, 1.3, 1.31, 9.01)]
+    copies = rows.with_columns(end_ns=long, api=pl.lit("cudaMemcpyAsync"))
+    assert in_order(copies).equals(copies)

@@ -109,7 +109,7 @@ class CallReconstruction:
                 usual = item.queued + self.rest_ns
                 end = min(usual, following) if following > call.start else usual
                 result[at] = call._replace(end=end)
-            following = call.start
+            following = min(following, call.start)  # its own queue time may be late too
         return result
 
     def _launch(self, item: WorkItem) -> RuntimeCall:

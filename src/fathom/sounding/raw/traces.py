@@ -120,11 +120,12 @@ def _called(trace: Path) -> pl.DataFrame:
 
 
 def in_order(launches: pl.DataFrame) -> pl.DataFrame:
-    """Replace impossible start times of launches by interpolation, one burst at a time.
+    """Replace impossible times of launches, one burst at a time.
 
-    A start is impossible if a later call began before it: CUPTI numbers the calls of a process in order.
-    These starts occur if CUPTI recorded no calls and they are derived from the queue times of kernels. If the
-    host is far ahead of the device, many of these are the times at which the device reached the kernel.
+    A start is impossible if a later call began before it, because CUPTI numbers the calls of a process in
+    order; it is interpolated. A launch's end is impossible if it is long after the next call's start; that
+    start replaces it. Both occur if calls are derived from the queue and submission times of kernels: if the
+    host is far ahead of the device, these say when the device reached the kernel.
     """
     if launches.is_empty():
         return launches
@@ -134,24 +135,27 @@ def in_order(launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fixed(rows: pl.DataFrame) -> pl.DataFrame:
-    """Interpolate in one burst; calls without a correlation, and the last calls, stay unchanged."""
+    """Correct one burst; calls without a correlation, and the last calls, stay unchanged."""
     order = rows.drop_nulls(["correlation", "start_ns"]).sort("correlation", "start_ns")
     starts = order["start_ns"].to_numpy()
     if len(starts) < 2:
         return rows
     following = np.minimum.accumulate(starts[::-1])[::-1]
     late = starts > following + TOLERANCE_NS
-    if not late.any():
+    ends = order["end_ns"].fill_null(strategy="zero").to_numpy()
+    launch = order["api"].str.contains("Launch").fill_null(value=False).to_numpy()
+    later = np.append(following[1:], ends[-1])
+    long = launch & (ends > np.maximum(later, starts) + TOLERANCE_NS)
+    if not (late | long).any():
         return rows
     number = order["correlation"].to_numpy()
-    began = np.interp(number, number[~late], starts[~late]).astype(np.int64)
-    ends = order["end_ns"].fill_null(strategy="zero").to_numpy()
-    took = np.clip(np.append(np.diff(began), 0), 0, np.maximum(ends - starts, 0))
+    began = np.where(late, np.interp(number, number[~late], starts[~late]).astype(np.int64), starts)
+    took = np.clip(np.append(np.diff(began), ends[-1] - began[-1]), 0, np.maximum(ends - starts, 0))
     times = order.select("row").with_columns(
-        at=pl.Series(np.where(late, began, starts)), until=pl.Series(np.where(late, began + took, ends))
+        at=pl.Series(began), until=pl.Series(np.where(late | long, began + took, ends))
     )
     joined = rows.join(times, on="row", how="left", maintain_order="left")
-    moved = pl.col("at").is_not_null() & (pl.col("at") != pl.col("start_ns"))
+    moved = (pl.col("at") != pl.col("start_ns")) | (pl.col("until") != pl.col("end_ns"))
     return joined.with_columns(
         start_ns=pl.when(moved).then("at").otherwise("start_ns"),
         end_ns=pl.when(moved).then("until").otherwise("end_ns"),
