@@ -2,6 +2,8 @@
 
     python benchmarks/cost/timeline_cost.py FOLDER  # of soundings; needs the table libraries
 
+Several runs of a program are NAME-1.fathom, NAME-2.fathom and so on; their bursts count together.
+
 A step is its window on the device, and in clean steps what device events measured. Other work on the machine
 changes a host-bound step by 20 % within seconds, so that only steps right before and after a burst compare
 with it. The median over bursts is kept, with an interval from drawing bursts anew.
@@ -10,6 +12,7 @@ with it. The median over bursts is kept, with an interval from drawing bursts an
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -65,21 +68,27 @@ def _beside(clean: pl.DataFrame, at: int, after: bool) -> float:
     return float((near.head(5) if after else near.tail(5)).median())  # type: ignore[arg-type]
 
 
-def reported(path: Path) -> dict[str, Any]:
-    """The figures of one recording."""
-    way, ratios = bursts(path)
+def reported(name: str, paths: list[Path]) -> dict[str, Any]:
+    """The figures of the recordings of a program."""
+    runs = [bursts(path) for path in paths]
+    ratios = [ratio for _, each in runs for ratio in each]
     draw = np.random.default_rng(0)
     drawn = np.median(draw.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
     low, high = np.percentile(drawn, [2.5, 97.5])
     return {
-        "program": path.name.removesuffix(".fathom"),
-        "way": way,
+        "program": name,
+        "way": runs[0][0],
+        "runs": [round(statistics.median(each), 3) for _, each in runs],
         "bursts": len(ratios),
         "median": round(statistics.median(ratios), 4),
         "low": round(float(low), 4),
         "high": round(float(high), 4),
         "ratios": [round(ratio, 3) for ratio in ratios],
     }
+
+
+def program(path: Path) -> str:
+    return re.sub(r"(-\d+)?\.fathom$", "", path.name)
 
 
 def main() -> None:
@@ -89,9 +98,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     options = parser.parse_args()
-    paths = sorted(options.folder.glob("*.fathom"))
-    wanted = [p for p in paths if not options.only or p.name.removesuffix(".fathom") in options.only]
-    keep("timeline_cost.json", [reported(path) for path in wanted])
+    by_program: dict[str, list[Path]] = {}
+    for path in sorted(options.folder.glob("*.fathom")):
+        by_program.setdefault(program(path), []).append(path)
+    wanted = {name: paths for name, paths in by_program.items() if not options.only or name in options.only}
+    keep("timeline_cost.json", [reported(name, paths) for name, paths in wanted.items()])
 
 
 if __name__ == "__main__":

@@ -262,20 +262,20 @@ def computing(path: Path, *, beside: bool = False, waits: bool = False, region: 
     for k in range(10):
         start = 20 * k * ms
         for at, begin in enumerate((1, 12)):
-            named = {"id": 3 * k + at, "parent": None, "name": "aten::add", "thread": 100, "kind": "op"}
-            named |= {"parent": 100 + k if region else None}
+            named = {"id": 100 + 3 * k + at, "parent": None, "name": "aten::add", "thread": 100, "kind": "op"}
+            named |= {"parent": k if region else None}
             made.add("ops", **named, start_ns=start + begin * ms, end_ns=start + (begin + 1) * ms)
         if beside:
-            named = {"id": 3 * k + 2, "parent": None, "name": "AddBackward0", "thread": 101, "kind": "op"}
+            named = {"id": 102 + 3 * k, "parent": None, "name": "AddBackward0", "thread": 101, "kind": "op"}
             made.add("ops", **named, start_ns=start + 2 * ms, end_ns=start + 12 * ms)
         if waits:
             made.wait("input", start + 2 * ms, start + 12 * ms)
         if region:
-            named = {"id": 100 + k, "parent": None, "name": region, "thread": 100, "kind": "annotation"}
+            named = {"id": k, "parent": None, "name": region, "thread": 100, "kind": "annotation"}
             made.add("ops", **named, start_ns=start, end_ns=start + 20 * ms - 1)
         at = start + 12 * ms + 100
         number = made.kernel(at + 2000, at + 4000, None, name="k")
-        row = {"api": "cudaLaunchKernel", "thread": 100, "correlation": number, "op": 3 * k + 1}
+        row = {"api": "cudaLaunchKernel", "thread": 100, "correlation": number, "op": 101 + 3 * k}
         made.add("launches", **row, start_ns=at, end_ns=at + 1000)
     return read(store_of(path, made).path)["host.computing"]
 

@@ -62,8 +62,9 @@ def accumulating(batches: list[int], work: list[int]) -> Timeline:
         begin = (1 + 40 * number) * MS
         timeline.step(begin, begin + 40 * MS, step=number)
         for at in batches:
+            opened = begin + at * MS
             timeline.add(
-                "steps", step=number, parent=number, kind="micro-step", mark_ns=begin + at * MS, end_ns=begin
+                "steps", step=number, parent=number, kind="micro-step", mark_ns=opened, end_ns=opened
             )
         for at in work:
             timeline.kernel(begin + at * MS + 10, begin + (at + 5) * MS, begin + at * MS)

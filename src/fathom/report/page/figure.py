@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fathom.errors import BadInputError, file_error
+from fathom.visible import visible_line
 
 EXTRA = "Figures need altair and vl-convert: pip install 'fathom-perf[report]'."
 WIDTH = 900  # of saved pictures, in pixels; on the page, figures are as wide as their column
@@ -37,11 +38,16 @@ def available() -> bool:
 
 def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:
     """Return the figure as a Vega-Lite specification."""
-    spec: dict[str, Any] = figure.draw(figure.rows).properties(width=width).to_dict()
+    rows = [{key: _shown(value) for key, value in row.items()} for row in figure.rows]
+    spec: dict[str, Any] = figure.draw(rows).properties(width=width).to_dict()
     spec.pop("$schema", None)
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec.get("config", {}).pop("view", None)
     return spec
+
+
+def _shown(value: Any) -> Any:
+    return visible_line(value) if isinstance(value, str) else value
 
 
 def embedded(spec: dict[str, Any]) -> str:

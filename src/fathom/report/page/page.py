@@ -25,6 +25,7 @@ from fathom.report.page import (
 )
 from fathom.report.page.colours import of_entry
 from fathom.report.page.recording import Recording, Section
+from fathom.visible import visible
 
 HERE = Path(__file__).parent
 _SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
@@ -72,6 +73,7 @@ def page(recording: Recording) -> str:
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -89,6 +91,11 @@ def page(recording: Recording) -> str:
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
     )
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as the page shows it; markup is the page's own and stays."""
+    return visible(value) if type(value) is str else value
 
 
 def _top(result: Examination) -> dict[str, Any]:
