@@ -104,7 +104,7 @@ def _value(file: Path, damage: Damage) -> None:
     text = file.read_text(errors="replace")
     try:
         content = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return  # damaged already
     places = list(_places(content))
     if places:
