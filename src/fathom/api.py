@@ -43,7 +43,7 @@ class Sounding:
         self.spread: Spread | None = (
             None  # where the ranks of a large job are analysed; None: on this machine
         )
-        self._replays: dict[int | None, Replay] = {}
+        self._replays: dict[tuple[int | None, tuple[int, ...]], Replay] = {}
         self._portraits: dict[int | None, list[Portrait]] = {}
 
     @property
@@ -275,21 +275,28 @@ class Sounding:
         from fathom.analysis.replay import parse
 
         wanted = [parse(change) for change in changes]
-        if rank not in self._replays:
-            self._replays[rank] = self._replay(rank)
-        return self._replays[rank].predict(wanted)
+        late = tuple(int(change.pattern) for change in wanted if change.selector == "late")
+        if (rank, late) not in self._replays:
+            self._replays[rank, late] = self._replay(rank, late)
+        return self._replays[rank, late].predict(wanted)
 
-    def _replay(self, rank: int | None) -> Replay:
-        """Return the replay of a rank, calibrated to the clean step of the report."""
+    def _replay(self, rank: int | None, late: tuple[int, ...]) -> Replay:
+        """Return the replay of a rank, calibrated to the clean step of the report.
+
+        Of a large job, it includes the ranks `late`.
+        """
         from fathom.analysis import account_of, meetings
         from fathom.analysis import label as label_of
+        from fathom.analysis.communication import late_ranks
         from fathom.analysis.replay import Replay
 
         store = self.store.cached()
-        result = Replay(store, rank)
+        met = meetings(store)
+        others = [*late, *(other.rank for other in late_ranks(met.arrivals))]
+        result = Replay(store, rank, met=met, late=[other for other in others if other in store.ranks])
         if result.device is None:
             return result
-        mine = account_of(store, result.device.rank, {}, meetings(store).of.get(result.device.rank))
+        mine = account_of(store, result.device.rank, {}, met.of.get(result.device.rank))
         labels = (device for device in mine.devices if device.device == label_of(result.device.index))
         device = next(labels, None)
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fathom.analysis.making import makers
     from fathom.analysis.many_ranks import Spread, accounts_of, first_accounts, is_large
     from fathom.analysis.memory import memory_of
-    from fathom.analysis.peers import meetings
+    from fathom.analysis.peers import Meetings, meetings
     from fathom.analysis.rank_summaries import summaries
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where

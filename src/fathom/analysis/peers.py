@@ -44,6 +44,8 @@ class Meetings(msgspec.Struct):
     # collective
     arrivals: pl.DataFrame | None = None
     problems: list[Problem] = msgspec.field(default_factory=list)
+    # The lead of each rank's clock in ns, by rank and burst; {} if all clocks agree
+    shifts: dict[int, dict[int, int]] = msgspec.field(default_factory=dict)
 
 
 def meetings(store: Store) -> Meetings:
@@ -72,10 +74,14 @@ def meetings(store: Store) -> Meetings:
     arrivals = met.select(
         "rank", "operation", *_KEY, start_ns="start", end_ns=pl.col("end_ns") - pl.col("shift")
     )
+    leads = met.filter(pl.col("shift") != 0).select("rank", "burst", "shift").unique()
+    shifts: dict[int, dict[int, int]] = {}
+    for number, burst, lead in leads.iter_rows():
+        shifts.setdefault(number, {})[burst] = lead
     met = met.select("rank", *PIECE, "arrived_ns")
     each = met.partition_by("rank", as_dict=True, include_key=False)
     of = {rank: each.get((rank,), met.clear().drop("rank")) for rank in by_rank}
-    return Meetings(of, arrivals=arrivals, problems=problems)
+    return Meetings(of, arrivals=arrivals, problems=problems, shifts=shifts)
 
 
 def _in_order(met: pl.DataFrame) -> pl.DataFrame:

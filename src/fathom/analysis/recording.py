@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 import polars as pl
@@ -22,6 +24,10 @@ _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferre
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
 _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "iterators", "burst"]
+TIMES = (
+    *("start_ns", "end_ns", "mark_ns", "device_ns", "device_end_ns", "time_ns"),
+    *("launched", "arrived_ns"),
+)
 TABLES_OF_TIMELINE = ("steps", "ops", "calls", "kernels", "waits", "every", "stacks")
 
 
@@ -41,6 +47,18 @@ class Timeline(msgspec.Struct):
     holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # gaps in the recording
     _making: dict[str, Making] | None = None
     _hosts: dict[int, HostRecords] = msgspec.field(default_factory=dict)
+
+    def on_shared_clock(self, shifts: Mapping[int, int]) -> Timeline:
+        """Return the timeline on the clock that all ranks share; `shifts` maps bursts to its lead."""
+        if not any(shifts.values()) or self.holes:
+            return self
+        lead = pl.col("burst").replace_strict(shifts, default=0, return_dtype=pl.Int64)
+        moved = {
+            name: rows.with_columns(pl.col(column) - lead for column in rows.columns if column in TIMES)
+            for name in TABLES_OF_TIMELINE
+            if name != "every" and not (rows := getattr(self, name)).is_empty()
+        }
+        return msgspec.structs.replace(self, **moved, _hosts={}, _making=None)
 
     @property
     def devices(self) -> list[int]:

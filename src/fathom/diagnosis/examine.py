@@ -32,7 +32,7 @@ def examine(
     store, machine = store.cached(), store.machine if machine is None else machine
     meetings = analysis.meetings(store)
     late = late_ranks(meetings.arrivals)
-    ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread)
+    ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread, peers=meetings)
     _explain(late, ranks)
     kinds = kinds_of_ranks(ranks.accounts)
     other = named(kinds, kind)

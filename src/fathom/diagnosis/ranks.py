@@ -51,10 +51,13 @@ class Ranks(msgspec.Struct, dict=True):
     beside: bool = False
     late: tuple[LateRank, ...] = ()
     spread: analysis.Spread | None = None
+    peers: analysis.Meetings | None = None
 
     def of(self, kind: str, beside: bool = False) -> Ranks:
         """Return the steps of another kind."""
-        return Ranks(self.store, self.machine, self.meetings, kind, beside, self.late, self.spread)
+        return Ranks(
+            self.store, self.machine, self.meetings, kind, beside, self.late, self.spread, self.peers
+        )
 
     @cached_property
     def accounts(self) -> list[Account]:
@@ -147,7 +150,7 @@ class Ranks(msgspec.Struct, dict=True):
             self.store, self.machine, account, self.step, self.feeding, self.memory, tried, self.kind
         )
         recorded.late, recorded.every = list(self.late), self.devices
-        recorded.meetings = self.meetings
+        recorded.peers = self.peers
         signals = Signals(None, recorded)
         causes, abstained = findings(signals)
         return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))

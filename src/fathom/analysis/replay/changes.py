@@ -30,15 +30,20 @@ CAUSES = causes_of(
 # The forward pass that the backward pass repeats: host time, and the device work that it launched.
 RECOMPUTED = "recomputed"
 HOST = ("op", "launch", "input", "sync", *CAUSES)
+# Waits of ranks for each other: all of them (`waiting=0`), or those for one rank (`late:39=0`).
+WAITING, LATE = "waiting", "late"
+LINK = "link"  # `link=2`: links that are twice as fast, so that collectives move their bytes in half the time
 # Gaps between kernels of one stream, and the time from a launch to the start of its kernel.
 DEVICE_SIDE = ("device-gap", "launch-latency")
-NAMED = ("family", "op")  # need a pattern
-MAY_NAME = ("family", "op", "copy", "communication", "all-kernels")
+NAMED = ("family", "op", LATE)  # need a pattern
+MAY_NAME = (*NAMED, "copy", "communication", "all-kernels")
+ZERO_ONLY = ("sync", WAITING, LATE)
 MAY_SET = ("family", "all-kernels", "copy", "communication", "launch", "input")
 ENTRIES: dict[str, str] = {  # the selector that changes an entry of the ledger
     Entry.COMPUTE: "all-kernels",
     Entry.COMMUNICATION: "communication",
     Entry.MOVING_BYTES: "communication",
+    Entry.WAITING_FOR_PEERS: WAITING,
     Entry.COPY: "copy",
     Entry.INPUT: "input",
     Entry.SYNCHRONISATION: "sync",
@@ -51,7 +56,7 @@ _MOST = 1e6  # the largest factor, or duration in ms, so that int64 nanoseconds 
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    f"input, sync, {RECOMPUTED}, " + ", ".join(CAUSES)
+    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, " + ", ".join(CAUSES)
 )
 
 
@@ -70,7 +75,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def of_the_host(self) -> bool:
         """Whether the change affects host time only."""
-        return self.selector not in (*DEVICE, RECOMPUTED)
+        return self.selector not in (*DEVICE, RECOMPUTED, WAITING, LATE)
 
     def matches(self, name: str) -> bool:
         """Return whether the pattern matches `name`."""
@@ -102,14 +107,27 @@ def parse(text: str) -> Change:
     factor, ns = _value(text, value.strip())
     if ns is not None and selector not in MAY_SET:
         raise BadInputError(f"'{text}' sets a duration, which only {', '.join(MAY_SET)} take; give a factor.")
-    if selector == "sync" and factor != 0:
-        raise BadInputError("Synchronisation can only be removed completely; write sync=0.")
+    if selector in ZERO_ONLY and factor != 0:
+        raise BadInputError(f"{_ZERO[selector]} can only be removed completely; write {what.strip()}=0.")
+    if selector == LINK:
+        return _of_link(text, factor)
     return Change(selector, pattern, factor, ns)
 
 
+_ZERO = {"sync": "Synchronisation", WAITING: "Waiting for peers", LATE: "The lateness of a rank"}
+
+
+def _of_link(text: str, factor: float | None) -> Change:
+    if not factor:
+        raise BadInputError(f"'{text}' needs a factor above 0 on the speed of the links, like link=2.")
+    return Change("communication", "", 1.0 / factor, None)
+
+
 def _check(text: str, selector: str, pattern: str) -> None:
-    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE, RECOMPUTED):
+    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE, RECOMPUTED, WAITING, LATE, LINK):
         raise BadInputError(f"'{text}' has an unknown selector; the selectors are {FORMS}.")
+    if selector == LATE and not pattern.isdecimal():
+        raise BadInputError(f"'{text}' needs the number of a rank after the colon, like late:7=0.")
     if selector in NAMED and not pattern:
         raise BadInputError(f"'{text}' needs a name after the colon, like {selector}:softmax=0.5.")
     if pattern and selector not in MAY_NAME:

@@ -25,6 +25,8 @@ class EdgeKind(IntEnum):
     LOADER = 6  # from one ready batch to the next
     PEER = 7  # from one rank's arrival at a collective to the last rank's
     FIXED = 8  # constant
+    MEETING = 9  # from the last rank's arrival at a collective to its end
+    ALONE = 10  # from one rank's arrival to the end of the collective, without waiting for peers
 
 
 class EdgeTable(NamedTuple):

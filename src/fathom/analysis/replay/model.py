@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.communication.late import MEETING
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, instants
-from fathom.analysis.peers import meetings
+from fathom.analysis.peers import Meetings, meetings
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.replay.blocking import block_edges
 from fathom.analysis.replay.changes import Change
@@ -41,22 +42,23 @@ class Model(msgspec.Struct, dict=True):
         cls,
         store: Store,
         read: Mapping[int, Timeline] | None = None,
-        met: Mapping[int, pl.DataFrame] | None = None,
+        met: Meetings | None = None,
         chosen: Sequence[int] | None = None,
     ) -> Model:
         """Return the model of the ranks `chosen`, by default all.
 
-        `read` maps ranks to timelines that were already read, `met` to the arrivals at their collectives.
+        `read` maps ranks to timelines that were already read; `met` has the arrivals at their collectives.
         """
         timelines, ranks = dict(read or {}), store.ranks if chosen is None else chosen
         if missing := [rank for rank in ranks if rank not in timelines]:
-            met = meetings(store).of if met is None else met
-            timelines |= {rank: read_timeline(store, rank, met=met.get(rank)) for rank in missing}
-        timelines = {rank: timelines[rank] for rank in ranks}
+            met = meetings(store) if met is None else met
+            timelines |= {rank: read_timeline(store, rank, met=met.of.get(rank)) for rank in missing}
+        shifts = met.shifts if met else {}
+        timelines = {rank: timelines[rank].on_shared_clock(shifts.get(rank, {})) for rank in ranks}
         parts: list[Part] = []
         for timeline in timelines.values():
             parts += parts_of(timeline, sum(part.count for part in parts))
-        graph, owner = graph_of(parts)
+        graph, owner = graph_of(parts, _others(met, ranks) if met and len(ranks) < len(store.ranks) else {})
         return cls(timelines, parts, graph, owner)
 
     def times(
@@ -149,9 +151,21 @@ def _orderings(calls: pl.DataFrame) -> Array:
     return rows.select("start_ns", "thread").to_numpy()
 
 
-def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
-    """Return the graph of all parts, and the index of the part of each of its edges."""
-    met = _meet(parts)
+def _others(met: Meetings, ranks: Sequence[int]) -> dict[int, int]:
+    """Map the last arrival at each collective to the last arrival of a rank that is not among `ranks`."""
+    if met.arrivals is None:
+        return {}
+    mine, start = pl.col("rank").is_in(list(ranks)), pl.col("start_ns")
+    last = met.arrivals.group_by(MEETING).agg(arrived=start.max(), other=start.filter(~mine).max())
+    return dict(last.select("arrived", "other").drop_nulls().iter_rows())
+
+
+def graph_of(parts: list[Part], others: Mapping[int, int] | None = None) -> tuple[Graph, Array]:
+    """Return the graph of all parts, and the index of the part of each of its edges.
+
+    If ranks are left out, `others` maps the last arrival at a collective to the last one of these ranks.
+    """
+    met = _meet(parts, others or {})
     tables = [Edges().table(), *(part.edges.table() for part in parts)]
     every = EdgeTable(*(np.concatenate(column) for column in zip(*tables, strict=True)))
     recorded = np.concatenate([*(part.recorded() for part in parts), met])
@@ -161,11 +175,11 @@ def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
     return graph, owner[chosen]
 
 
-def _meet(parts: list[Part]) -> Array:
+def _meet(parts: list[Part], others: Mapping[int, int]) -> Array:
     """Add edges between the ranks of a collective: all have to begin before any of them moves bytes.
 
-    Each meeting of ranks is an instant, numbered after those of the parts. Returns the recorded times of
-    these instants in ns.
+    Each meeting of ranks is an instant, numbered after those of the parts. Ranks that are left out arrive as
+    long after the others as they did. Returns the recorded times of these instants in ns.
     """
     first = sum(part.count for part in parts)
     arrivals = [np.zeros(0, np.int64), *(part.pieces.arrived[part.pieces.met] for part in parts)]
@@ -179,11 +193,10 @@ def _meet(parts: list[Part]) -> Array:
         place = np.searchsorted(instants, part.pieces.arrived[rows])
         begun = part.pieces.start[rows]
         # If the last rank to arrive was not recorded, the wait for it stays the same.
-        part.edges.add(
-            EdgeKind.PEER,
-            part.starts[rows],
-            first + place,
-            np.where(begun == last[place], instants[place] - begun, 0.0),
-        )
-        part.edges.add(EdgeKind.PEER, first + place, part.ends[rows], 0.0, None, rows)
+        unrecorded = np.where(begun == last[place], instants[place] - begun, 0.0)
+        later = np.array([others.get(instant, 0) for instant in instants[place].tolist()], float) - begun
+        wait = np.maximum(later, 0.0) if others else unrecorded
+        part.edges.add(EdgeKind.PEER, part.starts[rows], first + place, wait)
+        part.edges.add(EdgeKind.MEETING, first + place, part.ends[rows], 0.0, None, rows)
+        part.edges.add(EdgeKind.ALONE, part.starts[rows], part.ends[rows], 0.0, None, rows)
     return instants

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fathom.analysis.replay.changes import DEVICE, NAMED, Change
+from fathom.analysis.replay.changes import DEVICE, LATE, NAMED, Change
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.weights import changes_something, named_pieces
@@ -18,7 +18,14 @@ SHOWN, WIDE = 4, 60  # names in an error, characters of a name
 def check(model: Model, changes: Sequence[Change]) -> None:
     """Raise BadInputError if a pattern matches nothing in the recording."""
     for change in changes:
-        if change.pattern and model.parts and not any(_named(part, change) for part in model.parts):
+        if change.selector == LATE and int(change.pattern) not in model.timelines:
+            raise BadInputError(f"Rank {change.pattern} was not recorded; use one of the recorded ranks.")
+        if (
+            change.pattern
+            and change.selector != LATE
+            and model.parts
+            and not any(_named(part, change) for part in model.parts)
+        ):
             what = {"family": "kernel family", "op": "op"}.get(change.selector, change.selector)
             known = ", ".join(_largest(model.parts, change)) or "none"
             raise BadInputError(f"No {what} matches '{change.pattern}'; the largest are: {known}.")

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
-import polars as pl
 
 from fathom.analysis.entries import cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger
+from fathom.analysis.peers import Meetings
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
@@ -45,7 +45,7 @@ class Replay:
         kind: str | None = None,
         read: Mapping[int, Timeline] | None = None,
         known: ReplayedDevice | None = None,
-        met: Mapping[int, pl.DataFrame] | None = None,
+        met: Meetings | None = None,
         late: Sequence[int] = (),
     ) -> None:
         """Replay steps of `kind` of `rank`.
@@ -61,6 +61,7 @@ class Replay:
             raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
         chosen = _replayed(store, rank, late)
         self.store, self.model = store, Model.of(store, read, met, chosen)
+        self._left_out = len(store.ranks) - len(chosen)
         self._rows: dict[str, float] = {}
         self._made: dict[tuple[object, ...], Array] = {}
         wanted = self.model.timelines if rank is None else [rank]
@@ -92,6 +93,10 @@ class Replay:
         prediction.predicted_ms, prediction.predicted_ci_ms = _less(self._recorded, gain)
         prediction.moved = self._moved(changes)
         prediction.notes = naming.notes(self.model, self.device.rank, changes)
+        if self._left_out:
+            prediction.notes.append(
+                f"{self._left_out:,} ranks were not replayed: their lateness stays the same"
+            )
         if len(self._steps()) < 2:
             prediction.notes.append(
                 "only one step was recorded, so the interval does not cover the variation between steps"

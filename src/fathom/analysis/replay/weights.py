@@ -10,7 +10,7 @@ import numpy as np
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array, covered
-from fathom.analysis.replay.changes import CAUSES, DEVICE, RECOMPUTED, Change
+from fathom.analysis.replay.changes import CAUSES, DEVICE, LATE, RECOMPUTED, WAITING, Change
 from fathom.analysis.replay.graph import NEVER, EdgeKind, EdgeTable
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
@@ -31,6 +31,8 @@ class Durations(msgspec.Struct):
     gap: float
     loader: Change | None
     synchronous: bool
+    waiting: bool = True  # collectives wait for peers
+    punctual: bool = False  # no peer waits for this rank
 
     @classmethod
     def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
@@ -53,6 +55,8 @@ class Durations(msgspec.Struct):
             _product(changes, "device-gap"),
             next((c for c in changes if c.selector == "input"), None),
             not any(c.selector == "sync" for c in changes),
+            not any(c.selector == WAITING for c in changes),
+            any(c.selector == LATE and int(c.pattern) == part.rank for c in changes),
         )
 
 
@@ -117,7 +121,7 @@ def _call_factors(part: Part, factors: Array) -> Array:
 
 def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
     for change in changes:
-        if change.of_the_host:
+        if change.of_the_host or change.selector in (WAITING, LATE):
             continue
         if change not in part.pieces_of:
             part.pieces_of[change] = _pieces(part, change)
@@ -171,6 +175,8 @@ def changes_something(part: Part, change: Change) -> bool:
     """Return whether the part has anything that the change affects."""
     if change.selector in DEVICE:
         return bool(_of_kinds(part.pieces, change).any())
+    if change.selector in (WAITING, LATE):
+        return bool(part.pieces.met.any())
     return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
 
 
@@ -213,6 +219,10 @@ def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> 
         )
     if not durations.synchronous:
         values[of_kind[EdgeKind.SYNC]] = NEVER
+    if not durations.waiting:
+        values[of_kind[EdgeKind.MEETING]] = NEVER
+    if durations.punctual:
+        values[of_kind[EdgeKind.PEER]] = NEVER
     values[own.completing] += durations.piece[edges.piece[own.completing]]
     return values
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis import Account, Step
+from fathom.analysis import Account, Meetings, Step
 from fathom.analysis.causes import LAUNCH, STEPS
 from fathom.analysis.communication import LateRank
 from fathom.analysis.intervals import Spans, instants, of_rows
@@ -47,7 +46,7 @@ class Recorded(msgspec.Struct, dict=True):
     read: dict[str, Any] = msgspec.field(default_factory=dict)  # signals that were read already
     late: list[LateRank] = []  # ranks that others wait for
     every: list[Device] = []  # the devices of all ranks
-    meetings: Mapping[int, pl.DataFrame] = {}  # by rank: arrival times of the peers at its collectives
+    peers: Meetings | None = None  # the arrivals of all ranks at collectives
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def replay(recorded: Recorded) -> Replay:
     account = recorded.account
     read = {account.rank: account.timeline}
     others = [late.rank for late in recorded.late]
-    met = recorded.meetings
+    met = recorded.peers
     replay = Replay(recorded.store, account.rank, recorded.asked, read, replayed_device(account), met, others)
     replay.clean = recorded.account.clean
     if replay.device is None:
