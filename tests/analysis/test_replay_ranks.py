@@ -63,7 +63,7 @@ def predicted(job: Job, change: str, rank: int = 0) -> Prediction:
     with TemporaryDirectory() as folder:
         store = store_of(Path(folder) / "s.fathom", *job.lines())
         for about in store.manifest.ranks:
-            about.host = f"node-{about.rank}"  # whose clocks are aligned
+            about.host = f"node-{about.rank}"  # clocks of several hosts are aligned
         return Replay(store, rank).predict([parse(change)])
 
 
