@@ -21,7 +21,7 @@ def waits(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
         for record in process.of("wait")
     ]
     for batch in process.of("batch"):
-        if batch.get("wait") is not None:
+        if batch.get("wait") is not None and batch.get("start") is not None:
             end, loader = batch["start"] + batch["wait"], f"loader {batch.get('loader')}"
             rows.append(_stretch(batch, end, cause="input", detail=loader))
     schema = {name: TABLES["waits"][name] for name in ("thread", "cause", "start_ns", "end_ns", "detail")}
