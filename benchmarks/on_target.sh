@@ -161,7 +161,7 @@ unrelated() { # UNRELATED="PROGRAM/FAULT …" or what is left of the programs th
         $([ "${UNRELATED:-}" ] && echo --only $UNRELATED || echo --missing) --gpus "$(gpus)" --tar "$out/unrelated.tar"
 }
 
-compiled() { # PROGRAMS or ten ordinary programs, eager and compiled: about four minutes on 16 cores
+compiled() { # PROGRAMS or ten ordinary programs, eager and compiled in turns: about eight minutes on 16 cores
     "$python" -m fathom machine measure --only hbm,l2.read,latency,matmul.bf16,matmul.tf32,matmul.fp32 --json > "$out/machine.json"
     "$python" -m benchmarks.accuracy.compiling record "$out/compiled" --minutes "${MINUTES:-4}" \
         $([ "${PROGRAMS:-}" ] && echo --only $PROGRAMS) || true

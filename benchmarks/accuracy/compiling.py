@@ -3,10 +3,10 @@
     python -m benchmarks.accuracy.compiling record OUT --minutes 4  # on the target
     python -m benchmarks.accuracy.compiling score OUT               # here
 
-`record` first compiles all programs side by side, which fills the compiler's cache, and then records each by
-itself. It needs no library but Python's and torch. `score` also takes the parts of a tar that
-`benchmarks/on_target.sh compiled OUT` leaves; it writes `results/compiling.json`, and with `--keep`
-the soundings of the eager programs to tests/data/compiling.
+`record` first compiles all programs side by side, which fills the compiler's cache. It then records the eager
+steps of each and times both forms in turns, in the same process (`in_turns.py`). It needs numpy and torch
+alone. `score` also takes the parts of a tar that `benchmarks/on_target.sh compiled OUT` leaves;
+it writes `results/compiling.json`, and with `--keep` the soundings to tests/data/compiling.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.cost.launcher import ROOT, execute, script, start, under_fathom
 
 RESULT = ROOT / "benchmarks" / "results" / "compiling.json"
 KEPT = ROOT / "tests" / "data" / "compiling"
 KIND = "framework-not-compiled"
-FORMS = ("eager", "compiled")
+EAGER, TIMES = "eager.fathom", "turns.json"  # of a program
+IN_TURNS = Path(__file__).with_name("in_turns.py")
 AT_ONCE = 5  # compilations: each has its own processes
 COMPILE_S = 150  # for all of them
-RUN_S = 90  # for one recording
+RUN_S = 120  # for one recording and its turns
+RESAMPLES = 4000
 WORTH = 0.03  # of the step: a program that gains less has no gain that could be predicted
-RECORDED = ("--no-measure", "--depth", "timeline", "--stop-after", "--replace", "-q")
+RECORDED = ("--no-measure", "--depth", "timeline", "--replace", "-q")
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,14 @@ class Program:
     file: str
     arguments: tuple[str, ...] = ()
 
-    def command(self, form: str, steps: int, more: list[str]) -> list[str]:
-        compiled = ["--compile"] if form == "compiled" else []
-        return [
-            sys.executable, str(script(self.file)), *self.arguments, "--steps", str(steps), *compiled, *more
-        ]  # fmt: skip
+    def compiled(self, more: list[str]) -> list[str]:
+        """The command of a few compiled steps."""
+        return [sys.executable, str(script(self.file)), *self.arguments, "--steps", "4", "--compile", *more]
+
+    def in_turns(self, times: Path, options: argparse.Namespace) -> list[str]:
+        """The command of both forms in turns."""
+        given = [*self.arguments, "--steps", str(options.steps), *options.more]
+        return [sys.executable, str(IN_TURNS), str(times), self.file, *given]
 
 
 PROGRAMS = (
@@ -71,7 +78,7 @@ PROGRAMS = (
 
 
 def record(options: argparse.Namespace) -> int:
-    """Record every program in both forms, and leave OUT/NAME.tar.gz of each; 1 where one is missing."""
+    """Record every program in turns, and leave OUT/NAME.tar.gz of each; 1 where one is missing."""
     options.folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((options.folder / "cache").resolve()))
@@ -94,7 +101,7 @@ def fill_cache(programs: list[Program], options: argparse.Namespace) -> None:
         while waiting and len(running) < AT_ONCE:
             item = waiting.pop(0)
             log = options.folder / f"{item.name}-compile.txt"
-            running[item.name] = start(item.command("compiled", 4, options.more), log)
+            running[item.name] = start(item.compiled(options.more), log)
         for name in [name for name, process in running.items() if process.poll() is not None]:
             print(f"{name}: compiled, status {running.pop(name).returncode}", flush=True)
         time.sleep(0.2)
@@ -105,19 +112,18 @@ def fill_cache(programs: list[Program], options: argparse.Namespace) -> None:
 
 
 def record_one(program: Program, options: argparse.Namespace) -> bool:
-    """Both forms of a program, as one archive; False, with the end of its log, where that fails."""
+    """Record a program in turns, as an archive; False, with the end of its log, where that fails."""
     folder = options.folder / program.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for form in FORMS:
-        command = program.command(form, options.steps, options.more)
-        under = ["timeout", str(RUN_S), *under_fathom(command, folder / f"{form}.fathom", list(RECORDED))]
-        log = folder / f"{form}.txt"
-        outcome = execute(under, log)
-        print(f"{program.name} {form}: status {outcome.status}, {outcome.wall_s:.0f} s", flush=True)
-        if outcome.status:
-            print("\n".join(log.read_text(errors="replace").splitlines()[-8:]), flush=True)
-            return False
+    command = program.in_turns(folder / TIMES, options)
+    under = ["timeout", str(RUN_S), *under_fathom(command, folder / EAGER, list(RECORDED))]
+    log = folder / "log.txt"
+    outcome = execute(under, log)
+    print(f"{program.name}: status {outcome.status}, {outcome.wall_s:.0f} s", flush=True)
+    if outcome.status:
+        print("\n".join(log.read_text(errors="replace").splitlines()[-8:]), flush=True)
+        return False
     with tarfile.open(options.folder / f"{program.name}.tar.gz", "w:gz", compresslevel=6) as tar:
         tar.add(folder, program.name)
     shutil.rmtree(folder)
@@ -125,7 +131,7 @@ def record_one(program: Program, options: argparse.Namespace) -> bool:
 
 
 def score(options: argparse.Namespace) -> int:
-    """Examine both recordings of each program, write the figures, print a table."""
+    """Examine the recording of each program, write the figures, print a table."""
     join(options.folder)
     rows = [scored(archive, options.keep) for archive in sorted(options.folder.glob("*.tar.gz"))]
     result = summary(rows)
@@ -144,14 +150,14 @@ def join(folder: Path) -> None:
 
 
 def scored(archive: Path, keep: bool) -> dict[str, Any]:
-    """A row: what was predicted of the eager recording, and what the compiled one came to."""
+    """A row: what was predicted of the eager recording, and what compiling gained in turns."""
     name = archive.name.removesuffix(".tar.gz")
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
-    eager, compiled = (examined(archive.parent / name / f"{form}.fathom") for form in FORMS)
+    folder = archive.parent / name
     if keep:
-        kept(name, archive.parent / name / "eager.fathom")
-    return row(name, eager, compiled)
+        kept(name, folder / EAGER)
+    return row(name, examined(folder / EAGER), json.loads((folder / TIMES).read_text()))
 
 
 def examined(sounding: Path) -> dict[str, Any]:
@@ -172,23 +178,25 @@ def kept(name: str, sounding: Path) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def row(name: str, eager: dict[str, Any], compiled: dict[str, Any]) -> dict[str, Any]:
-    """Steps are means of clean ones, in milliseconds; `place` is the finding's, from 1."""
-    before, after = (item["step"]["clean_mean_ms"] or item["step"]["clean_ms"] for item in (eager, compiled))
+def row(name: str, eager: dict[str, Any], turns: list[list[float]]) -> dict[str, Any]:
+    """Steps in ms: `clean_ms` is the recording's, the others medians of turns; `place` counts from 1."""
     ids = [item["id"] for item in eager["findings"]]
     place = ids.index(KIND) + 1 if KIND in ids else None
     finding = eager["findings"][place - 1] if place else {}
+    gains = np.array([before - after for before, after in turns])
+    drawn = np.median(np.random.default_rng(0).choice(gains, (RESAMPLES, len(gains))), axis=1)
     return {
         "program": name,
-        "eager_ms": before,
-        "compiled_ms": after,
-        "gained_ms": before - after,
+        "clean_ms": eager["step"]["clean_mean_ms"] or eager["step"]["clean_ms"],
+        "eager_ms": statistics.median(before for before, _ in turns),
+        "compiled_ms": statistics.median(after for _, after in turns),
+        "gained_ms": float(np.median(gains)),
+        "gained_interval_ms": [round(float(edge), 3) for edge in np.percentile(drawn, [2.5, 97.5])],
         "place": place,
         "predicted_ms": finding.get("gain_ms"),
         "low_ms": finding.get("low_ms"),
         "high_ms": finding.get("high_ms"),
         "findings": [(item["id"], item["gain_ms"]) for item in eager["findings"]],
-        "after": [(item["id"], item["gain_ms"]) for item in compiled["findings"]],
     }
 
 
@@ -242,11 +250,11 @@ def main() -> None:
         sub.set_defaults(command=command)
         sub.add_argument("folder", type=Path)
         if command is score:
-            sub.add_argument("--keep", action="store_true", help="keep the eager soundings for tests")
+            sub.add_argument("--keep", action="store_true", help="keep the soundings for tests")
             continue
         sub.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(p.name for p in PROGRAMS))
         sub.add_argument("--minutes", type=float, default=4.0, help="start no recording after them")
-        sub.add_argument("--steps", type=int, default=4000, help="at most; recording ends the program")
+        sub.add_argument("--steps", type=int, default=4000, help="at most; the turns end the program")
         sub.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="options of the programs")
     options = parser.parse_args()
     raise SystemExit(options.command(options))

@@ -13,6 +13,7 @@ but records nothing (`after`), and steps once it is detached (`later`). The ways
     queued    the same, with queue times of kernels and the calls that wait: a dense timeline
     calls     work, queue times and selected calls of the runtime: the timeline of a program with few launches
     syncs     work and queue times, with synchronisations as activity records
+    pinned    as `queued`, with CUPTI's timestamps in pinned host memory instead of the device's
 
 `summary` gives the median ratio to the steps before and after without CUPTI, with an interval from resampling
 trials. Needs a GPU with nothing else on the machine.
@@ -21,6 +22,7 @@ trials. Needs a GPU with nothing else on the machine.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -38,7 +40,8 @@ from fathom.probe.counters.activities import CALLS, QUEUED, WORK, Activities, ac
 
 LINES = "aftermath.jsonl"
 SYNC = 38  # CUPTI_ACTIVITY_KIND_SYNCHRONIZATION
-WAYS = {"attached": WORK, "work": WORK, "queued": QUEUED, "calls": CALLS, "syncs": QUEUED}
+WAYS = {"attached": WORK, "work": WORK, "queued": QUEUED, "calls": CALLS, "syncs": QUEUED, "pinned": QUEUED}
+PINNED = 8  # CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED
 WARM_UP, REST, COLD = 60, 30, 3  # steps: at first, before a trial, after a change
 BESIDE, RECORDED = 20, 16  # steps timed without, and with recording
 RESAMPLES = 4000
@@ -94,6 +97,9 @@ class Trials:
             sys.exit("another profiler holds CUPTI; set TEARDOWN_CUPTI=1")
         if way == "attached":
             return
+        if way == "pinned":
+            size, yes = ctypes.c_size_t(1), ctypes.c_uint8(1)
+            tracer._ask("cuptiActivitySetAttribute", PINNED, ctypes.byref(size), ctypes.byref(yes))
         tracer._switch_on(WAYS[way])
         if way == "syncs":
             tracer._ask("cuptiActivityEnable", SYNC)

@@ -1,0 +1,96 @@
+"""Run a program eagerly first, then with torch.compile and without it in turns.
+
+    python benchmarks/accuracy/in_turns.py TIMES.json train_gpt --steps 100000
+
+A host's speed differs between processes by more than compiling gains, so both forms run in one process. The
+program is unchanged: what it passes to `torch.compile` runs as it is for EAGER calls, in which a recording of
+the eager form takes place, and is compiled after them. Each stretch begins and ends with an idle device.
+TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled); then the program is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cost"))
+from launcher import as_started
+
+EAGER = 700  # calls: enough for ten bursts of the timeline and the steps between them
+WARM_UP = 12  # calls of the compiled form before the first turn
+TURNS, LENGTH, SETTLING = 12, 40, 4  # pairs of stretches; steps in each that count, and before these
+
+
+class EndedError(BaseException):
+    """All turns were timed."""
+
+
+class Turns:
+    """The model as torch.compile's caller sees it: eager, and compiled where it is that form's turn."""
+
+    def __init__(self, model: Any, compiled: Callable[[], Any], times: Path) -> None:
+        self._model, self._compiled, self._times = model, compiled, times
+        self._forms = self._course()
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        return next(self._forms)(*inputs, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def _course(self) -> Iterator[Any]:
+        """Yield the form that serves each call."""
+        for _ in range(EAGER):
+            yield self._model
+        compiled = self._compiled()
+        for _ in range(WARM_UP):
+            yield compiled
+        pairs: list[list[float]] = []
+        for turn in range(TURNS):
+            both = [0.0, 0.0]
+            for place in (turn % 2, 1 - turn % 2):  # each form is first in half of the turns
+                form = (self._model, compiled)[place]
+                for _ in range(SETTLING):
+                    yield form
+                begun = _idle()
+                for _ in range(LENGTH):
+                    yield form
+                both[place] = 1e3 * (_idle() - begun) / LENGTH
+            pairs.append(both)
+        self._times.write_text(json.dumps(pairs))
+        raise EndedError
+
+
+def _idle() -> float:
+    """Wait for the device, and return the time in seconds."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def main() -> None:
+    times, program, *arguments = sys.argv[1:]
+    import torch
+
+    compiler = torch.compile
+
+    def in_turns(model: Any, *rest: Any, **options: Any) -> Turns:
+        return Turns(model, lambda: compiler(model, *rest, **options), Path(times).resolve())
+
+    torch.compile = in_turns
+    try:
+        runpy.run_path(as_started(program, [*arguments, "--compile"]), run_name="__main__")
+    except EndedError:
+        return
+    sys.exit(f"{program} ended too early; give it more --steps")
+
+
+if __name__ == "__main__":
+    main()
