@@ -8,11 +8,11 @@ from fathom.errors import FathomError
 from fathom.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
-    from fathom.api import Sounding, open, record
+    from fathom.api import Sounding, compare, open, record
     from fathom.probe import region, step
     from fathom.referee import prove
 
-__all__ = ["FathomError", "Sounding", "__version__", "open", "prove", "record", "region", "step"]
+__all__ = ["FathomError", "Sounding", "__version__", "compare", "open", "prove", "record", "region", "step"]
 
 
 def __dir__() -> list[str]:
@@ -27,6 +27,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("fathom.probe"), name)
     if name == "prove":
         return getattr(import_module("fathom.referee"), name)
-    if name in ("Sounding", "open", "record"):
+    if name in ("Sounding", "compare", "open", "record"):
         return getattr(import_module("fathom.api"), name)
     raise AttributeError(f"module 'fathom' has no attribute '{name}'")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fathom.analysis import Spread
+    from fathom.analysis.compare import Run, SoundingComparison
     from fathom.analysis.folding import Excerpt
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
@@ -301,6 +302,47 @@ class Sounding:
         device = next(labels, None)
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)
 
+    def compare(
+        self,
+        other: Sounding | str | Path,
+        kind: str | None = None,
+        rank: int | None = None,
+        margin: float = 0.01,
+    ) -> SoundingComparison:
+        """Compare `other` with this sounding: the step's change, and the entries that add up to it.
+
+        The arguments are those of `fathom.compare`, which also compares several recordings of each side.
+        """
+        return compare([self], [other], kind, rank, margin)
+
+    def _run(self, kind: str | None, rank: int | None) -> Run:
+        """Return this recording as a comparison reads it. Raises BadInputError without a ledger."""
+        from fathom.analysis.compare import Run
+        from fathom.errors import BadInputError
+
+        ranks = self.store.ranks
+        if not ranks or (rank is not None and rank not in ranks):
+            raise BadInputError(
+                f"{self.store.source} has no rank {rank}; use one of: {', '.join(map(str, ranks)) or 'none'}."
+            )
+        chosen = ranks[0] if rank is None else rank
+        run = self._cached(
+            "run", f"{kind} {chosen}", Run, lambda machine: self._as_run(kind, chosen, machine)
+        )
+        run.name = str(self.store.source)
+        return run
+
+    def _as_run(self, kind: str | None, rank: int, machine: dict[str, Any]) -> Run:
+        from fathom.analysis import account_of, meetings
+        from fathom.analysis.compare import run_of
+
+        examination = self.examine(kind)
+        store = self.store.cached()
+        name = kind and next(row.name for row in examination.kinds if row.used)
+        account = account_of(store, rank, machine, meetings(store).of.get(rank), name)
+        counted = self.table("counters").collect() if examination.sounding.get("counters") else None
+        return run_of(store, examination, account, counted)
+
     def recording(self, examination: Examination | None = None) -> Recording:
         """Return what `fathom report --html` shows: the examination, kernels, and tables."""
         from fathom.errors import FathomError
@@ -393,6 +435,30 @@ def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
     from fathom.sounding import open_store
 
     return Sounding(open_store(path), None if machine is None else Path(machine))
+
+
+def compare(
+    baseline: Sequence[Sounding | str | Path],
+    candidate: Sequence[Sounding | str | Path],
+    kind: str | None = None,
+    rank: int | None = None,
+    margin: float = 0.01,
+) -> SoundingComparison:
+    """Compare recordings of a candidate with those of a baseline.
+
+    `kind` and `rank` choose the steps, by default those with the most time on the first rank. `margin` is the
+    largest difference that counts as the same. With two or more recordings of each side, the variation
+    between runs is measured; otherwise it is assumed. Raises BadInputError if a recording has no ledger, or
+    if the steps are of different kinds.
+    """
+    from fathom.analysis.compare import compare as compare_runs
+
+    before, after = ([_opened(path)._run(kind, rank) for path in side] for side in (baseline, candidate))
+    return compare_runs(before, after, margin)
+
+
+def _opened(sounding: Sounding | str | Path) -> Sounding:
+    return sounding if isinstance(sounding, Sounding) else open(sounding)
 
 
 class record:  # noqa: N801 - used like a function

@@ -14,12 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fathom.errors import BadInputError, file_error
-from fathom.regular import read_regular
+from fathom.errors import BadInputError
+from fathom.settings import FILE, settings_in
 
 HIDDEN = "<redacted>"
-SETTINGS = "fathom.toml"
-_MOST_BYTES = 1 << 20
 # Only the last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
 _LAST = r"(?:token|secret|password|passwd|pwd|passphrase|credentials?|auth|authorization|api_?key|key)"
 NAME = rf"(?:[\w.-]*[._-])?{_LAST}"
@@ -73,29 +71,18 @@ def own_patterns() -> tuple[re.Pattern[str], ...]:
 
     Raises BadInputError for a file or pattern that cannot be read.
     """
-    files = [Path(SETTINGS)]
+    files = [Path(FILE)]
     try:
         import platformdirs
 
-        files.append(platformdirs.user_config_path("fathom") / SETTINGS)
+        files.append(platformdirs.user_config_path("fathom") / FILE)
     except ImportError:  # a machine that only records may lack it
         pass
     return tuple(_pattern(text, file) for file in files for text in _patterns_in(file))
 
 
 def _patterns_in(file: Path) -> list[str]:
-    try:
-        text = read_regular(file, _MOST_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise BadInputError(file_error(file, error)) from None
-    import tomllib
-
-    try:
-        section = tomllib.loads(text.decode()).get("redact", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{file} is not valid TOML: {error}.") from None
+    section = (settings_in(file) or {}).get("redact", {})
     patterns = section.get("patterns", []) if isinstance(section, dict) else None
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
         raise BadInputError(f"`patterns` under [redact] in {file} is not a list of regular expressions.")

@@ -1,7 +1,7 @@
 """Pure functions over the tables of a sounding: windows, ledger, work, energy, memory, input, integrity.
 
 Other rooms may import from here, and from `causes`, `entries`, `intervals`, `results` and the packages
-`communication`, `explaining`, `folding`, `measures`, `replay` and `work`.
+`communication`, `compare`, `explaining`, `folding`, `measures`, `replay` and `work`.
 """
 
 from __future__ import annotations

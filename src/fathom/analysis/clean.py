@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fathom.analysis.entries import Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import LedgerRow
-from fathom.analysis.rows import WORKING, RowKey
+from fathom.analysis.rows import WORKING, RowKey, rounded_ns
 from fathom.analysis.sampled import makes_batches
 from fathom.units import NS_PER_MS
 
@@ -197,11 +197,5 @@ def _scale_work(entry: LedgerRow, factor: float) -> None:
 def _whole_nanoseconds(entries: Iterable[LedgerRow], step_ms: float) -> None:
     """Set `ns` of each row, in whole nanoseconds that sum exactly to the step."""
     rows = list(entries)
-    exact = np.array([row.ms * NS_PER_MS for row in rows])
-    floor = np.floor(exact).astype(np.int64)
-    missing = round(step_ms * NS_PER_MS) - int(floor.sum())
-    order = np.argsort(floor - exact, kind="stable")
-    if 0 < missing <= len(rows):
-        floor[order[:missing]] += 1
-    for row, ns in zip(rows, floor.tolist(), strict=True):
+    for row, ns in zip(rows, rounded_ns([row.ms for row in rows], round(step_ms * NS_PER_MS)), strict=True):
         row.ns = ns

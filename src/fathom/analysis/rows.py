@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import polars as pl
 
 from fathom.analysis.entries import DEVICE_WORK, Entry, cause_of
@@ -44,6 +47,20 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[LedgerRow]:
             _add_work(entry, done.get((entry.entry, entry.detail)))
         result.append(entry)
     return result
+
+
+def rounded_ns(ms: Sequence[float], total_ns: int) -> list[int]:
+    """Return times in whole nanoseconds that sum exactly to `total_ns`, by largest remainder.
+
+    `total_ns` must be the sum of `ms`, up to rounding.
+    """
+    exact = np.array([value * NS_PER_MS for value in ms])
+    floor = np.floor(exact).astype(np.int64)
+    missing = total_ns - int(floor.sum())
+    order = np.argsort(floor - exact, kind="stable")
+    if 0 < missing <= len(floor):
+        floor[order[:missing]] += 1
+    return floor.tolist()
 
 
 def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:

@@ -80,6 +80,15 @@ On = Annotated[
 ]
 
 
+def page_path(path: Path) -> Path:
+    """Return the path of a page. Raises BadInputError unless it ends in `.html`."""
+    from fathom.errors import BadInputError
+
+    if path.suffix != ".html":
+        raise BadInputError(f"{path} does not end in .html; give a file name that does.")
+    return path
+
+
 def examples(*commands: str) -> str:
     """The text below a command's options, with a paragraph for each example."""
     return "\n\n".join(["Examples:", *commands])

@@ -11,10 +11,12 @@ import typer
 from typer.core import TyperGroup
 
 from fathom.cli import (
+    compare,
     dive,
     doctor,
     explain_,
     findings,
+    gate,
     goodput,
     import_,
     kernel,
@@ -99,6 +101,15 @@ app.command(
     help=run.HELP,
     epilog=run.EXAMPLES,
 )(run.run)
+app.command(
+    "compare",
+    cls=compare.SidesCommand,
+    short_help="Compare recordings: what changed, and why.",
+    epilog=compare.EXAMPLES,
+)(compare.compare)
+app.command(
+    "gate", cls=compare.SidesCommand, short_help="Hold recordings against budgets.", epilog=gate.EXAMPLES
+)(gate.gate)
 for _function, _examples, _about in (
     (report.report, report.EXAMPLES, "Show where the time of a step goes."),
     (open_.open_, open_.EXAMPLES, "Show the report as a page in the browser."),

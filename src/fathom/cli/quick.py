@@ -9,8 +9,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-READING = ("report", "findings", "tips", "explain", "kernel", "what-if", "import", "query", "pack")
-EXAMINING = ("report", "findings", "kernel", "what-if")  # neither start a program nor look at this machine
+READING = (
+    "report",
+    "compare",
+    "gate",
+    "findings",
+    "tips",
+    "explain",
+    "kernel",
+    "what-if",
+    "import",
+    "query",
+    "pack",
+)
+EXAMINING = (
+    "report",
+    "compare",
+    "findings",
+    "kernel",
+    "what-if",
+)  # neither start a program nor look at this machine
 # The tables of a step are small: starting and waking threads takes more time than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GARBAGE = 1_000_000  # objects between collections: imports make many, and each pass visits them all

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Option
 
-from fathom.cli.console import Machine, On, Price, SoundingPath, examples, write_json
+from fathom.cli.console import Machine, On, Price, SoundingPath, examples, page_path, write_json
 
 EXAMPLES = examples(
     "fathom report train.fathom --roofline",
@@ -51,19 +51,10 @@ def report(
     if html or figures:
         recording = opened.recording(examination)
         if html:
-            save_page(recording, _named(html))
+            save_page(recording, page_path(html))
         if figures:
             save_figures(recording, figures)
     if json:
         write_json(examination)
     elif not (svg or html or figures):
         print_report(examination, **view)
-
-
-def _named(path: Path) -> Path:
-    """Return the path of a page. Raises BadInputError unless it ends in `.html`."""
-    from fathom.errors import BadInputError
-
-    if path.suffix != ".html":
-        raise BadInputError(f"{path} does not end in .html; give a file name that does.")
-    return path

@@ -6,13 +6,10 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fathom.errors import BadInputError, file_error
-from fathom.regular import read_regular
+from fathom.errors import BadInputError
+from fathom.settings import FILE, settings_in
 
-MOST_BYTES = 1 << 20
-FILE = "fathom.toml"
 DEFAULT = "USD"
 _SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
 _UNIT = r"(?:[A-Za-z]{3}|[$€£¥])"
@@ -66,18 +63,7 @@ def configured_price(folder: Path | None = None) -> Price | None:
 
 
 def _of_file(file: Path) -> Price | None:
-    try:
-        text = read_regular(file, MOST_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise BadInputError(file_error(file, error)) from None
-    import tomllib  # imported late, because few users have such a file
-
-    try:
-        settings: Any = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{file} is not valid TOML: {error}.") from None
+    settings = settings_in(file) or {}
     cost = settings.get("cost", {})
     price = cost.get("price") if isinstance(cost, dict) else None
     return None if price is None else parse_price(str(price), f"`price` in {file}")

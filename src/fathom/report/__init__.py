@@ -8,7 +8,9 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.report.checks import print_checks
+    from fathom.report.comparison import print_sounding_comparison
     from fathom.report.findings import print_findings, print_kind, print_kinds, unseen_of
+    from fathom.report.gate import gate_junit, gate_markdown, print_gate, save_text
     from fathom.report.goodput import print_goodput
     from fathom.report.heading import stepped
     from fathom.report.kernel import matching, named, print_kernels, save_samples
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from fathom.report.leads import print_leads
     from fathom.report.machine import print_ceilings, print_comparison, print_machine
     from fathom.report.notebook import to_html
+    from fathom.report.page.comparison import save_comparison
     from fathom.report.page.page import save_figures, save_page
     from fathom.report.page.recording import Recording
     from fathom.report.terminal import View, print_report, save_picture

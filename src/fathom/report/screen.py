@@ -19,7 +19,7 @@ INDENT = 2
 LEAST = 20  # cells of a paragraph beside its label
 SEPARATOR = " · "
 _ASCII = str.maketrans(
-    {**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("▓▒░·–±µ…✗°×≈→", "=-.,-~u.xox~>", strict=True))}
+    {**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("▓▒░·–±µ…✗°×≈→●", "=-.,-~u.xox~>*", strict=True))}
 )
 
 

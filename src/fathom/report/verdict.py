@@ -16,7 +16,7 @@ from fathom.units import NS_PER_MS
 if TYPE_CHECKING:
     from fathom.referee import Agreement, Comparison, Timing, Verdict
 
-_STYLES = {"faster": "bold green", "slower": "bold red", "same": "bold cyan", "refused": "bold white on red"}
+STYLES = {"faster": "bold green", "slower": "bold red", "same": "bold cyan", "refused": "bold white on red"}
 _SIDE = 11
 _FIGURES = 38  # cells right of the bar
 
@@ -46,7 +46,7 @@ def page(verdict: Verdict, width: int) -> Iterator[Text]:
 
 def headline(verdict: Verdict) -> Text:
     """Return the verdict in one line."""
-    line = Text.assemble((f" {verdict.verdict.upper()} ", _STYLES.get(verdict.verdict, "bold yellow")))
+    line = Text.assemble((f" {verdict.verdict.upper()} ", STYLES.get(verdict.verdict, "bold yellow")))
     if verdict.ratio is None:
         return line
     line.append(f"  {_gain(verdict.ratio)}", "" if verdict.reasons else "bold")

@@ -10,6 +10,7 @@ from fathom.timing.ratio import (
     compare,
     decide,
     settled,
+    student,
     widened_tail,
 )
 from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean
@@ -30,5 +31,6 @@ __all__ = [
     "median",
     "midmean",
     "settled",
+    "student",
     "widened_tail",
 ]

@@ -85,7 +85,7 @@ def widened_tail(tail: float, n: int) -> float:
     return NormalDist().cdf(-sqrt(n / (n - 1)) * student(1 - tail, n - 1))
 
 
-def student(probability: float, freedom: int) -> float:
+def student(probability: float, freedom: float) -> float:
     """Return a quantile of Student's t with `freedom` degrees of freedom, to 2 % from 4 degrees on.
 
     Uses the approximation 26.7.5 of Abramowitz and Stegun.

@@ -35,7 +35,7 @@ def section(recording: Recording) -> Section | None:
         else f"Parts of the {recording.noun}",
         f"Waterfall of {len(rows) - 1} parts that add up to {units.duration(total)}.{light}",
         rows,
-        _draw,
+        waterfall,
         table,
     )
     return Section("account", "Account", {}, [figure])
@@ -65,7 +65,8 @@ def _kind(part: Part) -> str:
     return "light" if part.owner in ("peak", "ceiling") else "gap"
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def waterfall(rows: list[dict[str, Any]]) -> Any:
+    """Draw bars from `start` to `end`, each with its label, text and colour."""
     alt = altair()
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("row:O", axis=None))
     hover = [alt.Tooltip("label:N", title="part"), alt.Tooltip("text:N", title="time")]

@@ -47,7 +47,11 @@ _SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
 
 def save_page(recording: Recording, path: Path) -> None:
     """Write the report as one HTML file that loads nothing. Raises BadInputError if it cannot be written."""
-    text = page(recording)
+    write(page(recording), path)
+
+
+def write(text: str, path: Path) -> None:
+    """Write a page. Raises BadInputError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
@@ -66,6 +70,12 @@ def sections(recording: Recording) -> list[Section]:
 
 def page(recording: Recording) -> str:
     """Return the page."""
+    result = recording.examination
+    return rendered(str(result.sounding.get("name") or "sounding"), _top(result), sections(recording))
+
+
+def rendered(name: str, top: dict[str, Any], shown: list[Section]) -> str:
+    """Return a page of these sections below `top`: verdict, facts, tiles."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -77,12 +87,11 @@ def page(recording: Recording) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown, drawn = sections(recording), figure.available()
+    drawn = figure.available()
     specs = {f.id: figure.specification(f) for s in shown for f in s.figures} if drawn else {}
-    result = recording.examination
     return environment.get_template("page.html").render(
-        name=str(result.sounding.get("name") or "sounding"),
-        top=_top(result),
+        name=name,
+        top=top,
         sections=shown,
         drawn=drawn,
         no_figures=figure.EXTRA,

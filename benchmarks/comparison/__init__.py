@@ -1,0 +1,1 @@
+"""How right `fathom compare` and `fathom gate` are."""

@@ -1,0 +1,214 @@
+"""Compare recordings: the step's change with its verdict, and the entries that add up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, hypot, log
+
+import numpy as np
+
+from fathom.analysis.compare import causes, figures, noise
+from fathom.analysis.compare.align import Pair, align
+from fathom.analysis.compare.results import Cause, Change, ComparedRun, SoundingComparison
+from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED, Run
+from fathom.analysis.compare.sides import SideEntry, entries_of
+from fathom.analysis.compare.words import headline
+from fathom.analysis.results import Abstained
+from fathom.errors import BadInputError
+from fathom.timing import MARGIN, Ratio, decide, midmean
+from fathom.units import NS_PER_MS
+
+MATERIAL = 0.001  # of the step: smaller changes do not count
+LEAST = 3  # steps of a run from which its noise is computed
+
+
+def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = MARGIN) -> SoundingComparison:
+    """Compare the recordings `candidate` with `baseline`.
+
+    `margin` is the largest difference that counts as the same, as a share. Raises BadInputError if the steps
+    are of different kinds.
+    """
+    _distinct(baseline)
+    _distinct(candidate)
+    kind = _kind([*baseline, *candidate])
+    basis = _basis([*baseline, *candidate])
+    sides = entries_of(baseline, basis), entries_of(candidate, basis)
+    pairs = list(align(*sides))
+    before, after = (sum(entry.ns for entry in side) for side in sides)
+    interval = _interval(baseline, candidate, basis, before, after)
+    low, high = interval or (None, None)
+    ratio = Ratio(after / before, low, high, min(len(baseline), len(candidate)))
+    changes = _changes(pairs, sides, before, interval, causes.clocks_of(baseline, candidate))
+    moved = {(change.entry, change.detail) for change in changes if change.moved}
+    both = [(a, b) for a, b, _ in pairs if a is not None and b is not None and b.keys[0] in moved]
+    result = SoundingComparison(
+        verdict=decide(ratio, margin),
+        headline="",
+        basis=basis,
+        kind=kind,
+        baseline_ns=before,
+        candidate_ns=after,
+        change_ns=after - before,
+        ratio=ratio.value,
+        interval=list(interval) if interval else None,
+        margin=margin,
+        within_runs=min(len(baseline), len(candidate)) < 2,
+        baseline=[_run(run, basis) for run in baseline],
+        candidate=[_run(run, basis) for run in candidate],
+        entries=changes,
+        causes=[*causes.summed(changes), *_of_all(baseline, candidate)],
+        figures=[
+            *figures.figures(baseline, candidate, before / NS_PER_MS, _half(interval)),
+            *figures.collectives(baseline, candidate),
+            *figures.counters(both, baseline, candidate),
+        ],
+        abstained=list(_abstained(baseline, candidate, basis)),
+        damaged=[run.name for run in (*baseline, *candidate) if not run.examination.integrity.ok],
+        device=candidate[0].device,
+    )
+    result.headline = headline(result)
+    return result
+
+
+def _distinct(runs: Sequence[Run]) -> None:
+    """Raise BadInputError if a recording is given twice, which would look like runs without variation."""
+    names = [run.name for run in runs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInputError(f"{twice} is given twice on one side; give each recording once.")
+
+
+def _kind(runs: Sequence[Run]) -> str:
+    kinds = list(dict.fromkeys(run.kind for run in runs))
+    if len(kinds) > 1:
+        raise BadInputError(
+            f"The recordings are about different kinds of steps ({', '.join(kinds)}); choose one with --kind."
+        )
+    return kinds[0]
+
+
+def _basis(runs: Sequence[Run]) -> str:
+    """Return the step to compare: the clean one if all have it, and its mean if one is uneven."""
+    if not all(CLEAN in run.entries for run in runs):
+        return PROFILED
+    return MEAN if any(run.uneven for run in runs) else CLEAN
+
+
+def _of_all(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[Cause]:
+    """Return the differences that all pairs of recordings of both sides share."""
+    every = [list(causes.of_all(a, b)) for a in baseline for b in candidate]
+    return [cause for cause in every[0] if all(cause in others for others in every)]
+
+
+def _run(run: Run, basis: str) -> ComparedRun:
+    steps = len(run.windows_ms if basis == PROFILED else run.clean_ms)
+    return ComparedRun(run.name, run.step_ns(basis) / NS_PER_MS, steps, run.command)
+
+
+def _interval(
+    baseline: Sequence[Run], candidate: Sequence[Run], basis: str, before: int, after: int
+) -> tuple[float, float] | None:
+    """Return the interval of the ratio; None if a recording has too few steps to know its noise."""
+    sides = [_step_variances(runs, basis) for runs in (baseline, candidate)]
+    if None in sides:
+        return None
+    width = noise.band([part for side in sides for part in side or []])
+    middle = log(after / before)
+    return exp(middle - width), exp(middle + width)
+
+
+def _step_variances(runs: Sequence[Run], basis: str) -> list[noise.Variance] | None:
+    """Return the variances of a side's step, relative to it; None with too few steps."""
+    each = []
+    for run in runs:
+        steps = run.windows_ms if basis == PROFILED else run.clean_ms
+        if len(steps) < LEAST:
+            return None
+        parts = np.array(noise.blocks(steps, midmean if basis == CLEAN else _mean))
+        each.append((parts / parts.mean()).tolist())
+    lengths = np.array([run.step_ns(basis) for run in runs], float)
+    return noise.variances(1.0, (lengths / lengths.mean()).tolist(), each, 0.0, _between(runs, basis))
+
+
+def _half(interval: tuple[float, float] | None) -> float | None:
+    return None if interval is None else (interval[1] - interval[0]) / 2
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values))
+
+
+def _between(runs: Sequence[Run], basis: str) -> float:
+    """Return the relative standard deviation between runs of a step: of its parts by device and by host."""
+    parts = {noise.DEVICE: 0.0, noise.HOST: 0.0}
+    for run in runs:
+        for row in run.entries[basis]:
+            parts[noise.kind_of(row.entry)] += max(row.ns, 0)
+    total = sum(parts.values())
+    return hypot(*(noise.OVERALL[kind] * part / total for kind, part in parts.items()))
+
+
+def _changes(
+    pairs: Sequence[Pair],
+    sides: tuple[list[SideEntry], list[SideEntry]],
+    before: int,
+    interval: tuple[float, float] | None,
+    clocks: causes.Clocks | None,
+) -> list[Change]:
+    """Return the change of each pair, the largest first."""
+    usual = [noise.usual_scatter(side) for side in sides]
+    half = _half(interval)
+    step = None if half is None else half * before
+    tests = sum(max(a.ns if a else 0, b.ns if b else 0) > MATERIAL * before for a, b, _ in pairs)
+    changes = []
+    for a, b, how in pairs:
+        parts = [
+            part for place, side in enumerate((a, b)) if side for part in noise.of_entry(side, usual[place])
+        ]
+        recorded = all(side.each for side in (a, b) if side)
+        width = noise.band(parts, tests) if recorded else step
+        changes.append(_change(a, b, how, width, MATERIAL * before, clocks))
+    return sorted(changes, key=lambda change: -abs(change.change_ns))
+
+
+def _change(
+    a: SideEntry | None,
+    b: SideEntry | None,
+    how: str,
+    width: float | None,
+    least_ns: float,
+    clocks: causes.Clocks | None,
+) -> Change:
+    last = b or a
+    assert last is not None
+    before, after = a.ns if a else 0, b.ns if b else 0
+    change = after - before
+    launched = last.launched if last.launched.op or not a else a.launched
+    moved = width is not None and abs(change) > max(width, least_ns)
+    return Change(
+        entry=last.entry,
+        detail=last.details[0],
+        baseline_ns=before,
+        candidate_ns=after,
+        change_ns=change,
+        band_ns=width,
+        moved=moved,
+        aligned=how,
+        baseline_details=a.details if a else [],
+        candidate_details=b.details if b else [],
+        baseline_count=a.count if a else None,
+        candidate_count=b.count if b else None,
+        op=launched.op,
+        module=launched.module,
+        causes=causes.of_entry(a, b, change, clocks) if moved else [],
+    )
+
+
+def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) -> Iterator[Abstained]:
+    """Yield what was not compared, and why."""
+    if basis == PROFILED:
+        lacking = [run.name for run in (*baseline, *candidate) if CLEAN not in run.entries]
+        yield Abstained("clean step", f"{', '.join(lacking)} has none, so profiled steps are compared")
+    if not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
+        yield Abstained("counters", "not both sides have hardware counters")
+    if any(len(run.clocks_mhz) < causes.FEW for run in (*baseline, *candidate)):
+        yield Abstained("clocks", f"a recording has fewer than {causes.FEW} samples of the GPU's clock")

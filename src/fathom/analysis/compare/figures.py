@@ -1,0 +1,153 @@
+"""Figures of the whole step beside its entries: throughput, memory, energy, input, clocks, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from fathom.analysis.compare.noise import band, variances
+from fathom.analysis.compare.results import Figure
+from fathom.analysis.compare.run import Counter, Run
+from fathom.analysis.compare.sides import SideEntry
+from fathom.analysis.results import Examination
+
+COUNTERS = 0.05  # relative change of a counter that counts, beside its standard error
+PERCENT = 1.0  # points: the least change of a counter in %
+SURE = 3.0  # standard errors
+MATERIAL = 0.01  # of the step: smaller changes of a time do not count
+Better = Literal["lower", "higher", ""]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A figure: where it is in an examination, and its relative standard deviation between runs."""
+
+    group: str
+    name: str
+    unit: str
+    better: Better
+    scatter: float | None  # None: the noise is that of the step
+    read: Callable[[Examination], float | None]
+
+
+def _of(part: str, field: str) -> Callable[[Examination], float | None]:
+    return lambda examination: getattr(getattr(examination, part), field, None)
+
+
+def _utilisation(field: str) -> Callable[[Examination], float | None]:
+    def read(examination: Examination) -> float | None:
+        device = next((device for device in examination.devices if device.utilisation), None)
+        return getattr(device.utilisation, field) if device else None
+
+    return read
+
+
+ROWS = (
+    Row("step", "samples/s", "/s", "higher", None, _of("step", "samples_per_s")),
+    Row("step", "tokens/s", "/s", "higher", None, _of("step", "tokens_per_s")),
+    Row("step", "MFU", "", "higher", None, _utilisation("mfu")),
+    Row("step", "HFU", "", "higher", None, _utilisation("hfu")),
+    Row("input", "input wait", "ms", "lower", 0.1, _of("input", "wait_ms")),
+    Row("memory", "peak allocated", "B", "lower", 0.005, _of("memory", "peak_allocated_bytes")),
+    Row("memory", "peak reserved", "B", "lower", 0.01, _of("memory", "peak_reserved_bytes")),
+    Row("memory", "peak on the device", "B", "lower", 0.01, _of("memory", "peak_device_bytes")),
+    Row("memory", "peak of the host", "B", "lower", 0.02, _of("memory", "peak_resident_bytes")),
+    Row("energy", "energy", "J", "lower", 0.02, _of("energy", "per_step_j")),
+    Row("energy", "power", "W", "", 0.05, _of("energy", "mean_power_w")),
+    Row("energy", "energy of the host", "J", "lower", 0.03, _of("energy", "host_per_step_j")),
+)
+
+
+def figures(
+    baseline: Sequence[Run], candidate: Sequence[Run], step_ms: float, noise: float | None
+) -> Iterator[Figure]:
+    """Yield the figures that all recordings have.
+
+    `noise` is that of the step's ratio, and also that of rates.
+    """
+    for row in ROWS:
+        sides = [[row.read(run.examination) for run in runs] for runs in (baseline, candidate)]
+        known = [[value for value in side if value is not None] for side in sides]
+        if all(known) and list(map(len, known)) == list(map(len, sides)):
+            yield _figure(row, known, step_ms, noise)
+    clocks = [
+        [float(np.median(run.clocks_mhz)) for run in runs if run.clocks_mhz] for runs in (baseline, candidate)
+    ]
+    if all(clocks):
+        yield _figure(
+            Row("clocks", "clock of the GPU", "MHz", "", 0.003, lambda _: None), clocks, step_ms, noise
+        )
+
+
+def _figure(row: Row, sides: Sequence[Sequence[float]], step_ms: float, noise: float | None) -> Figure:
+    before, after = (float(np.mean(side)) for side in sides)
+    width = None if noise is None else noise * before
+    if row.scatter is not None:
+        width = band(
+            [part for side in sides for part in variances(float(np.mean(side)), side, [], 0.0, row.scatter)]
+        )
+    least = MATERIAL * step_ms if row.unit == "ms" else 0.0
+    moved = width is not None and abs(after - before) > max(width, least)
+    return Figure(row.group, row.name, row.unit, before, after, width, moved, row.better)
+
+
+def counters(
+    pairs: Iterable[tuple[SideEntry, SideEntry]], baseline: Sequence[Run], candidate: Sequence[Run]
+) -> Iterator[Figure]:
+    """Yield the counters of aligned kernels that moved, of the first recording of each side with counters."""
+    sides = [
+        next((_by_family(run.counters) for run in runs if run.counters), {}) for runs in (baseline, candidate)
+    ]
+    for a, b in pairs if all(sides) else ():
+        families = sides[0].get(a.details[0], {}), sides[1].get(b.details[0], {})
+        for name in families[0]:
+            if name in families[1]:
+                yield from _moved(b.details[0], families[0][name], families[1][name])
+
+
+def _by_family(rows: Iterable[Counter]) -> dict[str, dict[str, Counter]]:
+    result: dict[str, dict[str, Counter]] = {}
+    for row in rows:
+        result.setdefault(row.family, {})[row.counter] = row
+    return result
+
+
+def _moved(family: str, a: Counter, b: Counter) -> Iterator[Figure]:
+    width = SURE * (a.error**2 + b.error**2) ** 0.5
+    change = abs(b.value - a.value)
+    least = PERCENT if a.unit == "%" else 0.0
+    if a.value and change > max(width, COUNTERS * abs(a.value), least):
+        yield Figure("counters", a.counter, a.unit, a.value, b.value, width, True, of=family)
+
+
+def collectives(baseline: Sequence[Run], candidate: Sequence[Run]) -> Iterator[Figure]:
+    """Yield time and bus bandwidth of the collectives of both sides' first recordings.
+
+    The band of a time is the scatter of single collectives, from the shortest to the longest.
+    """
+    mine, theirs = (_collectives(runs[0]) for runs in (baseline, candidate))
+    for key, before in mine.items():
+        if (after := theirs.get(key)) is None:
+            continue
+        name = " ".join(str(part) for part in key if part not in (None, ""))
+        width = max(before.max_ms - before.min_ms, after.max_ms - after.min_ms)
+        moved = abs(after.median_ms - before.median_ms) > width
+        yield Figure(
+            "collectives", "median time", "ms", before.median_ms, after.median_ms, width, moved, "lower", name
+        )
+        if before.bus_bytes_per_s and after.bus_bytes_per_s:
+            yield Figure(
+                "collectives", "bus bandwidth", "B/s", before.bus_bytes_per_s, after.bus_bytes_per_s,
+                None, moved, "higher", name,
+            )  # fmt: skip
+
+
+def _collectives(run: Run) -> dict:
+    device = next((device for device in run.examination.devices if device.communication), None)
+    rows = device.communication.collectives if device and device.communication else []
+    return {
+        (row.operation, row.dtype, None if row.bytes is None else f"{row.bytes / 1e6:.3g} MB"): row
+        for row in rows
+    }

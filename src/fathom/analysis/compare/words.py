@@ -1,0 +1,44 @@
+"""The sentences of a comparison."""
+
+from __future__ import annotations
+
+from fathom.analysis.compare.results import Change, SoundingComparison
+from fathom.analysis.entries import Entry
+from fathom.units import NS_PER_MS
+
+_VERDICTS = {"faster": "Faster", "slower": "Slower", "same": "The same", "ambiguous": "Undecided"}
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio as a signed percentage: +3.1 %."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def name_of(change: Change) -> str:
+    """Return the name of an entry for people: a kernel with the op that launches it, host time by cause."""
+    if change.entry == Entry.COMPUTE:
+        return f"{change.op} {change.detail}" if change.op else change.detail
+    return f"{change.entry} {change.detail}".strip()
+
+
+def headline(result: SoundingComparison) -> str:
+    """Return the verdict in one sentence, and the entry that explains most of it in another."""
+    before, after = (f"{ns / NS_PER_MS:.4g}" for ns in (result.baseline_ns, result.candidate_ns))
+    verdict, kind = _VERDICTS[result.verdict], f"{result.kind} step".replace("step step", "step").strip()
+    text = f"{verdict}: the {kind} took {before} ms, now {after} ms, "
+    if result.interval is None:
+        return f"{text}{percent(result.ratio)}, but too few steps were recorded to know its noise."
+    low, high = map(percent, result.interval)
+    return f"{text}{percent(result.ratio)} ({low} to {high}). {leading(result)}".rstrip()
+
+
+def leading(result: SoundingComparison) -> str:
+    """Return the entry that moved most in the direction of the step, and its first cause; "" without one."""
+    moved = [change for change in result.moved if (change.change_ns > 0) == (result.change_ns > 0)]
+    if not moved:
+        return ""
+    first = moved[0]
+    cause = next((cause for cause in first.causes if cause.change_ms is not None), None)
+    why = f" ({cause.what}: {cause.baseline} → {cause.candidate})" if cause else ""
+    lead = "Most of it" if result.verdict in ("faster", "slower") else "Moved most"
+    return f"{lead}: {name_of(first)} {first.change_ms:+.3g} ms{why}."

@@ -1,0 +1,120 @@
+"""The result of a gate: on the terminal, as Markdown for a pull request, as JUnit XML for a CI system."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.analysis.compare import Checked, GateResult, name_of
+from fathom.errors import BadInputError, file_error
+from fathom.report import units
+from fathom.report.comparison import amount, cause_line
+from fathom.report.screen import show, within_margins
+from fathom.units import NS_PER_MS
+from fathom.visible import visible_line
+
+LOOK = {"kept": ("✓", "green"), "exceeded": ("✗", "red"), "unknown": ("?", "yellow")}
+WORDS = {True: ("WITHIN BUDGET", "bold green"), False: ("OVER BUDGET", "bold red")}
+ROWS = 8  # entries and causes in Markdown
+NAME = 30
+COLUMN = 13
+ESCAPED = str.maketrans(
+    {letter: f"\\{letter}" for letter in "\\`*_[]|#~"} | {"<": "&lt;", ">": "&gt;", "@": "&#64;"}
+)
+NO_BASELINE = "A single recording, without a baseline."
+
+
+def print_gate(result: GateResult, console: Console | None = None) -> None:
+    """Print the budgets, 80 to 120 columns wide."""
+    show(lambda width: within_margins(page(result, width - 2), width - 2), console)
+
+
+def page(result: GateResult, width: int) -> Iterator[Text]:
+    """Yield the whole screen, checked Text per line."""
+    word, style = WORDS[result.passed]
+    yield Text()
+    yield Text.assemble((f" {word} ", style))
+    headline = result.comparison.headline if result.baseline else NO_BASELINE
+    yield from map(Text, textwrap.wrap(headline, width, break_on_hyphens=False))
+    yield Text()
+    head = "".join(f"{name:>{COLUMN}}" for name in ("baseline", "candidate", "limit", "noise ±"))
+    yield Text(f"  {'budget':<{NAME}}{head}", "dim underline")
+    for checked in result.budgets:
+        sign, colour = LOOK[checked.status]
+        figures = "".join(f"{figure:>{COLUMN}}" for figure in _figures(checked))
+        name = units.shorten(f"{checked.name} {checked.budget}", NAME - 1)
+        yield Text.assemble((f"{sign} ", colour), f"{name:<{NAME}}{figures}")
+        if checked.why:
+            yield Text(f"    {checked.why}", "dim")
+    yield Text()
+
+
+def _figures(checked: Checked) -> list[str]:
+    values = checked.baseline, checked.candidate, checked.limit, checked.band
+    return [units.MISSING if value is None else amount(value, checked.unit) for value in values]
+
+
+def gate_markdown(result: GateResult) -> str:
+    """Return the result as Markdown: budgets, entries that moved, causes."""
+    comparison = result.comparison
+    title = "within budget" if result.passed else "over budget"
+    lines = [f"### Fathom: {title}", "", _text(comparison.headline if result.baseline else NO_BASELINE), ""]
+    lines += ["| | budget | baseline | candidate | limit | noise ± |", "|---|---|---:|---:|---:|---:|"]
+    for checked in result.budgets:
+        name = f"{checked.name} {checked.budget}" + (f" ({checked.why})" if checked.why else "")
+        lines.append(_row(LOOK[checked.status][0], name, *_figures(checked)))
+    moved = comparison.moved[:ROWS] if result.baseline else []
+    if moved:
+        lines += [
+            "",
+            "| moved by more than noise | baseline, ms | candidate, ms | change, ms |",
+            "|---|---:|---:|---:|",
+        ]
+    for change in moved:
+        before, after = (f"{ns / NS_PER_MS:.3f}" for ns in (change.baseline_ns, change.candidate_ns))
+        lines.append(_row(name_of(change), before, after, f"{change.change_ms:+.3f}"))
+    causes = comparison.causes[:ROWS] if result.baseline else []
+    lines += ["", *(f"- {_text(cause_line(cause))}" for cause in causes)] if causes else []
+    return "\n".join(lines) + "\n"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(map(_text, cells))} |"
+
+
+def _text(text: str) -> str:
+    """Return text for a table cell, in which names of kernels stay text."""
+    return visible_line(text).translate(ESCAPED)
+
+
+def gate_junit(result: GateResult) -> str:
+    """Return the result as JUnit XML: checked test case per budget."""
+    exceeded = sum(checked.status == "exceeded" for checked in result.budgets)
+    unknown = sum(checked.status == "unknown" for checked in result.budgets)
+    counts = {"tests": str(len(result.budgets)), "failures": str(exceeded), "errors": str(unknown)}
+    suites = ET.Element("testsuites", {"name": "fathom", **counts})
+    suite = ET.SubElement(suites, "testsuite", {"name": "budgets", **counts})
+    for checked in result.budgets:
+        case = ET.SubElement(
+            suite, "testcase", {"classname": "fathom.budgets", "name": visible_line(checked.name)}
+        )
+        baseline, candidate, limit, _ = _figures(checked)
+        text = f"{checked.name}: {candidate}, limit {limit} ({checked.budget}), baseline {baseline}"
+        if checked.status != "kept":
+            tag = "failure" if checked.status == "exceeded" else "error"
+            ET.SubElement(case, tag, {"message": visible_line(checked.why or text)}).text = visible_line(text)
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def save_text(text: str, path: Path) -> None:
+    """Write a text file. Raises BadInputError if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(file_error(path, error, "written")) from None

@@ -1,0 +1,31 @@
+"""Read `fathom.toml`, the settings of a project or a user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fathom.errors import BadInputError, file_error
+from fathom.regular import read_regular
+from fathom.units import MIB
+
+FILE = "fathom.toml"
+
+
+def settings_in(file: Path) -> dict[str, Any] | None:
+    """Return the content of a settings file; None if there is no such file.
+
+    Raises BadInputError for a file that cannot be read.
+    """
+    try:
+        text = read_regular(file, MIB)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BadInputError(file_error(file, error)) from None
+    import tomllib  # imported late, because few users have such a file
+
+    try:
+        return tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{file} is not valid TOML: {error}.") from None
