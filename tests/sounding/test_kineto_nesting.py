@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.sounding.kineto.host import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, nest
+from fathom.sounding.events.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, nest
 
 KINDS = (OP, USER_FRAME, MODULE_FRAME, CALL)
 Event = tuple[int, int, int, int]  # thread, start, duration, kind

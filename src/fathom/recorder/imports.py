@@ -15,10 +15,23 @@ from fathom.regular import open_regular
 if TYPE_CHECKING:
     from fathom.sounding import Store
 
-TRACE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".csv", ".ncu-rep", ".ncu-repz")
+TRACE_ENDINGS = (
+    *(
+        ".gz",
+        ".json",
+        ".trace",
+        ".pt",
+        ".csv",
+        ".ncu-rep",
+        ".ncu-repz",
+        ".sqlite",
+        ".nsys-rep",
+        ".qdrep",
+        ".db",
+    ),
+)
 _OTHERS = {
     b"PK\x03\x04": "it is a zip file; a packed sounding needs no import, open it with `fathom report`",
-    b"SQLite format 3\0": "it is a database, probably from Nsight Systems; record again with torch.profiler",
 }
 _PATTERNS = ("*.json", "*.json.gz")
 

@@ -1,4 +1,4 @@
-"""Import Kineto traces of one job: one file per rank."""
+"""Import traces of one job: one rank per process that a file recorded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fathom.errors import BadInputError
-from fathom.sounding.kineto import Trace, read_trace
+from fathom.sounding.events import Trace
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.reading import read_traces
 from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
 
@@ -21,23 +22,31 @@ _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 def import_traces(
-    paths: list[Path], output: Path, *, name: str | None = None, replace: bool = False
+    paths: list[Path],
+    output: Path,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    step_range: str | None = None,
 ) -> Store:
-    """Make a sounding from Kineto traces (.json, .json.gz), one per rank.
+    """Make a sounding from traces of torch.profiler, Nsight Systems, rocprofv3, JAX, or in Chrome's format.
 
-    Steps are those marked by the profiler or a serving engine; without marks, Fathom finds them by
-    repetition. Raises BadInputError if a file is not a trace or two files have the same rank, and then writes
-    nothing.
+    Steps are the ranges whose names match `step_range`; by default those marked by the profiler, a serving
+    engine, or ranges named like steps; without them, Fathom finds steps by repetition. Raises BadInputError
+    if a file is not a trace, two files have the same rank, or no range matches, and then writes nothing.
     """
     if not paths:
-        raise BadInputError("No trace was given; give at least one .json or .json.gz file.")
+        raise BadInputError("No trace was given; give at least one file.")
     writer = Writer(output, replace=replace)
     manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import", created_ns=time.time_ns())
     gpus: dict[int, dict[str, Any]] = {}
     try:
-        for position, path in enumerate(paths):
-            for gpu in _add(writer, manifest, path, position if len(paths) > 1 else 0):
-                gpus.setdefault(gpu["index"], gpu)
+        for path in paths:
+            traces = read_traces(path, step_range)
+            for trace in traces:
+                rank = _rank(trace, manifest, path, alone=len(traces) == 1)
+                for gpu in _add(writer, manifest, trace, rank):
+                    gpus.setdefault(gpu["index"], gpu)
     except BaseException:
         writer.discard()
         raise
@@ -45,28 +54,33 @@ def import_traces(
     return writer.finish(manifest, {"gpus": [gpus[index] for index in sorted(gpus)]} if gpus else None)
 
 
-def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> list[dict[str, Any]]:
+def _add(writer: Writer, manifest: Manifest, trace: Trace, rank: int) -> list[dict[str, Any]]:
     """Write the tables of one rank, and return the GPUs that its trace describes."""
-    trace = read_trace(path)
-    rank = _rank(trace, position, manifest, path)
     _mark_steps(trace, manifest)
-    for table, frame in {**trace.tables, "steps": trace.steps, "memory": trace.memory}.items():
+    for table, frame in {
+        **trace.tables,
+        "steps": trace.steps,
+        "memory": trace.memory,
+        "samples": trace.samples,
+    }.items():
         writer.write(rank, table, frame)
     for problem in trace.problems:
         problem.rank = rank
     manifest.problems += trace.problems
     origin = trace.origin
     source = trace.steps["source"][0] if len(trace.steps) else None
-    manifest.ranks.append(Rank(rank, origin.pid, origin.host, origin.world, origin.devices, step_on=source))
+    manifest.abstained += [row for row in trace.abstained if row not in manifest.abstained]
+    about = Rank(rank, origin.pid, origin.host, origin.world, origin.devices, source, facts=trace.facts)
+    manifest.ranks.append(about)
     manifest.phases.append(_phase(trace, rank))
     manifest.versions.update(origin.versions)
     return origin.gpus
 
 
-def _rank(trace: Trace, position: int, manifest: Manifest, path: Path) -> int:
-    named = _IN_A_NAME.search(path.name)
+def _rank(trace: Trace, manifest: Manifest, path: Path, alone: bool) -> int:
+    named = _IN_A_NAME.search(path.name) if alone else None
     own = trace.origin.rank
-    rank = own if own is not None else int(named[1]) if named else position
+    rank = own if own is not None else int(named[1]) if named else len(manifest.ranks)
     if any(other.rank == rank for other in manifest.ranks):
         raise BadInputError(f"{path} is rank {rank}, like another trace; import them separately.")
     return rank

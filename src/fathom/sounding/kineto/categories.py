@@ -17,11 +17,3 @@ IGNORED = (
 )  # fmt: skip
 
 ALLOCATOR = "[memory]"  # name of the allocator's instant events
-
-# Phases of events without a duration: metadata, instants, counters, flows, asynchronous ones.
-NO_INTERVALS = frozenset("MiICstfbenNDOPRcv(),")
-
-GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
-# Work of these may overlap with its predecessor on the stream: programmatic dependent launch allows it, and
-# the branches of a graph are shown on one stream.
-OVERLAPPING_LAUNCHES = ("cuLaunchKernelEx", "cudaLaunchKernelEx", *GRAPH_LAUNCHES)

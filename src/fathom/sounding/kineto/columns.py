@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fathom.sounding.events.arrays import NULL, Arrays, Index, Table, all_missing, ints, to_ns
 from fathom.sounding.kineto import categories
-from fathom.sounding.kineto.arrays import NULL, Arrays, Index, Table, all_missing, ints, to_ns
 from fathom.sounding.kineto.events import Args, Event
 
 _NUMBER = re.compile(rb"\d+")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import polars as pl
 
-from fathom.sounding.communication import kernel_names
+from fathom.sounding.events import integrity
+from fathom.sounding.events.arrays import DAMAGED, nullable
+from fathom.sounding.events.work import by_name
 from fathom.sounding.families import with_families
-from fathom.sounding.kineto import integrity
-from fathom.sounding.kineto.arrays import DAMAGED, nullable
 from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import conform
 
 _KINDS = pl.Series(["compute", "copy", "set"])
-_COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
 _NUMBERS = (
     "device", "stream", "correlation", "registers", "shared_bytes", "local_bytes", "graph_node", "bytes",
 )  # fmt: skip
@@ -39,28 +36,7 @@ def device_table(columns: TraceColumns, base_ns: int, problems: list[Problem]) -
             "block": dims.gather(work["block"]),
         }
     )
-    return with_families(_by_name(kernels))
-
-
-def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Set the kind of collectives and the direction of copies, which only names show."""
-    named = kernels.select("name").unique()
-    known = named.with_columns(
-        collective=pl.col("name").str.contains(kernel_names()),
-        direction=pl.col("name").map_elements(_direction, return_dtype=pl.String),
-    )
-    joined = kernels.join(known, on="name", how="left", maintain_order="left")
-    kind = pl.when((pl.col("kind") == "compute") & pl.col("collective")).then(pl.lit("collective"))
-    return joined.with_columns(kind=kind.otherwise("kind")).drop("collective")
-
-
-def _direction(name: str) -> str | None:
-    """Return the direction in a copy's name: `HtoD pinned` for `Memcpy HtoD (Pinned -> Device)`."""
-    match = _COPY.match(name)
-    if not match:
-        return None
-    memory = next((side for side in match.groups()[1:] if side in ("Pinned", "Pageable")), None)
-    return f"{match[1]} {memory.lower()}" if memory else match[1]
+    return with_families(by_name(kernels))
 
 
 def memory_table(columns: TraceColumns, base_ns: int, phase: str) -> pl.DataFrame:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fathom.sounding.kineto import integrity
-from fathom.sounding.kineto.arrays import Arrays, Table, nullable
+from fathom.sounding.events import integrity
+from fathom.sounding.events.arrays import Arrays, Table, nullable
+from fathom.sounding.events.nesting import CALL, MODULE_FRAME, OP, USER_FRAME, Nesting, nest, through
+from fathom.sounding.events.steps import MARK, NOTES
 from fathom.sounding.kineto.columns import MODULE, TraceColumns
-from fathom.sounding.kineto.steps import MARK, NOTES
 from fathom.sounding.manifest import Problem
 
 _IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a rank
-NONE = -1
-OP, USER_FRAME, MODULE_FRAME, CALL = range(4)
 
 
 @dataclass
@@ -43,7 +42,7 @@ def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[
     ids = np.arange(len(ops["name"])) + burst * _IDS_PER_BURST
     callers = around.op[len(ids) + len(frames["name"]) :]
     launches = {**_common(calls, names, "api"), "correlation": nullable(calls["correlation"])}
-    launches["op"] = _through(ids, callers)
+    launches["op"] = through(ids, callers)
     return HostTables(_ops(columns, ops, frames, around, ids), pl.DataFrame(launches), notes)
 
 
@@ -53,12 +52,12 @@ def _ops(
     names, texts = columns.names.texts(), columns.texts.texts()
     callers = np.concatenate([ops["name"], frames["name"]])
     size = len(ids)
-    module = names.str.strip_prefix(MODULE).gather(_through(callers, around.module[:size]))
-    source = names.gather(_through(callers, around.frame[:size]))
+    module = names.str.strip_prefix(MODULE).gather(through(callers, around.module[:size]))
+    source = names.gather(through(callers, around.frame[:size]))
     return pl.DataFrame(
         {
             "id": ids,
-            "parent": _through(ids, around.op[:size]),
+            "parent": through(ids, around.op[:size]),
             **_common(ops, names),
             "kind": pl.Series(["op", "annotation"]).gather(ops["annotation"].astype(np.int8)),
             **{text: texts.gather(ops[text]) for text in ("shapes", "dtypes", "values")},
@@ -106,67 +105,5 @@ def _nested(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
     return nest(thread, start, end, kinds)
 
 
-def _through(values: np.ndarray, rows: np.ndarray) -> pl.Series:
-    """Return `values` at the indices `rows`, null for NONE."""
-    taken = values[np.maximum(rows, 0)] if len(values) else np.zeros(len(rows), np.int64)
-    return pl.Series(taken).set(pl.Series(rows == NONE), None)
-
-
 def _first(first: pl.Series, other: pl.Series) -> pl.Series:
     return first.zip_with(first.is_not_null(), other)
-
-
-@dataclass
-class Nesting:
-    """For every event, the index of the innermost op, user frame and module around it, or NONE."""
-
-    op: np.ndarray
-    frame: np.ndarray
-    module: np.ndarray
-
-
-def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarray) -> Nesting:
-    """Nest intervals by time, per thread. If two begin at the same time, the longer one is outside.
-
-    Ops and frames contain the events that begin during them; calls contain none. `kind` has one of the
-    constants above for each event.
-    """
-    order = np.lexsort((kind, -end, start, thread))
-    kind = kind[order]
-    around = _around(thread[order], start[order], np.where(kind != CALL, end[order], start[order]))
-    rows = np.full((CALL, len(order)), NONE)
-    for what in range(CALL):
-        nearest = _nearest(around, kind == what)
-        rows[what][order] = np.where(nearest == NONE, NONE, order[nearest])
-    return Nesting(*rows)
-
-
-def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndarray:
-    """Return the index of the innermost event around each event, or NONE.
-
-    That is the preceding event or, if it has ended, the event around it, and so on.
-    """
-    around = np.arange(len(start)) - 1
-    around[1:][thread[1:] != thread[:-1]] = NONE
-    open_ended = np.flatnonzero(around != NONE)
-    while len(open_ended):
-        before = around[open_ended]
-        over = (before != NONE) & (until[before] <= start[open_ended])
-        open_ended = open_ended[over]
-        around[open_ended] = around[before[over]]
-    return around
-
-
-def _nearest(around: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the index of the innermost event around each event that is `wanted`, or NONE.
-
-    Skips the others by pointer doubling.
-    """
-    if not len(around):
-        return around
-    jump = around.copy()
-    while True:
-        skip = (jump != NONE) & ~wanted[jump]
-        if not skip.any():
-            return jump
-        jump[skip] = jump[jump[skip]]

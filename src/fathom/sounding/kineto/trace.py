@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from fathom.errors import BadInputError
-from fathom.sounding.kineto import integrity
-from fathom.sounding.kineto.arrays import InexactError
+from fathom.sounding.events import integrity
+from fathom.sounding.events.arrays import InexactError
+from fathom.sounding.events.steps import marks, profiler_steps
+from fathom.sounding.events.trace import Origin, Trace
 from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.device import device_table, memory_table
 from fathom.sounding.kineto.host import host_tables
-from fathom.sounding.kineto.steps import marks, profiler_steps
 from fathom.sounding.kineto.stream import TraceStream
 from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import conform
-
-
-@dataclass
-class Origin:
-    """The process and machine that a trace was recorded on; None or empty if the file does not name them."""
-
-    pid: int | None
-    rank: int | None
-    world: int | None
-    host: str | None
-    devices: dict[int, str]  # names of the GPUs that did work, by index
-    gpus: list[dict[str, Any]]  # GPUs as entries of a machine's inventory
-    versions: dict[str, str]
-
-
-@dataclass
-class Trace:
-    """The contents of a trace.
-
-    `tables` are `ops`, `launches` and `kernels`. `marks` are Fathom's annotations (k, ns, thread), which are
-    not in `ops`. `steps` are the profiler's steps, and `memory` the allocator's events.
-    """
-
-    tables: dict[str, pl.DataFrame]
-    marks: pl.DataFrame
-    steps: pl.DataFrame
-    memory: pl.DataFrame
-    origin: Origin
-    problems: list[Problem]
 
 
 def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> Trace:

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from fathom.probe.ending import EXCEPTION
+from fathom.sounding.events import integrity
 from fathom.sounding.importer import note_missing_ranks
-from fathom.sounding.kineto import integrity
 from fathom.sounding.manifest import COMPILER, LOADERS, Manifest, Phase, Problem, Rank
 from fathom.sounding.raw import placing, steps, tables, traces
 from fathom.sounding.raw.deaths import deaths, without_steps

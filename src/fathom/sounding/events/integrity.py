@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fathom.sounding.kineto.arrays import DAMAGED, Arrays
-from fathom.sounding.kineto.categories import GRAPH_LAUNCHES, NO_INTERVALS, OVERLAPPING_LAUNCHES
+from fathom.sounding.events.arrays import DAMAGED, Arrays
 from fathom.sounding.manifest import Problem
 from fathom.sounding.silence import SILENCE, hole_in
 from fathom.units import NS_PER_S
 
+# Phases of events without a duration: metadata, instants, counters, flows, asynchronous ones.
+NO_INTERVALS = frozenset("MiICstfbenNDOPRcv(),")
+
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+# Work of these may overlap with its predecessor on the stream: programmatic dependent launch allows it, and
+# the branches of a graph are shown on one stream.
+OVERLAPPING_LAUNCHES = ("cuLaunchKernelEx", "cudaLaunchKernelEx", *GRAPH_LAUNCHES)
+
+BAD_TIME, BAD_DURATION, NO_NAME = "bad-time", "bad-duration", "no-name"
+_LACKS = {BAD_TIME: "no usable start", BAD_DURATION: "no usable duration", NO_NAME: "no name"}
 _LAST_NS = 2**62  # the year 2116: sums of two times still fit
 _LOST = re.compile(
     r"stopped early\? = [1-9]|(?:dropped|lost)\D{0,80}[1-9]|[1-9]\d* \w* ?(?:dropped|lost)", re.I
@@ -31,17 +40,26 @@ def sound(events: Arrays, base_ns: int, nameless: int, what: str, problems: list
     missing = (start == DAMAGED) | (start < -base_ns) | (start >= _LAST_NS - base_ns)
     bad = ~missing & ((duration == DAMAGED) | (duration < 0) | (duration >= _LAST_NS))
     unnamed = ~missing & ~bad & (events["name"] == nameless)
-    for rows, name, lack in (
-        (missing, "bad-time", "no usable start"),
-        (bad, "bad-duration", "no usable duration"),
-        (unnamed, "no-name", "no name"),
-    ):
-        if count := int(rows.sum()):
-            text = f"{count} {what} have {lack} and were left out."
-            problems.append(Problem(name, text, count, spoils=[what]))
+    report({BAD_TIME: missing, BAD_DURATION: bad, NO_NAME: unnamed}, what, problems)
     good = ~(missing | bad | unnamed)
     kept = {name: array[good] for name, array in events.items()}
     return {**kept, "start": start[good] + base_ns, "end": start[good] + duration[good] + base_ns}
+
+
+def damage(start: pl.Series, end: pl.Series, name: pl.Series) -> dict[str, np.ndarray]:
+    """Return masks of the events without a usable start, a usable duration, or a name, by problem."""
+    missing = ~start.is_between(0, _LAST_NS - 1).fill_null(False).to_numpy()
+    bad = ~missing & ~((end >= start) & (end < _LAST_NS)).fill_null(False).to_numpy()
+    unnamed = ~missing & ~bad & name.is_null().to_numpy()
+    return {BAD_TIME: missing, BAD_DURATION: bad, NO_NAME: unnamed}
+
+
+def report(wrong: dict[str, np.ndarray], what: str, problems: list[Problem]) -> None:
+    """Add a problem for each kind of damage (mask by problem) that occurs in the table `what`."""
+    for problem, rows in wrong.items():
+        if count := int(rows.sum()):
+            text = f"{count} {what} have {_LACKS[problem]} and were left out."
+            problems.append(Problem(problem, text, count, spoils=[what]))
 
 
 def unread(phases: Counter[Any], categories: Counter[Any], problems: list[Problem]) -> None:

@@ -1,0 +1,45 @@
+"""What an importer makes of one process: its tables, its origin, and the problems of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from fathom.sounding.manifest import Problem
+from fathom.sounding.schema import empty
+
+
+@dataclass
+class Origin:
+    """The process and machine that a trace was recorded on; None or empty if the file does not name them."""
+
+    pid: int | None
+    rank: int | None
+    world: int | None
+    host: str | None
+    devices: dict[int, str]  # names of the GPUs that did work, by index
+    gpus: list[dict[str, Any]]  # GPUs as entries of a machine's inventory
+    versions: dict[str, str]
+
+
+@dataclass
+class Trace:
+    """The contents of a trace.
+
+    `tables` are `ops`, `launches` and `kernels`. `marks` are Fathom's annotations (k, ns, thread), which are
+    not in `ops`. `steps` are the profiler's steps, and `memory` the allocator's events. `samples` are
+    those of hardware counters, and `facts` are for the rank in the manifest. `abstained` lists what the file
+    lacks.
+    """
+
+    tables: dict[str, pl.DataFrame]
+    marks: pl.DataFrame
+    steps: pl.DataFrame
+    memory: pl.DataFrame
+    origin: Origin
+    problems: list[Problem]
+    samples: pl.DataFrame = field(default_factory=lambda: empty("samples"))
+    facts: dict[str, Any] = field(default_factory=dict)
+    abstained: list[dict[str, str]] = field(default_factory=list)

@@ -1,0 +1,89 @@
+"""What an export says about its machine, its clock and itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fathom.sounding.events.database import Database
+
+_GPU = "TARGET_INFO_GPU"
+_FIELDS = {
+    "id": int, "name": str, "smCount": int, "totalMemory": int, "computeMajor": int, "computeMinor": int,
+}  # fmt: skip
+_NORMALISED = "EXPORT_PARAM_TIME_NORMALIZE"  # times are those of the wall clock already
+
+
+class About:
+    """Facts of one export. Times of its events are ns after `zero_ns`."""
+
+    def __init__(self, base: Database) -> None:
+        self._base = base
+        self._export = _properties(base, "META_DATA_EXPORT")
+        self._target = _properties(base, "TARGET_INFO_SYSTEM_ENV")
+        self.host = self._target.get("Hostname")
+        self.gpus = _gpus(base)
+        self.zero_ns = self._zero()
+        self.physical = _physical(base)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of nsys, the driver and CUDA, as far as the export names them."""
+        cuda = self._target.get("CudaDriverVersion", "")
+        known = {
+            "nsys": self._export.get("EXPORT_PRODUCT_VERSION"),
+            "nsys_schema": self._export.get("EXPORT_SCHEMA_VERSION"),
+            "driver": self._target.get("NvDriverVersion"),
+            "cuda_driver": f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}" if cuda.isdecimal() else None,
+        }
+        return {name: value for name, value in known.items() if value}
+
+    def _zero(self) -> int:
+        """Return the zero of the export's times in ns since the epoch; 0 if it is unknown."""
+        if self._export.get(_NORMALISED) == "true":
+            return 0
+        started = _first(self._base, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs")
+        epoch, clock = started if started else (None, None)
+        if epoch is None or not 0 <= epoch < 2**61:
+            return 0
+        begun = _first(self._base, "ANALYSIS_DETAILS", "startTime")
+        on_clock = clock is not None and begun is not None and begun[0] == clock  # not since the start
+        return epoch - clock if on_clock and clock is not None else epoch
+
+
+def _properties(base: Database, table: str) -> dict[str, str]:
+    rows = base.read(table, {"name": str, "value": str})
+    return dict(rows.drop_nulls().iter_rows()) if rows.width == 2 else {}
+
+
+def _first(base: Database, table: str, *names: str) -> tuple[int | None, ...] | None:
+    """Return the columns of the first row, None for those that the table lacks; None if there is no row."""
+    rows = base.read(table, dict.fromkeys(names, int))
+    return tuple(rows[name][0] if name in rows.columns else None for name in names) if len(rows) else None
+
+
+def _gpus(base: Database) -> list[dict[str, Any]]:
+    """Return the GPUs as entries of a machine's inventory."""
+    return [_gpu(row) for row in base.read(_GPU, _FIELDS).iter_rows(named=True) if row.get("id") is not None]
+
+
+def _gpu(row: dict[str, Any]) -> dict[str, Any]:
+    major = row.get("computeMajor")
+    entry = {
+        "index": row["id"],
+        "name": row.get("name") or "",
+        "compute_capability": f"{major}.{row.get('computeMinor') or 0}" if major else None,
+        "multiprocessors": row.get("smCount"),
+        "memory_bytes": row.get("totalMemory"),
+    }
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _physical(base: Database) -> pl.DataFrame:
+    """Return the GPU (`device`) behind each process's device number: `pid`, `cuda`, `device`."""
+    known = base.read("TARGET_INFO_CUDA_DEVICE", {"pid": int, "cudaId": int, "gpuId": int})
+    if known.width < 3:
+        return pl.DataFrame(schema={"pid": pl.Int64, "cuda": pl.Int64, "device": pl.Int64})
+    once = known.drop_nulls().unique(["pid", "cudaId"], keep="first")
+    return once.rename({"cudaId": "cuda", "gpuId": "device"})

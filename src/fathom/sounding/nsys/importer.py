@@ -1,0 +1,142 @@
+"""One export of Nsight Systems as traces: one per process that used a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fathom.sounding.events import Events, Origin, Trace, normalised
+from fathom.sounding.events.database import Database
+from fathom.sounding.manifest import Problem
+from fathom.sounding.nsys import tables as source
+from fathom.sounding.nsys.about import About
+from fathom.sounding.nsys.metrics import samples
+from fathom.sounding.nsys.tables import Tables
+
+_MARKS = frozenset(
+    (source.KERNELS, source.COPIES, source.CALLS, source.RANGES, source.GRAPHS, "META_DATA_EXPORT")
+)
+_PID = 0xFFFFFF
+# What an export may lack, by table.
+_LACKING = {
+    source.CALLS: ("launches", "the export has no calls of the CUDA runtime; record with `--trace=cuda`"),
+    source.RANGES: ("regions", "the export has no NVTX ranges; record with `--trace=nvtx`"),
+    "TARGET_INFO_GPU": ("machine", "the export does not name its GPUs"),
+}
+# Tables that are not imported, by what they hold.
+_UNREAD = {
+    "OSRT_API": "calls of the operating system",
+    "COMPOSITE_EVENTS": "samples of the CPU",
+    "SCHED_EVENTS": "thread scheduling",
+    "NIC_METRICS": "network metrics",
+    "NET_NIC_METRIC": "network metrics",
+    "MPI_COLLECTIVES_EVENTS": "MPI calls",
+}
+_WHOLE_GRAPHS = (
+    "CUDA graphs were traced as a whole, so their kernels, copies and collectives are not distinguished; "
+    "record with `--cuda-graph-trace=node`"
+)
+
+
+def is_nsys(base: Database) -> bool:
+    """Return whether a database is an export of Nsight Systems."""
+    return bool(base.tables & _MARKS) and "StringIds" in base.tables
+
+
+def read_nsys(base: Database, step_range: str | None = None) -> list[Trace]:
+    """Return one trace per process with device work, ordered by device; without any, one with the ranges.
+
+    `step_range` names the NVTX ranges that are steps. Raises BadInputError if the export is damaged or empty,
+    or if no range is named so.
+    """
+    about, tables = About(base), Tables(base)
+    parts = {"ops": tables.ops(), "launches": tables.launches(), "kernels": tables.kernels()}
+    parts = {name: _dated(part, about.zero_ns) for name, part in _attributed(parts).items()}
+    processes = _processes(parts)
+    if not processes:
+        raise base.bad(
+            "it has neither device work nor NVTX ranges; record with `nsys profile --trace=cuda,nvtx`"
+        )
+    measured = samples(base, about.zero_ns)
+    every = [_events(process, parts, about, measured) for process in processes]
+    for events in every:
+        events.abstained += _abstained(base, parts["kernels"])
+        events.problems += _open_ranges(tables.open_ranges)
+    return [normalised(events, step_range) for events in every]
+
+
+def _attributed(parts: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Give work without a process to the only process that launches; without one, none of it has a launch."""
+    work = parts["kernels"]
+    if work["process"].null_count() == 0:
+        return parts
+    launching = parts["launches"]["process"].drop_nulls().unique()
+    if len(launching) == 1:
+        return {**parts, "kernels": work.with_columns(process=pl.col("process").fill_null(launching[0]))}
+    lost = pl.col("process").is_null()
+    correlation = pl.when(~lost).then("correlation").alias("correlation")
+    return {**parts, "kernels": work.with_columns(correlation, process=pl.col("process").fill_null(0))}
+
+
+def _dated(part: pl.DataFrame, zero_ns: int) -> pl.DataFrame:
+    return part.with_columns(pl.col("start_ns", "end_ns") + zero_ns)
+
+
+def _processes(parts: dict[str, pl.DataFrame]) -> list[int]:
+    work = parts["kernels"].group_by("process").agg(pl.col("cuda").min()).sort("cuda", "process")
+    if len(work):
+        return work["process"].to_list()
+    return parts["ops"]["process"].drop_nulls().mode().sort()[:1].to_list()
+
+
+def _events(
+    process: int,
+    parts: dict[str, pl.DataFrame],
+    about: About,
+    measured: tuple[pl.DataFrame, list[list[str]]],
+) -> Events:
+    own = {name: part.filter(process=process).drop("process") for name, part in parts.items()}
+    own["kernels"] = _on_gpus(own["kernels"], about.physical.filter(pid=process & _PID))
+    used = own["kernels"]["device"].drop_nulls().unique().sort().to_list()
+    sampled, groups = measured
+    mine = sampled.filter(pl.col("device").is_in(used))
+    facts: dict[str, Any] = {"counter_groups": groups} if len(mine) else {}
+    return Events(own, _origin(process, used, about), samples=mine, facts=facts)
+
+
+def _on_gpus(work: pl.DataFrame, physical: pl.DataFrame) -> pl.DataFrame:
+    """Add `device`: the GPU behind a process's own number for it, which CUDA_VISIBLE_DEVICES may change."""
+    known = dict(physical.select("cuda", "device").iter_rows())
+    return work.with_columns(device=pl.col("cuda").replace(known) if known else pl.col("cuda")).drop("cuda")
+
+
+def _origin(process: int, used: list[int], about: About) -> Origin:
+    names = {gpu["index"]: gpu["name"] for gpu in about.gpus}
+    return Origin(
+        pid=process & _PID,
+        rank=None,
+        world=None,
+        host=about.host,
+        devices={device: names.get(device, "") for device in used},
+        gpus=[gpu for gpu in about.gpus if gpu["index"] in used],
+        versions=about.versions,
+    )
+
+
+def _abstained(base: Database, work: pl.DataFrame) -> list[dict[str, str]]:
+    lacking = [
+        {"what": what, "why": why} for table, (what, why) in _LACKING.items() if table not in base.tables
+    ]
+    unread = sorted({what for table, what in _UNREAD.items() if table in base.tables})
+    lacking += [{"what": what, "why": "they are not imported"} for what in unread]
+    if work["name"].str.starts_with("CUDA graph ").any():
+        lacking.append({"what": "kernels in graphs", "why": _WHOLE_GRAPHS})
+    return lacking
+
+
+def _open_ranges(count: int) -> list[Problem]:
+    if not count:
+        return []
+    text = f"{count} NVTX ranges had not ended when the recording stopped, and were left out."
+    return [Problem("open-ranges", text, count)]
