@@ -9,10 +9,12 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -371,7 +373,8 @@ def test_a_torn_last_line_costs_only_itself(tmp_path, lost):
 def test_what_is_often_taken_for_a_trace_is_told_by_its_name(tmp_path):
     packed, database = tmp_path / "s.fathom.zip", tmp_path / "report.sqlite"
     assert invoke("pack", make(tmp_path / "s.fathom").path).returncode == 0
-    database.write_bytes(b"SQLite format 3\0" + bytes(84))
+    with closing(sqlite3.connect(database)) as base:
+        base.execute("CREATE TABLE bookmarks (name TEXT)")
     assert "needs no import" in refused(invoke("import", packed))
     assert "Nsight Systems" in refused(invoke("import", database))
 

@@ -300,6 +300,12 @@ def test_only_a_copy_on_the_computing_stream_is_not_overlapped():
         assert set(raised(signals([], kernels_work=copies), "input-pageable-copy")) == expected
 
 
+def test_offloaded_parameters_of_fsdp_are_no_batch():
+    for region, expected in (("FSDP::pre_forward (layer.1)", set()), ("step", {"input-copy-not-overlapped"})):
+        copies = [work("HtoD pinned", 4.0, entry="copy", bytes=1e8, region=region)]
+        assert set(raised(signals([], kernels_work=copies), "input-pageable-copy")) == expected
+
+
 PINNED = HostWork("aten::pin_memory", 6.0, 4.0, 2.0, 1 << 20)
 
 

@@ -87,7 +87,7 @@ REFUSED = {
     "long json cut off": (edited(many_events), "is truncated"),
     "not json": (of("hello, this is no trace"), "neither a JSON object nor a list"),
     "a picture": (of(b"\x89PNG\r\n\x1a\n" + bytes(100)), "neither a JSON object nor a list"),
-    "a database": (of(b"SQLite format 3\x00" + bytes(4096)), "neither a JSON object nor a list"),
+    "a database": (of(b"SQLite format 3\x00" + bytes(4096)), "its database is damaged"),
     "utf-16": (edited(lambda text: text.encode("utf-16")), "neither a JSON object nor a list"),
     "other json": (of('{"name": "config", "values": [1, 2, 3]}'), "no list of traceEvents"),
     "a list of numbers": (of("[1, 2, 3]"), "text between its events"),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.sounding.kineto import read_trace, stream
 from fathom.sounding.events.arrays import to_ns
+from fathom.sounding.kineto import read_trace, stream
 from fathom.sounding.kineto.stream import TraceStream, scan
 from tests.support.kineto_samples import Event, kernel, op, write_text
 

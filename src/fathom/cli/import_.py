@@ -1,4 +1,4 @@
-"""`fathom import`: turn traces, results of ncu, or raw records into a sounding."""
+"""`fathom import`: turn traces of several tools, results of ncu, or raw records into a sounding."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "fathom import rank0.json.gz rank1.json.gz -o job.fathom",
+    "fathom import report.sqlite --step-range iteration   (Nsight Systems)",
     "fathom import train.fathom   (raw records of `fathom run --raw`)",
     "fathom import kernels.ncu-rep   (or the output of `ncu --page raw --csv`)",
 )
@@ -25,18 +26,27 @@ _SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters")
 def import_(
     traces: list[Path] = Argument(
         metavar="TRACE…",
-        help="Kineto traces (.json, .json.gz), results of ncu (.ncu-rep, .csv), or a raw recording.",
+        help="Traces, results of ncu (.ncu-rep, .csv), or a raw recording.",
     ),
     output: Path | None = Option(None, "-o", "--output", help="Path of the sounding. [default: NAME.fathom]"),
+    step_range: str | None = Option(
+        None,
+        "--step-range",
+        help="Ranges that are steps: name, part or pattern. [default: named like step]",
+    ),
     replace: Replace = False,
     json: bool = Option(False, "--json", help="Print a summary of the import as JSON."),
 ) -> None:
-    """Turn Kineto traces (one per rank), results of ncu, or raw records into a sounding."""
+    """Turn traces of a profiler, results of ncu, or raw records into a sounding.
+
+    Traces are those of torch.profiler (one file per rank), Nsight Systems (.sqlite, .nsys-rep), rocprofv3
+    (.db, .json), JAX (.trace.json.gz), and others in Chrome's format.
+    """
     from fathom.cli.progress import waiting
     from fathom.recorder import import_any
 
     with waiting(f"importing {traces[0].name}"):
-        store = import_any(traces, output, replace=replace)
+        store = import_any(traces, output, replace=replace, step_range=step_range)
     summary = _summary(store)
     if json:
         print_json(summary)

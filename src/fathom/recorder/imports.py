@@ -36,16 +36,20 @@ _OTHERS = {
 _PATTERNS = ("*.json", "*.json.gz")
 
 
-def import_any(paths: list[Path], output: Path | None = None, *, replace: bool = False) -> Store:
+def import_any(
+    paths: list[Path], output: Path | None = None, *, replace: bool = False, step_range: str | None = None
+) -> Store:
     """Import one folder of raw records, traces and folders of traces, or ncu results, as a sounding.
 
     Without `output`, the sounding replaces raw records, or is named after the first input;
-    `replace` overwrites an existing sounding.
+    `replace` overwrites an existing sounding. `step_range` names the ranges of a trace that are its steps.
     Raises BadInputError.
     """
     recordings = [folder for path in paths if (folder := _recording(path))]
     if not recordings:
-        return _import_files(paths, output, replace)
+        return _import_files(paths, output, replace, step_range)
+    if step_range:
+        raise BadInputError("A recording has its own steps; --step-range is for traces of other tools.")
     if len(paths) > 1:
         raise BadInputError("Raw records cannot be combined with other files; give only one recording.")
     return _import_recording(recordings[0], output, replace)
@@ -69,7 +73,7 @@ def _import_recording(folder: Path, output: Path | None, replace: bool) -> Store
     return fold(import_raw(folder, output, replace=replace))
 
 
-def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Store:
+def _import_files(paths: list[Path], output: Path | None, replace: bool, step_range: str | None) -> Store:
     from fathom.sounding import import_ncu, import_traces, is_ncu
 
     kinds = {is_ncu(path) for path in paths}
@@ -78,7 +82,7 @@ def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Stor
     output = output or free_output(trace_name(paths[0]), Path())
     if True in kinds:
         return import_ncu(paths, output, name=output.stem, replace=replace)
-    return import_traces(_expand(paths), output, name=output.stem, replace=replace)
+    return import_traces(_expand(paths), output, name=output.stem, replace=replace, step_range=step_range)
 
 
 def _expand(paths: list[Path]) -> list[Path]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
+
 from fathom.errors import BadInputError, file_error
 from fathom.regular import open_regular
 from fathom.sounding.events import Trace
 from fathom.sounding.events.database import MAGIC, Database
+from fathom.sounding.events.steps import steps_from_ranges
 from fathom.sounding.kineto import read_trace
 from fathom.sounding.nsys import exported, is_nsys, read_nsys
 
@@ -20,7 +23,15 @@ def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:
     with exported(path) as file:
         if _head(file).startswith(MAGIC):
             return _read_database(file, path, step_range)
-        return [read_trace(file)]
+        return [_with_ranges(read_trace(file), step_range)]
+
+
+def _with_ranges(trace: Trace, step_range: str | None) -> Trace:
+    """Return a trace whose steps are annotated regions, if they are asked for or it has no others."""
+    if step_range or trace.steps.is_empty():
+        regions = trace.tables["ops"].filter(pl.col("kind") == "annotation")
+        trace.steps, _ = steps_from_ranges(regions, step_range)
+    return trace
 
 
 def _head(path: Path) -> bytes:

@@ -1,7 +1,8 @@
 """Read tables of SQLite databases that may come from anyone.
 
-The file is opened read-only and immutable. Only real tables are read, because a view may run forever, and no
-more rows and text than a file of its size can hold: its pages may refer to each other many times.
+The file is opened read-only and immutable. Only stored columns of real tables are read, because a view or a
+generated column may compute forever, and no more rows and text than a file of its size can hold: its pages
+may refer to each other many times.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LONGEST = 1 << 16  # characters that are read of a text
 _LARGEST = 64 * MIB  # most bytes of one row
 _LEAST_ROW = 4  # bytes that a row takes at least
 _FREE_TEXT = 64 * MIB  # bytes of text that any file may have
-_ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+_LEAST_VERSION = (3, 37)  # of SQLite: earlier ones do not list tables apart from views
 
 
 class Database:
@@ -57,7 +58,6 @@ class Database:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST)
         connection.text_factory = lambda text: text.decode(errors="replace")
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.set_authorizer(_authorize)
         return connection
 
     def bad(self, why: str) -> BadInputError:
@@ -66,20 +66,18 @@ class Database:
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """Names of the tables that store rows."""
-        query = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
-        rows = [row for block in self._bounded(query) for row in block]
-        return frozenset(str(name) for name, page in rows if page)  # a virtual table has no page
+        """Names of the tables that store rows, without views and virtual tables."""
+        if sqlite3.sqlite_version_info < _LEAST_VERSION:
+            raise self.bad(f"Python's SQLite {sqlite3.sqlite_version} is too old; use a newer Python")
+        rows = [row for block in self._bounded("PRAGMA table_list") for row in block]
+        return frozenset(str(name) for _, name, kind, *_ in rows if kind == "table")
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; empty if there is no such table."""
+        """Return the names of a table's stored columns; empty if there is no such table."""
         if table not in self.tables:
             return frozenset()
-        try:
-            with closing(self._connection.execute(f"SELECT * FROM {_quoted(table)} LIMIT 0")) as cursor:
-                return frozenset(column[0] for column in cursor.description)
-        except (sqlite3.Error, OverflowError) as error:
-            raise self.bad(f"its table {table} is damaged ({error})") from None
+        rows = [row for block in self._bounded(f"PRAGMA table_xinfo({_quoted(table)})") for row in block]
+        return frozenset(str(name) for _, name, *_, hidden in rows if not hidden)
 
     def read(self, table: str, wanted: Mapping[str, type]) -> pl.DataFrame:
         """Return the `wanted` columns (name to int, float or str) that the table has.
@@ -113,13 +111,7 @@ class Database:
                 while block := cursor.fetchmany(_BATCH):
                     yield block
         except (sqlite3.Error, OverflowError) as error:
-            raise self.bad(f"its database is damaged ({error})") from None
-
-
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Allow reading columns and `substr`: generated columns may call other functions."""
-    allowed = action in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second == "substr")
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+            raise self.bad(f"its database is damaged ({error}); export it again") from None
 
 
 def _quoted(name: str) -> str:

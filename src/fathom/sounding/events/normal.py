@@ -25,7 +25,7 @@ _LABELS = {"phase": pl.lit("timeline"), "burst": pl.lit(0, pl.Int32)}
 
 @dataclass
 class Events:
-    """What an importer read of one process.
+    """Events of one process as an importer read them.
 
     `tables` are `ops`, `launches` and `kernels` with the columns that the file has; ids, parents, families
     and directions are added later. `samples` and `facts` are those of a Trace.

@@ -1,4 +1,4 @@
-"""What an importer makes of one process: its tables, its origin, and the problems of the file."""
+"""The result of importing one process: its tables, its origin, and the problems of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an export says about its machine, its clock and itself."""
+"""Facts of an export about its machine, its clock and itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import polars as pl
 
 from fathom.sounding.events.database import Database
 
-_GPU = "TARGET_INFO_GPU"
-_FIELDS = {
-    "id": int, "name": str, "smCount": int, "totalMemory": int, "computeMajor": int, "computeMinor": int,
+# The GPUs: the table of releases until early 2021 and of later ones, with the columns of an inventory.
+GPUS = {
+    "TARGET_INFO_CUDA_GPU": {
+        "deviceId": "index", "name": "name", "numMultiprocessors": "multiprocessors",
+        "computeCapabilityMajor": "major", "computeCapabilityMinor": "minor",
+    },
+    "TARGET_INFO_GPU": {
+        "id": "index", "name": "name", "smCount": "multiprocessors", "totalMemory": "memory_bytes",
+        "computeMajor": "major", "computeMinor": "minor",
+    },
 }  # fmt: skip
 _NORMALISED = "EXPORT_PARAM_TIME_NORMALIZE"  # times are those of the wall clock already
 
@@ -65,17 +72,23 @@ def _first(base: Database, table: str, *names: str) -> tuple[int | None, ...] | 
 
 def _gpus(base: Database) -> list[dict[str, Any]]:
     """Return the GPUs as entries of a machine's inventory."""
-    return [_gpu(row) for row in base.read(_GPU, _FIELDS).iter_rows(named=True) if row.get("id") is not None]
+    gpus: dict[int, dict[str, Any]] = {}
+    for table, columns in GPUS.items():
+        rows = base.read(table, {name: str if name == "name" else int for name in columns})
+        for row in rows.rename(columns, strict=False).iter_rows(named=True):
+            if row.get("index") is not None:
+                gpus.setdefault(row["index"], _gpu(row))
+    return list(gpus.values())
 
 
 def _gpu(row: dict[str, Any]) -> dict[str, Any]:
-    major = row.get("computeMajor")
+    major = row.get("major")
     entry = {
-        "index": row["id"],
+        "index": row["index"],
         "name": row.get("name") or "",
-        "compute_capability": f"{major}.{row.get('computeMinor') or 0}" if major else None,
-        "multiprocessors": row.get("smCount"),
-        "memory_bytes": row.get("totalMemory"),
+        "compute_capability": f"{major}.{row.get('minor') or 0}" if major else None,
+        "multiprocessors": row.get("multiprocessors"),
+        "memory_bytes": row.get("memory_bytes"),
     }
     return {key: value for key, value in entry.items() if value is not None}
 

@@ -10,7 +10,7 @@ from fathom.sounding.events import Events, Origin, Trace, normalised
 from fathom.sounding.events.database import Database
 from fathom.sounding.manifest import Problem
 from fathom.sounding.nsys import tables as source
-from fathom.sounding.nsys.about import About
+from fathom.sounding.nsys.about import GPUS, About
 from fathom.sounding.nsys.metrics import samples
 from fathom.sounding.nsys.tables import Tables
 
@@ -18,11 +18,10 @@ _MARKS = frozenset(
     (source.KERNELS, source.COPIES, source.CALLS, source.RANGES, source.GRAPHS, "META_DATA_EXPORT")
 )
 _PID = 0xFFFFFF
-# What an export may lack, by table.
+# Reasons for missing parts, by the table that an export may lack.
 _LACKING = {
     source.CALLS: ("launches", "the export has no calls of the CUDA runtime; record with `--trace=cuda`"),
     source.RANGES: ("regions", "the export has no NVTX ranges; record with `--trace=nvtx`"),
-    "TARGET_INFO_GPU": ("machine", "the export does not name its GPUs"),
 }
 # Tables that are not imported, by what they hold.
 _UNREAD = {
@@ -59,10 +58,11 @@ def read_nsys(base: Database, step_range: str | None = None) -> list[Trace]:
             "it has neither device work nor NVTX ranges; record with `nsys profile --trace=cuda,nvtx`"
         )
     measured = samples(base, about.zero_ns)
+    lacking = _abstained(base, parts["kernels"])
     every = [_events(process, parts, about, measured) for process in processes]
-    for events in every:
-        events.abstained += _abstained(base, parts["kernels"])
-        events.problems += _open_ranges(tables.open_ranges)
+    for process, events in zip(processes, every, strict=True):
+        events.abstained += lacking
+        events.problems += _open_ranges(tables.open_ranges.get(process, 0))
     return [normalised(events, step_range) for events in every]
 
 
@@ -125,18 +125,19 @@ def _origin(process: int, used: list[int], about: About) -> Origin:
 
 
 def _abstained(base: Database, work: pl.DataFrame) -> list[dict[str, str]]:
-    lacking = [
-        {"what": what, "why": why} for table, (what, why) in _LACKING.items() if table not in base.tables
-    ]
-    unread = sorted({what for table, what in _UNREAD.items() if table in base.tables})
-    lacking += [{"what": what, "why": "they are not imported"} for what in unread]
+    """Return what the export lacks, and what it has that is not imported."""
+    lacking = {what: why for table, (what, why) in _LACKING.items() if table not in base.tables}
+    if not base.tables & GPUS.keys():
+        lacking["machine"] = "the export does not name its GPUs"
     if work["name"].str.starts_with("CUDA graph ").any():
-        lacking.append({"what": "kernels in graphs", "why": _WHOLE_GRAPHS})
-    return lacking
+        lacking["kernels in graphs"] = _WHOLE_GRAPHS
+    lacking |= {what: "they are not imported" for table, what in _UNREAD.items() if table in base.tables}
+    return [{"what": what, "why": why} for what, why in lacking.items()]
 
 
 def _open_ranges(count: int) -> list[Problem]:
     if not count:
         return []
-    text = f"{count} NVTX ranges had not ended when the recording stopped, and were left out."
+    what = "range was" if count == 1 else "ranges were"
+    text = f"{count} NVTX {what} still open when the recording stopped, and left out."
     return [Problem("open-ranges", text, count)]

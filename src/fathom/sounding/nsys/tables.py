@@ -37,6 +37,7 @@ _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5:
 _PUSH_POP, _START_END = 59, 60  # event types of ranges; the others are marks, names and domains
 _VERSION = r"(?:_pt[sd][sz])?(?:_v\d+)?$"  # of a runtime call: cudaLaunchKernel_ptsz_v7000
 _FIELDS = r",\s(?:op_id|seq|sizes|input_op_ids)\s=\s.*$"  # that torch's emit_nvtx adds to the name of an op
+_OP = r"^[a-z_][\w.]*::|Backward\d*$"  # others are regions of the program, like FSDP::pre_forward
 _SIZES = r",\ssizes\s=\s(\[.*?\])(?:,\s\w+\s=|$)"
 _PROCESS = 1 << 24  # a global id of a thread is this times that of its process, plus the thread's number
 
@@ -48,18 +49,19 @@ class Tables:
         self._base = base
         strings = base.read("StringIds", {"id": int, "value": str})
         self._strings = strings.unique("id", keep="first") if strings.width == 2 else None
-        self.open_ranges = 0  # ranges that had not ended when the recording stopped
+        self.open_ranges: dict[int, int] = {}  # by process: ranges that had not ended with the recording
 
     def ops(self) -> pl.DataFrame:
         """Return the NVTX ranges; those of torch's `emit_nvtx` are ops, with their shapes."""
         wanted = {**_SPAN, "eventType": int, "text": str, "textId": int, "globalTid": int}
         rows = _complete(self._base.read(RANGES, wanted), wanted)
         rows = rows.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
-        self.open_ranges = rows["end"].null_count()
+        left_open = rows.filter(pl.col("end").is_null()).group_by(pl.col("globalTid") // _PROCESS).len()
+        self.open_ranges = dict(left_open.iter_rows())
         rows = self._named(rows.filter(pl.col("end").is_not_null()), "textId", "registered")
         full = pl.coalesce("text", "registered")
         name = full.str.replace(_FIELDS, "")
-        is_op = full.str.contains(r",\s(?:op_id|seq)\s=\s\d") & name.str.contains(r"^\S+$|^autograd::engine")
+        is_op = full.str.contains(_FIELDS) & name.str.contains(_OP)
         return rows.select(
             *_thread(),
             name=name,

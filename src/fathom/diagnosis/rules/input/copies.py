@@ -18,13 +18,14 @@ PINS = re.compile(r"Host(Alloc|Malloc|Register)")
 OFTEN = 0.2  # allocations per step: fewer are sizes that occur for the first time
 OP = "op:pin_memory=0"
 LARGE = 1 << 16  # elements: fewer are bookkeeping
+PARAMETERS = re.compile(r"FSDP::")  # regions that copy offloaded parameters, which are no batch
 SENT = 0.25  # bytes copied per element processed: the result has to cross the link
 
 
 @rule("input-pageable-copy", "input-copy-not-overlapped")
 def copies(signals: Signals) -> Candidates:
     """Find exposed copies; the rows of the ledger exclude overlapped copies."""
-    works = copies_of(signals, "HtoD")
+    works = [work for work in copies_of(signals, "HtoD") if not PARAMETERS.match(work.region or "")]
     pageable = [work for work in works if "ageable" in work.family]
     pinned = [work for work in works if work not in pageable and work.alone]
     if pageable:
