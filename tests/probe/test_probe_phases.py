@@ -115,6 +115,24 @@ def test_a_request_gives_one_more_timeline():
     assert [job.phase for job, *_ in program.done[before:]] == ["timeline"]
 
 
+@pytest.mark.parametrize("light", [False, True])
+def test_a_request_because_of_slow_steps_gives_bursts_that_enter_no_mean(light):
+    program = Program(ProbePlan()).run(300)
+    program.phases.light = light
+    before = len(program.done)
+    program.phases.request(slow=True)
+    program.run(60)
+    bursts = [job for job, *_ in program.done[before:] if job.phase == "slow"]
+    assert 6 <= sum(job.windows for job in bursts) <= 10 and all(job.keep_above_ns is None for job in bursts)
+    assert program.phases.kept == 0 and program.phases.finished
+
+
+def test_surface_depth_takes_no_requests():
+    program = Program(ProbePlan(depth="surface")).run(60)
+    program.phases.request(slow=True)
+    assert program.run(60).done == []
+
+
 def test_memory_comes_last_and_only_where_there_is_a_device():
     for has_memory in (False, True):
         phases = [job.phase for job, *_ in Program(ProbePlan(), memory=has_memory).run(80).done]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fathom.analysis.memory import memory_of
     from fathom.analysis.peers import Meetings, meetings
     from fathom.analysis.rank_summaries import summaries
+    from fathom.analysis.resources import ENTRIES, EVALUATION, STALL
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
     from fathom.analysis.subjects import CPU, label, slow_steps

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from fathom.analysis.resources import ENTRIES, Goodput
+from fathom.analysis.resources import ENTRIES, EVALUATION, STALL, Goodput
 from fathom.sounding import Store
 from fathom.units import NS_PER_S
 
-STALL = 3.0  # steps that take this many times the usual time are stalled beyond it
 DETAILED = ("timeline", "attribution", "counters")  # phases that a recording at surface depth lacks
-EVALUATION = "+evaluation"
 
 
 def goodput_of(stores: Sequence[Store]) -> Goodput | None:

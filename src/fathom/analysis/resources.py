@@ -8,6 +8,8 @@ ENTRIES = (  # of the wall time of a job
     *("productive", "start-up", "compilation", "evaluation", "checkpoint", "stall", "restart"),
     *("shutdown", "unattributed"),
 )
+STALL = 3.0  # steps that take this many times the usual time are stalled beyond it
+EVALUATION = "+evaluation"  # in the kind of a step
 
 
 class Stages(msgspec.Struct, omit_defaults=True):

@@ -30,6 +30,7 @@ from fathom.cli import (
     report,
     run,
     tips,
+    watch,
     what_if,
 )
 from fathom.cli.console import explain, group, say
@@ -111,6 +112,7 @@ app.command(
     "gate", cls=compare.SidesCommand, short_help="Hold recordings against budgets.", epilog=gate.EXAMPLES
 )(gate.gate)
 for _function, _examples, _about in (
+    (watch.watch, watch.EXAMPLES, "Follow a program while it is recorded."),
     (report.report, report.EXAMPLES, "Show where the time of a step goes."),
     (open_.open_, open_.EXAMPLES, "Show the report as a page in the browser."),
     (findings.findings, findings.EXAMPLES, "List the causes of lost time, with gains and remedies."),

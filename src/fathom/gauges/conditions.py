@@ -11,20 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fathom.machine.nvml import NvmlMissingError, load, reading, visible
+from fathom.machine.nvml import REASONS, NvmlMissingError, load, reading, visible
 
 PERIOD = 0.02  # seconds between samples
-# NVML's clock event reasons (nvmlClocksEventReasons*), by bit.
-REASONS = {
-    0x2: "applications clocks setting",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-    0x100: "display clock setting",
-}
 # The NVML function of each reading, and the name of its constant argument.
 READS: dict[str, tuple[str, ...]] = {
     "sm_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),

@@ -9,6 +9,17 @@ from typing import Any
 from fathom.machine.files import NotOfferedError, UnreadableError
 
 _ABSENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
+# NVML's clock event reasons (nvmlClocksEventReasons*), by bit.
+REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
 
 
 class NvmlMissingError(Exception):

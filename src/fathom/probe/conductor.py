@@ -15,7 +15,7 @@ from fathom.probe.device_clock import DeviceClock, lengths
 from fathom.probe.faults import fault, guarded
 from fathom.probe.frames import Beacon
 from fathom.probe.orders import Job, Orders, Schedule
-from fathom.probe.phases import Phases
+from fathom.probe.phases import SLOW, Phases
 from fathom.probe.plain import is_plain
 from fathom.probe.recorder import Recorder
 from fathom.probe.reporter import Reporter
@@ -227,8 +227,10 @@ class Conductor:
         elif ns - self._looked_ns >= LOOK_NS:
             self._looked_ns = ns
             if os.path.exists(self._trigger):
+                with open(self._trigger, encoding="utf-8") as file:
+                    slow = file.read().strip() == SLOW
                 os.unlink(self._trigger)
-                self.phases.request()
+                self.phases.request(slow)
 
     # between marks
 

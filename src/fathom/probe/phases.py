@@ -14,6 +14,7 @@ from fathom.probe.trials import rounds
 
 EVENTS_PER_BURST = 100_000
 FIRST_WINDOWS = 2  # in a first burst, which shows the number of events per step; 1 if steps are long
+SLOW = "slow"  # phase of steps that are recorded because they are slow
 SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
 RECOVERY = 2  # irregular steps after an export, during which the device ran out of work
 SETTLE_LEAST = 3
@@ -143,10 +144,16 @@ class Phases:
         self._trials = [kind for kind in self._trials if rounds.PREFIX + kind != phase]
         self._jobs = rounds.without(self._jobs, phase)
 
-    def request(self) -> None:
-        """Schedule one more timeline burst, requested by the user."""
-        if self.plan.depth != "surface":
-            self._jobs.append(Job("timeline", self._fitting(self.plan.steps)))
+    def request(self, slow: bool = False) -> None:
+        """Schedule one more timeline burst, requested by the user.
+
+        `slow`: the steps became slow, so they enter no mean; short bursts are repeated.
+        """
+        if self.plan.depth == "surface":
+            return
+        windows = self._fitting(self.plan.steps)
+        bursts = -(-min(self.plan.steps, SLOW_WINDOWS) // windows) if slow else 1
+        self._jobs += [Job(SLOW if slow else "timeline", windows)] * bursts
 
     def appoint(self, appointments: dict[int, Job | None]) -> None:
         """Follow another rank's decisions instead of deciding."""
@@ -307,7 +314,7 @@ class Phases:
         if self.kept < SLOW_KEPT and self._rounds < SLOW_ROUNDS and self._in_phase >= ENOUGH_LEAST:
             self._rounds += 1
             limit = self.clean.slow_ns
-            self._jobs.append(Job("slow", self._fitting(SLOW_WINDOWS), keep_above_ns=limit))
+            self._jobs.append(Job(SLOW, self._fitting(SLOW_WINDOWS), keep_above_ns=limit))
 
     # movements
 

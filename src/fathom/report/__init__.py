@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from fathom.report.kernel.dive import dive_content, print_dive
     from fathom.report.lab import print_outcome, print_pair_findings, print_technique, print_techniques
     from fathom.report.leads import print_leads
+    from fathom.report.live.lines import live_events, live_line
+    from fathom.report.live.metrics import LiveCollector
+    from fathom.report.live.page import live_page
     from fathom.report.machine import print_ceilings, print_comparison, print_machine
     from fathom.report.notebook import to_html
     from fathom.report.page.comparison import save_comparison

@@ -1,0 +1,1 @@
+"""A running program on a page, on lines, and as metrics."""

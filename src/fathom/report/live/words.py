@@ -1,0 +1,104 @@
+"""Texts about a running program that the page and the lines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fathom.analysis.live import Alert, Change, FoundCause, Live, RankView
+from fathom.report import units
+from fathom.units import MS_PER_S, NS_PER_S
+
+SMALL = 0.03  # of a change: smaller entries are summed up
+ENTRIES = 4
+STATES = {
+    "recording": "recording a timeline",
+    "examining": "examining the timeline",
+    "unexplained": "its cause is not known",
+}
+
+
+def elapsed(seconds: float) -> str:
+    """Return a long duration in its two largest units: 12 s, 3 min 04 s, 2 h 07 min, 3 d 04 h."""
+    passed = max(int(seconds), 0)
+    for size, unit, part, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if passed >= size:
+            return f"{passed // size} {unit} {passed % size // part:02d} {name}"
+    return f"{passed} s"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent with a digit after the point."""
+    return units.MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def against_baseline(rank: RankView) -> str:
+    """Return the difference from the baseline in percent, with its sign; empty if either is unknown."""
+    if not rank.baseline_ms or rank.step_ms is None:
+        return ""
+    return f"{100 * (rank.step_ms / rank.baseline_ms - 1):+.1f} %"
+
+
+def rates(rank: RankView) -> list[str]:
+    """Return steps, samples and tokens per second, as far as known."""
+    rates = [f"{units.significant(MS_PER_S / rank.step_ms)} steps/s"] if rank.step_ms else []
+    rates += [f"{units.scaled(rank.samples_per_s)} samples/s"] if rank.samples_per_s else []
+    return rates + ([f"{units.scaled(rank.tokens_per_s)} tokens/s"] if rank.tokens_per_s else [])
+
+
+def ending(live: Live) -> str:
+    """Return how the program ended, and the command that continues."""
+    status = f" with status {live.exit_status}" if live.exit_status else ""
+    once = "" if live.sounding else ", once it is written"
+    read = f"Read the sounding with `fathom report {live.path}`{once}."
+    return f"The program {live.ended or 'ended'}{status}. {read}"
+
+
+def saving(finding: FoundCause) -> str:
+    """Return what the finding saves; empty if no gain is predicted."""
+    if finding.gain_ms is None:
+        return ""
+    share = f" ({100 * finding.share:.0f} % of the step)" if finding.share is not None else ""
+    return f"saves {units.duration(finding.gain_ms)}{share}"
+
+
+def alert_title(alert: Alert) -> str:
+    """Return where the alert began, and how much slower the steps became."""
+    more = 100 * (alert.step_ms / alert.baseline_ms - 1) if alert.baseline_ms else 0.0
+    over = "; as fast as before again" if alert.over else ""
+    times = f"{units.duration(alert.baseline_ms)} → {units.duration(alert.step_ms)}"
+    return f"slower since about step {alert.step:,}: {times} ({more:+.0f} %){over}"
+
+
+def alert_lines(live: Live, alert: Alert) -> Iterator[str]:
+    """Yield the cause of an alert, or why it is not known yet."""
+    change = alert.change
+    if live.state == "ended" and alert.state in ("recording", "examining"):
+        yield "the program ended before a timeline was examined"
+        return
+    if change is None or alert.state != "explained":
+        why = f": {change.why_not}" if change and change.why_not else ""
+        yield STATES.get(alert.state, alert.state) + why
+        return
+    if change.entries:
+        yield changes(change)
+    for finding in change.findings[:2]:
+        yield f"{finding.title}, {saving(finding)}: {finding.action}" if finding.action else finding.title
+
+
+def changes(change: Change) -> str:
+    """Return the entries of the ledger that moved, which sum to the change of the step."""
+    total = change.after_ms - change.before_ms
+    shown = [row for row in change.entries if abs(row.ms) >= SMALL * abs(total)][:ENTRIES]
+    rest = total - sum(row.ms for row in shown)
+    texts = [f"{row.entry}{f' {row.detail}' if row.detail else ''} {_signed(row.ms)}" for row in shown]
+    texts += [f"all other entries {_signed(rest)}"] if abs(rest) >= SMALL * abs(total) else []
+    return f"step {_signed(total)}: {', '.join(texts)}"
+
+
+def _signed(ms: float) -> str:
+    return f"{'+' if ms >= 0 else '−'}{units.duration(abs(ms))}"
+
+
+def age(live: Live, ns: int) -> str:
+    """Return how long ago something was."""
+    return f"{elapsed((live.now_ns - ns) / NS_PER_S)} ago"

@@ -1,0 +1,166 @@
+"""Examine a recording that still grows, in a process of low priority: `python -m fathom.watch.examining`.
+
+The raw records are copied first, without the middle of long logs, so that the work does not grow with the
+length of the run. What is read is what the probe wrote anyway; the program notices nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fathom.analysis.live import Entry, FoundCause, Insight
+from fathom.units import MIB
+
+HEAD, TAIL = 2 * MIB, 2 * MIB  # of a log
+SLOW, TIMELINE = "slow", "timeline"  # phases
+FREQUENT = ("batches", "batch", "wait", "micro", "device", "samples")  # records of a log for each step
+ATTRIBUTION = "attribution"  # the steps of the timeline take ops from this phase
+FINDINGS, MEASURES = 8, 3
+
+
+def main(folder: str, since_ns: str = "0", until_ns: str = "0") -> None:
+    """Print the insight into the steps from `since_ns` to `until_ns` as JSON; 0: without this limit."""
+    os.nice(19)
+    result = examined(Path(folder), int(since_ns), int(until_ns))
+    sys.stdout.write(msgspec.json.encode(result).decode())
+
+
+def examined(folder: Path, since_ns: int = 0, until_ns: int = 0) -> Insight:
+    """Return the insight into the steps between the two times. Raises FathomError if there are none."""
+    from fathom.api import Sounding
+    from fathom.sounding import import_raw
+
+    with tempfile.TemporaryDirectory(prefix="fathom-watch-") as name:
+        part = Path(name) / "part.fathom"
+        copy(folder / "raw", part / "raw", since_ns, until_ns)
+        return insight(Sounding(import_raw(part)))
+
+
+def copy(raw: Path, to: Path, since_ns: int = 0, until_ns: int = 0) -> None:
+    """Copy the records between two times to the folder `to`, as if the program had been stopped now.
+
+    With `since_ns`, bursts of the phase `slow`, which an alert requests, become the timeline.
+    """
+    to.mkdir(parents=True)
+    for file in raw.iterdir():
+        if file.suffix == ".jsonl":
+            lines: Iterable[bytes] = _lines(file)
+            lines = _within(lines, since_ns, until_ns) if file.name.startswith("proc-") else lines
+            with (to / file.name).open("wb") as sink:
+                sink.writelines(lines)
+        elif file.is_file() and file.name != "end.json":
+            (to / file.name).symlink_to(file.absolute())
+    ending: dict[str, Any] = {
+        "exit_status": 0,
+        "signal": None,
+        "ended": "stopped",
+        "end_ns": time.time_ns(),
+        "abstained": [],
+    }
+    (to / "end.json").write_text(json.dumps(ending))
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Yield the complete lines of a log; between its first HEAD and last TAIL bytes, only rare ones."""
+    size, position = file.stat().st_size, 0
+    with file.open("rb") as stream:
+        for line in stream:
+            position += len(line)
+            if line.endswith(b"\n") and (not HEAD < position < size - TAIL or _is_rare(line)):
+                yield line
+
+
+def _is_rare(line: bytes) -> bool:
+    """Return whether a record is about a burst or the whole process, and not about clean steps."""
+    kind = line[6:20].partition(b'"')[0].decode(errors="replace")
+    return kind not in FREQUENT and not (kind == "marks" and b'"phase":"clean"' in line)
+
+
+def _within(lines: Iterable[bytes], since_ns: int, until_ns: int) -> Iterator[bytes]:
+    for line in lines:
+        try:
+            record = msgspec.json.decode(line)
+            ns, phase = _time(record), record.get("phase")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # damaged
+        if phase == ATTRIBUTION or ns is None or (ns >= since_ns and (not until_ns or ns <= until_ns)):
+            slow = since_ns and phase == SLOW
+            yield msgspec.json.encode({**record, "phase": TIMELINE}) + b"\n" if slow else line
+
+
+def _time(record: dict[str, Any]) -> int | None:
+    """Return when the record's steps ran; None for records about the whole process."""
+    kind = record.get("t")
+    if kind == "marks":
+        return int(record["ns"][0])
+    if kind == "batches":
+        return int(record["rows"][0][record["columns"].index("start")])
+    if kind in ("trace", "samples"):
+        return int(_first(record["stop_ns"]))
+    if kind in ("wait", "batch"):
+        return int(record["start"])
+    return int(record["ns"]) if kind in ("micro", "phase") else None
+
+
+def _first(ns: Any) -> Any:
+    return ns[0] if isinstance(ns, list) else ns
+
+
+def insight(sounding: Any) -> Insight:
+    """Return the insight into a sounding."""
+    result = sounding.examine()
+    device = next(iter(result.devices), None)
+    rows = (device.mean_ledger or device.ledger) if device else []  # of the step to which gains refer
+    used = device.utilisation if device else None
+    talks = device.communication if device else None
+    return Insight(
+        at_ns=time.time_ns(),
+        step_ms=result.step.basis_ms if result.step.clean_ms is not None else None,
+        headline=result.verdict.headline if result.verdict else "",
+        action=result.verdict.action if result.verdict else "",
+        mfu=used.mfu if used else None,
+        communication_ms=talks.exposed_ms if talks else 0.0 if rows else None,
+        ledger=[Entry(row.entry, row.detail, row.ms) for row in rows],
+        findings=[_cause(finding) for finding in result.findings[:FINDINGS]],
+        counters=_counters(sounding) if result.sounding.get("counters") else [],
+        abstained="" if rows else _why(result),
+    )
+
+
+def _cause(finding: Any) -> FoundCause:
+    from fathom.diagnosis import kinds
+
+    kind = kinds().get(finding.id)
+    action = kind.action if kind else ""
+    return FoundCause(
+        finding.id, finding.title, action, finding.gain_ms, finding.share, finding.where.source or ""
+    )
+
+
+def _why(result: Any) -> str:
+    return next((f"{entry.what}: {entry.why}" for entry in result.abstained), "no timeline was recorded yet")
+
+
+def _counters(sounding: Any) -> list[str]:
+    """Return the first measures of the kernel family with the most time, as text."""
+    family = next((portrait for portrait in sounding.kernel() if portrait.measures), None)
+    if family is None:
+        return []
+    used = [measure for measure in family.measures if measure.resource] or family.measures
+    return [
+        family.family,
+        *(f"{measure.title} {measure.value:.3g} {measure.unit}" for measure in used[:MEASURES]),
+    ]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,46 @@
+"""Find recordings that run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fathom.errors import BadInputError
+
+LAUNCH, END = "launch.json", "end.json"
+
+
+def recordings(folder: Path) -> list[Path]:
+    """Return the recording in `folder`, or those of a job's ranks in it, by number; [] if there is none."""
+    if (folder / "raw" / LAUNCH).is_file():
+        return [folder]
+    parts = [path for path in folder.glob("part-*.fathom") if (path / "raw" / LAUNCH).is_file()]
+    return sorted(parts, key=lambda path: (len(path.name), path.name))
+
+
+def running(path: Path | None) -> Path:
+    """Return `path`, or by default the newest recording in this folder that runs.
+
+    Raises BadInputError if there is none.
+    """
+    if path is not None:
+        _require(path)
+        return path
+    running_now = [folder for folder in Path().iterdir() if folder.is_dir() and _runs(folder)]
+    if not running_now:
+        raise BadInputError("no recording runs in this folder; start one with `fathom run -- COMMAND`.")
+    return max(running_now, key=lambda folder: (recordings(folder)[0] / "raw" / LAUNCH).stat().st_mtime_ns)
+
+
+def _runs(folder: Path) -> bool:
+    parts = recordings(folder)
+    return bool(parts) and not (parts[0] / "raw" / END).exists()
+
+
+def _require(path: Path) -> None:
+    if recordings(path):
+        return
+    if (path / "manifest.json").exists() or path.is_file():
+        raise BadInputError(f"{path} is a finished recording; read it with `fathom report {path}`.")
+    if not path.exists():
+        raise BadInputError(f"{path} does not exist; give the folder that `fathom run -o` writes to.")
+    raise BadInputError(f"{path} is not a recording that runs; start one with `fathom run -- COMMAND`.")

@@ -1,0 +1,320 @@
+"""A running program is followed through its raw records; alerts request a timeline and name what changed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+
+from fathom.analysis.live import Alert, Change, Entry, FoundCause, Insight
+from fathom.watch import Rule, Watch, examining
+from fathom.watch.examining import copy
+from fathom.watch.insights import Examiner, change
+from tests.support.live_recording import BEGUN, LiveRecording, S
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return LiveRecording(tmp_path / "run.fathom")
+
+
+def watching(recording, rule=None, **options):
+    return Watch(recording.folder, rule, clock=lambda: recording.now, **{"examine": False, **options})
+
+
+def viewed(watch):
+    watch.poll()
+    return watch.view()
+
+
+def test_recent_steps_rates_and_waits_are_those_of_the_records(recording):
+    watch = watching(recording)
+    recording.steps(100, 20, wait_ms=5)
+    live = viewed(watch)
+    rank = live.lead
+    assert (live.state, rank.steps, rank.step, rank.phase) == ("running", 100, 100, "clean")
+    assert rank.step_ms == pytest.approx(20) and rank.input_share == pytest.approx(0.25)
+    assert rank.samples_per_s == pytest.approx(1600) and rank.tokens_per_s is None
+    assert (rank.samples, rank.input_s) == (3200, pytest.approx(0.5))
+
+
+def test_profiled_steps_are_not_the_step_time(recording):
+    watch = watching(recording)
+    recording.steps(100, 20)
+    recording.phase, recording.burst = "timeline", 2
+    recording.steps(10, 90)
+    recording.phase, recording.burst = "clean", 3
+    recording.steps(50, 20)
+    assert viewed(watch).lead.step_ms == pytest.approx(20, rel=0.1)
+
+
+def test_another_source_of_steps_starts_again(recording):
+    watch = watching(recording)
+    recording.steps(30, 20)
+    recording.say(t="clock", source="loader", k=31, ns=recording.now)
+    recording.k, recording.now = 30, recording.now + S
+    recording.say(t="marks", k=31, ns=[recording.now], source="loader", phase="settle", burst=1, kind="")
+    recording.k = 31
+    recording.steps(10, 40)
+    rank = viewed(watch).lead
+    assert (rank.source, rank.steps, rank.step_ms) == ("loader", 10, pytest.approx(40))
+
+
+def test_a_program_without_marks_stalls_and_one_that_ended_does_not(recording):
+    watch = watching(recording)
+    recording.steps(100, 20)
+    recording.now += 60 * S
+    live = viewed(watch)
+    assert live.state == "stalled" and live.lead.since_mark_s == pytest.approx(60)
+    recording.end(ended="exited", exit_status=3)
+    live = viewed(watch)
+    assert (live.state, live.ended, live.exit_status, watch.over) == ("ended", "exited", 3, True)
+
+
+def test_workers_and_damaged_records_are_no_ranks(recording):
+    (recording.raw / "proc-9.jsonl").write_text(
+        '{"t":"process","pid":9,"role":"worker"}\n{"t":"marks"}\n{bad\n'
+    )
+    recording.steps(30, 20)
+    recording.say(t="marks", k=31, ns="no list", phase="clean")
+    recording.say(t="batches", columns=[], rows=[[1]])
+    live = viewed(watching(recording))
+    assert [rank.pid for rank in live.ranks] == [7] and live.lead.steps == 30
+
+
+def test_notes_are_shown_without_secrets(recording):
+    recording.say(t="note", what="fault", text="failed for https://me:hunter2@host/", ns=recording.now)
+    recording.steps(3, 20)
+    [note] = viewed(watching(recording)).lead.notes
+    assert note.startswith("fault: failed for") and "hunter2" not in note
+
+
+def test_parts_of_a_job_are_ranks_of_one_view(tmp_path):
+    for rank, ms in enumerate((20, 30, 20)):
+        part = LiveRecording(tmp_path / "job" / f"part-{rank}.fathom", rank=rank, pid=70 + rank)
+        part.steps(100, ms)
+    watch = Watch(tmp_path / "job", clock=lambda: part.now, examine=False)
+    live = viewed(watch)
+    assert [rank.rank for rank in live.ranks] == [0, 1, 2] and live.lead.rank == 1
+
+
+def test_sensors_give_the_newest_reading_and_rates(recording):
+    for second in range(4):
+        recording.now += S
+        recording.sensors(device=0, power_w=500 + second, throttle=0x4, link_rx_bytes=second * 10**9)
+        recording.sensors(device=-1, energy_j=50.0 * second, busy_percent=30.0, memory_bytes=2**30)
+    gpu, host = viewed(watching(recording)).devices
+    assert (gpu.name, gpu.power_w, gpu.throttle, gpu.link_rx_bytes_per_s) == ("H200", 503, ["power cap"], 1e9)
+    assert (host.power_w, host.busy_percent, host.memory_bytes) == (50, 30, 2**30)
+
+
+# alerts
+
+
+def test_an_alert_requests_a_timeline_of_slow_steps_once(recording):
+    watch = watching(recording, Rule(20, 50))
+    recording.steps(500, 20)
+    assert viewed(watch).alerts == []
+    recording.steps(60, 40)
+    [alert] = viewed(watch).alerts
+    assert (alert.baseline_ms, alert.step_ms) == (pytest.approx(20), pytest.approx(40))
+    assert 540 <= alert.step <= 561 and (recording.raw / "trigger").read_text() == "slow"
+    (recording.raw / "trigger").unlink()
+    recording.steps(300, 40)
+    assert len(viewed(watch).alerts) == 1 and not (recording.raw / "trigger").exists()
+
+
+def test_an_alert_that_was_over_before_the_watch_began_requests_nothing(recording):
+    recording.steps(500, 20)
+    recording.steps(60, 40)
+    recording.steps(100, 20)
+    watch = watching(recording, Rule(20, 50))
+    [alert] = viewed(watch).alerts
+    assert alert.over and alert.state == "unexplained" and not (recording.raw / "trigger").exists()
+
+
+def test_without_timelines_an_alert_requests_none(tmp_path):
+    recording = LiveRecording(tmp_path / "run.fathom", depth="surface")
+    watch = watching(recording, Rule(20, 50))
+    recording.steps(500, 20)
+    recording.steps(60, 40)
+    assert len(viewed(watch).alerts) == 1 and not (recording.raw / "trigger").exists()
+
+
+class FakeExaminer(Examiner):
+    """Gives insights that a test prepared, and keeps what was asked for."""
+
+    def __init__(self, *insights):
+        super().__init__()
+        self.insights, self.asked, self.running = list(insights), [], False
+
+    @property
+    def busy(self):
+        return self.running
+
+    def start(self, folder, now_s, since_ns=0, until_ns=0):
+        self.asked.append((since_ns, until_ns))
+        self.running = True
+
+    def result(self, now_s):
+        self.running = False
+        return self.insights.pop(0)
+
+
+USUAL = Insight(1, 20.0, ledger=[Entry("ops", "mm", 19.0), Entry("idle: input", "", 1.0)])
+SLOW = Insight(
+    2,
+    40.0,
+    ledger=[Entry("ops", "mm", 19.0), Entry("idle: input", "", 21.0)],
+    findings=[FoundCause("input-slow", "Batches are late", "Use workers", 20.0)],
+)
+
+
+def test_the_timeline_of_an_alert_is_compared_with_the_usual_one(recording):
+    examiner = FakeExaminer(USUAL, SLOW)
+    watch = watching(recording, Rule(20, 50), examine=True, examiner=examiner)
+    recording.steps(300, 20)
+    recording.phase, recording.burst = "timeline", 2
+    recording.steps(5, 22)
+    recording.phase, recording.burst = "clean", 3
+    recording.steps(200, 20)
+    viewed(watch)
+    assert viewed(watch).insight == USUAL and examiner.asked == [(0, 0)]
+    recording.steps(60, 40)
+    assert viewed(watch).alerts[0].state == "recording"
+    recording.phase, recording.burst = "slow", 4
+    recording.steps(5, 44)
+    recording.phase, recording.burst = "clean", 5
+    recording.steps(100, 40)
+    assert viewed(watch).alerts[0].state == "examining"
+    since, until = examiner.asked[-1]
+    assert BEGUN + 9 * S < since < BEGUN + 11 * S and until == 0
+    [alert] = viewed(watch).alerts
+    assert alert.state == "explained" and alert.change.entries[0] == Entry("idle: input", "", 20.0)
+    assert [finding.id for finding in alert.change.findings] == ["input-slow"]
+    assert watch.view().insight == USUAL
+
+
+def test_a_failed_examination_leaves_the_cause_unknown(recording):
+    watch = watching(recording, Rule(20, 50), examine=True, examiner=FakeExaminer(None))
+    recording.steps(500, 20)
+    recording.steps(60, 40)
+    viewed(watch)
+    recording.now += 400 * S  # no timeline came
+    viewed(watch)
+    [alert] = viewed(watch).alerts
+    assert alert.state == "unexplained" and "failed" in alert.change.why_not
+
+
+def test_changes_of_entries_sum_to_the_change_of_the_step():
+    before = Insight(1, 10.0, ledger=[Entry("a", "x", 6.0), Entry("a", "y", 4.0)])
+    after = Insight(2, 14.0, ledger=[Entry("a", "x", 9.0), Entry("b", "", 5.0)])
+    result = change(before, after)
+    assert sum(row.ms for row in result.entries) == pytest.approx(result.after_ms - result.before_ms)
+    assert [row.ms for row in result.entries] == [5.0, 3.0, -4.0]
+
+
+def test_steps_that_were_fast_again_are_not_explained():
+    result = change(Insight(1, 10.0, ledger=[Entry("a", "", 10.0)]), Insight(2, 9.0))
+    assert result.entries == [] and "fast again" in result.why_not
+
+
+# examinations
+
+
+def test_a_copy_has_the_ends_of_a_long_log_and_its_bursts(recording, tmp_path, monkeypatch):
+    monkeypatch.setattr(examining, "HEAD", head := 2**15)
+    monkeypatch.setattr(examining, "TAIL", tail := 2**15)
+    recording.say(t="loader", loader=0)
+    while recording.log.stat().st_size < 3 * (head + tail):
+        recording.steps(200, 1)
+    recording.phase, recording.burst = "timeline", 2
+    recording.steps(5, 2)
+    recording.phase, recording.burst = "clean", 3
+    while recording.log.stat().st_size < 6 * (head + tail):
+        recording.steps(200, 1)
+    copy(recording.raw, tmp_path / "copy" / "raw")
+    lines = [
+        json.loads(line) for line in (tmp_path / "copy/raw" / recording.log.name).read_bytes().splitlines()
+    ]
+    size = (tmp_path / "copy/raw" / recording.log.name).stat().st_size
+    assert [line["t"] for line in lines[:3]] == ["process", "clock", "loader"]
+    assert [line["phase"] for line in lines if line.get("phase") == "timeline"] == ["timeline"]
+    assert lines[-1]["ns"][-1] == recording.now and size < 1.5 * (head + tail)
+    assert json.loads((tmp_path / "copy/raw/end.json").read_text())["ended"] == "stopped"
+
+
+def test_since_an_alert_slow_bursts_are_the_timeline(recording, tmp_path):
+    recording.steps(100, 20)
+    onset = recording.now
+    for phase in ("clean", "slow", "clean"):
+        recording.phase, recording.burst = phase, recording.burst + 1
+        recording.steps(20, 40)
+    copy(recording.raw, tmp_path / "since" / "raw", since_ns=onset)
+    lines = [json.loads(line) for line in (tmp_path / "since/raw" / recording.log.name).open()]
+    assert [line["phase"] for line in lines if line["t"] == "marks"] == ["clean", "timeline", "clean"]
+    copy(recording.raw, tmp_path / "until" / "raw", until_ns=onset - 1)
+    lines = [json.loads(line) for line in (tmp_path / "until/raw" / recording.log.name).open()]
+    assert [len(line["ns"]) for line in lines if line["t"] == "marks"] == [101]
+
+
+def test_an_examination_that_takes_too_long_or_prints_nonsense_gives_nothing(tmp_path):
+    def spawn(command, **options):
+        return subprocess.Popen([sys.executable, "-c", program], **options)
+
+    examiner, program = Examiner(spawn), "import time; time.sleep(60)"
+    examiner.start(tmp_path, now_s=0.0)
+    assert examiner.result(1.0) is None and examiner.busy
+    assert examiner.result(1e6) is None and not examiner.busy
+    program = "print('{')"
+    examiner.start(tmp_path, now_s=0.0)
+    while examiner.busy:
+        assert examiner.result(1.0) is None
+        time.sleep(0.01)
+
+
+@pytest.mark.programs
+def test_a_program_that_becomes_slow_is_explained_while_it_runs(tmp_path):
+    """A real one, without torch: its timeline has marks and sampled stacks, and ends with the recording."""
+    from tests.support.running import start_fathom
+
+    (tmp_path / "slow.py").write_text(
+        "import time, fathom\n"
+        "def spend(ms):\n    time.sleep(ms / 1e3)\n"
+        "for i in range(100_000):\n    spend(2 if i < 1200 else 12)\n    fathom.step()\n"
+    )
+    words = ["run", "-q", "--raw", "--steps", "3", "-o", "out.fathom", "--", "python", "slow.py"]
+    program = start_fathom(*words, cwd=tmp_path)
+    try:
+        folder = tmp_path / "out.fathom"
+        while not (folder / "raw" / "launch.json").exists():
+            time.sleep(0.05)
+        watch = Watch(folder, Rule(50, 20))
+        until = time.monotonic() + 60
+        live = viewed(watch)
+        while time.monotonic() < until and not any(a.state.endswith("explained") for a in live.alerts):
+            time.sleep(0.2)
+            live = viewed(watch)
+        watch.close()
+    finally:
+        os.killpg(program.pid, signal.SIGTERM)
+        program.communicate()
+    [alert] = live.alerts[:1]
+    assert alert.state == "explained", live
+    more = alert.change.after_ms - alert.change.before_ms
+    host = sum(row.ms for row in alert.change.entries if row.entry.startswith("idle: "))
+    assert more > 5 and host == pytest.approx(more, rel=0.2)
+    msgspec.json.decode(msgspec.json.encode(live))
+
+
+def test_views_can_be_printed_as_json():
+    alert = Alert(1, 0, 5, 10.0, 20.0, change=Change(10.0, 20.0, [Entry("a", "", 10.0)]))
+    assert msgspec.json.decode(msgspec.json.encode(alert), type=Alert) == alert
+    assert io.BytesIO(msgspec.json.encode(alert)).read().startswith(b"{")
