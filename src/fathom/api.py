@@ -369,13 +369,14 @@ class Sounding:
 
         return counters_table(self.store).lazy()
 
-    def sql(self, query: str) -> pl.DataFrame:
+    def sql(self, query: str, most_rows: int | None = None, most_bytes: int | None = None) -> pl.DataFrame:
         """Run one SELECT over the recorded tables and the computed ones.
 
         The computed ones are `windows`, `ledger`, `profiled_ledger`, `collectives`, `ranks`, `late_ranks` and
         `jitter`.
 
-        Raises BadInputError for any other statement, and for unknown tables and columns.
+        Raises BadInputError for any other statement, for unknown tables and columns, and for a result of more
+        than `most_rows` rows or `most_bytes` bytes.
         """
         from fathom.sounding import TABLES, select
 
@@ -383,7 +384,8 @@ class Sounding:
         frames = {name: self.table(name) for name in TABLES if name in asked}  # reading checks a table
         for name in asked.intersection(_DERIVED):  # computed only if named: analysis takes a while
             frames[name] = getattr(self, name).lazy()
-        return select(frames, query, [name for name in (*TABLES, *_DERIVED) if name not in frames])
+        others = [name for name in (*TABLES, *_DERIVED) if name not in frames]
+        return select(frames, query, others, most_rows, most_bytes)
 
     def __repr__(self) -> str:
         count = len(self.store.ranks)

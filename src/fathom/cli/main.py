@@ -22,6 +22,7 @@ from fathom.cli import (
     kernel,
     lab,
     machine,
+    mcp_,
     merge,
     open_,
     pack,
@@ -128,6 +129,7 @@ for _function, _examples, _about in (
     (query.query, query.EXAMPLES, "Run SQL over the tables of a sounding."),
     (pack.pack, pack.EXAMPLES, "Pack a sounding into one file."),
     (doctor.doctor, doctor.EXAMPLES, "Check which recording depths work here."),
+    (mcp_.mcp_, mcp_.EXAMPLES, "Serve soundings to coding agents."),
 ):
     _name = _function.__name__.rstrip("_").replace("_", "-")
     app.command(_name, short_help=_about, epilog=_examples)(_function)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.recorder.command import CannotLaunchError, resolve_command
+    from fathom.recorder.command import CannotLaunchError, default_name, free_output, resolve_command
     from fathom.recorder.destination import Destination, choose_destination
     from fathom.recorder.doctor import Diagnosis, DoctorCheck, examine_host
     from fathom.recorder.finishing import finish, missing_libraries

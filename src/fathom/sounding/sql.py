@@ -15,6 +15,7 @@ import polars as pl
 
 from fathom.errors import BadInputError
 from fathom.sounding import sql_child
+from fathom.units import MIB
 
 _FIRST = {"select", "with", "from", "values", "show", "explain", "("}
 _TOKEN = re.compile(
@@ -36,16 +37,24 @@ NO_FILES = "This SQL reads files; only the tables of a sounding can be queried."
 TOO_LONG = f"This SQL is too long; write at most {MOST_TOKENS:,} words and operators."
 
 
-def select(frames: Mapping[str, pl.LazyFrame], query: str, others: Sequence[str] = ()) -> pl.DataFrame:
+def select(
+    frames: Mapping[str, pl.LazyFrame],
+    query: str,
+    others: Sequence[str] = (),
+    most_rows: int | None = None,
+    most_bytes: int | None = None,
+) -> pl.DataFrame:
     """Run one SELECT over `frames`. Raises BadInputError, naming similar known names, for an invalid query.
 
     `others` are names of tables that exist but are not in `frames`; they are listed in errors. A query that
-    takes more time or memory than the limits in `sql_child` is a BadInputError too.
+    takes more time or memory than the limits in `sql_child`, or whose result has more than `most_rows` rows
+    or `most_bytes` bytes, is a BadInputError too.
     """
     tokens = _tokens(query)
     _require_query(tokens)
     try:
-        frame = run_here(frames, query) if _is_small(tokens) else sql_child.run(frames, query)
+        run = run_here if _is_small(tokens) else sql_child.run
+        frame = run(frames, query, most_rows, most_bytes)
     except sql_child.SqlError as error:
         raise BadInputError(_explain(frames, [*frames, *others], error)) from None
     if not frame.width:
@@ -53,12 +62,28 @@ def select(frames: Mapping[str, pl.LazyFrame], query: str, others: Sequence[str]
     return frame
 
 
-def run_here(frames: Mapping[str, pl.LazyFrame], query: str) -> pl.DataFrame:
-    """Run a query in this process. Raises SqlError."""
+def run_here(
+    frames: Mapping[str, pl.LazyFrame],
+    query: str,
+    most_rows: int | None = None,
+    most_bytes: int | None = None,
+) -> pl.DataFrame:
+    """Run a query in this process. Raises SqlError, also for a larger result."""
     try:
-        return pl.SQLContext(frames).execute(query).collect()
+        rows = pl.SQLContext(frames).execute(query)
+        frame = (rows if most_rows is None else rows.head(most_rows + 1)).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise sql_child.SqlError(type(error).__name__, str(error)) from None
+    if most_rows is not None and frame.height > most_rows:
+        raise sql_child.SqlError(
+            "Large", f"its result has more than {most_rows:,} rows; aggregate, or add a LIMIT"
+        )
+    if most_bytes is not None and frame.estimated_size() > most_bytes:
+        most = f"{most_bytes / MIB:.0f} MiB"
+        raise sql_child.SqlError(
+            "Large", f"its result is larger than {most}; select fewer columns, or aggregate"
+        )
+    return frame
 
 
 def _tokens(query: str) -> list[str]:

@@ -34,6 +34,8 @@ class Request(msgspec.Struct):
 
     query: str
     plans: dict[str, bytes]
+    most_rows: int | None = None  # of the result
+    most_bytes: int | None = None
 
 
 class Answer(msgspec.Struct):
@@ -44,7 +46,12 @@ class Answer(msgspec.Struct):
     text: str = ""
 
 
-def run(frames: Mapping[str, pl.LazyFrame], query: str) -> pl.DataFrame:
+def run(
+    frames: Mapping[str, pl.LazyFrame],
+    query: str,
+    most_rows: int | None = None,
+    most_bytes: int | None = None,
+) -> pl.DataFrame:
     """Run `query` over `frames` in a child process. Raises SqlError, also if it exceeds a limit."""
     plans = {name: frame.serialize() for name, frame in frames.items()}
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
@@ -53,7 +60,7 @@ def run(frames: Mapping[str, pl.LazyFrame], query: str) -> pl.DataFrame:
     try:
         done = subprocess.run(
             command,
-            input=msgspec.msgpack.encode(Request(query, plans)),
+            input=msgspec.msgpack.encode(Request(query, plans, most_rows, most_bytes)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=SECONDS,
@@ -79,7 +86,7 @@ def main() -> None:
     frames = {name: pl.LazyFrame.deserialize(io.BytesIO(plan)) for name, plan in request.plans.items()}
     try:
         rows = io.BytesIO()
-        run_here(frames, request.query).write_ipc_stream(rows)
+        run_here(frames, request.query, request.most_rows, request.most_bytes).write_ipc_stream(rows)
         answer = Answer(rows=rows.getvalue())
     except SqlError as error:
         answer = Answer(kind=error.kind, text=str(error))
