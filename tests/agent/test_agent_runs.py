@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import anyio
+import psutil
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from fathom.agent.acting import started
 from tests.support.running import PYTHON, environment
 
 SQUARES = """
@@ -44,7 +47,7 @@ def folder(tmp_path):
 
 
 def with_server(folder, work):
-    """Do `work(call)` with a server of its own that allows every program in the folder."""
+    """Do `work(call)` with a separate server that allows every program in the folder."""
     words = ["-m", "fathom", "mcp", "--root", str(folder), "--allow-run", f"{PYTHON} *.py *"]
     server = StdioServerParameters(command=PYTHON, args=words, env=environment(), cwd=folder)
 
@@ -104,11 +107,23 @@ def test_what_is_not_allowed_does_not_run(folder):
 def test_a_program_that_prints_much_or_hangs_is_bounded(folder):
     async def runs(call):
         noisy = await call("record", command=f"{PYTHON} noisy.py", depth="surface")
-        text = noisy if isinstance(noisy, str) else noisy["output"]
-        assert len(text) < 4000
-        assert "stopped after 4 s" in await call("record", command=f"{PYTHON} child.py", timeout_s=4)
+        assert len(noisy if isinstance(noisy, str) else noisy["output"]) < 4000
+        assert "stopped after 2 s" in await call("record", command=f"{PYTHON} wait.py", timeout_s=2)
 
     with_server(folder, runs)
-    if (folder / "pid").exists():  # a program of the program has ended with it
-        with pytest.raises(ProcessLookupError):
-            os.kill(int((folder / "pid").read_text()), 0)
+
+
+@pytest.mark.programs
+def test_a_stopped_run_leaves_no_process(folder, monkeypatch):
+    pid = folder / "pid"
+    monkeypatch.setattr(os, "environ", environment())
+
+    async def stop():
+        with anyio.fail_after(120):
+            async with started(("run", "-q", "--depth", "surface", "--", PYTHON, "child.py"), str(folder)):
+                while not pid.exists() or not pid.read_text():
+                    await anyio.sleep(0.05)
+
+    anyio.run(stop)
+    with contextlib.suppress(psutil.NoSuchProcess):  # or it is dead and not collected yet
+        assert psutil.Process(int(pid.read_text())).status() == psutil.STATUS_ZOMBIE

@@ -16,7 +16,8 @@ from tests.support.paths import EXAMPLES
 
 GPT = "train_gpt-counters-h200.fathom.zip"
 READING = {
-    "report", "findings", "account", "kernel", "query", "what_if", "explain", "lab_show", "machine", "more",
+    "report", "findings", "account", "kernel", "query", "compare", "what_if", "explain", "lab_show",
+    "machine", "more",
 }  # fmt: skip
 ACTING = {"record", "prove", "lab_run"}
 
@@ -93,8 +94,8 @@ def test_findings_have_evidence_gain_and_remedy(server):
     first = ask(server, "findings", sounding=GPT)["rows"][0]
     assert first["gain_low_ms"] < first["gain_ms"] < first["gain_high_ms"]
     assert first["evidence"] and "torch.compile" in first["remedy"] and "mechanism" not in first
-    whole = ask(server, "findings", sounding=GPT, id=first["id"])["rows"][0]
-    assert whole["mechanism"] and whole["claims"] and whole["changes"]
+    full = ask(server, "findings", sounding=GPT, id=first["id"])["rows"][0]
+    assert full["mechanism"] and full["claims"] and full["changes"]
     assert ask(server, "findings", sounding=GPT, headroom=True)["rows"][0]["of_ceiling_percent"] < 100
 
 
@@ -110,11 +111,13 @@ def test_account_adds_up_to_the_step(server):
 def test_kernel_lists_families_and_shows_one(server):
     every = ask(server, "kernel", sounding=GPT)
     assert every["columns"][0] == "family" and every["rows_left"] and every["more"]
-    one = ask(server, "kernel", sounding=GPT, pattern="layer_norm")
+    single = ask(server, "kernel", sounding=GPT, pattern="layer_norm")
     assert (
-        "layer_norm" in one["facts"]["family"] and one["facts"]["reasons"] and one["facts"]["other_matches"]
+        "layer_norm" in single["facts"]["family"]
+        and single["facts"]["reasons"]
+        and single["facts"]["other_matches"]
     )
-    assert "measure" in one["columns"] and one["rows"]
+    assert "measure" in single["columns"] and single["rows"]
 
 
 def test_query_returns_rows_of_sql(server):
@@ -148,6 +151,20 @@ def test_what_if_predicts(server):
     assert answer["facts"]["clean_predicted_ms"] < answer["facts"]["clean_ms"]
 
 
+def test_compare_gives_changes_that_add_up(server, folder):
+    other = "train_gpt-h200.fathom.zip"
+    shutil.copy(EXAMPLES / other, folder)
+    answer = ask(server, "compare", baseline=[other], candidate=[GPT])
+    facts, rows = answer["facts"], answer["rows"]
+    assert facts["verdict"] in ("faster", "slower", "same", "ambiguous") and facts["headline"]
+    while answer.get("more"):
+        answer = ask(server, "more", handle=answer["more"])
+        rows = rows + answer["rows"]
+    assert sum(row[3] for row in rows) == pytest.approx(facts["change_ms"], abs=0.01)
+    assert "no sounding" in refused(server, "compare", baseline=["nothing"], candidate=[GPT])
+    (folder / other).unlink()
+
+
 def test_catalogues_and_machine(server):
     every = ask(server, "explain")
     assert every["facts"]["count"] == len(every["rows"]) + every.get("rows_left", 0)
@@ -171,11 +188,11 @@ def test_paths_outside_the_roots_are_refused(server, folder):
 def test_soundings_are_resources(server):
     async def read():
         async with Client(server) as client:
-            found = (await client.list_resources()).resources
-            text = (await client.read_resource(found[0].uri)).contents[0].text
+            resources = (await client.list_resources()).resources
+            text = (await client.read_resource(resources[0].uri)).contents[0].text
             with pytest.raises(MCPError):
                 await client.read_resource("sounding://../outside.fathom.zip")
-            return [resource.name for resource in found], json.loads(text)
+            return [resource.name for resource in resources], json.loads(text)
 
     names, content = anyio.run(read)
     assert names == [GPT] and content["facts"]["verdict"]["bound"] == "memory"

@@ -48,3 +48,7 @@ def test_no_link_is_dead_and_nothing_loads_from_elsewhere(tmp_path):
         html = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=[\"']?(https?:[^\"' >]+)", html)
         assert not loaded, f"{page.name}: {loaded}"
+    listed = (tmp_path / "llms.txt").read_text(encoding="utf-8")
+    assert listed.startswith("# Fathom\n\n> Where")
+    links = re.findall(r"^- \[.+?]\((\S+)\)", listed, re.M)
+    assert len(links) > 35 and all((tmp_path / link).read_text(encoding="utf-8") for link in links)

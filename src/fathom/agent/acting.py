@@ -105,8 +105,8 @@ class Acting:
         if not path.exists():
             raise BadInputError(f"{command!r} was not recorded (exit status {ran.status}): {_end(ran.err)}")
         with suppress(FathomError):
-            found = await anyio.to_thread.run_sync(self.reading.report, str(path))
-            facts |= {key: found.facts[key] for key in ("verdict", "step", "findings") if key in found.facts}
+            report = await anyio.to_thread.run_sync(self.reading.report, str(path))
+            facts |= {key: report.facts.get(key) for key in ("verdict", "step", "findings")}
         return Digest(digest.known(facts))
 
     async def prove(
@@ -179,7 +179,7 @@ class Acting:
     async def _fathom(self, ctx: Context, timeout_s: int, *arguments: str) -> Ran:
         """Run a command of Fathom. Raises BadInputError if it takes too long."""
         limit, began = min(timeout_s, self.limit_s), monotonic()
-        async with self._turn, _started(arguments, str(self.reading.roots.first)) as process:
+        async with self._turn, started(arguments, str(self.reading.roots.first)) as process:
             out, err = _Tail(), _Tail()
             with anyio.move_on_after(limit) as scope:
                 async with anyio.create_task_group() as tasks:
@@ -196,7 +196,7 @@ class Acting:
 
 
 @asynccontextmanager
-async def _started(arguments: tuple[str, ...], folder: str) -> AsyncIterator[Process]:
+async def started(arguments: tuple[str, ...], folder: str) -> AsyncIterator[Process]:
     """Start Fathom in a process group, which is ended with everything in it."""
     # -P: a file of the project named like a module of Fathom is not imported in its place.
     command = [sys.executable, "-P", "-m", "fathom", *arguments]
@@ -219,7 +219,7 @@ async def _end_group(process: Process) -> None:
             with anyio.move_on_after(grace):
                 await process.wait()
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+        os.killpg(process.pid, signal.SIGKILL)  # its own children may outlive it
     await process.aclose()
 
 

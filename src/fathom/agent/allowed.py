@@ -1,7 +1,7 @@
 """The programs that the server may run: patterns of commands, compared argument by argument.
 
 A pattern is written as a command. Each of its words matches one argument: `*` is any text without `/`, and
-`?` one such character. A last word that is only `*` matches all further arguments. No shell is involved.
+`?` one of its characters. A last word that is only `*` matches all further arguments. No shell is involved.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def _matches(pattern: list[str], words: list[str]) -> bool:
         words = words[: len(pattern)]
         if len(pattern) == 1 and rest and rest[0].startswith("-"):  # `python *` is about scripts, not `-c`
             return False
-    return len(pattern) == len(words) and all(map(_one, pattern, words))
+    return len(pattern) == len(words) and all(map(_fits, pattern, words))
 
 
-def _one(pattern: str, word: str) -> bool:
+def _fits(pattern: str, word: str) -> bool:
     """Return whether the argument matches. A wildcard never begins an option, as `*.py` would `-c….py`."""
     if pattern[:1] in ("*", "?") and word.startswith("-"):
         return False

@@ -104,12 +104,12 @@ def answering(tool: Callable[..., Any], pages: Pages) -> Callable[..., Any]:
 
     @wraps(tool)
     async def asynchronous(*args: Any, **kwargs: Any) -> CallToolResult:
-        with told():
+        with tool_errors():
             return packed(pages.first(await tool(*args, **kwargs)))
 
     @wraps(tool)
     def synchronous(*args: Any, **kwargs: Any) -> CallToolResult:
-        with told():
+        with tool_errors():
             return packed(pages.first(tool(*args, **kwargs)))
 
     chosen: Any = asynchronous if inspect.iscoroutinefunction(tool) else synchronous
@@ -130,7 +130,7 @@ def text_of(answer: Answer) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def tool_errors() -> Iterator[None]:
     """Context manager that turns Fathom's errors into messages for the caller."""
     try:
         yield

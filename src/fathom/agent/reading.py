@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fathom.agent.roots import Roots
-from fathom.api import Sounding, open
+from fathom.api import Sounding, compare, open
 from fathom.errors import BadInputError
 from fathom.report import digest
 from fathom.report.digest import Digest
@@ -116,6 +116,21 @@ class Reading:
         with self._lock:
             return digest.prediction(self.opened(sounding).what_if(*changes, rank=rank))
 
+    def compare(
+        self,
+        baseline: Annotated[list[str], Field(description="One sounding, or several of the same program.")],
+        candidate: Annotated[list[str], Field(description="Likewise, after the change.")],
+        kind: Kind = None,
+        rank: Rank = None,
+    ) -> Digest:
+        """Compare recordings: which entries of the step moved by more than noise, and why.
+
+        `change_ms` of all rows add up to that of the step; noise alone explains `noise_ms` of it.
+        """
+        with self._lock:
+            before, after = ([self.opened(name) for name in side] for side in (baseline, candidate))
+            return digest.comparison(compare(before, after, kind, rank))
+
     def explain(
         self, kind: Annotated[str | None, Field(description="Id of a finding; none lists all.")] = None
     ) -> Digest:
@@ -145,7 +160,9 @@ class Reading:
 
     def machine(
         self,
-        show: Annotated[Literal["inventory", "checks"], Field(description="What to show.")] = "inventory",
+        show: Annotated[
+            Literal["inventory", "checks"], Field(description="Part of it to show.")
+        ] = "inventory",
     ) -> Digest:
         """Show this machine: inventory and measured ceilings, or the settings of the host that cost speed."""
         from fathom.machine import described, with_datasheet

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fathom.agent.acting import Acting
 from fathom.agent.allowed import Allowed
-from fathom.agent.answers import TOKENS, Pages, Result, answering, packed, text_of, told
+from fathom.agent.answers import TOKENS, Pages, Result, answering, packed, text_of, tool_errors
 from fathom.agent.reading import Reading
 from fathom.agent.roots import Roots
 from fathom.errors import FathomError
@@ -67,14 +67,14 @@ def _add_reading(server: Server, pages: Pages, reading: Reading) -> None:
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
     for tool in (
         *(reading.report, reading.findings, reading.account, reading.kernel, reading.query),
-        *(reading.what_if, reading.explain, reading.lab_show, reading.machine),
+        *(reading.compare, reading.what_if, reading.explain, reading.lab_show, reading.machine),
     ):
         server.add_tool(answering(tool, pages), annotations=reads)
 
     @server.tool(annotations=reads)
     def more(handle: str) -> Result:
         """Return the next rows of an answer that did not fit, by its handle `more`."""
-        with told():
+        with tool_errors():
             return packed(pages.next(handle))
 
     @server.resource(SCHEME + "{+path}", mime_type="application/json")

@@ -15,10 +15,12 @@ import msgspec
 from fathom.report import findings as cards
 from fathom.report import heading
 from fathom.report.ledger import groups, name, step_ms
+from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from fathom.analysis.compare import Cause, SoundingComparison
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction
     from fathom.analysis.results import Device, Examination, Finding, Lead
@@ -140,10 +142,10 @@ def findings(examination: Examination, kind: str | None = None) -> Digest:
         facts["result"] = cards.none(unseen, heading.stepped(examination.step), examination.step.noun)
     elif sum(finding.gain_ms is not None for finding in chosen) > 1:
         facts["gains"] = cards.ALONE
-    return Digest(known(facts), [_finding(finding, whole=kind is not None) for finding in chosen])
+    return Digest(known(facts), [_finding(finding, in_full=kind is not None) for finding in chosen])
 
 
-def _finding(finding: Finding, whole: bool) -> Facts:
+def _finding(finding: Finding, in_full: bool) -> Facts:
     card = {
         "id": finding.id,
         "title": finding.title,
@@ -167,7 +169,7 @@ def _finding(finding: Finding, whole: bool) -> Facts:
         "changes": finding.changes,
         "references": finding.references,
     }
-    return known(card | (more if whole else {}))
+    return known(card | (more if in_full else {}))
 
 
 def headroom(examination: Examination) -> Digest:
@@ -233,6 +235,37 @@ def prediction(predicted: Prediction) -> Digest:
     return Digest(known(facts), rows, ["entry", "before_ms", "after_ms"] if rows else [])
 
 
+def comparison(compared: SoundingComparison) -> Digest:
+    """Return what changed between two sides; rows are entries, whose changes sum to that of the step."""
+    facts = {
+        "verdict": compared.verdict, "headline": compared.headline, "ratio": compared.ratio,
+        "ratio_ci_99": compared.interval, "kind": compared.kind, "basis": compared.basis,
+        "baseline_ms": compared.baseline_ns / NS_PER_MS, "candidate_ms": compared.candidate_ns / NS_PER_MS,
+        "change_ms": compared.change_ns / NS_PER_MS, "causes": [_cause(cause) for cause in compared.causes],
+        "figures": [
+            [figure.of, figure.name, figure.baseline, figure.candidate, figure.unit]
+            for figure in compared.figures if figure.moved
+        ],
+        "not_analysed": [f"{entry.what}: {entry.why}" for entry in compared.abstained],
+        "damaged": compared.damaged,
+    }  # fmt: skip
+    rows = [
+        [f"{change.entry} {change.detail}".rstrip(), change.baseline_ns / NS_PER_MS,
+         change.candidate_ns / NS_PER_MS, change.change_ms,
+         None if change.band_ns is None else change.band_ns / NS_PER_MS, change.moved]
+        for change in compared.entries
+    ]  # fmt: skip
+    columns = ["entry", "baseline_ms", "candidate_ms", "change_ms", "noise_ms", "moved"]
+    return Digest(known(facts), rows, columns)
+
+
+def _cause(cause: Cause) -> Facts:
+    return known({
+        "kind": cause.kind, "what": cause.what, "baseline": cause.baseline, "candidate": cause.candidate,
+        "change_ms": cause.change_ms,
+    })  # fmt: skip
+
+
 def kind(explained: Kind) -> Digest:
     """Return a kind of finding in full."""
     return Digest(known(msgspec.to_builtins(explained)))
@@ -292,7 +325,15 @@ def proof(verdict: Verdict) -> Digest:
         "allowed": [f"{r.says} ({r.code}): {r.detail}" for r in verdict.excused],
     }  # fmt: skip
     rows = [
-        [t.cache, t.decision, t.ratio, t.interval, t.baseline.ns / 1e6, t.candidate.ns / 1e6, t.pairs]
+        [
+            t.cache,
+            t.decision,
+            t.ratio,
+            t.interval,
+            t.baseline.ns / NS_PER_MS,
+            t.candidate.ns / NS_PER_MS,
+            t.pairs,
+        ]
         for t in verdict.timings
     ]
     columns = ["cache", "decision", "ratio", "ratio_ci_99", "baseline_ms", "candidate_ms", "pairs"]
