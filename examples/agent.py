@@ -32,7 +32,9 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 async def improve(folder: Path, steps: int = 900) -> dict[str, Any]:
     """Record, read, change, prove, keep or revert; return what was found at each step."""
     shutil.copy(HERE / "clicks" / "train.py", folder)
-    allowed = [word for script in ("train.py", "faster.py") for word in ("--allow-run", f"{PYTHON} {script} *")]
+    allowed = [
+        word for script in ("train.py", "faster.py") for word in ("--allow-run", f"{PYTHON} {script} *")
+    ]
     words = ["-m", "fathom", "mcp", "--root", str(folder), *allowed]
     async with Client(StdioServerParameters(command=PYTHON, args=words, env=None)) as client:
         before = (await call(client, "record", command=f"{PYTHON} train.py {WRITES}"))["facts"]
