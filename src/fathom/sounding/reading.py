@@ -8,11 +8,13 @@ import polars as pl
 
 from fathom.errors import BadInputError, file_error
 from fathom.regular import open_regular
+from fathom.sounding.chrome import read_chrome
 from fathom.sounding.events import Trace
 from fathom.sounding.events.database import MAGIC, Database
 from fathom.sounding.events.steps import steps_from_ranges
-from fathom.sounding.kineto import read_trace
+from fathom.sounding.kineto import NothingReadError, read_trace
 from fathom.sounding.nsys import exported, is_nsys, read_nsys
+from fathom.sounding.rocprof import is_document, is_rocpd, read_document, read_rocpd
 
 
 def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:
@@ -23,7 +25,18 @@ def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:
     with exported(path) as file:
         if _head(file).startswith(MAGIC):
             return _read_database(file, path, step_range)
-        return [_with_ranges(read_trace(file), step_range)]
+        if is_document(file):
+            return read_document(file, step_range)
+        return [_read_json(file, step_range)]
+
+
+def _read_json(file: Path, step_range: str | None) -> Trace:
+    """Read a trace of torch.profiler, or another one in Chrome's format, whose categories Kineto lacks."""
+    try:
+        trace = read_trace(file)
+    except NothingReadError:
+        return read_chrome(file, step_range)
+    return _with_ranges(trace, step_range)
 
 
 def _with_ranges(trace: Trace, step_range: str | None) -> Trace:
@@ -46,4 +59,6 @@ def _read_database(file: Path, path: Path, step_range: str | None) -> list[Trace
     with Database(file, path) as base:
         if is_nsys(base):
             return read_nsys(base, step_range)
+        if is_rocpd(base):
+            return read_rocpd(base, step_range)
         raise base.bad("it is a database, but not an export of Nsight Systems or of rocprofv3")

@@ -1,5 +1,5 @@
 """Kineto traces, the files that torch.profiler writes."""
 
-from fathom.sounding.kineto.trace import Trace, read_trace
+from fathom.sounding.kineto.trace import NothingReadError, Trace, read_trace
 
-__all__ = ["Trace", "read_trace"]
+__all__ = ["NothingReadError", "Trace", "read_trace"]

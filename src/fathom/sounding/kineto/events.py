@@ -73,11 +73,16 @@ class ExactEvent(Event, gc=False):
     dur: Raw = NOTHING  # type: ignore[assignment]
 
 
+# The types of an event, of one whose times are text, and of their arguments.
+Kinds = tuple[type[Event], type[Event], Any]
+KINDS: Kinds = (Event, ExactEvent, Args)
+
+
 class Decoder:
     """Decode lists of events, and damaged events one by one."""
 
-    def __init__(self, exact: bool) -> None:
-        self._kind = ExactEvent if exact else Event
+    def __init__(self, exact: bool, kinds: Kinds = KINDS) -> None:
+        self._kind, self._args = kinds[exact], kinds[2]
         self._time: Callable[[Any], Any] = _as_text if exact else _as_number
         # Decodes a list of events. Raises msgspec.DecodeError if one is damaged.
         self.all = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
@@ -102,9 +107,9 @@ class Decoder:
             tid=fields.get("tid"),
             ts=self._time(fields.get("ts")),
             dur=self._time(fields.get("dur")),
-            args=msgspec.json.decode(json.dumps(args, default=str), type=Args)
+            args=msgspec.json.decode(json.dumps(args, default=str), type=self._args)
             if isinstance(args, dict)
-            else NO_ARGS,
+            else self._args(),
         )
 
 

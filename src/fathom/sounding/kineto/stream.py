@@ -19,7 +19,7 @@ from isal.igzip_lib import IsalError
 
 from fathom.errors import BadInputError, file_error
 from fathom.regular import open_regular
-from fathom.sounding.kineto.events import Decoder, Event
+from fathom.sounding.kineto.events import KINDS, Decoder, Event, Kinds
 
 LONGEST = 64 << 20  # most bytes of one event, or of the keys before or after the events
 _SAMPLE = 1 << 16  # bytes that usually contain two events
@@ -46,8 +46,8 @@ class TraceStream:
     read completely.
     """
 
-    def __init__(self, path: Path, exact: bool = False) -> None:
-        self._decoder = Decoder(exact)
+    def __init__(self, path: Path, exact: bool = False, kinds: Kinds = KINDS) -> None:
+        self._decoder = Decoder(exact, kinds)
         self.meta: dict[str, Any] = {}
         self._source = TraceSource(path)
         self._blocks = iter(self._source)

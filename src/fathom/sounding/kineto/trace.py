@@ -21,6 +21,10 @@ from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import conform
 
 
+class NothingReadError(BadInputError):
+    """The trace has no events of the kinds that torch.profiler records."""
+
+
 def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> Trace:
     """Read a Kineto trace (.json or .json.gz, of any size); `phase` and `burst` become columns of the tables.
 
@@ -35,7 +39,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     kernels = device_table(columns, base, problems)
     tables = {"ops": host.ops, "launches": host.launches, "kernels": kernels}
     if not len(host.ops) and not len(kernels):
-        raise BadInputError(f"{path} cannot be imported: it has neither operators nor device work.")
+        raise NothingReadError(f"{path} cannot be imported: it has neither operators nor device work.")
     steps = profiler_steps(host.notes, phase, burst)
     integrity.unread(columns.phases, columns.unread, problems)
     integrity.check(kernels, host.launches, problems)

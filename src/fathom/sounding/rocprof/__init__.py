@@ -1,0 +1,6 @@
+"""Results of AMD's rocprofv3: databases (`--output-format rocpd`), and JSON."""
+
+from fathom.sounding.rocprof.database import is_rocpd, read_rocpd
+from fathom.sounding.rocprof.document import is_document, read_document
+
+__all__ = ["is_document", "is_rocpd", "read_document", "read_rocpd"]
