@@ -16,12 +16,17 @@ from fathom.sounding.kineto import NothingReadError, read_trace
 from fathom.sounding.nsys import exported, is_nsys, read_nsys
 from fathom.sounding.rocprof import is_document, is_rocpd, read_document, read_rocpd
 
+_XPLANE = ".xplane.pb"
+
 
 def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:
     """Return the traces in a file; ranges that match `step_range` are their steps.
 
     Raises BadInputError if the file is none that Fathom knows, cannot be read, or has no such range.
     """
+    if path.name.endswith(_XPLANE):
+        why = "XProf's protocol buffers are not read; import the .trace.json.gz beside it"
+        raise BadInputError(f"{path} cannot be imported: {why}.")
     with exported(path) as file:
         if _head(file).startswith(MAGIC):
             return _read_database(file, path, step_range)

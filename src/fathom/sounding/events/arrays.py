@@ -91,6 +91,11 @@ def _int(value: Any) -> int:
     return value if is_integer and NULL < value <= -(NULL + 1) else NULL
 
 
+def integers(name: str, values: list[Any]) -> pl.Series:
+    """Return integers or their text as a column, with null for other values."""
+    return nullable(ints(values) if values else np.empty(0, np.int64)).cast(pl.Int64).alias(name)
+
+
 def all_missing(values: Sequence[Any]) -> bool:
     return values[0] is None and values.count(None) == len(values)
 

@@ -14,12 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import polars as pl
 
 from fathom.errors import BadInputError, file_error
 from fathom.regular import require_regular
-from fathom.sounding.events.arrays import ints, nullable
+from fathom.sounding.events.arrays import integers
 from fathom.units import MIB
 
 Row = tuple[Any, ...]
@@ -127,7 +126,7 @@ def _frame(rows: list[Row], columns: Mapping[str, type]) -> pl.DataFrame:
 
 def _column(name: str, kind: type, values: list[Any]) -> pl.Series:
     if kind is int:
-        return nullable(ints(values) if values else np.empty(0, np.int64)).cast(pl.Int64).alias(name)
+        return integers(name, values)
     accepted = (int, float) if kind is float else kind
     kept = [kind(value) if isinstance(value, accepted) else None for value in values]
     return pl.Series(name, kept, pl.Float64 if kind is float else pl.String)

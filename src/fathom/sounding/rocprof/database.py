@@ -56,10 +56,10 @@ class _Run:
         """Return the events of each process with device work."""
         work = pl.concat([self._kernels(), self._copies()], how="diagonal")
         regions = self._regions()
-        lacking = [NO_REGIONS] if regions.filter(pl.col("category").str.contains(MARKERS)).is_empty() else []
-        lacking += [NO_CALLS] if regions.filter(pl.col("category").str.contains(LAUNCHES)).is_empty() else []
+        ranges, calls = _ranges(regions), _calls(regions)
+        lacking = [*([NO_REGIONS] if ranges.is_empty() else []), *([NO_CALLS] if calls.is_empty() else [])]
         pids = work.group_by("pid").agg(pl.col("device").min()).drop_nulls().sort("device", "pid")["pid"]
-        tables = {"ops": _ranges(regions), "launches": _calls(regions), "kernels": work}
+        tables = {"ops": ranges, "launches": calls, "kernels": work}
         return [
             Events(
                 {name: table.filter(pid=pid).drop("pid") for name, table in tables.items()},
@@ -152,7 +152,8 @@ def _calls(regions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ranges(regions: pl.DataFrame) -> pl.DataFrame:
-    ranges = regions.filter(pl.col("category").str.contains(MARKERS), pl.col("end") > pl.col("start"))
+    marked = pl.col("category").str.contains(MARKERS) | pl.col("message").is_not_null()
+    ranges = regions.filter(marked, pl.col("end") > pl.col("start"))
     return ranges.select(
         "pid", "thread", name=pl.coalesce("message", "name"), kind=pl.lit("annotation"),
         start_ns="start", end_ns="end",

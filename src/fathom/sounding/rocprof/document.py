@@ -11,6 +11,7 @@ import polars as pl
 from fathom.errors import BadInputError, file_error
 from fathom.regular import open_regular, read_regular
 from fathom.sounding.events import Events, Origin, Trace, normalised
+from fathom.sounding.events.arrays import integers
 from fathom.sounding.rocprof.common import LAUNCHES, MARKERS, NO_CALLS, NO_REGIONS, copy_name, dims, stream
 from fathom.units import GIB
 
@@ -21,19 +22,19 @@ _GPU = 2  # type of an agent
 _KINDS = ("hip_api", "hsa_api", "marker_api", "rccl_api")
 
 
-class Handle(msgspec.Struct):
+class Handle(msgspec.Struct, frozen=True):
     """The id of an agent, a queue or a stream."""
 
     handle: int | None = None
 
 
-class Correlation(msgspec.Struct):
+class Correlation(msgspec.Struct, frozen=True):
     """Ids that a call shares with its work."""
 
     internal: int | None = None
 
 
-class Size(msgspec.Struct):
+class Size(msgspec.Struct, frozen=True):
     """Work-items in three dimensions."""
 
     x: int = 1
@@ -41,7 +42,7 @@ class Size(msgspec.Struct):
     z: int = 1
 
 
-class Dispatch(msgspec.Struct):
+class Dispatch(msgspec.Struct, frozen=True):
     """The launch of a kernel."""
 
     agent_id: Handle = Handle()
@@ -53,7 +54,7 @@ class Dispatch(msgspec.Struct):
     grid_size: Size = Size()
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, frozen=True):
     """One call, range, kernel or copy."""
 
     kind: int | None = None
@@ -69,7 +70,7 @@ class Record(msgspec.Struct):
     bytes: int | None = None
 
 
-class Agent(msgspec.Struct):
+class Agent(msgspec.Struct, frozen=True):
     """One processor."""
 
     id: Handle = Handle()
@@ -79,7 +80,7 @@ class Agent(msgspec.Struct):
     product_name: str = ""
 
 
-class Symbol(msgspec.Struct):
+class Symbol(msgspec.Struct, frozen=True):
     """One kernel's names."""
 
     kernel_id: int | None = None
@@ -87,28 +88,28 @@ class Symbol(msgspec.Struct):
     kernel_name: str = ""
 
 
-class Kind(msgspec.Struct):
+class Kind(msgspec.Struct, frozen=True):
     """A kind of record: its name, and those of its operations by number."""
 
     kind: str = ""
     operations: list[str] = []
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, frozen=True):
     """The text of a range, by its correlation."""
 
     key: int | None = None
     value: str = ""
 
 
-class Strings(msgspec.Struct):
+class Strings(msgspec.Struct, frozen=True):
     """Names of the numbers in records."""
 
     buffer_records: list[Kind] = []
     marker_api: list[Message] = []
 
 
-class Buffers(msgspec.Struct):
+class Buffers(msgspec.Struct, frozen=True):
     """The records."""
 
     kernel_dispatch: list[Record] = []
@@ -119,7 +120,7 @@ class Buffers(msgspec.Struct):
     rccl_api: list[Record] = []
 
 
-class Process(msgspec.Struct):
+class Process(msgspec.Struct, frozen=True):
     """The results of one process."""
 
     metadata: dict[str, Any] = {}
@@ -129,7 +130,7 @@ class Process(msgspec.Struct):
     buffer_records: Buffers = Buffers()
 
 
-class Document(msgspec.Struct):
+class Document(msgspec.Struct, frozen=True):
     """The whole file."""
 
     processes: list[Process] = msgspec.field(name="rocprofiler-sdk-tool")
@@ -235,8 +236,13 @@ def _common(record: Record) -> tuple[int | None, ...]:
 
 
 def _frame(rows: list[Any], columns: tuple[str, ...]) -> pl.DataFrame:
-    schema = {name: pl.String if name in _TEXTS else pl.Int64 for name in columns}
-    return pl.DataFrame(rows, schema=schema, orient="row", strict=False)
+    values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+    return pl.DataFrame(
+        [
+            pl.Series(name, own, pl.String) if name in _TEXTS else integers(name, own)
+            for name, own in zip(columns, values, strict=True)
+        ]
+    )
 
 
 def _operations(process: Process) -> Any:
