@@ -63,10 +63,10 @@ class Intervals:
                 self.processes[_id(event.pid)] = label
             else:
                 self.threads[_id(event.pid), _id(event.tid)] = label
-        whole = [event for event in events if event.ph == "X"]
-        if whole:
-            start, length = to_ns([event.ts for event in whole]), to_ns([event.dur for event in whole])
-            self._frames.append(self._frame(whole, start.tolist(), length.tolist()))
+        complete = [event for event in events if event.ph == "X"]
+        if complete:
+            start, length = to_ns([event.ts for event in complete]), to_ns([event.dur for event in complete])
+            self._frames.append(self._frame(complete, start.tolist(), length.tolist()))
         halves = [event for event in events if event.ph in ("B", "E")]
         if halves:
             for event, time in zip(halves, to_ns([event.ts for event in halves]).tolist(), strict=True):

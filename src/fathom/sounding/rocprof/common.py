@@ -32,6 +32,6 @@ def dims(sizes: list[str], of: list[str] | None = None) -> pl.Expr:
 
 
 def stream() -> pl.Expr:
-    """Return the stream, or if the results do not tell streams apart, the queue."""
+    """Return the stream, or the queue if the results do not distinguish streams."""
     several = pl.col("stream_id").n_unique() > 1
     return pl.when(several).then("stream_id").otherwise(pl.coalesce("queue_id", "stream_id")).alias("stream")
