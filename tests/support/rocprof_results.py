@@ -51,7 +51,7 @@ _SCHEMA = """
 CREATE TABLE rocpd_string{run} (id INTEGER PRIMARY KEY, guid TEXT, string TEXT NOT NULL);
 CREATE TABLE rocpd_info_node{run} (id INTEGER PRIMARY KEY, guid TEXT, hostname TEXT);
 CREATE TABLE rocpd_info_process{run} (id INTEGER PRIMARY KEY, pid INTEGER, environment JSONB);
-CREATE TABLE rocpd_info_thread{run} (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER);
+CREATE TABLE rocpd_info_thread{run} (id INTEGER PRIMARY KEY, nid INTEGER, pid INTEGER, tid INTEGER);
 CREATE TABLE rocpd_info_agent{run} (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, type TEXT,
     absolute_index INTEGER, logical_index INTEGER, type_index INTEGER, name TEXT, product_name TEXT);
 CREATE TABLE rocpd_info_kernel_symbol{run} (id INTEGER PRIMARY KEY, guid TEXT, kernel_name TEXT,
