@@ -356,6 +356,33 @@ class Sounding:
             portraits = self.kernel(rank=rank)
         return Recording(result, portraits, self.store, bounding(self.store.machine, self._machine))
 
+    def export(self, to: str, target: str | Path) -> str:
+        """Write this sounding in the format `to` of another tool, and return the path or address.
+
+        - `perfetto`: a file for ui.perfetto.dev, with counters, ledger and findings as tracks
+        - `parquet`, `csv`: a file per table in the folder `target`, with the ledger and the windows
+        - `otel`: steps and findings as OpenTelemetry's spans, in a file of JSON or at a collector's address
+
+        Raises BadInputError if a package is missing, or if writing or sending fails.
+        """
+        from fathom.analysis import window_entries
+        from fathom.errors import BadInputError
+        from fathom.report import Exported, save_perfetto, save_spans, save_tables
+
+        if to in ("parquet", "csv"):
+            results = {"ledger": self.ledger, "windows": self.windows}
+            save_tables(self.store, Path(target), to, results)
+            return str(target)
+        if to not in ("perfetto", "otel"):
+            raise BadInputError(f"There is no format '{to}'; use perfetto, parquet, csv or otel.")
+        store = self.store.cached()
+        content = Exported(store, self.examine())
+        if to == "perfetto":
+            save_perfetto(content, window_entries(store), Path(target))
+        else:
+            save_spans(content, str(target))
+        return str(target)
+
     def table(self, name: str) -> pl.LazyFrame:
         """Return a recorded table of all ranks, with a `rank` column: `steps`, `ops`, `launches`, `kernels` …
 

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from fathom.errors import BadInputError
+from fathom.recorder import import_any
 from fathom.sounding import Store, import_traces
 from tests.support.paths import DATA
 
@@ -39,6 +40,17 @@ def test_a_real_trace_of_jax(tmp_path):
     assert Counter(ops.filter(kind="op")["name"]) == xla and xla.total() > 20
     assert set(ops.filter(kind="op")["thread"]) == set(steps["thread"])
     assert "fwd" in set(ops.filter(kind="annotation")["name"]) and store.manifest.problems == []
+
+
+def test_a_log_folder_of_jax_is_its_last_run(tmp_path):
+    for run, size in (("2026_01_01", 3), ("2026_01_02", 2)):
+        folder = tmp_path / "log" / "plugins" / "profile" / run
+        folder.mkdir(parents=True)
+        (folder / "h.xplane.pb").write_bytes(b"")
+        events = [{"ph": "X", "pid": 1, "tid": 1, "ts": k, "dur": 1, "name": "op"} for k in range(size)]
+        (folder / "h.trace.json.gz").write_bytes(gzip.compress(json.dumps(events).encode()))
+    store = import_any([tmp_path / "log"], tmp_path / "log.fathom")
+    assert store.table("ops").select(pl.len()).collect().item() == 2
 
 
 def lane(pid: int, name: str, tid: int, thread: str) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fathom.analysis.resources import ENTRIES, EVALUATION, STALL
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
-    from fathom.analysis.subjects import CPU, label, slow_steps
+    from fathom.analysis.subjects import CPU, label, slow_steps, window_entries
     from fathom.analysis.trials import trial_results
 
 # A report needs the result types, but not the functions that compute them.

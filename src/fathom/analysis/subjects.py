@@ -28,6 +28,10 @@ from fathom.sounding import Problem, Store
 from fathom.units import NS_PER_MS
 
 CPU = "cpu"
+_ENTRIES = {
+    "entry": pl.String, "ns": pl.Int64, "rank": pl.Int64, "device": pl.String, "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}  # fmt: skip
 _NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that do not affect FLOPs
 
 
@@ -70,6 +74,23 @@ def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:
     every = list(_devices(timeline, kind)) or [_processor(timeline, kind)]
     every[0].problems[:0] = check_timeline(timeline.lost)
     return every
+
+
+def window_entries(store: Store) -> pl.DataFrame:
+    """Return the ledger of every window: rank, device (`cuda:0`), start_ns, end_ns, entry, ns."""
+    parts = [
+        subject.ledger.rows.group_by("window", "entry", maintain_order=True)
+        .agg(pl.col("ns").sum())
+        .select(
+            "entry", "ns", rank=pl.lit(rank, pl.Int64), device=pl.lit(subject.label),
+            start_ns=pl.col("window").replace_strict(dict(enumerate(subject.ledger.windows.starts.tolist()))),
+            end_ns=pl.col("window").replace_strict(dict(enumerate(subject.ledger.windows.ends.tolist()))),
+        )
+        for rank in store.ranks
+        for subject in subjects(read_timeline(store, rank))
+        if len(subject.ledger.rows)
+    ]  # fmt: skip
+    return pl.concat(parts) if parts else pl.DataFrame(schema=_ENTRIES)
 
 
 def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:

@@ -20,6 +20,7 @@ READING = (
     "what-if",
     "import",
     "query",
+    "export",
     "pack",
 )
 EXAMINING = (

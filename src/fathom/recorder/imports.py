@@ -33,6 +33,7 @@ TRACE_ENDINGS = (
 _OTHERS = {
     b"PK\x03\x04": "it is a zip file; a packed sounding needs no import, open it with `fathom report`",
 }
+_JAX_RUNS = "plugins/profile/*"  # a folder per call of jax.profiler.trace
 _PATTERNS = ("*.json", "*.json.gz")
 
 
@@ -89,7 +90,7 @@ def _expand(paths: list[Path]) -> list[Path]:
     """Replace folders by the traces in them."""
     files: list[Path] = []
     for path in paths:
-        traces = sorted(f for p in _PATTERNS for f in path.glob(p)) if path.is_dir() else [path]
+        traces = _traces_in(path) if path.is_dir() else [path]
         if (path / "manifest.json").is_file():
             raise BadInputError(f"{path} is already a sounding; open it with `fathom report {path}`.")
         if not traces:
@@ -102,6 +103,14 @@ def _expand(paths: list[Path]) -> list[Path]:
     ):
         raise BadInputError(f"{twice} was given twice; give each rank's trace once.")
     return files
+
+
+def _traces_in(folder: Path) -> list[Path]:
+    """Return the traces in a folder; in a log folder of JAX, those of the last run."""
+    runs = sorted(folder.glob(_JAX_RUNS))
+    if runs:
+        return sorted(runs[-1].glob("*.trace.json.gz"))
+    return sorted(file for pattern in _PATTERNS for file in folder.glob(pattern))
 
 
 def _refuse_others(file: Path) -> None:

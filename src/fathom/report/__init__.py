@@ -9,6 +9,10 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.report.checks import print_checks
     from fathom.report.comparison import print_sounding_comparison
+    from fathom.report.export.exported import Exported
+    from fathom.report.export.perfetto import save_perfetto
+    from fathom.report.export.spans import save_spans
+    from fathom.report.export.tables import save_tables
     from fathom.report.findings import print_findings, print_kind, print_kinds, unseen_of
     from fathom.report.gate import gate_junit, gate_markdown, print_gate, save_text
     from fathom.report.goodput import print_goodput

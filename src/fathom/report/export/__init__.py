@@ -1,0 +1,1 @@
+"""Write a sounding in the formats of other tools."""
