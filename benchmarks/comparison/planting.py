@@ -17,11 +17,12 @@ import polars as pl
 
 import fathom
 from fathom.analysis import account_of, meetings
+from fathom.analysis.clean import LONGER
 from fathom.analysis.compare import Run, run_of
-from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED
-from fathom.analysis.compare.sides import NS_PER_MS
+from fathom.analysis.compare.run import CLEAN, PROFILED, RunEntry
 from fathom.analysis.entries import DEVICE_WORK, Entry
 from fathom.sounding import open_store
+from fathom.units import NS_PER_MS
 
 DEVICE, HOST = 0.0015, 0.015  # relative standard deviation between runs of one program, as measured
 _TIMES = ("start_ns", "end_ns", "mark_ns", "device_ns", "device_end_ns", "time_ns")
@@ -129,25 +130,31 @@ def drawn(source: Run, random: np.random.Generator, between: bool = True) -> Run
             if key not in scale:
                 own = random.normal(1.0, DEVICE) if between and row.entry in DEVICE_WORK else host
                 scale[key] = own
+        after = sum(row.ns * scale[row.entry, row.detail] for row in rows)
+        for row in rows:
             usual = sum(row.each)
-            row.each = [round(row.each[i] * scale[key]) for i in place if row.each]
-            row.ns = round(row.ns * (sum(row.each) / usual if usual else scale[key]))
-        _close(copy, basis, sum(row.ns for row in rows) / before)
+            row.each = [round(row.each[i] * scale[row.entry, row.detail]) for i in place if row.each]
+            row.ns = round(row.ns * (sum(row.each) / usual if usual else scale[row.entry, row.detail]))
+        _close(copy, basis, after / before)
     return copy
 
 
 def _close(run: Run, basis: str, factor: float) -> None:
-    """Let the clean steps follow their entries, and the entries sum to the drawn step."""
+    """Lengthen the drawn steps as their entries, and let the entries sum to the drawn step."""
+    if basis == PROFILED:
+        run.windows_ms = [
+            sum(row.each[i] for row in run.entries[basis]) / NS_PER_MS for i in range(len(run.windows_ms))
+        ]
+        return
     if basis == CLEAN:
         run.clean_ms = [ms * factor for ms in run.clean_ms]
-    if basis in (CLEAN, MEAN):
-        middle = np.median(run.clean_ms) if basis == CLEAN else np.mean(run.clean_ms)
-        rest = round(float(middle) * NS_PER_MS) - run.step_ns(basis)
-        row = next((row for row in run.entries[basis] if row.entry == Entry.UNATTRIBUTED), None)
-        row = row or max(run.entries[basis], key=lambda row: row.ns)
-        row.ns += rest
-    if basis == PROFILED:
-        run.windows_ms = [ms * factor for ms in run.windows_ms]
+    middle = np.median(run.clean_ms) if basis == CLEAN else np.mean(run.clean_ms)
+    rest = round(float(middle) * NS_PER_MS) - run.step_ns(basis)
+    row = next((row for row in run.entries[basis] if row.entry == Entry.UNATTRIBUTED), None)
+    if row is None:
+        row = RunEntry(str(Entry.UNATTRIBUTED), LONGER, 0, [])
+        run.entries[basis].append(row)
+    row.ns += rest
 
 
 def _blocks(count: int, random: np.random.Generator) -> list[int]:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fathom.cli import (
+    bisect,
     compare,
     dive,
     doctor,
@@ -104,6 +105,12 @@ app.command(
     help=run.HELP,
     epilog=run.EXAMPLES,
 )(run.run)
+app.command(
+    "bisect",
+    short_help="Find the commit that slowed a step down.",
+    epilog=bisect.EXAMPLES,
+    context_settings={"allow_interspersed_args": False},
+)(bisect.bisect)
 app.command(
     "compare",
     cls=compare.SidesCommand,

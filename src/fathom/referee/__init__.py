@@ -8,6 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.referee.address import absolute, load
+    from fathom.referee.bisecting import Bisection, Search, Tested, find_commit
     from fathom.referee.child.values import arguments
     from fathom.referee.gate import Gate, StoppedError, TooLongError, Turn
     from fathom.referee.launching import Fork, Launcher

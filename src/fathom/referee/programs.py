@@ -49,25 +49,30 @@ class Programs:
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
         """Run the command once. Raises SideError if it fails, hangs or leaves no metrics."""
         _cleared(self.metrics)
-        with tempfile.TemporaryFile("w+", errors="replace") as said:
-            began = self.clock.now_ns()
-            self._run(self.commands[side], said.fileno())
-            ns = self.clock.now_ns() - began
+        ns = run_command(self.commands[side], self.patience_s, self.clock)
         if self.metrics is not None:
             self.seen.setdefault(side, []).append(read_metrics(self.metrics))
         return Block({"": [float(ns)]})
 
-    def _run(self, command: list[str], said: int) -> None:
-        with running(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
+
+def run_command(command: Sequence[str], patience_s: float, clock: Clock, cwd: Path | None = None) -> int:
+    """Run a command once, and return its ns from start to end. Raises SideError if it fails or hangs."""
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        began = clock.now_ns()
+        with running(list(command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=cwd) as process:
             try:
-                status = process.wait(self.patience_s)
+                status = process.wait(patience_s)
             except subprocess.TimeoutExpired:
-                raise SideError("hangs", f"it did not end within {self.patience_s:g} s") from None
+                raise SideError("hangs", f"it did not end within {patience_s:g} s") from None
         if status:
-            size = os.lseek(said, 0, os.SEEK_END)
-            os.lseek(said, max(0, size - LAST), os.SEEK_SET)
-            lines = os.read(said, LAST).decode(errors="replace").strip().splitlines() or ["no message"]
-            raise SideError("raises", f"it ended with status {status}: {lines[-1]}")
+            raise SideError("raises", f"it ended with status {status}: {_last_line(said.fileno())}")
+        return clock.now_ns() - began
+
+
+def _last_line(said: int) -> str:
+    size = os.lseek(said, 0, os.SEEK_END)
+    os.lseek(said, max(0, size - LAST), os.SEEK_SET)
+    return (os.read(said, LAST).decode(errors="replace").strip().splitlines() or ["no message"])[-1]
 
 
 def prove_whole(pair: Pair, settings: Settings, clock: Clock | None = None) -> Verdict:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.report.bisection import print_bisection
     from fathom.report.checks import print_checks
     from fathom.report.comparison import print_sounding_comparison
     from fathom.report.export.exported import Exported

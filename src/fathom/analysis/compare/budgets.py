@@ -171,7 +171,8 @@ def _measured(name: str, comparison: SoundingComparison) -> _Measured | None:
         return _step(comparison)
     if name.startswith(f"{LEDGER}."):
         pattern = name.partition(".")[2]
-        return _entries([change for change in comparison.entries if _named(change, pattern)])
+        changes = [change for change in comparison.entries if _named(change, pattern)]
+        return _entries(changes, _step(comparison))
     figures: Iterator[Figure] = (f for f in comparison.figures if f.name == FIGURES[name] and not f.of)
     figure = next(figures, None)
     return None if figure is None else _Measured(figure.unit, figure.baseline, figure.candidate, figure.band)
@@ -188,13 +189,19 @@ def _named(change: Change, pattern: str) -> bool:
     return fnmatchcase(change.entry, pattern) or fnmatchcase(f"{change.entry} {change.detail}", pattern)
 
 
-def _entries(changes: list[Change]) -> _Measured:
-    """Return the sum of entries, which is 0 if there are none."""
-    before, after = (sum(getattr(c, name) for c in changes) for name in ("baseline_ns", "candidate_ns"))
-    bands = [change.band_ns for change in changes]
-    known = [band for band in bands if band is not None]
-    band = hypot(*known) / NS_PER_MS if len(known) == len(bands) else None
-    return _Measured("ms", before / NS_PER_MS, after / NS_PER_MS, band)
+def _entries(changes: list[Change], step: _Measured) -> _Measured:
+    """Return the sum of entries, which is 0 if there are none.
+
+    Its noise is that of the entries, and that of the whole step in proportion: clocks move all of them.
+    """
+    before, after = (
+        sum(getattr(change, name) for change in changes) / NS_PER_MS
+        for name in ("baseline_ns", "candidate_ns")
+    )
+    known = [change.band_ns / NS_PER_MS for change in changes if change.band_ns is not None]
+    if step.band is None or len(known) < len(changes):
+        return _Measured("ms", before, after, None)
+    return _Measured("ms", before, after, hypot(*known, step.band * max(before, after) / step.baseline))
 
 
 def _limit(budget: Budget, measured: _Measured, comparison: SoundingComparison) -> float:

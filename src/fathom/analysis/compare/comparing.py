@@ -19,7 +19,8 @@ from fathom.timing import MARGIN, Ratio, decide, midmean
 from fathom.units import NS_PER_MS
 
 MATERIAL = 0.001  # of the step: smaller changes do not count
-LEAST = 3  # steps of a run from which its noise is computed
+MARKS = {"train", "replay", "step"}  # kinds that depend on what marks a step, as a CUDA graph does
+LEAST, ENOUGH = 3, 8  # steps of a run from which its noise is computed, and known well
 
 
 def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = MARGIN) -> SoundingComparison:
@@ -79,11 +80,11 @@ def _distinct(runs: Sequence[Run]) -> None:
 
 def _kind(runs: Sequence[Run]) -> str:
     kinds = list(dict.fromkeys(run.kind for run in runs))
-    if len(kinds) > 1:
+    if len(kinds) > 1 and not MARKS.issuperset(kinds):
         raise BadInputError(
             f"The recordings are about different kinds of steps ({', '.join(kinds)}); choose one with --kind."
         )
-    return kinds[0]
+    return kinds[-1]
 
 
 def _basis(runs: Sequence[Run]) -> str:
@@ -118,15 +119,16 @@ def _interval(
 
 def _step_variances(runs: Sequence[Run], basis: str) -> list[noise.Variance] | None:
     """Return the variances of a side's step, relative to it; None with too few steps."""
-    each = []
+    each, within = [], 0.0
     for run in runs:
         steps = run.windows_ms if basis == PROFILED else run.clean_ms
         if len(steps) < LEAST:
             return None
         parts = np.array(noise.blocks(steps, midmean if basis == CLEAN else _mean))
         each.append((parts / parts.mean()).tolist())
+        within = max(within, noise.STEPS * (len(parts) / len(steps)) ** 0.5)
     lengths = np.array([run.step_ns(basis) for run in runs], float)
-    return noise.variances(1.0, (lengths / lengths.mean()).tolist(), each, 0.0, _between(runs, basis))
+    return noise.variances(1.0, (lengths / lengths.mean()).tolist(), each, within, _between(runs, basis))
 
 
 def _half(interval: tuple[float, float] | None) -> float | None:
@@ -165,8 +167,8 @@ def _changes(
             part for place, side in enumerate((a, b)) if side for part in noise.of_entry(side, usual[place])
         ]
         recorded = all(side.each for side in (a, b) if side)
-        width = noise.band(parts, tests) if recorded else step
-        changes.append(_change(a, b, how, width, MATERIAL * before, clocks))
+        width = max(noise.band(parts, tests), MATERIAL * before) if recorded else step
+        changes.append(_change(a, b, how, width, clocks))
     return sorted(changes, key=lambda change: -abs(change.change_ns))
 
 
@@ -175,7 +177,6 @@ def _change(
     b: SideEntry | None,
     how: str,
     width: float | None,
-    least_ns: float,
     clocks: causes.Clocks | None,
 ) -> Change:
     last = b or a
@@ -183,7 +184,7 @@ def _change(
     before, after = a.ns if a else 0, b.ns if b else 0
     change = after - before
     launched = last.launched if last.launched.op or not a else a.launched
-    moved = width is not None and abs(change) > max(width, least_ns)
+    moved = width is not None and abs(change) > width
     return Change(
         entry=last.entry,
         detail=last.details[0],
@@ -208,6 +209,9 @@ def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) ->
     if basis == PROFILED:
         lacking = [run.name for run in (*baseline, *candidate) if CLEAN not in run.entries]
         yield Abstained("clean step", f"{', '.join(lacking)} has none, so profiled steps are compared")
+    if basis != PROFILED and any(len(run.clean_ms) < ENOUGH for run in (*baseline, *candidate)):
+        why = f"a recording has fewer than {ENOUGH} clean steps; let the program run longer"
+        yield Abstained("noise of the step", why)
     if not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
         yield Abstained("counters", "not both sides have hardware counters")
     if any(len(run.clocks_mhz) < causes.FEW for run in (*baseline, *candidate)):

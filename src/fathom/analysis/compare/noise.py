@@ -28,7 +28,8 @@ OVERALL = {DEVICE: 0.002, HOST: 0.015}
 LEAST = {DEVICE: 0.001, HOST: 0.02}  # usual relative scatter between steps, at least
 INFERRED = 0.2  # relative error of inferred profiling overhead, see `clean.INFLATION`
 CONFIDENCE = 0.99
-BLOCKS = 10  # of a run's steps, whose means are nearly independent
+BLOCKS, SHORTEST = 10, 3  # parts of a run's steps, whose means are nearly independent; steps of a part
+STEPS = 0.02  # usual relative scatter of clean steps; the median of 60 recordings on H200s is 1.7 %
 
 
 class Usual(msgspec.Struct, frozen=True):
@@ -118,7 +119,7 @@ def blocks(values: Sequence[float], statistic: Callable[[np.ndarray], float]) ->
 
     Neighbouring steps are alike, because clocks and caches change slowly; long parts are less so.
     """
-    if len(values) < BLOCKS:
+    count = min(BLOCKS, len(values) // SHORTEST)
+    if count < 2:
         return list(values)
-    parts = np.array_split(np.asarray(values, float), min(BLOCKS, len(values) // 2))
-    return [float(statistic(part)) for part in parts]
+    return [float(statistic(part)) for part in np.array_split(np.asarray(values, float), count)]
