@@ -30,3 +30,10 @@ def __getattr__(name: str) -> Any:
     if name in ("Sounding", "compare", "open", "record"):
         return getattr(import_module("fathom.api"), name)
     raise AttributeError(f"module 'fathom' has no attribute '{name}'")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the cell magic `%%fathom`; IPython calls this for `%load_ext fathom`."""
+    from importlib import import_module
+
+    import_module("fathom.integrations.notebook").load(shell)
