@@ -39,7 +39,8 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     kernels = device_table(columns, base, problems)
     tables = {"ops": host.ops, "launches": host.launches, "kernels": kernels}
     if not len(host.ops) and not len(kernels):
-        raise NothingReadError(f"{path} cannot be imported: it has neither operators nor device work.")
+        kind = BadInputError if len(host.launches) else NothingReadError
+        raise kind(f"{path} cannot be imported: it has neither operators nor device work.")
     steps = profiler_steps(host.notes, phase, burst)
     integrity.unread(columns.phases, columns.unread, problems)
     integrity.check(kernels, host.launches, problems)
