@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     soundings = args.soundings or sorted((ROOT / "examples" / "soundings").glob("*.zip"))
+    if args.shots:
+        args.shots.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         install = ["npm", "install", "--silent", "--no-save", "--prefix", folder, *PACKAGES]
         subprocess.run(install, check=True)

@@ -236,9 +236,21 @@ def test_events_of_the_timeline_lie_within_its_step(recorded):
 
 def test_memory_over_the_step_stays_below_its_peak(recorded):
     rows = drawn(recorded, "memory")
-    used = [row["gib"] for row in rows if row["kind"] == "allocated"]
+    held, parts = (
+        [row["gib"] for row in rows if row["kind"] == kind]
+        for kind in ("held throughout", "allocated for a part")
+    )
+    assert len(set(held)) == 1 and min(parts) >= 0  # what is allocated never falls below what is held
+    used = [held[0] + part for part in parts]
     peak = recorded.examination.memory.peak_allocated_bytes / 2**30
     assert 0.8 * peak < max(used) <= 1.001 * peak and min(used) < max(used)
+
+
+def test_each_figure_can_be_saved_as_svg_and_png(parsed_page):
+    saves = [a for tag, a in parsed_page.elements if tag == "button" and a.get("class") == "save"]
+    charts = [a["id"] for tag, a in parsed_page.elements if tag == "div" and a.get("class") == "chart"]
+    assert [f"chart-{a['data-for']}" for a in saves if a["data-type"] == "svg"] == charts
+    assert len(saves) == 2 * len(charts) and all(a["aria-label"].startswith("Save ") for a in saves)
 
 
 def test_clean_and_profiled_ledgers_can_be_switched(parsed_page):

@@ -6,12 +6,14 @@
   const dark = () => (root.dataset.theme || (prefers.matches ? "dark" : "light")) === "dark";
 
   // Vega draws with the page's colours: text, lines and paper follow the theme; data keep their colours.
-  const config = () => {
+  const themed = () => {
     const css = getComputedStyle(root);
-    const [ink, soft, line] = ["--ink", "--soft", "--line"].map((name) => css.getPropertyValue(name).trim());
+    return ["--ink", "--soft", "--line"].map((name) => css.getPropertyValue(name).trim());
+  };
+  const config = ([ink, soft, line] = themed(), background = null) => {
     const words = { labelColor: soft, titleColor: soft, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
     return {
-      background: null, font: "system-ui, sans-serif", view: { stroke: null },
+      background, font: "system-ui, sans-serif", view: { stroke: null },
       axis: { ...words, gridColor: line, domainColor: line, tickColor: line },
       legend: { ...words, labelColor: ink }, text: { color: ink }, style: { ink: { fill: ink } },
     };
@@ -33,6 +35,19 @@
     if (svg) svg.setAttribute("aria-hidden", "true");
     views.set(chart.id, result.view);
     zoomable(chart, result.view);
+  }
+
+  // Pictures are saved in light colours on white, as wide as on the page, but at least 700 pixels.
+  async function save(chart, type) {
+    const spec = JSON.parse(document.getElementById(chart.dataset.spec).textContent);
+    const settings = { actions: false, config: config(["#1c2430", "#566070", "#e1e5ea"], "#fff"), loader, ast: false };
+    const wide = { ...spec, width: Math.max(chart.clientWidth, 700), padding: 12 };
+    const { view } = await vegaEmbed(document.createElement("div"), wide, settings);
+    const link = document.createElement("a");
+    link.href = await view.toImageURL(type, 2);
+    link.download = `${chart.id.slice(6)}.${type}`;
+    link.click();
+    view.finalize();
   }
 
   function zoomable(chart, view) {
@@ -100,6 +115,10 @@
   name();
   theme.onclick = () => { root.dataset.theme = dark() ? "light" : "dark"; name(); again(); };
   prefers.addEventListener("change", () => { name(); again(); });
+
+  document.querySelectorAll(".save").forEach((button) => {
+    button.onclick = () => save(document.getElementById(`chart-${button.dataset.for}`), button.dataset.type);
+  });
 
   document.querySelectorAll(".copy").forEach((button) => {
     button.onclick = async () => {

@@ -20,7 +20,7 @@ from fathom.units import NS_PER_MS, NS_PER_S
 POINTS = 300  # of a line
 DEVICES = 8  # with a line each
 NAMES, REST = {"read": "system calls and waits"}, "rest of fetch"
-ALLOCATED, FREE = "allocated", "reserved, free"
+HELD, WITHIN, FREE = "held throughout", "allocated for a part", "reserved, free"
 _METRICS = {
     "power_w": ("power", "Power", "W"),
     "sm_clock_mhz": ("clock", "SM clock", "MHz"),
@@ -95,19 +95,19 @@ def _over_step(store: Store) -> Figure | None:
     shown, unit, scale = (step, "ms", NS_PER_MS) if step.height > 2 else (known, "s", NS_PER_S)
     if shown.height < 2:
         return None
-    start = int(shown["time_ns"][0])
+    start, held = int(shown["time_ns"][0]), int(shown["allocated"].min())  # type: ignore[arg-type]
     shown = shown[list(thinned(shown.height, POINTS))].with_columns(
         pl.col("reserved").fill_null(pl.col("allocated"))
     )
     rows: list[dict[str, Any]] = []
     for time, allocated, reserved in shown.iter_rows():
-        sizes = {ALLOCATED: allocated, FREE: max(reserved - allocated, 0)}
+        sizes = {HELD: held, WITHIN: allocated - held, FREE: max(reserved - allocated, 0)}
         row = {"time": round((time - start) / scale, 6), "unit": unit}
         rows += [row | {"kind": kind, "gib": size / 2**30} for kind, size in sizes.items()]
     table = [[f"Time ({unit})", "Category", "GiB"]]
     table += [[f"{r['time']:.3f}", r["kind"], f"{r['gib']:.3f}"] for r in rows[:: max(len(rows) // 20, 1)]]
     span = "one step" if unit == "ms" else "the recording"
-    about = f"Memory of the allocator over {span}, in GiB: allocated, and reserved but free."
+    about = f"Memory over {span}, in GiB: held throughout, allocated for a part of it, and reserved but free."
     return Figure("memory", f"Memory of the allocator over {span}", about, rows, _draw_memory, table)
 
 
@@ -130,8 +130,8 @@ def _replayed(events: pl.DataFrame) -> pl.DataFrame:
 
 def _draw_memory(rows: list[dict[str, Any]]) -> Any:
     alt = altair()
-    colours = {ALLOCATED: SERIES[0], FREE: "#9fbfe0"}
-    shown = [row | {"place": row["kind"] == FREE} for row in rows]
+    colours = {HELD: SERIES[0], WITHIN: SERIES[1], FREE: "#9fbfe0"}
+    shown = [row | {"place": list(colours).index(row["kind"])} for row in rows]
     area = alt.Chart(alt.Data(values=shown)).mark_area(interpolate="step-after", opacity=0.9)
     return area.encode(
         x=alt.X("time:Q", title=rows[0]["unit"], scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8)),
