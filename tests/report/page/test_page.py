@@ -236,12 +236,12 @@ def test_events_of_the_timeline_lie_within_its_step(recorded):
 
 def test_memory_over_the_step_stays_below_its_peak(recorded):
     rows = drawn(recorded, "memory")
-    held, parts = (
+    lasting, parts = (
         [row["gib"] for row in rows if row["kind"] == kind]
         for kind in ("held throughout", "allocated for a part")
     )
-    assert len(set(held)) == 1 and min(parts) >= 0  # what is allocated never falls below what is held
-    used = [held[0] + part for part in parts]
+    assert len(set(lasting)) == 1 and min(parts) >= 0
+    used = [lasting[0] + part for part in parts]
     peak = recorded.examination.memory.peak_allocated_bytes / 2**30
     assert 0.8 * peak < max(used) <= 1.001 * peak and min(used) < max(used)
 

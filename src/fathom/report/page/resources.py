@@ -20,7 +20,7 @@ from fathom.units import NS_PER_MS, NS_PER_S
 POINTS = 300  # of a line
 DEVICES = 8  # with a line each
 NAMES, REST = {"read": "system calls and waits"}, "rest of fetch"
-HELD, WITHIN, FREE = "held throughout", "allocated for a part", "reserved, free"
+LASTING, PASSING, FREE = "held throughout", "allocated for a part", "reserved, free"
 _METRICS = {
     "power_w": ("power", "Power", "W"),
     "sm_clock_mhz": ("clock", "SM clock", "MHz"),
@@ -95,13 +95,13 @@ def _over_step(store: Store) -> Figure | None:
     shown, unit, scale = (step, "ms", NS_PER_MS) if step.height > 2 else (known, "s", NS_PER_S)
     if shown.height < 2:
         return None
-    start, held = int(shown["time_ns"][0]), int(shown["allocated"].min())  # type: ignore[arg-type]
+    start, lowest = int(shown["time_ns"][0]), int(shown["allocated"].min())  # type: ignore[arg-type]
     shown = shown[list(thinned(shown.height, POINTS))].with_columns(
         pl.col("reserved").fill_null(pl.col("allocated"))
     )
     rows: list[dict[str, Any]] = []
     for time, allocated, reserved in shown.iter_rows():
-        sizes = {HELD: held, WITHIN: allocated - held, FREE: max(reserved - allocated, 0)}
+        sizes = {LASTING: lowest, PASSING: allocated - lowest, FREE: max(reserved - allocated, 0)}
         row = {"time": round((time - start) / scale, 6), "unit": unit}
         rows += [row | {"kind": kind, "gib": size / 2**30} for kind, size in sizes.items()]
     table = [[f"Time ({unit})", "Category", "GiB"]]
@@ -130,7 +130,7 @@ def _replayed(events: pl.DataFrame) -> pl.DataFrame:
 
 def _draw_memory(rows: list[dict[str, Any]]) -> Any:
     alt = altair()
-    colours = {HELD: SERIES[0], WITHIN: SERIES[1], FREE: "#9fbfe0"}
+    colours = {LASTING: SERIES[0], PASSING: SERIES[1], FREE: "#9fbfe0"}
     shown = [row | {"place": list(colours).index(row["kind"])} for row in rows]
     area = alt.Chart(alt.Data(values=shown)).mark_area(interpolate="step-after", opacity=0.9)
     return area.encode(
