@@ -60,27 +60,39 @@ def collected(frame: pl.LazyFrame, file: Path) -> pl.DataFrame:
 
 def require_valid(frame: pl.LazyFrame | pl.DataFrame, table: str, file: Path) -> None:
     """Raise NotASoundingError if a column has a wrong type or an impossible value. Reads numbers only."""
+    if why := flaw(frame.lazy(), table, file):
+        raise NotASoundingError(f"{file} is damaged: {why}.")
+
+
+def flaw(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
+    """Return what makes a table invalid: a type, a missing value, an impossible number; None if valid."""
     schema, known = frame.collect_schema(), TABLES[table]
     for column, kind in schema.items():
         if column in known and kind != known[column]:
-            raise NotASoundingError(f"{file} is damaged: column {column} is {kind}, not {known[column]}.")
+            return f"column {column} is {kind}, not {known[column]}"
     for column in _REQUIRED[table]:
         if column not in schema:
-            raise NotASoundingError(f"{file} is damaged: it has no column {column}.")
+            return f"it has no column {column}"
     numbers = [column for column, kind in known.items() if kind.is_numeric() and column in schema]
-    for values in collected(frame.lazy().select(numbers), file):
+    for values in collected(frame.select(numbers), file):
         nulls = values.null_count()
         absent = values.name in _ABSENT and nulls == len(values)
         if values.name in _REQUIRED[table] and nulls and not absent:
-            raise NotASoundingError(f"{file} is damaged: column {values.name} lacks a value.")
+            return f"column {values.name} lacks a value"
         if not _possible(values):
-            raise NotASoundingError(f"{file} is damaged: column {values.name} has an impossible value.")
+            return f"column {values.name} has an impossible value"
+    return _disorder(frame, table, file)
+
+
+def _disorder(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
+    schema = frame.collect_schema()
     begins = next((column for column in _BEGINS if column in schema and "end_ns" in schema), None)
-    if begins and _is_reversed(collected(frame.lazy().select(begins, "end_ns"), file)):
-        raise NotASoundingError(f"{file} is damaged: a row ends before it begins.")
+    if begins and _is_reversed(collected(frame.select(begins, "end_ns"), file)):
+        return "a row ends before it begins"
     nested = table == "ops" and "parent" in schema
-    if nested and _has_late_parents(collected(frame.lazy().select("id", "parent"), file)):
-        raise NotASoundingError(f"{file} is damaged: an op is around one that began before it.")
+    if nested and _has_late_parents(collected(frame.select("id", "parent"), file)):
+        return "an op is around one that began before it"
+    return None
 
 
 def _is_reversed(times: pl.DataFrame) -> bool:

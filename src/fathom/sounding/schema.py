@@ -65,7 +65,7 @@ LAUNCHES = {
 }
 KERNELS = {
     "device": pl.Int32,  # index of the GPU
-    "stream": pl.Int64,  # stream, as the profiler numbers it
+    "stream": pl.Int64,  # stream, as the profiler numbers it; -1 if ncu's file does not name it
     "correlation": pl.Int64,  # number that the work shares with the call that launched it, within a burst
     "kind": pl.String,  # compute, collective, copy, set
     "name": pl.String,  # full name of the kernel, or of the copy or set

@@ -20,7 +20,7 @@ from fathom.machine import require_machine
 from fathom.redaction import redact_all
 from fathom.regular import open_regular, read_json
 from fathom.replacing import Aside
-from fathom.sounding.checking import collected, require_valid, scanned
+from fathom.sounding.checking import collected, flaw, require_valid, scanned
 from fathom.sounding.manifest import Manifest, Rank
 from fathom.sounding.manifest_file import MANIFEST, read_manifest
 from fathom.sounding.packing import unpack
@@ -189,16 +189,20 @@ class Writer:
             raise BadInputError(file_error(self.path, error, "created")) from None
 
     def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
-        """Write one rank's table; an empty table is not written. Raises BadInputError if writing fails."""
+        """Write one rank's table; an empty table is not written.
+
+        Raises BadInputError if writing fails, or if the table has values that readers would refuse.
+        """
         if frame.is_empty():
             return
         folder = self.path / f"rank-{rank}"
+        file = folder / f"{table}.parquet"
+        frame = _valid(frame, table, file)
         try:
             folder.mkdir(exist_ok=True, mode=0o700)
-            file = folder / f"{table}.parquet"
             self._written.append(file)
             create_private(file)
-            _write_table(file, table, frame)
+            _write_table(file, frame)
         except OSError as error:
             raise BadInputError(f"{folder} cannot be written: {error}.") from None
 
@@ -254,7 +258,7 @@ def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list
         for (rank, table), frame in tables.items():
             file = store.path / f"rank-{rank}" / f"{table}.parquet"
             with atomic_write(file) as part:
-                _write_table(Path(part), table, frame)
+                _write_table(Path(part), _valid(frame, table, file))
             manifest.checksums[file.relative_to(store.path).as_posix()] = checksum(file)
         _write_manifest(store.path, manifest)
     except OSError as error:
@@ -262,10 +266,20 @@ def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list
     return Store(store.path, manifest)
 
 
-def _write_table(file: Path, table: str, frame: pl.DataFrame) -> None:
-    conform(table, redacted(frame)).write_parquet(
-        file, compression="zstd", compression_level=1, statistics=False
-    )
+def _valid(frame: pl.DataFrame, table: str, file: Path) -> pl.DataFrame:
+    """Return the frame with the table's columns. Raises BadInputError for values that readers would refuse."""
+    try:
+        frame = conform(table, frame)
+        why = flaw(frame.lazy(), table, file)
+    except pl.exceptions.InvalidOperationError:  # a number outside the range of its column's type
+        why = "a number is too large"
+    if why:
+        raise BadInputError(f"{file} cannot be written: {why}; the input is damaged.")
+    return frame
+
+
+def _write_table(file: Path, frame: pl.DataFrame) -> None:
+    redacted(frame).write_parquet(file, compression="zstd", compression_level=1, statistics=False)
 
 
 def _without_secrets(manifest: Manifest) -> Manifest:

@@ -15,6 +15,7 @@ from fathom.sounding.ncu.launch import DURATION, Launch
 from fathom.sounding.schema import conform
 
 SOURCE = "ncu"
+NO_STREAM = -1  # the file does not name it
 # Metrics that describe the device or name the launch are not counters.
 _NO_COUNTER = re.compile(
     r"(?:device__attribute|c2clink__|nvlink__|numa__|profiler__|launch__function_pcs"
@@ -90,7 +91,7 @@ def _kernel(launch: Launch) -> dict[str, Any]:
     shared = [value(f"launch__shared_mem_per_block_{kind}") for kind in ("static", "dynamic")]
     return {
         "device": launch.device,
-        "stream": launch.stream,
+        "stream": NO_STREAM if launch.stream is None else launch.stream,
         "kind": "compute",
         "name": launch.name,
         "grid": launch.grid,
