@@ -142,7 +142,7 @@ def cases() -> st.SearchStrategy[Case]:
             _imports(*traces) | _imports(traces[0]),
         ),
         _case("raw", files.values_in(*raw) | files.bytes_of(*raw), st.just(["import", S])),
-        _case("ncu", files.bytes_of(*csv), st.sampled_from(csv).flatmap(_imports)),
+        _case("ncu", files.bytes_of(*csv) | files.cells_of(*csv), st.sampled_from(csv).flatmap(_imports)),
         _case("machine", files.values_in("machine.json") | files.bytes_of("machine.json"), machine),
         st.fixed_dictionaries(
             {

@@ -16,15 +16,25 @@ from tests.fuzz.cases import Case, prepare
 from tests.support.running import environment
 
 SECONDS, GIB = 30.0, 2.0  # per command
+PATIENCE = 10  # times as long on the clock, if a busy machine gives the command no processor
 RESTART = 150  # commands of one worker: polars and the allocator keep memory
 
 
 def failure(commands: Commands, case: Case, folder: Path) -> str | None:
     """Run the commands of a case; return what none may do, None if all were fine."""
     for words in prepare(case, folder / "case"):
-        if wrong := commands.run(*words)["wrong"]:
+        answer = commands.run(*words)
+        if wrong := answer["wrong"] or _unreadable(commands, words, answer["status"]):
             return f"{words[0]}: {wrong}"
     return None
+
+
+def _unreadable(commands: Commands, words: list[str], status: int) -> str | None:
+    """Return what is wrong with the sounding that an import wrote; None if a report can be made of it."""
+    if words[0] != "import" or status:
+        return None
+    answer = commands.run("report", words[-1], "--json")
+    return answer["wrong"] or ("its result cannot be reported" if answer["status"] else None)
 
 
 class Commands:
@@ -45,11 +55,12 @@ class Commands:
         assert worker.stdin is not None and worker.stdout is not None
         worker.stdin.write(json.dumps(words) + "\n")
         worker.stdin.flush()
-        ready, _, _ = select.select([worker.stdout], [], [], SECONDS)
+        ready = _wait(worker)
         line = worker.stdout.readline() if ready else ""
         if not line:
             self.close()
-            return {"wrong": "it died" if ready else f"it ran for more than {SECONDS:.0f} s"}
+            wrong = "it died" if ready else f"it ran for more than {SECONDS:.0f} s"
+            return {"wrong": wrong, "status": None}
         answer: dict[str, Any] = json.loads(line)
         if answer["peak_gib"] > GIB:
             self.close()
@@ -62,6 +73,28 @@ class Commands:
             os.killpg(self._worker.pid, signal.SIGKILL)  # with the children of its commands
             self._worker.wait()
             self._worker = None
+
+
+def _wait(worker: subprocess.Popen[str]) -> bool:
+    """Wait for the worker's answer; return False once the command has taken SECONDS of processor time."""
+    before = _processor_s(worker.pid)
+    for _ in range(PATIENCE):
+        if select.select([worker.stdout], [], [], SECONDS)[0]:
+            return True
+        if _processor_s(worker.pid) - before >= SECONDS:
+            return False
+    return False
+
+
+def _processor_s(pid: int) -> float:
+    """Return the processor time of a process and its children, in seconds; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0.0
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_processor_s(int(child)) for child in children)
 
 
 def _start() -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -29,6 +30,18 @@ def values_in(*names: str) -> st.SearchStrategy[Damage]:
             "at": _place,
             "do": st.sampled_from(["replace", "replace", "remove", "rename", "many"]),
             "value": _json,
+        }
+    )
+
+
+def cells_of(*names: str) -> st.SearchStrategy[Damage]:
+    """Damage to a CSV: a cell gets another value, or a column is removed."""
+    return st.fixed_dictionaries(
+        {
+            "file": st.sampled_from(names),
+            "at": _place,
+            "do": st.sampled_from(["cell", "cell", "column"]),
+            "value": st.sampled_from([*map(str, INTEGERS), *map(str, FLOATS), *TEXTS, "9" * 400]),
         }
     )
 
@@ -66,6 +79,8 @@ def apply(file: Path, damage: Damage) -> None:
         return
     if damage["do"] in ("replace", "remove", "rename", "many"):
         _value(file, damage)
+    elif damage["do"] in ("cell", "column"):
+        _cell(file, damage)
     elif damage["do"] in ("cut", "flip", "insert", "twice", "empty", "gzip"):
         file.write_bytes(_bytes(file.read_bytes(), damage))
     else:
@@ -97,6 +112,22 @@ def _bytes(data: bytes, damage: Damage) -> bytes:
         "empty": b"",
         "gzip": gzip.compress(data, 1),
     }[damage["do"]]
+
+
+def _cell(file: Path, damage: Damage) -> None:
+    text = file.read_text(errors="replace")
+    rows = [[row] if row.startswith("==") else next(csv.reader([row]), []) for row in text.splitlines()]
+    wide = [row for row in rows if len(row) > 1]
+    if not wide:
+        return
+    if damage["do"] == "column":
+        for row in wide:
+            del row[damage["at"] % len(wide[0]) : damage["at"] % len(wide[0]) + 1]
+    else:
+        row = wide[damage["at"] % len(wide)]
+        row[damage["at"] // len(wide) % len(row)] = str(damage["value"])
+    with file.open("w", newline="") as out:
+        csv.writer(out, quoting=csv.QUOTE_ALL).writerows(wide)
 
 
 def _value(file: Path, damage: Damage) -> None:

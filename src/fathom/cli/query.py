@@ -31,7 +31,7 @@ def query(
     from fathom.api import open
 
     rows = open(sounding).sql(sql)
-    rows = rows if limit is None else rows.head(limit)
+    rows = rows if limit is None else rows.head(min(limit, rows.height))
     if format == "csv":
         text = rows.write_csv()  # a program reads it exactly
         print(visible(text) if sys.stdout.isatty() else text, end="")

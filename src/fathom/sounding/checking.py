@@ -15,6 +15,7 @@ from fathom.regular import require_regular
 from fathom.sounding.schema import TABLES
 
 DEVICES = 4096  # more than any host has
+DEVICES_OF_RANK = 128  # more than any process uses: each has a ledger
 _TIME, _COUNT = 2**61, 2**53  # the difference of two times, and a count as a float, are exact
 _TIMES = {"start_ns", "end_ns", "mark_ns", "time_ns", "device_ns", "device_end_ns"}
 _IDENTITIES = {"thread", "stream", "correlation", "throttle", "graph_node"}  # any number may name something
@@ -81,6 +82,8 @@ def flaw(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
             return f"column {values.name} lacks a value"
         if not _possible(values):
             return f"column {values.name} has an impossible value"
+        if values.name == "device" and (count := values.n_unique()) > DEVICES_OF_RANK:
+            return f"it has {count:,} devices, more than any process uses"
     return _disorder(frame, table, file)
 
 

@@ -15,7 +15,7 @@ from fathom.sounding.manifest import Manifest, RankFacts
 from fathom.sounding.schema import FORMAT
 
 MANIFEST = "manifest.json"
-EMPTY_RANKS = 1024  # ranks without tables that a manifest may name
+EMPTY_RANKS = 128  # ranks without tables that a manifest may name
 _TABLE = re.compile(r"rank-\d{1,9}/\w{1,64}\.parquet", re.ASCII)
 _LARGEST = 2**61  # times in ns, so that their differences are exact
 

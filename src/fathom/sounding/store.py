@@ -274,7 +274,7 @@ def _valid(frame: pl.DataFrame, table: str, file: Path) -> pl.DataFrame:
     except pl.exceptions.InvalidOperationError:  # a number outside the range of its column's type
         why = "a number is too large"
     if why:
-        raise BadInputError(f"{file} cannot be written: {why}; the input is damaged.")
+        raise BadInputError(f"The table {table} cannot be written: {why}; the input is damaged.")
     return frame
 
 
