@@ -82,7 +82,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict
     """The records of sixty steps like these, and the recorder that got the orders."""
     machine = Machine()
     clock = SimpleNamespace(time_ns=lambda: machine.now_ns)
-    monkeypatch.setattr(session, "time", clock)
+    monkeypatch.setattr(session, "time_ns", clock.time_ns)
     monkeypatch.setattr(conductor, "time", clock)
     monkeypatch.setattr(conductor.memory, "peaks", lambda cuda: [])
     plan = ProbePlan("counters", settle=5, step_on="mark", counters={"groups": [["a"] * 99]})

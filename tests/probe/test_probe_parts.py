@@ -10,11 +10,10 @@ import threading
 from pathlib import Path
 
 from fathom.probe import faults, imports, records
-from fathom.probe.chooser import StepSignal
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.orders import Job, Schedule
 from fathom.probe.plan import ProbePlan
-from fathom.probe.runs import DeferredMarks, Label, MarkRuns
+from fathom.probe.runs import Label, MarkRuns
 
 INJECT = Path(records.__file__).parent / "inject"
 
@@ -198,28 +197,12 @@ def test_a_torch_of_another_kind_is_one_warning(tmp_path):
     assert done.stdout == "1\n" and done.stderr.count("\n") == 1 and done.stderr.startswith("fathom: ")
 
 
-def test_similar_marks_are_deferred_for_a_while(monkeypatch):
-    now = [1_000_000_000]
-    monkeypatch.setattr("fathom.probe.runs.time.time_ns", lambda: now[0])
-    deferred = DeferredMarks()
-    assert not deferred.takes("optimizer", 1)
-    deferred.begin(StepSignal("optimizer", 1, now[0], 1))
-    for _ in range(4):
-        now[0] += 4_000_000
-        assert deferred.takes("optimizer", 1)
-    assert not deferred.takes("optimizer", 2)
-    now[0] += 4_000_000
-    assert not deferred.takes("optimizer", 1), "20 ms have passed"
-    assert deferred.end() == [1_004_000_000 + n * 4_000_000 for n in range(4)]
-    assert not deferred.takes("optimizer", 1), "deferring is over"
-
-
 def test_deferred_marks_continue_the_run_even_after_it_was_written():
     label = Label("optimizer", 1, "clean", 1, "train", None, None, None)
     runs = MarkRuns()
     runs.add(7, 70, label)
-    runs.repeat(80)
+    runs.repeat([80])
     assert runs.take()["ns"] == [70, 80]
-    runs.repeat(90)
+    runs.repeat([90])
     assert runs.add(10, 100, label) is None
     assert (runs.take() or {})["k"] == 9

@@ -255,7 +255,7 @@ def test_marks_that_pass_in_quiet_decide_nothing():
     assert program.phases.quiet
     for _ in range(100):
         program.now += 10 * MS
-        program.phases.passed(program.now)
+        program.phases.passed([program.now])
     assert program.phases.resettled is None and program.phases.quiet
     program.run(3, 10 * MS)
     assert program.phases.resettled is not None

@@ -60,6 +60,20 @@ def test_a_last_sample_follows_the_end(tmp_path):
     assert [row["energy_j"] for row in rows(tmp_path)] == [2.5, 5.0]
 
 
+def test_sparse_readings_of_a_day_are_few(tmp_path):
+    clock = Clock(ticks=10**6)
+    until = clock() + 24 * 3600 * 10**9
+
+    def pause(seconds):
+        clock.pause(seconds)
+        return clock() >= until
+
+    Telemetry(tmp_path, [Counter(clock)], sparse=True, clock=clock, pause=pause).run()
+    times = [row["time_ns"] for row in rows(tmp_path)]
+    assert len(times) < 25_000 and times[-1] >= until
+    assert times[100] - times[99] == 100_000_000
+
+
 def test_a_full_disk_ends_telemetry_and_not_the_program():
     telemetry = Telemetry(Path("/dev"), [Counter(Clock(0))])
     telemetry.path = Path("/dev/full")

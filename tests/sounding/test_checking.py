@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fathom
-from fathom.errors import FathomError, NotASoundingError
+from fathom.errors import BadInputError, FathomError, NotASoundingError
 from fathom.regular import decode, open_regular, read_regular
-from fathom.sounding import TABLES, open_store
+from fathom.sounding import TABLES, Writer, open_store
 from fathom.sounding.checking import require_valid, scanned
 from tests.support.paths import SOURCE
 from tests.support.small_sounding import make
@@ -111,6 +111,24 @@ def test_a_table_that_claims_more_rows_than_it_can_hold_is_not_read(tmp_path):
     assert file.stat().st_size < 5_000_000 / 64
     with pytest.raises(NotASoundingError, match="claims 5,000,000 rows"):
         scanned(file)
+
+
+WRITTEN = {
+    "a device per row": ({"device": list(range(3_000)), "start_ns": 0, "end_ns": 1}, "3,000 devices"),
+    "a row that ends early": ({"device": [0], "start_ns": 2, "end_ns": 1}, "ends before it begins"),
+    "a time out of range": ({"device": [0], "start_ns": 0, "end_ns": 2**62}, "impossible value"),
+    "a device that fits no column": ({"device": [2**40], "start_ns": 0, "end_ns": 1}, "too large"),
+    "no stream": ({"device": [0], "start_ns": 0, "end_ns": 1, "stream": None}, "stream lacks a value"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_importers_cannot_write_what_readers_refuse(tmp_path, name):
+    columns, why = WRITTEN[name]
+    kernels = pl.DataFrame({"stream": 7, "kind": "compute", "name": "k"} | columns)
+    with pytest.raises(BadInputError, match=why):
+        Writer(tmp_path / "s.fathom").write(0, "kernels", kernels)
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 MANIFESTS = {

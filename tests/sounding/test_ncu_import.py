@@ -103,6 +103,11 @@ def test_summaries_count_their_launches_and_know_no_error(tmp_path: Path) -> Non
     assert {(row["samples"], row["error"]) for row in rows} == {(12, None)}
 
 
+def test_a_file_without_streams_is_readable(tmp_path: Path) -> None:
+    store = open_store(imported(tmp_path, "summary.csv").path)
+    assert store.table("kernels", 0).collect()["stream"].to_list() == [-1]
+
+
 def test_files_can_be_imported_at_once_and_the_parent_is_kept(tmp_path: Path) -> None:
     paths = [NCU / "raw.csv", NCU / "summary.csv"]
     store = import_ncu(paths, tmp_path / "both.fathom", parent="first.fathom")

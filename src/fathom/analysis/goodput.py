@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from fathom.analysis.counted import bins_of
 from fathom.analysis.resources import ENTRIES, EVALUATION, STALL, Goodput
 from fathom.sounding import Store
+from fathom.timing import weighted_quantile
 from fathom.units import NS_PER_S
 
 DETAILED = ("timeline", "attribution", "counters")  # phases that a recording at surface depth lacks
+WITHIN = ("compilation", "checkpoint")  # taken out of the lengths of counted steps
 
 
 def goodput_of(stores: Sequence[Store]) -> Goodput | None:
@@ -65,28 +68,36 @@ def _entries(store: Store, rank: int) -> tuple[dict[str, int], int]:
     if steps.is_empty():
         return entries | {"start-up": end - start}, 0
     begins, ends = steps["mark_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    counted = store.table("summaries", rank).collect()
     compiling, saving = _waits(store, rank, int(steps["thread"][0] or 0))
     saving = _without(saving, compiling)
-    for entry, pieces in (("compilation", compiling), ("checkpoint", saving)):
+    for entry, pieces in zip(WITHIN, (compiling, saving), strict=True):
         entries[entry] = _covered(pieces, np.array([start]), np.array([end])).sum()
     known = [*compiling, *saving]
     rest = ends - begins - _covered(known, begins, ends)
-    first, last = int(begins[0]), int(ends[-1])
+    first, last = int(begins[0]), max([int(ends[-1]), *counted["end_ns"].to_list()])
     entries["start-up"] = _rest(known, start, first)
     entries["shutdown"] = _rest(known, last, end)
-    entries |= _of_steps(rest, steps["kind"].fill_null("").str.contains(EVALUATION, literal=True).to_numpy())
-    between = _rest(known, first, last)
-    entries["unattributed"] = between - int(rest.sum())
-    return {entry: int(ns) for entry, ns in entries.items()}, len(steps)
+    recorded = steps.select("kind", count=pl.lit(1), total=pl.Series(rest), ns=pl.Series(rest))
+    lengths = pl.concat([recorded, bins_of(counted)], how="vertical_relaxed")
+    entries |= _of_steps(lengths)
+    within = counted.select(pl.col(f"{entry}_ns").sum() for entry in WITHIN).row(0)
+    for entry, ns in zip(WITHIN, within, strict=True):
+        entries[entry] += ns
+    entries["unattributed"] = _rest(known, first, last) - int(lengths["total"].sum()) - sum(within)
+    return {entry: int(ns) for entry, ns in entries.items()}, int(lengths["count"].sum())
 
 
-def _of_steps(rest: np.ndarray, evaluates: np.ndarray) -> dict[str, int]:
-    """Split the steps' time: the usual step, and the time beyond it in evaluation and in stalled steps."""
-    usual = int(np.median(rest[~evaluates] if (~evaluates).any() else rest))
-    beyond = np.maximum(rest - usual, 0)
+def _of_steps(lengths: pl.DataFrame) -> dict[str, int]:
+    """Split the time of steps (kind, ns, count and their total): usual steps, evaluation, and stalls."""
+    evaluates = lengths["kind"].fill_null("").str.contains(EVALUATION, literal=True).to_numpy()
+    ns, count, total = (lengths[name].to_numpy() for name in ("ns", "count", "total"))
+    used = ~evaluates if (~evaluates).any() else evaluates
+    usual = int(weighted_quantile(ns[used], count[used], 0.5))
+    beyond = np.where(ns > usual, total - count * usual, 0)
     evaluation = int(beyond[evaluates].sum())
-    stall = int(beyond[~evaluates & (rest > STALL * usual)].sum())
-    return {"evaluation": evaluation, "stall": stall, "productive": int(rest.sum()) - evaluation - stall}
+    stall = int(beyond[~evaluates & (ns > STALL * usual)].sum())
+    return {"evaluation": evaluation, "stall": stall, "productive": int(total.sum()) - evaluation - stall}
 
 
 Piece = tuple[int, int]

@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.counted import bins_of, like
 from fathom.analysis.intervals import Array
 from fathom.analysis.kinds_by_work import interval_of
 from fathom.analysis.results import LongSteps, Place
 from fathom.analysis.steps import stretches
 from fathom.sounding import Store
-from fathom.timing import median
+from fathom.timing import weighted_quantile
 from fathom.units import NS_PER_MS
 
 LONG = 3.0  # a step is long from this multiple of the usual one on
@@ -41,16 +42,17 @@ class Timed(msgspec.Struct):
     start: Array
     end: Array  # by the host's marks
     number: Array  # step number of the first step
-
-    @property
-    def usual_ns(self) -> float:
-        """Duration of the median step, in ns."""
-        return median(np.repeat(self.ns, self.count))
+    usual_ns: float  # duration of the median step
 
     @property
     def extra_ns(self) -> Array:
         """Time of each entry beyond the time of as many usual steps, in ns."""
         return (self.ns - self.usual_ns) * self.count
+
+    @property
+    def long(self) -> Array:
+        """Whether each entry holds a long step."""
+        return self.extra_ns >= (LONG - 1) * self.usual_ns
 
 
 def long_steps_of(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> LongSteps | None:
@@ -60,14 +62,17 @@ def long_steps_of(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> Lo
     least LEAST_SHARE of the time of all clean steps. `places` come from samples of the host's stacks in long
     steps, minus those in usual steps; they are empty without enough samples.
     """
-    timed = _timed(steps, kind)
+    bins = bins_of(store.table("summaries", rank).filter(like(kind)).collect())
+    timed = _timed(steps, kind, bins)
     if timed is None:
         return None
-    usual, extra = timed.usual_ns, timed.extra_ns
-    long = extra >= (LONG - 1) * usual
-    share = float(extra[long].sum() / (timed.ns * timed.count).sum())
-    total = int(timed.count.sum())
-    if not long.any() or long.sum() > MOST * total or share < LEAST_SHARE:
+    usual, long = timed.usual_ns, timed.long
+    counted = bins.filter(pl.col("ns") >= LONG * usual)
+    n, of = int(long.sum() + counted["count"].sum()), int(timed.count.sum() + bins["count"].sum())
+    extra = np.concatenate([timed.extra_ns[long], counted["ns"].to_numpy() - usual])
+    times = np.concatenate([np.ones(long.sum(), np.int64), counted["count"].to_numpy()])
+    share = float((extra * times).sum() / ((timed.ns * timed.count).sum() + bins["total"].sum()))
+    if not n or n > MOST * of or share < LEAST_SHARE:
         return None
     stacks = (
         store.table("stacks", rank).filter(phase="clean").select("time_ns", "function", "source", "stack")
@@ -75,17 +80,18 @@ def long_steps_of(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> Lo
     return LongSteps(
         rank=rank,
         kind=kind,
-        n=int(long.sum()),
-        of=total,
+        n=n,
+        of=of,
         every=None if (timed.count != 1).any() else interval_of(timed.number, long),
         usual_ms=usual / NS_PER_MS,
-        ms=(usual + median(extra[long])) / NS_PER_MS,
+        ms=(usual + weighted_quantile(extra, times, 0.5)) / NS_PER_MS,
         share=share,
         places=_places(stacks.collect(), timed, long),
     )
 
 
-def _timed(steps: pl.DataFrame, kind: str) -> Timed | None:
+def _timed(steps: pl.DataFrame, kind: str, bins: pl.DataFrame) -> Timed | None:
+    """Return the recorded clean steps; None if there are too few. The usual step is that of `bins` too."""
     numbers = dict(zip(steps["mark_ns"].to_list(), steps["step"].to_list(), strict=True))
     rows = [
         (ns, count, start, end, numbers.get(start, -1))
@@ -94,7 +100,10 @@ def _timed(steps: pl.DataFrame, kind: str) -> Timed | None:
     ]
     if sum(row[1] for row in rows) < ENOUGH:
         return None
-    return Timed(*(np.array(column) for column in zip(*rows, strict=True)))
+    ns, count, start, end, number = (np.array(column) for column in zip(*rows, strict=True))
+    every = np.concatenate([ns, bins["ns"].to_numpy()])
+    usual = weighted_quantile(every, np.concatenate([count, bins["count"].to_numpy()]), 0.5)
+    return Timed(ns, count, start, end, number, usual)
 
 
 def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:

@@ -178,6 +178,20 @@ class LongSteps(msgspec.Struct):
     places: list[Place]  # calls with that extra time, by sampled stacks; [] with too few samples
 
 
+class CountedSteps(msgspec.Struct):
+    """Steps of a long run that were counted instead of recorded one by one, by the host's clock.
+
+    Their lengths are without compilation and checkpoints, and were kept in bins of 3 to 6 %.
+    """
+
+    rank: int
+    kind: str
+    n: int
+    usual_ms: float  # median
+    p99_ms: float
+    mean_ms: float
+
+
 class Abstained(msgspec.Struct):
     """Something that was not analysed, and the reason."""
 
@@ -359,4 +373,5 @@ class Examination(msgspec.Struct):
     goodput: Goodput | None = None  # null for recordings with profiled steps
     late: list[LateRank] = []  # ranks that others waited for, costliest first; [] if ranks are missing
     ranks: list[RankSummary] = []  # if there are several
+    counted: list[CountedSteps] = []  # steps of long runs that were only counted, of the ranks shown
     jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps

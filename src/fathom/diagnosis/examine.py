@@ -8,7 +8,7 @@ from typing import Any
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
 from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by
-from fathom.analysis.results import LongSteps, StepKind
+from fathom.analysis.results import CountedSteps, LongSteps, StepKind
 from fathom.diagnosis.ranks import Ranks
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.sounding import Store
@@ -68,8 +68,13 @@ def examine(
         late=late,
         ranks=analysis.summaries(ranks.devices, late, ranks.memory, _hosts(store)),
         jitter=jitter_of(meetings.arrivals),
+        counted=[counted for account in ranks.accounts if (counted := _counted(store, account))],
         goodput=analysis.goodput_of([store]),
     )
+
+
+def _counted(store: Store, account: analysis.Account) -> CountedSteps | None:
+    return analysis.counted_steps(store, account.rank, account.kind)
 
 
 def _explain(late: list[LateRank], ranks: Ranks) -> None:

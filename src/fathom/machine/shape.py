@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fathom.machine.ceilings import from_machine, missing_from
 from fathom.machine.store import MachineFileError
 
 MOST_DEVICES = 4096
@@ -108,6 +109,8 @@ def require_machine(machine: Any, name: str) -> dict[str, Any]:
         raise MachineFileError(f"{name} is damaged: its GPUs are not distinct; record or measure again.")
     if not _finite(machine):
         raise MachineFileError(f"{name} is damaged: it has an impossible number; record or measure again.")
+    for read in (from_machine, missing_from):
+        read({"ceilings": shape.ceilings or [], "missing": shape.missing or []}, name)
     kept = _without_null(machine, "host", "versions", "gpus", "ceilings", "missing")
     return kept | {"host": _without_null(kept["host"], "cpu")} if "host" in kept else kept
 

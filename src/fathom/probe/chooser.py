@@ -66,6 +66,14 @@ class Chooser:
             self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
         return changed
 
+    @property
+    def ruled_out(self) -> frozenset[str]:
+        """Sources whose signals change nothing; empty while a lower source may take over from a graph."""
+        source = self.clock[0] if self.clock else "replay"
+        return frozenset(
+            other for other in RANK if source != "replay" and other != "replay" and self._below_clock(other)
+        )
+
     def tick(self, signal: StepSignal) -> None:
         """Record that the clock itself fired."""
         self._counts[signal.source][signal.key] += 1

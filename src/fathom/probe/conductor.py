@@ -93,10 +93,10 @@ class Conductor:
         """Whether marks may be deferred and processed together."""
         return self.phases.quiet and not (self.capturing or self.foreign_profiler)
 
-    def passes(self, ns: int) -> None:
-        """Count a deferred step that opened at `ns`, without deciding anything."""
-        self.phases.passed(ns)
-        self._mark_ns = ns
+    def passes(self, times: list[int]) -> None:
+        """Count deferred steps that opened at these times, without deciding anything."""
+        self.phases.passed(times)
+        self._mark_ns = times[-1]
 
     def opens(self, k: int, signal: StepSignal) -> StepSignal:
         """Decide about step k before it opens. Return its signal, later if a recorder had to start first."""

@@ -26,6 +26,7 @@ SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
 OPS_PER_EVENT, STACKED = 3, 3  # ops per event of a timeline without ops; factor of events with stacks
+EXACT = 10_000  # clean steps recorded one by one before the others are summarised
 DEEP_MOST = 3  # steps of an attribution burst
 
 
@@ -76,13 +77,19 @@ class Phases:
     def quiet(self) -> bool:
         """Whether the next marks may be deferred: everything is recorded, and only clean steps remain."""
         recorded = self._begun and self._looked_deeper and not self._at and not self._more
+        alone = self.lead >= 0 or self.plan.depth == "surface"  # no other rank decides anything from here on
         done = self.plan.depth == "surface" or recorded
         waiting = self._jobs or self._trials or self.appointments or self.plan.on_slow_step
-        return self._state == "clean" and self.lead >= 0 and done and not waiting
+        return self._state in ("clean", "summary") and alone and done and not waiting
 
-    def passed(self, ns: int) -> None:
-        """Count a step that opened at `ns` in a quiet phase, without deciding anything."""
-        self._account(ns)
+    def passed(self, times: list[int]) -> None:
+        """Count steps that opened at these times in a quiet phase, without deciding anything."""
+        if self._state == "clean":
+            self.clean.add_all(times, self._last_ns)
+        else:
+            self.clean.passed(len(times), times[-1] - self._last_ns)
+        self._in_phase += len(times)
+        self._last_ns = times[-1]
 
     def at(self, k: int, ns: int) -> Orders:
         """Return the orders for step k, which opens at `ns`."""
@@ -166,6 +173,8 @@ class Phases:
             self._marks.append(ns)
         elif self._state == "clean" and self._in_phase:
             self.clean.add(ns - self._last_ns)
+        elif self._state == "summary":
+            self.clean.passed(1, ns - self._last_ns)
         self._in_phase += 1
         self._last_ns = ns
 
@@ -177,7 +186,7 @@ class Phases:
         if self._state == "settle":
             if self._has_settled():
                 self.appointments[k + self.lead] = None
-        elif self._state == "clean":
+        elif self._state in ("clean", "summary"):
             self._plan_jobs(k)
             if self._jobs:
                 self.appointments[k + self.lead] = self._next_job()
@@ -212,7 +221,7 @@ class Phases:
                 self._begin_timeline()
         elif self.light and self._wanted > 0 and not self._looked_deeper:
             self._schedule_burst(self._wanted)
-        elif self._is_quicker():
+        elif self._state == "clean" and self._is_quicker():
             self._record_again(k)
         elif self._more:
             self._schedule_burst(self._more)
@@ -319,8 +328,8 @@ class Phases:
     # movements
 
     def _keep(self, k: int) -> Orders:
-        if self.blocked and self._state in ("clean", "recover"):
-            self._burst += self._state == "clean"
+        if self.blocked and self._state in ("clean", "summary", "recover"):
+            self._burst += self._state != "recover"
             self._state, self._recover = "recover", RECOVERY
         if self._state == "recover":
             self._recover -= 1
@@ -333,6 +342,9 @@ class Phases:
                 return self._arm(job)
             if self._state == "settle":
                 self._enter_clean()
+        elif self._state == "clean" and self._in_phase > EXACT and self.quiet:
+            self._state = "summary"
+            self._burst += 1
         return self._orders(self._state)
 
     def _enter_clean(self) -> None:

@@ -12,6 +12,7 @@ from fathom.probe.faults import fault
 
 BATCH = 64
 INTERVAL_NS = 500_000_000
+KEEP_NS = 10_000_000_000
 
 Record = dict[str, Any]
 
@@ -30,7 +31,7 @@ class Records:
         self._pending: list[Record] = []
         self._file: int | None = None
         self._lost = False
-        self.flushed_ns = 0
+        self.flushed_ns = self._kept_ns = 0
 
     @property
     def opened(self) -> bool:
@@ -66,6 +67,22 @@ class Records:
         data = "".join(_line(record) for record in pending).encode()
         while data:
             data = data[os.write(self._file, data) :]
+
+    def keep(self, name: str, unfinished: Callable[[], Record | None], now_ns: int) -> None:
+        """Every KEEP_NS, replace the file `NAME-PID.json`, from which a crash's loss can be made up."""
+        record = unfinished() if not self._lost and now_ns - self._kept_ns >= KEEP_NS else None
+        if record is None:
+            return
+        self._kept_ns = now_ns
+        path = os.path.join(self.folder, f"{name}-{os.getpid()}.json")
+        try:
+            file = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "w", encoding="utf-8") as out:
+                out.write(_line(record))
+            os.replace(path + ".part", path)
+        except OSError as error:
+            self._lost = True
+            fault("recording", error)
 
     def close(self) -> None:
         """Flush and close."""

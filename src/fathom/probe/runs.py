@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from fathom.probe.chooser import StepSignal
 
 
-MOST_MARKS = 32
 LONGEST_NS = 20_000_000
 
 
@@ -47,12 +45,12 @@ class MarkRuns:
         self._first, self._label, self.times, self._next = k, label, [ns], k + 1
         return ended
 
-    def repeat(self, ns: int) -> None:
-        """Add the next mark with the label of the previous one."""
+    def repeat(self, times: list[int]) -> None:
+        """Add the next marks with the label of the previous one."""
         if not self.times:
             self._first = self._next
-        self.times.append(ns)
-        self._next += 1
+        self.times += times
+        self._next += len(times)
 
     def take(self) -> dict[str, Any] | None:
         """End the run and return its record; None if it is empty."""
@@ -63,30 +61,22 @@ class MarkRuns:
 
 
 class DeferredMarks:
-    """Stores the times of marks like the last processed one, up to a count and a duration."""
+    """Stores the times of marks like the last processed one, for a while. `Session.signal` appends to `times`
+    directly, because a call would cost as much as the rest of a short mark.
+    """
 
     def __init__(self) -> None:
-        self._of: tuple[str, int, int] | None = None
-        self._until = 0
-        self._times: list[int] = []
+        self.like: tuple[object, ...] = ()  # source, key, kind, samples, tokens and thread
+        self.until = 0  # ns
+        self.times: list[int] = []
 
     def begin(self, signal: StepSignal) -> None:
         """Start deferring marks like `signal`."""
-        self._of = (signal.source, signal.key, threading.get_ident())
-        self._until = signal.ns + LONGEST_NS
-
-    def takes(self, source: str, key: int) -> bool:
-        """Defer this mark and return True, or return False: process the deferred marks, then this one."""
-        if self._of != (source, key, threading.get_ident()):
-            return False
-        now = time.time_ns()
-        if now >= self._until or len(self._times) >= MOST_MARKS:
-            return False
-        self._times.append(now)
-        return True
+        self.like = (signal.source, signal.key, signal.kind, signal.samples, signal.tokens, get_ident())
+        self.until = signal.ns + LONGEST_NS
 
     def end(self) -> list[int]:
         """Stop deferring and return the stored times."""
-        self._of = None
-        times, self._times = self._times, []
+        self.until = 0
+        times, self.times = self.times, []
         return times

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
+from time import time_ns
 from typing import Any
 
 from fathom.probe.chooser import Chooser, StepSignal
@@ -21,6 +22,7 @@ from fathom.probe.process import describe, devices
 from fathom.probe.records import BATCH, Record, Records
 from fathom.probe.runs import DeferredMarks, Label, MarkRuns
 from fathom.probe.steps import StepFacts
+from fathom.probe.summary import Summary
 from fathom.probe.threads import native_id
 from fathom.probe.trials import Trials
 
@@ -41,7 +43,8 @@ BATCH_COLUMNS = (
     "decode",
     "read_bytes",
 )
-PLAIN = ("optimizer", "replay")  # sources whose steps are all alike if no loader is involved
+PLAIN = ("mark", "optimizer", "replay")  # sources whose steps are all alike if no loader is involved
+_WAIT = BATCH_COLUMNS.index("wait")
 EARLY = 256  # records kept until it is known whether this process has steps
 KINDS = {
     "optimizer": "train",
@@ -58,7 +61,7 @@ class Session:
 
     def __init__(self, raw: str, plan: ProbePlan, torch: Any) -> None:
         self.raw, self.plan, self.torch = raw, plan, torch
-        self.started_ns = time.time_ns()
+        self.started_ns = time_ns()
         self.role = "worker"
         self.records = Records(raw, lambda: describe(self.role, self.started_ns))
         self.facts = StepFacts()
@@ -70,9 +73,12 @@ class Session:
         self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
         self._first = 0  # first step of the present clock
+        self._ignored: frozenset[str] = frozenset()  # sources that the clock has ruled out for good
         self._marks = MarkRuns()
+        self._summary: Summary | None = None  # of the steps since the phase `summary` began
         self._deferred = DeferredMarks()
         self._lock = threading.RLock()
+        self._repeated: tuple[str, int | None, int | None] = ("", None, None)  # of the last step that ended
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
         self._query: int | None = None
         self._grad = False
@@ -93,9 +99,15 @@ class Session:
         query: int | None = None,
     ) -> None:
         """Handle an event that may open a step."""
-        if not self.facts.pending and self._deferred.takes(source, key):
+        deferred = self._deferred
+        if deferred.like == (source, key, kind, samples, tokens, get_ident()) and not self.facts.pending:
+            now = time_ns()
+            if now < deferred.until:
+                deferred.times.append(now)
+                return
+        if source in self._ignored:
             return
-        happened = StepSignal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens, query)
+        happened = StepSignal(source, key, time_ns(), native_id(), grad, kind, samples, tokens, query)
         with self._lock:
             self.catch_up()
             if self._ended or self.conductor.capturing:  # captured work does not run
@@ -121,12 +133,31 @@ class Session:
         """Show the user a note, once per `what`."""
         if (what, text) not in self._noted:
             self._noted.add((what, text))
-            self.say({"t": "note", "what": what, "text": text, "ns": time.time_ns()})
+            self.say({"t": "note", "what": what, "text": text, "ns": time_ns()})
 
     def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
         """Record a wait of this thread with a known cause."""
-        about = {"cause": cause, "thread": native_id(), "start": start, "end": end, "detail": detail}
+        thread = native_id()
+        if self._summary is not None:
+            self._summarise_wait(self._summary, cause, end - start, thread)
+            return
+        about = {"cause": cause, "thread": thread, "start": start, "end": end, "detail": detail}
         self.say_of_steps({"t": "wait", **about})
+
+    def _summarise_wait(self, summary: Summary, cause: str, ns: int, thread: int) -> None:
+        if cause == "gc":  # it may begin anywhere, so it waits for nothing
+            summary.wait(cause, ns)
+        elif cause != "checkpoint" or thread == summary.thread:
+            with self._lock:
+                self.catch_up()  # it belongs to the open step
+                summary.wait(cause, ns)
+
+    def batch(self, row: tuple[Any, ...]) -> None:
+        """Record a batch that the program received, a row of BATCH_COLUMNS."""
+        if self._summary is None:
+            self.batches.append(row)
+        else:
+            self._summary.wait("input", row[_WAIT])
 
     def annotation(self, name: str) -> Any:
         """Return a context manager that names a region in the timeline; None if no timeline is recorded."""
@@ -160,7 +191,9 @@ class Session:
         assert clock is not None
         self.role, self._first = "rank", self.k + 1
         self.conductor.restart()
-        self.say({"t": "clock", "source": clock[0], "k": self._first, "ns": time.time_ns()})
+        self._end_summary()
+        self._ignored = self.chooser.ruled_out
+        self.say({"t": "clock", "source": clock[0], "k": self._first, "ns": time_ns()})
         for listener in self.on_clock:
             listener(clock[0])
         self._grad = any(signal.grad for signal in self.chooser.history if signal.source == "forward")
@@ -175,39 +208,63 @@ class Session:
     def _mark(self, signal: StepSignal) -> None:
         self.k += 1
         signal = self.conductor.opens(self.k, signal)
-        self._write(signal, self.conductor.orders)
+        plain = self._write(signal, self.conductor.orders)
         self.conductor.opened(self.k, signal.ns)
         if len(self._marks.times) >= BATCH or self.records.due(signal.ns):
             self.flush(signal.ns)
         if self.plan.stop_after is not None:
             self._stop_when_done()
-        elif signal.source in PLAIN and self.conductor.quiet:
+        elif plain and self.conductor.quiet:
             self._deferred.begin(signal)
 
     def catch_up(self) -> None:
         """Count the deferred marks as steps with the same label as the step before them."""
-        for ns in self._deferred.end():
-            self.k += 1
-            self.conductor.passes(ns)
-            self._marks.repeat(ns)
+        times = self._deferred.end()
+        if not times:
+            return
+        self.k += len(times)
+        self.conductor.passes(times)
+        if self._summary is None:
+            self._marks.repeat(times)
+        else:
+            self._summary.add(times, *self._repeated)
 
-    def _write(self, signal: StepSignal, orders: Orders) -> None:
+    def _write(self, signal: StepSignal, orders: Orders) -> bool:
+        """Record the mark; return whether the next marks may be like it."""
         query, self._query = self._query, signal.query
         kind, samples, tokens = self._close_step(signal)
-        label = Label(
-            signal.source,
-            signal.thread,
-            orders.phase,
-            orders.burst,
-            kind,
-            samples,
-            tokens,
-            self.conductor.stream(),
-            query,
-        )
+        self._repeated = kind, samples, tokens
+        if not self._summarised(signal, orders):
+            self._write_mark(signal, orders, query)
+        return signal.source in PLAIN and kind == (signal.kind or self._kind(signal))
+
+    def _write_mark(self, signal: StepSignal, orders: Orders, query: int | None) -> None:
+        where = signal.source, signal.thread, orders.phase, orders.burst
+        label = Label(*where, *self._repeated, self.conductor.stream(), query)
         ended = self._marks.add(self.k, signal.ns, label)
         if ended is not None:
             self.say(ended)
+        if orders.phase == "summary":
+            self._summary = Summary(self.k, signal.ns, signal.source, signal.thread, orders.burst)
+
+    def _summarised(self, signal: StepSignal, orders: Orders) -> bool:
+        """Count the step that ends here if it is one of the summary; return whether the next one is too."""
+        if self._summary is None:
+            return False
+        self._summary.add([signal.ns], *self._repeated)
+        if orders.phase != "summary":
+            self._end_summary()
+            return False
+        if self._summary.is_due and (record := self._summary.take()):
+            self.say(record)
+        return True
+
+    def _end_summary(self) -> None:
+        """Record the last window of the summary."""
+        summary, self._summary = self._summary, None
+        record = summary and summary.record()
+        if record:
+            self.say(record)
 
     def _close_step(self, signal: StepSignal) -> tuple[str, int | None, int | None]:
         """Return kind, samples and tokens of the ending step. Forward calls set them when the step opens."""
@@ -229,8 +286,8 @@ class Session:
         """Record a boundary of the host's window, which is not a step of the program."""
         self.k, self.role = k, "rank"
         if k == 0:
-            self.say({"t": "clock", "source": "host", "k": 0, "ns": time.time_ns()})
-        here = self.conductor.annotated(k, StepSignal("host", 0, time.time_ns(), native_id()))
+            self.say({"t": "clock", "source": "host", "k": 0, "ns": time_ns()})
+        here = self.conductor.annotated(k, StepSignal("host", 0, time_ns(), native_id()))
         self._write(here, Orders(phase, burst))
 
     def _stop_when_done(self) -> None:
@@ -249,12 +306,14 @@ class Session:
         """Write pending records, and read the completed device events."""
         self.catch_up()
         run = self._marks.take()
+        if self._summary is not None:
+            self.records.keep("summary", self._summary.record, ns)
         for record in ([run] if run else []) + self.conductor.read_events():
             self.say(record)
         if self.batches and self.chooser.clock is not None:
             self.say({"t": "batches", "columns": BATCH_COLUMNS, "rows": list(self.batches)})
             self.batches.clear()
-        self.records.flush(ns or time.time_ns())
+        self.records.flush(ns or time_ns())
 
     def end(self, reason: str) -> None:
         """End the recording when the process ends normally."""
@@ -265,9 +324,11 @@ class Session:
                 return
             self._ended = True
             if self.k >= 0:
+                self.catch_up()
                 self.conductor.end(self.k)
+                self._end_summary()
             if self.records.opened or self._marks.times:
                 self.flush()
                 about = {"steps": self.k + 1 - self._first, "reason": reason, "devices": devices()}
-                self.say({"t": "end", "ns": time.time_ns(), **about})
+                self.say({"t": "end", "ns": time_ns(), **about})
             self.records.close()

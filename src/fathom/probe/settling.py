@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
+from operator import sub
 
 TOLERANCE = 0.1
 LASTING = 0.2
@@ -56,6 +58,16 @@ class CleanSteps:
         self._lengths.append(length_ns)
         self.count += 1
         self._total_ns += length_ns
+
+    def add_all(self, times: list[int], before_ns: int) -> None:
+        """Add the steps that ended at these times; the first began at `before_ns`."""
+        self._lengths.extend(map(sub, times, chain((before_ns,), times)))
+        self.passed(len(times), times[-1] - before_ns)
+
+    def passed(self, count: int, ns: int) -> None:
+        """Count steps that took `ns` in total, without keeping their durations."""
+        self.count += count
+        self._total_ns += ns
 
     def timed(self, burst: int, lengths: list[float]) -> None:
         """Add device durations in ns of steps of `burst`."""

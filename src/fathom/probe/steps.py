@@ -14,24 +14,27 @@ class StepFacts:
         self._started: set[int] = set()
         self._batches: list[tuple[int, int, int | None, int | None]] = []
         self._restarted: set[int] = set()
-
-    @property
-    def pending(self) -> bool:
-        """Whether a loader was active since the last mark."""
-        return bool(self._batches or self._restarted)
+        self.pending = False  # whether a loader was active since the last mark
 
     def batch(self, loader: int, ns: int, samples: int | None, tokens: int | None) -> None:
         """Note that `loader` delivered a batch to the program at `ns`."""
         self._batches.append((loader, ns, samples, tokens))
+        self.pending = True
 
     def epoch(self, loader: int) -> None:
         """Note that an iterator of `loader` was created; its first does not count as an epoch start."""
         if loader in self._started:
             self._restarted.add(loader)
+            self.pending = True
         self._started.add(loader)
 
     def close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
         """Return (kind, samples, tokens, start times of micro-steps in ns) of the step that ended at `ns`."""
+        closed = self._close(kind, ns)
+        self.pending = bool(self._batches or self._restarted)
+        return closed
+
+    def _close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
         self._steps += 1
         if not self._batches and not self._restarted:
             return kind, None, None, []

@@ -86,7 +86,7 @@ def _wait(
     stacks: StackSampler,
 ) -> Ending:
     sensors, why_no_gpu = all_sensors(child, environment)
-    with Telemetry(raw, sensors) as telemetry:
+    with Telemetry(raw, sensors, sparse=plan.depth == "surface") as telemetry:
         end = Supervisor(child, raw, signals, stop=plan.stop_after is not None, say=say).wait()
     why_not = {"telemetry of the GPU": why_no_gpu, STACKS: stacks.fault}
     for fault in filter(None, (telemetry.fault, _keep(end, raw, why_not, plan))):

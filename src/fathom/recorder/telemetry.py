@@ -14,6 +14,7 @@ from fathom.atomic import private
 from fathom.units import NS_PER_S
 
 PERIOD = 0.1  # seconds
+SPARSE = 3000  # readings at that period, after which a sparse period is the time so far / SPARSE
 
 
 class Sensor(Protocol):
@@ -25,6 +26,7 @@ class Sensor(Protocol):
 class Telemetry:
     """Context manager with a thread that appends one row per sensor and period, until the exit.
 
+    `sparse`: the period grows with the time, so that the file stays small however long the program runs.
     `clock` returns nanoseconds since the epoch; `pause` waits that many seconds and returns whether to end.
     A full disk ends the thread; earlier rows stay, and `fault` says why.
     """
@@ -34,11 +36,12 @@ class Telemetry:
         raw: Path,
         sensors: Iterable[Sensor],
         *,
+        sparse: bool = False,
         clock: Callable[[], int] = time.time_ns,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
         self.path = raw / "telemetry.jsonl"
-        self.sensors, self.clock = list(sensors), clock
+        self.sensors, self.sparse, self.clock = list(sensors), sparse, clock
         self.fault: str | None = None
         self._end = threading.Event()
         self._pause = pause or self._end.wait
@@ -56,12 +59,13 @@ class Telemetry:
         """Sample until the end is requested, then a last time so that energy covers the whole program."""
         try:
             with open(self.path, "a", buffering=1, opener=private) as file:
-                ended = False
+                ended, begun = False, self.clock()
                 while not ended:
                     started = self.clock()
                     self._sample(file.write)
-                    spent = (self.clock() - started) / NS_PER_S
-                    ended = self._pause(max(0.0, PERIOD - spent))
+                    spent, so_far = (self.clock() - started) / NS_PER_S, (started - begun) / NS_PER_S
+                    period = max(PERIOD, so_far / SPARSE) if self.sparse else PERIOD
+                    ended = self._pause(max(0.0, period - spent))
                 self._sample(file.write)
         except Exception as error:
             self.fault = f"telemetry stopped: {getattr(error, 'strerror', None) or error}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.analysis.results import Examination, Finding, Integrity, Problem, Step
+from fathom.analysis.results import CountedSteps, Examination, Finding, Integrity, Problem, Step
 from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.communication import straggler
@@ -172,6 +172,15 @@ def _problem(problem: Problem, style: str, width: int) -> list[Text]:
 def stepped(step: Step) -> bool:
     """Return whether any step was recorded."""
     return step.clean_ms is not None or step.timeline_ms is not None
+
+
+def counted(steps: list[CountedSteps], width: int) -> Iterator[Text]:
+    """Yield how many later steps were only counted, and their usual and rare lengths."""
+    for later in steps:
+        whose = f" of rank {later.rank}" if len(steps) > 1 else ""
+        usual, rare = units.duration(later.usual_ms), units.duration(later.p99_ms)
+        text = f"{later.n:,} later steps{whose} were counted: median {usual}, 99 % within {rare}"
+        yield Text(units.shorten(text, width), "dim")
 
 
 def step_lines(step: Step, width: int) -> list[Text]:

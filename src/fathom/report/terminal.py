@@ -102,7 +102,7 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity, width)
     yield goodput.section(examination.goodput, width)
-    yield heading.step_lines(examination.step, width)
+    yield [*heading.step_lines(examination.step, width), *heading.counted(examination.counted, width)]
     yield steps.kinds_of_steps(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None, noun=examination.step.noun)
     if not any(entry.what == "findings" for entry in examination.abstained):  # other kinds of steps have none

@@ -22,6 +22,7 @@ _IDENTITIES = {"thread", "stream", "correlation", "throttle", "graph_node"}  # a
 _POSITIONS = {"device": (-1, DEVICES), "group": (0, DEVICES)}
 _REQUIRED = {
     "steps": ("step", "kind", "mark_ns"),
+    "summaries": ("step", "start_ns", "end_ns", "kind", "steps", "shortest_ns", "counts", "totals_ns"),
     "ops": ("id", "start_ns", "end_ns", "name"),
     "launches": ("start_ns", "end_ns"),
     "kernels": ("device", "stream", "kind", "name", "start_ns", "end_ns"),
@@ -33,6 +34,7 @@ _REQUIRED = {
     "memory": ("time_ns", "device", "event"),
     "telemetry": ("device", "time_ns"),
 }
+_BINS = ("shortest_ns", "counts", "totals_ns")
 _BEGINS = ("start_ns", "mark_ns")  # no later than `end_ns` of their row
 _ABSENT = {"mark_ns"}  # required in all rows or in none
 _FREE_ROWS, _ROWS_PER_BYTE = 1 << 20, 64  # a table of more rows takes at least a byte per 64 rows
@@ -92,6 +94,8 @@ def _disorder(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
     begins = next((column for column in _BEGINS if column in schema and "end_ns" in schema), None)
     if begins and _is_reversed(collected(frame.select(begins, "end_ns"), file)):
         return "a row ends before it begins"
+    if table == "summaries" and _has_odd_bins(collected(frame.select(_BINS), file)):
+        return "its bins of step lengths do not match"
     nested = table == "ops" and "parent" in schema
     if nested and _has_late_parents(collected(frame.select("id", "parent"), file)):
         return "an op is around one that began before it"
@@ -101,6 +105,18 @@ def _disorder(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
 def _is_reversed(times: pl.DataFrame) -> bool:
     begins, ends = times.get_columns()
     return bool((begins > ends).any())
+
+
+def _has_odd_bins(bins: pl.DataFrame) -> bool:
+    """Every row has as many counts and totals as bins, and no number is negative or too large."""
+    if any(bins.null_count().row(0)):
+        return True
+    first, *others = bins.select(pl.all().list.len()).get_columns()
+    if any((first != other).any() for other in others):
+        return True
+    values = [column.explode().to_frame("value") for column in bins.filter(first > 0)]
+    inside = (frame["value"].is_between(0, _COUNT).fill_null(False).all() for frame in values)
+    return not all(inside)
 
 
 def _has_late_parents(ops: pl.DataFrame) -> bool:

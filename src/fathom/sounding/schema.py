@@ -14,7 +14,7 @@ import polars as pl
 FORMAT = 1
 Schema = Mapping[str, type[pl.DataType] | pl.DataType]
 PHASES = (
-    *("settle", "clean", "timeline", "attribution", "counters", "memory", "slow", "transition"),
+    *("settle", "clean", "timeline", "attribution", "counters", "memory", "slow", "transition", "summary"),
     *("trial-baseline", "trial-logging", "trial-gc", "trial-input"),
 )
 
@@ -34,6 +34,27 @@ STEPS = {
     "stream": pl.Int64,  # stream that was current at the start, as the profiler numbers it; null if unknown
     "samples": pl.Int64,  # samples processed in the step; null if unknown
     "tokens": pl.Int64,  # tokens processed in the step; null if unknown
+    **_RECORDED,
+}
+SUMMARIES: Schema = {  # steps of a long run that were counted instead of recorded one by one
+    "step": pl.Int64,  # number of the window's first step
+    "start_ns": _TIME,  # start of the window, which may have a row for each of several kinds of steps
+    "end_ns": _TIME,
+    "kind": pl.String,  # as in the table of steps
+    "source": pl.String,
+    "thread": pl.Int64,
+    "steps": pl.Int64,  # number of steps of this kind
+    "samples": pl.Int64,  # samples processed in them; null if unknown
+    "tokens": pl.Int64,  # tokens processed in them; null if unknown
+    "compilation_ns": pl.Int64,  # time in them that torch.compile took
+    "checkpoint_ns": pl.Int64,  # time in them that saving took
+    "gc_ns": pl.Int64,  # time in them that long garbage collections took
+    "input_ns": pl.Int64,  # time in them that they waited for a loader's batches
+    "shortest_ns": pl.List(
+        pl.Int64
+    ),  # lower ends of bins of step lengths, without compilation and checkpoints
+    "counts": pl.List(pl.Int64),  # steps in each bin
+    "totals_ns": pl.List(pl.Int64),  # summed lengths of the steps in each bin
     **_RECORDED,
 }
 OPS = {
@@ -167,6 +188,7 @@ TELEMETRY = {
 
 TABLES: dict[str, Schema] = {
     "steps": STEPS,
+    "summaries": SUMMARIES,
     "ops": OPS,
     "launches": LAUNCHES,
     "kernels": KERNELS,

@@ -197,8 +197,8 @@ class Writer:
             return
         folder = self.path / f"rank-{rank}"
         file = folder / f"{table}.parquet"
-        frame = _valid(frame, table, file)
         try:
+            frame = _valid(frame, table, file)
             folder.mkdir(exist_ok=True, mode=0o700)
             self._written.append(file)
             create_private(file)
@@ -267,7 +267,7 @@ def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list
 
 
 def _valid(frame: pl.DataFrame, table: str, file: Path) -> pl.DataFrame:
-    """Return the frame with the table's columns. Raises BadInputError for values that readers would refuse."""
+    """Return the frame with the table's columns. Raises BadInputError if readers would refuse its values."""
     try:
         frame = conform(table, frame)
         why = flaw(frame.lazy(), table, file)

@@ -13,7 +13,7 @@ from fathom.timing.ratio import (
     student,
     widened_tail,
 )
-from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean
+from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean, weighted_quantile
 
 __all__ = [
     "MARGIN",
@@ -32,5 +32,6 @@ __all__ = [
     "midmean",
     "settled",
     "student",
+    "weighted_quantile",
     "widened_tail",
 ]

@@ -61,6 +61,21 @@ def median(values: Sequence[float] | np.ndarray) -> float:
     return float(np.median(values))
 
 
+def weighted_quantile(
+    values: Sequence[float] | np.ndarray, weights: Sequence[float] | np.ndarray, share: float
+) -> float:
+    """Return the quantile of values that each count `weights` times; of equal weights, 0.5 is the median.
+
+    Raises ValueError without weights.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered, reached = np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
+    if not len(reached) or reached[-1] <= 0:
+        raise ValueError("the quantile of no values")
+    first, last = (np.searchsorted(reached, share * reached[-1], side) for side in ("left", "right"))
+    return float(ordered[first] + ordered[min(last, len(ordered) - 1)]) / 2
+
+
 def mad(values: Sequence[float] | np.ndarray) -> float:
     """Return the median absolute deviation, scaled to estimate a standard deviation.
 

@@ -143,7 +143,7 @@ class Deliveries:
         samples, tokens = size(data)
         session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
         session.facts.batch(state["loader"], end, samples, tokens)
-        session.batches.append(self._row(state, start, end - start))
+        session.batch(self._row(state, start, end - start))
         state["batch"] += 1
 
     @guarded(PART)

@@ -20,6 +20,7 @@ from fathom.probe.hooks.reading import Decoding, read, read_since, ready, ready_
 from fathom.probe.session import Session
 
 PART = "watching data loaders"
+FREQUENT = 256  # at surface depth, every batch is timed at first, and one in n / FREQUENT of n batches later
 MOST_PINNED = 1000  # batches whose time is kept until it is read
 
 
@@ -37,6 +38,7 @@ class Stages(threading.local):
     pin: int | None = None
     used: int | None = None
     depth = 0
+    timed = True  # whether the batch that this thread makes is timed
 
     def forget(self) -> None:
         """Clear all durations, because another batch begins."""
@@ -58,6 +60,8 @@ class Making:
     def __init__(self, session: Session, stages: Stages) -> None:
         self.session, self.stages, self.decoding = session, stages, Decoding()
         self.epoch = self.nth = 0
+        self._sparse = session.plan.depth == "surface"  # timing a batch costs more than the rest of its step
+        self._made = self._due = 0
 
     @guarded(PART)
     def created(self, fetcher: Any, *args: Any, **kwargs: Any) -> None:
@@ -71,6 +75,8 @@ class Making:
         stages = self.stages
         if stages.depth:
             return original(fetcher, possibly_batched_index)
+        if not self._is_due():
+            return self._untimed(original, fetcher, possibly_batched_index)
         start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
         self.decoding.ns, bytes_before, ready_before = 0, read(), ready()
         try:
@@ -86,8 +92,26 @@ class Making:
         self._fetched(start, before, ready_before)
         return data
 
+    def _is_due(self) -> bool:
+        number, self._made = self._made, self._made + 1
+        if self._sparse and number < self._due:
+            return False
+        self._due = number + 1 + number // FREQUENT
+        return True
+
+    def _untimed(self, original: Any, fetcher: Any, index: Any) -> Any:
+        stages = self.stages
+        stages.depth, stages.timed = 1, False
+        try:
+            return original(fetcher, index)
+        finally:
+            stages.depth, stages.timed = 0, True
+            self.nth += 1
+
     def _collate(self, original: Any, data: Any) -> Any:
         stages = self.stages
+        if not stages.timed:
+            return original(data)
         start, stages.used = time.time_ns(), used()
         try:
             return original(data)

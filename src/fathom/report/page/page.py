@@ -118,7 +118,10 @@ def _top(result: Examination) -> dict[str, Any]:
         "headline": verdict.headline if verdict else "",
         "advice": heading.advice(result) if verdict else "",
         "facts": lines[1:],
-        "step": [line.plain.strip() for line in heading.step_lines(result.step, 200)],
+        "step": [
+            line.plain.strip()
+            for line in (*heading.step_lines(result.step, 200), *heading.counted(result.counted, 200))
+        ],
         "figures": list(_figures(result, device)),
         "bar": _bar(device) if device else [],
     }

@@ -24,7 +24,8 @@ def deaths(ranks: Mapping[int, Process], stopped: bool) -> list[Problem]:
     for _, number, process in sorted(died, key=lambda entry: entry[:2]):
         how = _how(process, stopped)
         if how:
-            step = process.of("mark")[-1]["k"]
+            counted = [record["k"] + record["n"] for record in process.of("summary")]
+            step = max([process.of("mark")[-1]["k"], *counted])
             text = f"Rank {number} {how}; the last step that it recorded is {step}."
             problems.append(Problem(RANK_DIED, text))
     return problems
@@ -54,4 +55,5 @@ def _how(process: Process, stopped: bool) -> str:
 def _last_ns(process: Process) -> int:
     """Return when the process last showed a sign of life."""
     ends = [int(end.get("ns") or 0) for end in process.of("end")]
-    return max([int(process.of("mark")[-1]["ns"]), *ends])
+    counted = [int(record["end"]) for record in process.of("summary")]
+    return max([int(process.of("mark")[-1]["ns"]), *ends, *counted])

@@ -94,7 +94,20 @@ def _process(file: Path) -> Process:
         for row in unpacked:
             process.records.setdefault(str(row.get("t")), []).append(row)
     process.torn = len(torn)
+    _add_unfinished(process, file.with_name(f"summary-{pid}.json"))
     return process
+
+
+def _add_unfinished(process: Process, file: Path) -> None:
+    """Add the window of counted steps that a killed process had open, unless it was finished later."""
+    summaries = process.records.setdefault("summary", [])
+    finished = {record["k"] for record in summaries}
+    for record in _lines(file, []):
+        try:
+            if checked(record, RECORDS["summary"]).k not in finished:
+                summaries.append(record)
+        except ValueError:
+            process.torn += 1
 
 
 def _marks(run: Record) -> Iterator[Record]:

@@ -89,6 +89,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
     own = {
         "samples": sampled.table,
         "steps": steps.steps(marked, steps.micro(process), steps.device_boundaries(process, marked)),
+        "summaries": steps.summaries(process),
         "stacks": stacked,
         "waits": tables.waits(process, marked),
         "input": tables.batches(process, raw.processes, marked),
@@ -110,7 +111,9 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
     about = _about(process, number, shifts, sampled)
     about.facts.update(rate)
     about.facts.update(_timeline(process, placed))
-    return RecordedRank(about, _phases(marked, number), problems + sampled.problems, _not_placed(placed))
+    return RecordedRank(
+        about, _phases(marked, number, own["summaries"]), problems + sampled.problems, _not_placed(placed)
+    )
 
 
 def _timeline(process: Process, placed: placing.Placed) -> Record:
@@ -163,14 +166,21 @@ def _plain(records: list[Record]) -> list[Record]:
     return [{name: value for name, value in record.items() if name != "t"} for record in records]
 
 
-def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:
-    """Return a Phase for each stretch of marks of one phase and burst; it ends where the next begins."""
+def _phases(marked: pl.DataFrame, number: int, summaries: pl.DataFrame) -> list[Phase]:
+    """Return a Phase for each stretch of marks of one phase and burst; it ends where the next begins.
+
+    Counted steps have only the first of their marks.
+    """
     ends = marked.with_columns(end=pl.col("ns").shift(-1).fill_null(pl.col("ns")))
     stretches = ends.group_by("phase", "burst", maintain_order=True).agg(
         pl.col("ns").min(), pl.col("end").max(), pl.len()
     )
+    windows = summaries.group_by("burst").agg(pl.col("end_ns").max(), pl.col("steps").sum())
+    counted = {burst: (end, count) for burst, end, count in windows.iter_rows()}
     return [
-        Phase(number, phase, burst, start, end, count)
+        Phase(number, phase, burst, start, *(counted.get(burst) or (end, count)))
+        if phase == steps.SUMMARY
+        else Phase(number, phase, burst, start, end, count)
         for phase, burst, start, end, count in stretches.iter_rows()
     ]
 

@@ -155,6 +155,24 @@ class BatchShape(msgspec.Struct):
     threads: Count | None = None
 
 
+Number = Annotated[int, Meta(ge=0, le=_COUNT)]
+
+
+class SummaryShape(msgspec.Struct):
+    """A window of counted steps; each kind has [name, steps, samples, tokens, waits, bins]."""
+
+    k: Count
+    n: Number
+    start: Time
+    end: Time
+    kinds: list[
+        tuple[str, Number, Count | None, Count | None, dict[str, Number], list[tuple[Number, Number, Number]]]
+    ]
+    source: str | None = None
+    thread: int | None = None
+    burst: Burst | None = None
+
+
 class NoteShape(msgspec.Struct):
     """A message for the user."""
 
@@ -202,7 +220,6 @@ class IteratorsShape(msgspec.Struct):
     threads: Count | None = None
 
 
-Number = Annotated[int, Meta(ge=0, le=_COUNT)]
 Sample = tuple[Time, bool | None, str | None, Number]
 
 
@@ -237,6 +254,7 @@ RECORDS: dict[str, Any] = {
     "memory": MemoryShape,
     "snapshot": SnapshotShape,
     "batch": BatchShape,
+    "summary": SummaryShape,
     "note": NoteShape,
     "dynamo": Counted,
     "loader": LoaderFacts,

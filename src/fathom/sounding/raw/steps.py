@@ -15,6 +15,7 @@ import polars as pl
 from fathom.probe.device_clock import lengths
 from fathom.probe.settling import LASTING
 from fathom.sounding.raw.folder import Process
+from fathom.sounding.schema import TABLES
 
 _MARK = {
     "k": pl.Int64,
@@ -29,6 +30,8 @@ _MARK = {
     "stream": pl.Int64,
     "query": pl.Int64,
 }
+SUMMARY = "summary"  # the phase of steps that are only counted
+WAITS = ("compilation", "checkpoint", "gc", "input")
 UNCLASSIFIED = "inference"
 NAMES = {True: ("decode", "prefill"), False: ("inference of one", "inference of many")}
 LEAST = 2  # steps of each kind: a single one may be a warm-up
@@ -40,6 +43,26 @@ def marks(process: Process) -> pl.DataFrame:
     frame = _frame(process.of("mark"), _MARK)
     kept = frame.filter(pl.col("k") >= first(process), pl.col("ns").is_not_null())
     return kept.unique("k", keep="last").sort("k")
+
+
+def summaries(process: Process) -> pl.DataFrame:
+    """Return the `summaries` table: a row for each window of counted steps and kind of step."""
+    records = [record for record in process.of("summary") if record["k"] >= first(process)]
+    rows = [
+        {
+            "step": record["k"],
+            "start_ns": record["start"],
+            "end_ns": record["end"],
+            **{name: record.get(name) for name in ("source", "thread", "burst")},
+            **dict(zip(("kind", "steps", "samples", "tokens"), kind[:4], strict=True)),
+            **{f"{cause}_ns": kind[4].get(cause, 0) for cause in WAITS},
+            **dict(zip(("shortest_ns", "counts", "totals_ns"), zip(*kind[5], strict=True), strict=False)),
+            "phase": SUMMARY,
+        }
+        for record in records
+        for kind in record["kinds"]
+    ]
+    return pl.DataFrame(rows, schema=TABLES["summaries"], strict=False).sort("start_ns", "kind")
 
 
 def first(process: Process) -> int:
@@ -124,7 +147,8 @@ def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl
         tokens=pl.col("tokens").shift(-1),
         query=pl.col("query").shift(-1),
     )
-    outer = complete.filter(pl.col("end_ns").is_not_null()).rename({"k": "step", "ns": "mark_ns"})
+    recorded = complete.filter(pl.col("phase").is_null() | (pl.col("phase") != SUMMARY))
+    outer = recorded.filter(pl.col("end_ns").is_not_null()).rename({"k": "step", "ns": "mark_ns"})
     return pl.concat([outer, _micro_steps(outer, inner)], how="diagonal_relaxed").sort("mark_ns", "step")
 
 
