@@ -1,7 +1,7 @@
 """Long runs at surface depth on a simulated clock: processor time per step, memory, and size of the log.
 
-`python -m benchmarks.cost.soak` records 10^7 steps of 15 µs, and 24 hours of steps of 100 ms whose batches come
-from a loader. It prints the figures of each tenth of the run, which must not grow.
+`python -m benchmarks.cost.soak` records 10^7 steps of 15 µs, and 24 hours of steps of 100 ms with batches
+of a loader. It prints the figures of each tenth of the run, which must not grow.
 """
 
 from __future__ import annotations

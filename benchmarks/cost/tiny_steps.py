@@ -1,8 +1,8 @@
 """Cost of a recording in its clean phase per step of some 15 µs, without a GPU.
 
-`python -m benchmarks.cost.tiny_steps [PAIRS]` runs stretches of tiny steps in one process, with and without a recording
-in turns, and compares their processor times: a program that calls `fathom.step()`, and, where torch is
-installed, a loop over a plain list with steps of an optimizer.
+`python -m benchmarks.cost.tiny_steps [PAIRS]` runs stretches of tiny steps in one process, with and without a
+recording in turns, and compares their processor times: a program that calls `fathom.step()`, and, where torch
+is installed, a loop over a plain list with steps of an optimizer.
 """
 
 from __future__ import annotations

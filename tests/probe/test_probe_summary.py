@@ -1,4 +1,4 @@
-"""Long runs: later steps are counted in bins, whose figures equal those of every step; the log stays small."""
+"""Long runs: later steps are counted in bins; figures equal those of every step, and the log stays small."""
 
 from __future__ import annotations
 

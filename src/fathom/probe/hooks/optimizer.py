@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from fathom.probe.faults import guarded
@@ -15,18 +14,20 @@ def install(session: Session, patches: Patches) -> list[Any]:
     from torch.amp import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    fired: Counter[int] = Counter()
+    fired = 0
+    is_compiling, signal = session.torch.compiler.is_compiling, session.signal
 
     @guarded("counting optimizer steps")
     def stepped(optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
-        if not session.torch.compiler.is_compiling():
-            fired[id(optimizer)] += 1
-            session.signal("optimizer", id(optimizer))
+        nonlocal fired
+        if not is_compiling():
+            fired += 1
+            signal("optimizer", id(optimizer))
 
     def step(original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        before = fired[id(optimizer)]
+        before = fired
         result = original(scaler, optimizer, *args, **kwargs)
-        if fired[id(optimizer)] == before:  # gradients overflowed, but the iteration ended here
+        if fired == before:  # gradients overflowed, but the iteration ended here
             stepped(optimizer)
         return result
 
