@@ -40,11 +40,11 @@ class Clock:
 
 
 @contextmanager
-def recording(folder: Path, clock: Clock) -> Iterator[Session]:
+def recording(folder: Path, clock: Clock, count_after: int = 10_000) -> Iterator[Session]:
     """A recording at surface depth into `folder/raw`, on `clock`, that ends with the block."""
     (folder / "raw").mkdir(parents=True)
     with mock.patch.object(probe, "time_ns", clock):
-        own = Session(str(folder / "raw"), ProbePlan("surface"), StandIn())
+        own = Session(str(folder / "raw"), ProbePlan("surface", count_after=count_after), StandIn())
         yield own
         own.end("exit")
 

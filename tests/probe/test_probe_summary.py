@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 
 from benchmarks.cost.soak import HOUR, START, Clock, imported, recording, step, tenths
 from fathom.analysis import counted_steps, goodput_of
-from fathom.probe import phases
 from fathom.probe.summary import SHORTEST_NS, Summary
 
 MS = 1_000_000
-
-
-@pytest.fixture
-def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count steps after a hundred clean ones."""
-    monkeypatch.setattr(phases, "EXACT", 100)
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=50), st.integers(1, 7))
@@ -62,10 +55,10 @@ def test_a_day_and_many_short_steps_leave_a_small_log(tmp_path: Path) -> None:
     assert max(day[-1]["log_bytes"], short[-1]["log_bytes"]) < 5_000_000
 
 
-def test_goodput_and_counts_equal_those_of_every_step(tmp_path: Path, early: None) -> None:
+def test_goodput_and_counts_equal_those_of_every_step(tmp_path: Path) -> None:
     draw, clock = random.Random(1), Clock()
     lengths = [draw.choice([9, 10, 10, 11, 90 if k > 500 else 10]) * MS for k in range(3_000)]
-    with recording(tmp_path / "a.fathom", clock) as own:
+    with recording(tmp_path / "a.fathom", clock, 100) as own:
         for k, ns in enumerate(lengths):
             if k % 1_000 == 700:
                 clock.ns += 500 * MS
@@ -83,9 +76,9 @@ def test_goodput_and_counts_equal_those_of_every_step(tmp_path: Path, early: Non
     assert counted.usual_ms == pytest.approx(10, rel=0.06) and counted.p99_ms == pytest.approx(90, rel=0.06)
 
 
-def test_a_killed_process_loses_little_of_a_window(tmp_path: Path, early: None) -> None:
+def test_a_killed_process_loses_little_of_a_window(tmp_path: Path) -> None:
     clock = Clock()
-    with recording(tmp_path / "a.fathom", clock) as own:
+    with recording(tmp_path / "a.fathom", clock, 100) as own:
         for _ in range(4_000):
             step(own, clock, 10 * MS)
         raw = tmp_path / "a.fathom" / "raw"
@@ -96,9 +89,9 @@ def test_a_killed_process_loses_little_of_a_window(tmp_path: Path, early: None) 
     assert 2_700 <= steps <= 3_900
 
 
-def test_a_summary_of_another_shape_is_left_out(tmp_path: Path, early: None) -> None:
+def test_a_summary_of_another_shape_is_left_out(tmp_path: Path) -> None:
     clock = Clock()
-    with recording(tmp_path / "a.fathom", clock) as own:
+    with recording(tmp_path / "a.fathom", clock, 100) as own:
         for _ in range(300):
             step(own, clock, 10 * MS)
     raw = tmp_path / "a.fathom" / "raw"

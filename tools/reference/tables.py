@@ -11,6 +11,7 @@ from reference.markdown import code, table, text
 
 ROWS = {
     "steps": "one step of the program",
+    "summaries": "the steps of one kind in a window of counted steps",
     "ops": "one framework op or named region on the host",
     "launches": "one runtime or driver call",
     "kernels": "one piece of device work",

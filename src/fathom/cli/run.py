@@ -97,6 +97,12 @@ def run(
         help="Samples per group of hardware counters; more samples help with short or rare kernels."
         " [default: 16000, up to four times as many on an idle device]",
     ),
+    count_after: int | None = Option(
+        None,
+        help="Clean steps after which the others are only counted, so that the log of a long run stays small;"
+        " `fathom watch` does not see counted steps. [default: never]",
+        metavar="N",
+    ),
     settle: str = Option(
         "auto", help="Steps to wait before recording; auto: until the step time is stable.", metavar="auto|N"
     ),
@@ -139,6 +145,7 @@ def run(
             on_slow_step,
             None if stop_after is None else number_or_word(stop_after),
             counter_samples=counter_samples,
+            count_after=count_after,
             what_if=trials(what_if),
         )
     except FathomError as error:

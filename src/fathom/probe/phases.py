@@ -26,7 +26,6 @@ SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
 OPS_PER_EVENT, STACKED = 3, 3  # ops per event of a timeline without ops; factor of events with stacks
-EXACT = 10_000  # clean steps recorded one by one before the others are summarised
 DEEP_MOST = 3  # steps of an attribution burst
 
 
@@ -342,7 +341,7 @@ class Phases:
                 return self._arm(job)
             if self._state == "settle":
                 self._enter_clean()
-        elif self._state == "clean" and self._in_phase > EXACT and self.quiet:
+        elif self._state == "clean" and self.quiet and 0 < (self.plan.count_after or 0) < self._in_phase:
             self._state = "summary"
             self._burst += 1
         return self._orders(self._state)

@@ -27,6 +27,7 @@ class ProbePlan:
     on_slow_step: bool = False
     stop_after: str | int | None = None
     what_if: list[str] = field(default_factory=list)  # kinds of trials
+    count_after: int | None = None  # clean steps recorded one by one before the others are only counted
     counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
@@ -43,6 +44,7 @@ class ProbePlan:
             on_slow_step=bool(options.get("on_slow_step")),
             stop_after=stop if stop in (None, "recorded") else int(stop),
             what_if=[str(kind) for kind in options.get("what_if") or []],
+            count_after=None if options.get("count_after") is None else int(options["count_after"]),
             counters=options.get("counters") or None,
         )
 

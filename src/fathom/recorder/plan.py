@@ -13,7 +13,7 @@ from fathom.probe.plan import STEP_ON, TRIALS
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
 # Omitted from the file if empty.
-MET = ("counters", "why_no_counters", "counter_samples", "what_if")
+MET = ("counters", "why_no_counters", "counter_samples", "what_if", "count_after")
 NO_CHECKPOINT = "a skipped checkpoint may be the one that is needed later"
 
 
@@ -23,7 +23,8 @@ class Plan:
 
     `counters` are the groups to sample, `why_no_counters` says why requested counters are unavailable;
     the machine fills in both. `counter_samples` is the number per group, None for the default.
-    `what_if` lists the kinds of trials.
+    `what_if` lists the kinds of trials. `count_after` is the number of clean steps after which the others are
+    only counted.
     """
 
     depth: str = "auto"
@@ -37,6 +38,7 @@ class Plan:
     why_no_counters: str | None = None
     counter_samples: int | None = None
     what_if: tuple[str, ...] = ()
+    count_after: int | None = None
 
     def __post_init__(self) -> None:
         _one_of("depth", self.depth, DEPTHS)
@@ -44,6 +46,7 @@ class Plan:
         _count("steps", self.steps, least=1)
         _count("settle", None if self.settle == "auto" else self.settle, least=0)
         _count("stop-after", None if self.stop_after == "recorded" else self.stop_after, least=1)
+        _count("count-after", self.count_after, least=1)
         _count("counter-samples", self.counter_samples, least=1)
         for kind in self.what_if:
             if kind == "checkpoint":
