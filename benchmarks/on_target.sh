@@ -206,6 +206,17 @@ timeline() { # what the timeline costs five programs, planted delays in a launch
     done
 }
 
+watch() { # the watch's cost, then a program that becomes slow while it is watched; needs polars (carry.sh): 5 min
+    "$python" -m benchmarks.cost.watch_cost turns --minutes 2 > "$out/watch-turns.json"
+    for cause in input python compute; do
+        "$python" -m fathom run --no-measure -q --replace -o "$out/slow-$cause.fathom" -- "$python" \
+            benchmarks/programs/slows_down.py --steps 12000 --at 4000 --cause $cause --by 4 2> "$out/slow-$cause.txt" &
+        until [ -e "$out/slow-$cause.fathom/raw/launch.json" ]; do sleep 0.2; done
+        "$python" -m fathom watch "$out/slow-$cause.fathom" --alert 20 --plain > "$out/watch-$cause.log"
+        wait
+    done
+}
+
 gpus() { # as CUDA_VISIBLE_DEVICES takes them
     echo "${CUDA_VISIBLE_DEVICES:-$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")}"
 }

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
 FOLDER = Path(__file__).parent.parent
 RESULTS = FOLDER / "results" / "watch_cost.json"
@@ -96,6 +95,8 @@ def sampled(
 
 def scraped(url: str) -> dict[str, float]:
     """Return the number of families and some values, as Prometheus' own parser reads them."""
+    from prometheus_client.parser import text_string_to_metric_families  # not needed on a target
+
     text = urllib.request.urlopen(url, timeout=10).read().decode()
     families = {family.name: family.samples for family in text_string_to_metric_families(text)}
     known = {name: samples[0].value for name, samples in families.items() if samples}
