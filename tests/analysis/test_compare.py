@@ -21,7 +21,7 @@ from fathom.analysis.compare import budgets_in, check, compare, run_of
 from fathom.analysis.compare.align import align, short
 from fathom.analysis.compare.launched import Launched
 from fathom.analysis.compare.noise import KNOWN, Variance, band, variances
-from fathom.analysis.compare.run import CLEAN, Run
+from fathom.analysis.compare.run import CLEAN, Run, RunEntry
 from fathom.analysis.compare.sides import SideEntry, entries_of
 from fathom.analysis.rows import rounded_ns
 from fathom.errors import BadInputError
@@ -104,6 +104,20 @@ def test_drawn_runs_raise_no_gate():
     for _ in range(5):
         result = compare([drawn(example(GPT), generator)], [changed(drawn(example(GPT), generator))])
         assert result.verdict not in ("slower", "faster") and check(budgets, result).passed and closes(result)
+
+
+def test_a_disturbed_host_is_no_difference():
+    """Steps that scatter by 30 % say nothing about a change of 25 %: the load may have changed."""
+    generator = np.random.default_rng(2)
+    each = generator.normal(1, 0.3, (2, 20)).clip(0.3) * [[10.0], [12.5]]
+    sides = [
+        changed(
+            example(GPT), clean_ms=steps.tolist(), entries={CLEAN: [RunEntry("ops", "mm", ns, [ns] * 10)]}
+        )
+        for steps in each
+        for ns in [round(float(np.median(steps)) * 1e6)]
+    ]
+    assert compare(sides[:1], sides[1:]).verdict == "ambiguous"
 
 
 def test_lower_precision_is_the_cause():

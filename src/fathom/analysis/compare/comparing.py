@@ -15,7 +15,7 @@ from fathom.analysis.compare.sides import SideEntry, entries_of
 from fathom.analysis.compare.words import headline
 from fathom.analysis.results import Abstained
 from fathom.errors import BadInputError
-from fathom.timing import MARGIN, Ratio, decide, midmean
+from fathom.timing import MARGIN, Ratio, decide, mad, median, midmean
 from fathom.units import NS_PER_MS
 
 MATERIAL = 0.001  # of the step: smaller changes do not count
@@ -101,7 +101,7 @@ def _of_all(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[Cause]:
 
 
 def _run(run: Run, basis: str) -> ComparedRun:
-    steps = len(run.windows_ms if basis == PROFILED else run.clean_ms)
+    steps = len(_steps(run, basis))
     return ComparedRun(run.name, run.step_ns(basis) / NS_PER_MS, steps, run.command)
 
 
@@ -121,7 +121,7 @@ def _step_variances(runs: Sequence[Run], basis: str) -> list[noise.Variance] | N
     """Return the variances of a side's step, relative to it; None with too few steps."""
     each, within = [], 0.0
     for run in runs:
-        steps = run.windows_ms if basis == PROFILED else run.clean_ms
+        steps = _steps(run, basis)
         if len(steps) < LEAST:
             return None
         parts = np.array(noise.blocks(steps, midmean if basis == CLEAN else _mean))
@@ -140,13 +140,25 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _between(runs: Sequence[Run], basis: str) -> float:
-    """Return the relative standard deviation between runs of a step: of its parts by device and by host."""
+    """Return the relative standard deviation between runs of a step.
+
+    It is that of its parts by device and by host. If single steps scatter by more, something disturbs them,
+    like other programs on the host, which will be different in the next run.
+    """
     parts = {noise.DEVICE: 0.0, noise.HOST: 0.0}
     for run in runs:
         for row in run.entries[basis]:
             parts[noise.kind_of(row.entry)] += max(row.ns, 0)
     total = sum(parts.values())
-    return hypot(*(noise.OVERALL[kind] * part / total for kind, part in parts.items()))
+    usual = hypot(*(noise.OVERALL[kind] * part / total for kind, part in parts.items()))
+    return max(
+        usual, *(noise.DISTURBED * mad(steps) / median(steps) for steps in (_steps(r, basis) for r in runs))
+    )
+
+
+def _steps(run: Run, basis: str) -> list[float]:
+    """Return the ms of each step of the basis."""
+    return run.windows_ms if basis == PROFILED else run.clean_ms
 
 
 def _changes(

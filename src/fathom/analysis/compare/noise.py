@@ -25,6 +25,7 @@ DEVICE, HOST = "device", "host"
 # the host's time differs by up to 4 % (decision 4).
 SCATTER = {DEVICE: 0.003, HOST: 0.015}
 OVERALL = {DEVICE: 0.002, HOST: 0.015}
+DISTURBED = 0.5  # of the scatter of single steps: the least scatter between runs
 LEAST = {DEVICE: 0.001, HOST: 0.02}  # usual relative scatter between steps, at least
 INFERRED = 0.2  # relative error of inferred profiling overhead, see `clean.INFLATION`
 CONFIDENCE = 0.99
