@@ -55,6 +55,8 @@ def mcp_(
     if http is None:
         serve_stdio(server)
         return
-    token = os.environ.pop(TOKEN, "") or secrets.token_urlsafe(24)  # popped: programs do not inherit it
-    say(f"http://127.0.0.1:{http}/mcp, with the header 'Authorization: Bearer {token}'")
+    given = os.environ.pop(TOKEN, "")  # programs do not inherit it
+    token = given or secrets.token_urlsafe(24)
+    header = f"Authorization: Bearer {f'${TOKEN}' if given else token}"
+    say(f"http://127.0.0.1:{http}/mcp, with the header '{header}'")
     serve_http(server, http, token)
