@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from fathom.machine.counters import counters_of, may_count, why_no_counters
     from fathom.machine.cpu import read_cpu
     from fathom.machine.disks import filesystem
-    from fathom.machine.limits import Limits, limits_of, peaks_of, why_no_limits
+    from fathom.machine.limits import (
+        DATASHEET,
+        MEASURED,
+        Limits,
+        bounds_of,
+        limits_of,
+        peaks_of,
+        why_no_limits,
+    )
     from fathom.machine.price import Price, configured_price, parse_price
     from fathom.machine.shape import require_machine
     from fathom.machine.store import (

@@ -11,6 +11,7 @@ import numpy as np
 from fathom.machine import datasheet
 from fathom.machine.ceilings import Ceiling, find_ceiling, from_machine
 
+MEASURED, DATASHEET = "measured", "datasheet"
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # which access pattern is fastest differs between chips
 _WRITTEN = {"hbm.read": 0.0, "hbm.triad": 1 / 3, "hbm.copy": 0.5, "hbm.write": 1.0}  # share of the traffic
@@ -21,11 +22,12 @@ _COPIES = {  # pageable copies use the pinned ceiling too, so that their extra c
     "DtoH pageable": "copy.d2h.pinned",
     "PtoP": "copy.peer",
 }
+_PATHS = {"h2d": "pcie", "d2h": "pcie", "peer": "link"}  # the datasheet's figure of each copy
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Rates in FLOP/s and B/s; None or absent if not measured.
+    """Rates in FLOP/s and B/s; None or absent if unknown. `source` is "measured" or "datasheet".
 
     `arithmetic` has `matmul.DTYPE`, which bounds matrix products, convolutions and attention, and
     `vector.fp32` and `vector.fp64`, which bound all other work. `memory` is the fastest of read, copy and
@@ -46,6 +48,12 @@ class Limits:
     launch_s: float | None = None
     memory_name: str = "hbm"
     cache_name: str = "l2"
+    source: str = MEASURED
+
+    @property
+    def measured(self) -> bool:
+        """Whether the rates were measured on the machine."""
+        return self.source == MEASURED
 
     def moving(self, written: float | None) -> float | None:
         """Return the memory rate in B/s if the share `written` (0 to 1) of the traffic is writes.
@@ -65,6 +73,15 @@ def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
     `why_no_limits` returns the reason.
     """
     return _host(machine) if index is None else _device(machine, index)
+
+
+def bounds_of(machine: dict[str, Any], index: int | None) -> Limits | None:
+    """Return `limits_of`, or the datasheet's peaks of a GPU whose rates were not measured.
+
+    Programs hardly reach peaks, so no gain is predicted from them. Work in the L2 cache has no bound.
+    """
+    limits = limits_of(machine, index)
+    return _published(machine, index) if limits is None and index is not None else limits
 
 
 def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
@@ -103,6 +120,26 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
         copies=copies | {"DtoD": memory},
         link=_fastest(known, [name for name in known if name.startswith("collective.")]),
         launch_s=known.get("latency.graph_node"),
+    )
+
+
+def _published(machine: dict[str, Any], index: int) -> Limits | None:
+    sheet = datasheet.find(_gpu(machine, index))
+    if sheet is None:
+        return None
+    known = {name: figure.value for name, figure in sheet.figures.items()}
+    matrix, vector = _by_dtype(known, "matmul.", MATRIX), _by_dtype(known, "vector.", ("fp32", "fp64"))
+    if not known.get("hbm") or not matrix:
+        return None
+    paths = {direction: known.get(_PATHS[name.split(".")[1]]) for direction, name in _COPIES.items()}
+    return Limits(
+        arithmetic=_named("matmul", matrix) | _named("vector", vector),
+        memory=known["hbm"],
+        writes=known["hbm"],
+        cache_bytes=_cache_bytes(machine, index),
+        copies={direction: rate for direction, rate in paths.items() if rate} | {"DtoD": known["hbm"]},
+        link=known.get("link"),
+        source=DATASHEET,
     )
 
 

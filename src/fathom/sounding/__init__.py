@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fathom.sounding.manifest import (
         COMPILER,
         LOADERS,
+        TRACED,
         Counted,
         LoaderFacts,
         Manifest,

@@ -18,6 +18,8 @@ from fathom.sounding.store import Store, Writer
 
 RANKS_MISSING = "ranks-missing"  # id of the problem
 MOST_LISTED = 1_000_000  # ranks of a job whose missing ones are listed
+FIRST_TRACES_NS = 1_500_000_000_000_000_000  # July 2017: before the first release of torch.profiler
+DAY_NS = 86_400 * 1_000_000_000  # clocks of machines differ
 _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -38,7 +40,7 @@ def import_traces(
     if not paths:
         raise BadInputError("No trace was given; give at least one file.")
     writer = Writer(output, replace=replace)
-    manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import", created_ns=time.time_ns())
+    manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import")
     gpus: dict[int, dict[str, Any]] = {}
     try:
         for path in paths:
@@ -51,7 +53,14 @@ def import_traces(
         writer.discard()
         raise
     note_missing_ranks(manifest)
+    manifest.created_ns = _recorded_at(manifest)
     return writer.finish(manifest, {"gpus": [gpus[index] for index in sorted(gpus)]} if gpus else None)
+
+
+def _recorded_at(manifest: Manifest) -> int:
+    """Return the time of the first record in ns, or 0 if the traces count from another zero than 1970."""
+    start = min(phase.start_ns for phase in manifest.phases)
+    return start if FIRST_TRACES_NS < start < time.time_ns() + DAY_NS else 0
 
 
 def _add(writer: Writer, manifest: Manifest, trace: Trace, rank: int) -> list[dict[str, Any]]:
@@ -62,6 +71,7 @@ def _add(writer: Writer, manifest: Manifest, trace: Trace, rank: int) -> list[di
         "steps": trace.steps,
         "memory": trace.memory,
         "samples": trace.samples,
+        "stacks": trace.stacks,
     }.items():
         writer.write(rank, table, frame)
     for problem in trace.problems:

@@ -9,7 +9,7 @@ import msgspec
 from fathom.sounding.schema import FORMAT
 from fathom.version import VERSION
 
-COMPILER, LOADERS = "compiler", "loaders"  # keys of `Rank.facts`
+COMPILER, LOADERS, TRACED = "compiler", "loaders", "python_calls"  # keys of `Rank.facts`
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -142,3 +142,4 @@ class RankFacts(msgspec.Struct):
     pools: list[dict[str, Any]] = []
     hot_spots: list[dict[str, Any]] = []
     stacks: dict[str, float | None] = {}
+    python_calls: int = 0  # that an imported trace records

@@ -31,7 +31,7 @@ _FIGURE_OF = {
     "host.copy": "host.memory",
     "host.triad": "host.memory",
 }
-FILES = ("ampere", "ada", "hopper", "blackwell", "cdna3")
+FILES = ("volta", "ampere", "ada", "hopper", "blackwell", "cdna3")
 _ABOUT = {"source", "divide_by", "because"}
 _rules = cache(partial(load, "fathom.machine.datasheet", "cpus"))
 

@@ -30,7 +30,7 @@ class Trace:
 
     `tables` are `ops`, `launches` and `kernels`. `marks` are Fathom's annotations (k, ns, thread), which are
     not in `ops`. `steps` are the profiler's steps, and `memory` the allocator's events. `samples` are
-    those of hardware counters, and `facts` are for the rank in the manifest. `abstained` lists what the file
+    those of hardware counters, `stacks` are Python frames in pauses between ops and calls, and `facts` are for the rank in the manifest. `abstained` lists what the file
     lacks.
     """
 
@@ -43,3 +43,4 @@ class Trace:
     samples: pl.DataFrame = field(default_factory=lambda: empty("samples"))
     facts: dict[str, Any] = field(default_factory=dict)
     abstained: list[dict[str, str]] = field(default_factory=list)
+    stacks: pl.DataFrame = field(default_factory=lambda: empty("stacks"))

@@ -43,6 +43,7 @@ class TraceColumns:
         self.device = Table("name", "start", "duration", *_DEVICE)
         self.allocator = Table("start", *_ALLOCATOR)
         self.pid: int | None = None  # process id of the program
+        self.python_calls = 0  # of any function, also of libraries
         self.phases: Counter[str | None] = Counter()  # counts by phase (`ph`) of events without a duration
         self.unread: Counter[str | None] = Counter()  # counts of intervals by unknown category
         self.names = Index()
@@ -118,6 +119,7 @@ class TraceColumns:
 
     def _add_frames(self, events: list[Event], _: str) -> None:
         wanted = self._frames
+        self.python_calls += len(events)
         kept = [event for event in events if wanted[event.name]]
         if kept:
             self.frames.add(self._common(kept))

@@ -9,9 +9,10 @@ import polars as pl
 
 from fathom.sounding.events import integrity
 from fathom.sounding.events.arrays import Arrays, Table, nullable
-from fathom.sounding.events.nesting import CALL, MODULE_FRAME, OP, USER_FRAME, Nesting, nest, through
+from fathom.sounding.events.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, Nesting, nest, through
 from fathom.sounding.events.steps import MARK, NOTES
 from fathom.sounding.kineto.columns import MODULE, TraceColumns
+from fathom.sounding.kineto.stacks import frame_stacks
 from fathom.sounding.manifest import Problem
 
 _IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a rank
@@ -19,11 +20,15 @@ _IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a r
 
 @dataclass
 class HostTables:
-    """The host's tables: `ops` without Fathom's marks, `launches`, and `notes` (marks and profiler steps)."""
+    """The host's tables: `ops` without Fathom's marks, `launches`, and `notes` (marks and profiler steps).
+
+    `stacks` has the Python frames in pauses between ops and calls.
+    """
 
     ops: pl.DataFrame
     launches: pl.DataFrame
     notes: pl.DataFrame
+    stacks: pl.DataFrame
 
 
 def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[Problem]) -> HostTables:
@@ -43,7 +48,21 @@ def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[
     callers = around.op[len(ids) + len(frames["name"]) :]
     launches = {**_common(calls, names, "api"), "correlation": nullable(calls["correlation"])}
     launches["op"] = through(ids, callers)
-    return HostTables(_ops(columns, ops, frames, around, ids), pl.DataFrame(launches), notes)
+    outer = around.frame[len(ids) :][: len(frames["name"])] - len(ids)
+    stacks = frame_stacks(*_user_frames(frames, outer, names), names, [_only_ops(ops), calls])
+    return HostTables(_ops(columns, ops, frames, around, ids), pl.DataFrame(launches), notes, stacks)
+
+
+def _only_ops(ops: Arrays) -> Arrays:
+    return {name: ops[name][~ops["annotation"].astype(bool)] for name in ("thread", "start", "end")}
+
+
+def _user_frames(frames: Arrays, outer: np.ndarray, names: pl.Series) -> tuple[Arrays, np.ndarray]:
+    """Return the frames without modules, and the row of the frame around each of them or NONE."""
+    wanted = np.flatnonzero(~_beginning(names, MODULE)[frames["name"]])
+    place = np.full(len(frames["name"]) + 1, NONE)  # NONE is the last
+    place[wanted] = np.arange(len(wanted))
+    return {name: array[wanted] for name, array in frames.items()}, place[np.maximum(outer, NONE)[wanted]]
 
 
 def _ops(

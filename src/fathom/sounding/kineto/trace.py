@@ -17,7 +17,7 @@ from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.device import device_table, memory_table
 from fathom.sounding.kineto.host import host_tables
 from fathom.sounding.kineto.stream import TraceStream
-from fathom.sounding.manifest import Problem
+from fathom.sounding.manifest import TRACED, Problem
 from fathom.sounding.schema import conform
 
 
@@ -55,6 +55,8 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
         memory_table(columns, base, phase),
         _origin(keys, kernels, columns.pid),
         problems,
+        facts={TRACED: columns.python_calls} if columns.python_calls else {},
+        stacks=conform("stacks", host.stacks.with_columns(**labels)),
     )
 
 
