@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from fathom.tips import Scores
 
 T = TypeVar("T")
-_DERIVED = ("windows", "ledger", "profiled_ledger", "collectives", "ranks", "late_ranks", "jitter")
+_DERIVED = (
+    *("windows", "ledger", "profiled_ledger", "categories", "op_shapes", "collectives"),
+    *("ranks", "late_ranks", "jitter"),
+)
 
 
 class Sounding:
@@ -160,6 +163,27 @@ class Sounding:
         The other columns are those of `Collective`.
         """
         return _rows(self.examine(), "collectives")
+
+    @property
+    def categories(self) -> pl.DataFrame:
+        """Device work by category: one row per rank, device and category, longest first.
+
+        - `name`: matmul, attention, convolution, norm, elementwise, embedding, optimizer, communication …
+        - `ms`, `count`, `flops`: per step, of the same step as `ledger`, whose work they sum to
+        """
+        return _rows(self.examine(), "categories")
+
+    @property
+    def op_shapes(self) -> pl.DataFrame:
+        """Ops by input shapes in the profiled steps: one row per rank, device, op, shapes and dtypes.
+
+        - `op`, `shapes`, `dtypes`, `category`; `count`: calls per step; `ms`: device milliseconds per step
+        - `min_us`, `median_us`, `max_us`: device time of one call
+        - `flops_per_s`, `bytes_per_s`: smallest, median and largest rate of its calls, null if unknown
+
+        The 100 longest rows of each device are kept.
+        """
+        return _rows(self.examine(), "shapes")
 
     @property
     def ranks(self) -> pl.DataFrame:
@@ -399,8 +423,8 @@ class Sounding:
     def sql(self, query: str, most_rows: int | None = None, most_bytes: int | None = None) -> pl.DataFrame:
         """Run one SELECT over the recorded tables and the computed ones.
 
-        The computed ones are `windows`, `ledger`, `profiled_ledger`, `collectives`, `ranks`, `late_ranks` and
-        `jitter`.
+        The computed ones are `windows`, `ledger`, `profiled_ledger`, `categories`, `op_shapes`,
+        `collectives`, `ranks`, `late_ranks` and `jitter`.
 
         Raises BadInputError for any other statement, for unknown tables and columns, and for a result of more
         than `most_rows` rows or `most_bytes` bytes.
@@ -430,14 +454,15 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
     import polars as pl
 
     from fathom.analysis.communication import Collective
-    from fathom.analysis.results import LedgerRow, Window
+    from fathom.analysis.results import Category, LedgerRow, OpShape, Window
 
     rows = [
         {"rank": device.rank, "device": device.device, **msgspec.structs.asdict(row)}
         for device in examination.devices
         for row in getattr(device.communication if what == "collectives" else device, what, ())
     ]
-    kind = {"windows": Window, "collectives": Collective}.get(what, LedgerRow)
+    kinds = {"windows": Window, "collectives": Collective, "categories": Category, "shapes": OpShape}
+    kind = kinds.get(what, LedgerRow)
     names = ["rank", "device", *kind.__struct_fields__]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
 

@@ -69,10 +69,10 @@ def test_copies_go_over_their_link_and_sets_at_the_speed_of_writes() -> None:
 def test_what_is_not_known_is_said() -> None:
     assert need(bytes=None, abstained="no formula for this operator")[2] == "no formula for this operator"
     assert need(flops=1e9, bytes=1e3, work_dtype="fp8", product=True)[2] == (
-        "no ceiling was measured for matmul.fp8"
+        "no ceiling is known for matmul.fp8"
     )
     assert need(kind="copy", direction="DtoH pageable", flops=0.0, bytes=1e3)[2] == (
-        "no ceiling was measured for copy DtoH pageable"
+        "no ceiling is known for copy DtoH pageable"
     )
     assert need(flops=None, bytes=1e3, work_dtype="bf16", product=True)[0] is None
 
@@ -82,7 +82,7 @@ def test_a_cache_that_was_never_measured_bounds_products_by_their_arithmetic_alo
     row = ROW | {"flops": 8e9, "bytes": 1e6, "footprint": 1e6, "work_dtype": "bf16"}
     result = needs(pl.DataFrame([row | {"product": True}, row], schema=SCHEMA), unmeasured)
     assert result["need_ns"].to_list() == [pytest.approx(1e4), None]
-    assert result["unbounded"][1] == "no ceiling was measured for l2"
+    assert result["unbounded"][1] == "no ceiling is known for l2"
 
 
 def test_a_fused_kernel_without_a_flop_count_is_bound_by_its_traffic() -> None:

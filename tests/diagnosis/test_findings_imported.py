@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,51 @@ def test_threads_that_take_turns_do_not_contend() -> None:
 @on_trace("kineto-resnet-w4")
 def test_tf32_is_not_recommended_to_a_chip_without_it() -> None:
     """The trace describes no device, but its 442 kernels of volta_* and none of a later chip show a V100."""
-    assert "kernels-tf32-off" not in ids(of_trace("kineto-resnet-w4"))
+    examination = of_trace("kineto-resnet-w4")
+    assert "kernels-tf32-off" not in ids(examination)
+    mixed = next(finding for finding in examination.findings if finding.id == "kernels-no-mixed-precision")
+    assert mixed.action.startswith("Run the model in float16") and "bfloat16)" not in mixed.remedy
+    assert examination.verdict is not None and "bfloat16" not in examination.verdict.action
+
+
+@shared
+@on_trace("b200-eager")
+def test_python_stacks_of_a_trace_name_functions_and_the_cost_of_tracing() -> None:
+    examination = of_trace("b200-eager")
+    rows = [row for row in examination.devices[0].ledger if row.entry == "idle: python"]
+    named = [row for row in rows if row.detail.endswith(")")]
+    assert {"forward (gpt_oss.py:130)", "forward (layer.py:290)"} <= {row.detail for row in named}
+    assert sum(row.ms for row in rows) == pytest.approx(17.87, abs=0.05)
+    assert sum(row.ms for row in named) > 0.5 * sum(row.ms for row in rows)
+    why = next(absence.why for absence in examination.abstained if absence.what == "host times")
+    assert "15,230 calls per step" in why
+
+
+@shared
+@on_trace("h100-qwen-0.5b")
+def test_datasheet_peaks_stand_in_for_ceilings_and_predict_no_rule() -> None:
+    examination = of_trace("h100-qwen-0.5b")
+    (device,) = examination.devices
+    assert device.ceilings == "datasheet" and device.utilisation is not None
+    assert device.utilisation.mfu is None and device.utilisation.mfu_datasheet is not None
+    assert {lead.ceiling for lead in examination.leads} == {"datasheet"}
+    product = max(device.ledger, key=lambda row: row.product_flops)
+    assert product.unit == "matmul.bf16" and product.at_ceiling_ms is not None
+    assert product.at_ceiling_ms >= product.product_flops / 989.4e12 * 1e3 * 0.99
+    skipped = {absence.what for absence in examination.abstained}
+    assert "finding kernels-tensor-cores-idle" in skipped
+    assert sum(part.ms for part in examination.account) == pytest.approx(device.total_ms)
+
+
+@shared
+@pytest.mark.parametrize(("name", "day"), [("alexnet", "2023-09-27"), ("kineto-resnet-w4", "2021-01-11")])
+def test_an_imported_trace_keeps_its_own_date(name: str, day: str) -> None:
+    created = imported(name).manifest.created_ns
+    assert datetime.fromtimestamp(created / 1e9, UTC).date().isoformat() == day
+
+
+def test_a_trace_without_a_date_has_none(tmp_path: Path) -> None:
+    assert import_traces([trace(tmp_path, 0, [0])], tmp_path / "s.fathom").manifest.created_ns == 0
 
 
 @shared

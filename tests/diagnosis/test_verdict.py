@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.analysis.results import Claim, Device, Finding, LedgerRow, Step, Utilisation, Where
+from fathom.analysis.work.classes import UNKNOWN, class_of
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.signals import Family, Signals
 from fathom.diagnosis.verdict import conclude, limited_of
-from fathom.diagnosis.verdict.classes import UNKNOWN, class_of
 from fathom.diagnosis.verdict.pieces import STAGES
 from fathom.machine.limits import Limits
 from tests.support import kept_reports

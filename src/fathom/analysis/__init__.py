@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fathom.analysis.device import detail
     from fathom.analysis.energy import Metered, energy_of, priced
     from fathom.analysis.feeding import input_of
+    from fathom.analysis.first_use import first_uses
     from fathom.analysis.goodput import goodput_of
     from fathom.analysis.integrity import integrity_of
     from fathom.analysis.kinds import step_kinds

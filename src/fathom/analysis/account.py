@@ -30,11 +30,12 @@ from fathom.analysis.steps import (
     undisturbed,
 )
 from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
+from fathom.analysis.views import categories_of
 from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
-from fathom.machine import limits_of, peaks_of, why_no_limits
+from fathom.machine import bounds_of, peaks_of, why_no_limits
 from fathom.machine.datasheet import find as sheet_named
-from fathom.sounding import Problem, Store
+from fathom.sounding import TRACED, Problem, Store
 from fathom.timing import median
 from fathom.units import NS_PER_MS
 
@@ -48,6 +49,7 @@ SOON = 25  # steps: a timeline begins within them if the step time is stable fro
 MADE = "profiled steps were {} than clean ones, so host times are estimates"
 WERE = "profiled steps were {} than clean ones: their work or the conditions differed"
 WORTH = 0.02  # of the clean step: device work that exceeds it by more is reported
+TRACING_US = 0.4, 1.5  # per Python call: torch.profiler with stacks, on fast and slow hosts
 LARGE = 0.05  # of the clean step: more profiling overhead is reported
 
 
@@ -164,8 +166,22 @@ def _not_analysed(account: Account, ahead: bool, left_out: str) -> list[Abstaine
         ),
         LATER: left_out,
         "ledger": "" if account.subjects else _no_timeline(account.steps),
+        "host times": _traced(account),
     }
     return [Abstained(what, why) for what, why in reasons.items() if why]
+
+
+def _traced(account: Account) -> str:
+    """Return how long the tracing of Python calls may take in a step; "" without."""
+    calls, windows = account.timeline.about.facts.get(TRACED) or 0, account.windows
+    if not calls or windows is None or not windows.used.any():
+        return ""
+    per_step = calls * windows.total_ns / int(windows.used.sum()) / max(account.timeline.length_ns, 1)
+    low, high = (per_step * cost for cost in TRACING_US)
+    return (
+        f"the trace records Python stacks (with_stack), about {per_step:,.0f} calls per step; tracing them "
+        f"takes {low / 1e3:.2g} to {high / 1e3:.2g} ms of the host's time, which is part of this step"
+    )
 
 
 def _no_timeline(steps: pl.DataFrame) -> str:
@@ -200,6 +216,9 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     if to.clean is not None:
         _observe(to, device, subject, to.clean)
     _bound(to, device, machine, subject.index)
+    if subject.views is not None:
+        device.shapes = subject.views.shapes
+    device.categories = categories_of(device.ledger, subject.views)
 
 
 def _communicate(to: Account, device: Device, machine: dict[str, Any], subject: Subject) -> None:
@@ -219,7 +238,8 @@ def _part(micro: Micro, windows: Windows) -> Window:
 
 def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | None) -> None:
     """Set the speed of light of the step and its utilisation (MFU and HFU)."""
-    limits = limits_of(machine, index)
+    limits = bounds_of(machine, index)
+    device.ceilings = limits.source if limits else ""
     if limits is None:
         to.abstained.append(Abstained(f"{device.device} at ceiling", why_no_limits(machine, index)))
     check_rates(device.ledger, limits, sheet_named({"name": device.name}))

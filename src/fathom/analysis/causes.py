@@ -20,8 +20,10 @@ APIS = {
         r"|^cu(MemAlloc|MemFree|MemHostAlloc|MemCreate|MemRelease|MemMap|MemUnmap|MemSetAccess|MemAddress)"
         r"|^hipMem(Create|Release|Map|Unmap|SetAccess|Address)"
     ),
-    Entry.COMPILATION.cause: re.compile(r"^(cu|hip)(ModuleLoad|LibraryLoad|Link|LibraryGet)|^(nvrtc|hiprtc)"),
+    Entry.COMPILATION.cause: re.compile(r"^(cu|hip)Link|^(nvrtc|hiprtc)"),
+    Entry.FIRST_USE.cause: re.compile(r"^(cu|hip)(ModuleLoad|LibraryLoad|LibraryGet)"),
 }
+FREES = r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)"
 
 # Annotated regions and Python frames, by the names that profilers give them.
 REGIONS = {
@@ -52,6 +54,7 @@ def of_engine() -> pl.Expr:
 
 NATIVE_REGION = re.compile(r"^(nccl|gloo|mpi|ucc):|^fathom\.")  # annotations that no Python frame opened
 LAUNCH = r"^(cuda|hip|cu)\w*(LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAsync|MemsetAsync)"
+COPIES = r"^(cuda|hip|cu)Memcpy"
 RECEIVE = re.compile(r"recv", re.IGNORECASE)  # a point-to-point receive, by its kernel's name
 
 

@@ -32,6 +32,7 @@ class Entry(str, Enum):
     COMPILATION = "idle: compilation", "code was compiled"
     INPUT = "idle: input", "no batch was ready"
     GC = "idle: gc", "garbage was collected"
+    FIRST_USE = "idle: first use", "loaded for the first time"
     SYNCHRONISATION = "idle: synchronisation", "the host was blocked"
     ALLOCATOR = "idle: allocator", "memory allocation"
     DISPATCHING = "idle: dispatching", "preparing launches"
@@ -40,6 +41,7 @@ class Entry(str, Enum):
     HOST_WAITS_FOR_PEERS = "idle: waiting for peers", "other ranks were late"
     OWN_HOOKS = "idle: profiling overhead", "Fathom's own hooks ran"
     LAUNCH_LATENCY = "idle: launch latency", "launched, not yet running"
+    UNRECORDED = "idle: unrecorded device work", "a copy waited for it"
     DEVICE_GAP = "idle: device gap", "next work already queued"
     NO_WORK = "idle: no work", "nothing was requested"
     UNEXPLAINED = "idle: unexplained", "no record explains it"
@@ -83,6 +85,7 @@ PRECEDENCE = causes_of(
     Entry.COMPILATION,
     Entry.INPUT,
     Entry.GC,
+    Entry.FIRST_USE,
     Entry.SYNCHRONISATION,
     Entry.ALLOCATOR,
     Entry.DISPATCHING,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.causes import RECEIVE
-from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, WAITING, DeviceWork
+from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, COPY, WAITING, DeviceWork
 from fathom.analysis.entries import Entry, idle_entry
-from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, covered, intersect
+from fathom.analysis.host import WAITS_NS, HostRecords
+from fathom.analysis.intervals import Array, Spans, covered, intersect, subtract
 
 # (window, entry, detail, ns, count). The count is of pieces of work or, in idle rows, of recorded events.
 WindowRow = tuple[int, str, str, int, int | None]
@@ -28,25 +28,47 @@ def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, end
     gaps, after = Spans(gaps.starts[ended], gaps.ends[ended]), after[ended]
     known = work.known[after]
     rows = _rows(Entry.UNEXPLAINED, "", _only(gaps, ~known), starts, ends)
-    rows += _device_side(_only(gaps, known), after[known], work, starts, ends)
+    rows += _device_side(_only(gaps, known), after[known], work, host, starts, ends)
     rows += _before_launches(_only(gaps, known), after[known], work, host, starts, ends)
     return rows + host_side(after_all, host, host.caller, starts, ends)
 
 
-def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, ends: Array) -> list[WindowRow]:
+def _device_side(
+    gaps: Spans, after: Array, work: DeviceWork, host: HostRecords, starts: Array, ends: Array
+) -> list[WindowRow]:
     """Return the part of each gap after the launch of its next piece of work, by cause."""
     launched = work.launched[after]
     receives = np.array(
         [COMMUNICATION <= kind <= WAITING and bool(RECEIVE.search(name)) for kind, name in work.groups]
     )
     receiving = receives[work.group[after]]
+    copies = work.classes[work.group[after]] == COPY
     left = Spans(np.clip(launched, gaps.starts, gaps.ends), gaps.ends)
     waits = launched < gaps.starts
+    late = ~waits & ~receiving
     return [
         *_rows(Entry.COMMUNICATION, "before a receive", _only(left, receiving), starts, ends),
         *_rows(Entry.DEVICE_GAP, "", _only(left, waits & ~receiving), starts, ends),
-        *_counted(Entry.LAUNCH_LATENCY, "", _only(left, ~waits & ~receiving), starts, ends),
+        *_launched(_only(left, late & ~copies), host, starts, ends),
+        *_before_copies(_only(left, late & copies), host, starts, ends),
     ]
+
+
+def _before_copies(latency: Spans, host: HostRecords, starts: Array, ends: Array) -> list[WindowRow]:
+    """Return launch latency of copies, without long waits in an open call for work that was not recorded."""
+    waiting = intersect(latency, host.copying)
+    waiting = _only(waiting, waiting.ends - waiting.starts >= WAITS_NS)
+    rows = _rows(Entry.UNRECORDED, "", waiting, starts, ends)
+    return rows + _launched(subtract(latency, waiting), host, starts, ends)
+
+
+def _launched(latency: Spans, host: HostRecords, starts: Array, ends: Array) -> list[WindowRow]:
+    """Return launch latency, without the time in which the launching call loaded code."""
+    rows: list[WindowRow] = []
+    for what, spans in host.first:
+        rows += _counted(Entry.FIRST_USE, what, intersect(latency, spans), starts, ends)
+        latency = subtract(latency, spans)
+    return rows + _counted(Entry.LAUNCH_LATENCY, "", latency, starts, ends)
 
 
 def _before_launches(

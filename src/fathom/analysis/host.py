@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.analysis.entries import ALIASES, PRECEDENCE
+from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
 from fathom.analysis.intervals import NOTHING, Array, Spans, merge, of_rows, spans, subtract
 from fathom.analysis.sampled import DISPATCHING, PYTHON, Label, Samples
 
+WAITS_NS = 1_000_000  # a copy begins within microseconds, unless it waits for other work
 DETAILS = 8  # a cause with more different details is shown without them
 
 
@@ -33,6 +34,10 @@ class HostRecords(msgspec.Struct):
     extent: dict[int, tuple[int, int]]  # first and last event of each thread
     samples: Samples | None = None  # stacks of the caller, if they were sampled
     lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
+    first: list[tuple[str, Spans]] = msgspec.field(
+        default_factory=list
+    )  # first use of all threads, by detail
+    copying: Spans = NOTHING  # long calls that copy
     _own: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _recorded: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _began: dict[int | None, Array] = msgspec.field(default_factory=dict)
@@ -122,8 +127,11 @@ def host_records(
     marks: Array,
     caller: int | None,
     pid: int | None,
+    first: pl.DataFrame | None = None,
 ) -> HostRecords:
     """Return the records of one burst. `ops` needs kind and name, `calls` api, `waits` cause and detail.
+
+    `first` has the times of first use, with the columns of `first_uses`.
 
     Inferred ops were recorded in other steps. They show when the framework dispatched, but not the length of
     regions with a cause.
@@ -131,22 +139,39 @@ def host_records(
     measured = ops.filter(~pl.col("inferred").fill_null(False)) if "inferred" in ops.columns else ops
     regions = _named(measured, "name", causes.region_cause, pl.lit(""))
     known = pl.concat([_waits(waits), regions, _named(calls, "api", causes.api_cause, pl.col("api"))])
+    if first is not None and len(first):
+        loads = known["cause"] == Entry.FIRST_USE.cause  # named by their op instead
+        known = pl.concat([known.filter(~loads), first.select(*_TIMES, cause=_FIRST, detail="detail")])
+    known = _few_details(known)
     framework = ops.filter(pl.col("kind") == "op")
     autograd = set(_threads(framework.filter(causes.of_engine()))) - {caller}
     python = (
         set(_threads(_python_records(ops))) | set(_threads(waits)) | {pid, caller if len(marks) else None}
     )
     return HostRecords(
-        _few_details(known),
+        known,
         framework.select(_TIMES),
         calls.select(_TIMES),
         {thread for thread in python if thread is not None},
         {thread for thread in autograd if thread is not None},
         pid if caller is None else caller,
         _extent([ops, calls, waits], marks, caller),
+        copying=of_rows(_long_copies(calls)),
+        first=[
+            (str(detail), of_rows(rows))
+            for (detail,), rows in known.filter(cause=Entry.FIRST_USE.cause).group_by(
+                "detail", maintain_order=True
+            )
+        ],
     )
 
 
+def _long_copies(calls: pl.DataFrame) -> pl.DataFrame:
+    took = pl.col("end_ns") - pl.col("start_ns")
+    return calls.filter(pl.col("api").str.contains(causes.COPIES), took >= WAITS_NS)
+
+
+_FIRST = pl.lit(Entry.FIRST_USE.cause)
 _TIMES = ["thread", "start_ns", "end_ns"]
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from fathom.analysis.causes import LAUNCH, of_engine
 from fathom.analysis.communication import on_host
 from fathom.analysis.device import COLUMNS, detail, join_launches
+from fathom.analysis.first_use import first_uses
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.intervals import NOTHING, Spans, union
 from fathom.analysis.kinds_by_work import split_by_work
@@ -21,7 +22,7 @@ from fathom.analysis.windows import HOST
 from fathom.sounding import REPETITION, SILENCE, Rank, Store, hole_in
 
 _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferred", "phase", "burst"]
-_CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
+_CALLS = ["correlation", "op", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
 _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "iterators", "burst"]
 TIMES = (
@@ -59,6 +60,15 @@ class Timeline(msgspec.Struct):
             if name != "every" and not (rows := getattr(self, name)).is_empty()
         }
         return msgspec.structs.replace(self, **moved, _hosts={}, _making=None)
+
+    @property
+    def length_ns(self) -> int:
+        """The time from the first record to the last."""
+        tables = [table for table in (self.ops, self.calls, self.kernels) if len(table)]
+        starts, ends = (
+            np.concatenate([table[side].to_numpy() for table in tables]) for side in ("start_ns", "end_ns")
+        )
+        return int(ends.max() - starts.min())
 
     @property
     def devices(self) -> list[int]:
@@ -99,7 +109,8 @@ class Timeline(msgspec.Struct):
             ops, calls, waits, steps = (_of(t, burst) for t in (self.ops, self.calls, self.waits, self.steps))
             marked = steps.drop_nulls("thread")
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
-            records = host_records(ops, calls, waits, marks, caller, self.about.pid)
+            first = first_uses(calls, _of(self.kernels, burst), ops)
+            records = host_records(ops, calls, waits, marks, caller, self.about.pid, first)
             records.samples = samples_of(_of(self.stacks, burst), setting, self.making, marks)
             records.lines_of_ops = setting.engine
             self._hosts[burst] = records

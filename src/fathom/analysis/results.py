@@ -112,6 +112,31 @@ class Utilisation(msgspec.Struct):
     convention: str
 
 
+class Category(msgspec.Struct):
+    """Device work of one category: matmul, attention, convolution, norm, optimizer, communication, copy …"""
+
+    name: str
+    ms: float  # per step; categories sum to the ledger's work
+    count: float | None  # kernels, copies or collectives per step; ops on a processor
+    flops: float | None = None  # algorithmic, per step; null if unknown for a part of it
+
+
+class OpShape(msgspec.Struct):
+    """Calls of one op with the same input shapes and dtypes. Times are those of its device work."""
+
+    op: str
+    shapes: str  # JSON, as in the table of ops
+    dtypes: str
+    category: str
+    count: float  # calls per step
+    ms: float  # per step, hidden parts included
+    min_us: float  # of one call
+    median_us: float
+    max_us: float
+    flops_per_s: list[float] | None = None  # smallest, median and largest of its calls; null if unknown
+    bytes_per_s: list[float] | None = None
+
+
 class Device(msgspec.Struct):
     """The account of a step on one device."""
 
@@ -126,6 +151,7 @@ class Device(msgspec.Struct):
     carried_out_ms: float | None = None
     at_ceiling_ms: float | None = None  # speed of light: the time of its work at the ceilings
     at_ceiling_known: float | None = None  # share of the working time that is modelled
+    ceilings: str = ""  # source of the ceilings: "measured", "datasheet" (peaks), or "" if unknown
     at_ceiling_bound: str = ""  # "work", or "launches" if launching the kernels takes longer
     utilisation: Utilisation | None = None
     added_ms: float | None = None  # profiling overhead of a usual step; observer_ms includes uneven steps
@@ -134,6 +160,8 @@ class Device(msgspec.Struct):
     profiled_ledger: list[LedgerRow] = []  # of the profiled steps: sums to total_ms
     mean_ledger: list[LedgerRow] = []  # if steps are uneven: of the mean clean step, sums to clean_mean_ms
     communication: Communication | None = None  # of the profiled steps; null without any
+    categories: list[Category] = []  # of `ledger`, longest first
+    shapes: list[OpShape] = []  # of the profiled steps, the 100 longest; [] if shapes were not recorded
 
 
 class Region(msgspec.Struct):
@@ -269,6 +297,7 @@ class Finding(msgspec.Struct):
     observed: bool = False  # the gain was measured (`fathom run --what-if`), not predicted
     predicted_ms: float | None = None  # the prediction for an observed gain
     unpredicted: str = ""  # the reason why there is no prediction although it costs time
+    action: str = ""  # the remedy as one imperative sentence
     saves_per_day: Money | None = None  # per GPU; null without a price or a gain
 
 
@@ -294,6 +323,7 @@ class Lead(msgspec.Struct):
     gain_share: float  # of the step
     hint: str = ""  # a suggestion
     technique: str | None = None  # of the lab
+    ceiling: str = "measured"  # source of the ceiling: "measured", "datasheet" (peaks)
 
 
 class Trial(msgspec.Struct):

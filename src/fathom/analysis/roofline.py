@@ -1,4 +1,4 @@
-"""Roofline of kernels and steps: the time their work needs at a machine's measured ceilings, MFU and HFU."""
+"""Roofline of kernels and steps: the time their work needs at a machine's ceilings, MFU and HFU."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _why() -> pl.Expr:
     return (
         pl.when(unknown)
         .then(pl.coalesce("abstained", pl.lit("its work is unknown")))
-        .otherwise(pl.lit("no ceiling was measured for ") + missing)
+        .otherwise(pl.lit("no ceiling is known for ") + missing)
     )
 
 
@@ -135,7 +135,8 @@ def utilisation(
     ignored.
     """
     products = [entry for entry in ledger if entry.product_flops and entry.unit]
-    measured = limits.arithmetic if limits and not _beaten(products, limits) else {}
+    usable = limits is not None and limits.measured and not _beaten(products, limits)
+    measured = limits.arithmetic if limits and usable else {}
     mfu, published = (_share(products, peaks, step_ms) for peaks in (measured, datasheet or {}))
     if mfu is None and published is None:
         return None
@@ -204,9 +205,10 @@ def check_rates(ledger: list[LedgerRow], limits: Limits | None, sheet: Sheet | N
 
 def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tuple[float, str]:
     """Return the ratio of a row's rate to its ceiling, and the ceiling; (0, "") without one."""
-    if entry.at_ceiling_ms is not None and entry.own_ms and entry.bound:
+    measured = limits is not None and limits.measured
+    if measured and entry.at_ceiling_ms is not None and entry.own_ms and entry.bound:
         return entry.at_ceiling_ms / entry.own_ms, f"the measured ceiling ({entry.bound})"
-    if sheet is None or limits is not None or not entry.own_ms:
+    if sheet is None or measured or not entry.own_ms:
         return 0.0, ""
     name, rate = _published(entry)
     figure = sheet.figures.get(name)

@@ -20,10 +20,12 @@ from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import SlowStep
 from fathom.analysis.rows import entries_of
+from fathom.analysis.views import Views, views_of
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
-from fathom.analysis.work import family_work, op_work
+from fathom.analysis.work import op_work
+from fathom.analysis.work.families import work_by_family, works_in_windows
 from fathom.analysis.work.links import LINKED, Links, connect
-from fathom.machine import Limits, limits_of
+from fathom.machine import Limits, bounds_of
 from fathom.sounding import Problem, Store
 from fathom.units import NS_PER_MS
 
@@ -46,6 +48,7 @@ class Subject(msgspec.Struct):
     links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
     collectives: pl.DataFrame | None = None  # its communication; None for a processor
     computing: Spans = NOTHING  # time with compute kernels in its timeline
+    views: Views | None = None  # of its work by category and by shapes; None for a processor
 
     @property
     def label(self) -> str:
@@ -137,7 +140,7 @@ def works(
     foreign = ((pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)).fill_null(False)
     if bursts:
         ops, steps = ops.filter(~foreign), steps.filter(~foreign)
-    bounds = [limits_of(machine, subject.index) for subject in subjects]
+    bounds = [bounds_of(machine, subject.index) for subject in subjects]
     tables = ops, calls, steps
     return [
         _work(store, rank, subject, limits, tables, met, not bursts)
@@ -177,7 +180,9 @@ def _work(
     subject.links = links if all_ops else None
     subject.collectives = collectives_of(kernels, links, ops)
     subject.computing = of_rows(kernels.filter(kind="compute", phase="timeline"))
-    return family_work(ops, calls, kernels, bounds, steps, limits, links).rename({"family": "name"})
+    each = works_in_windows(ops, calls, kernels, bounds, steps, limits, links)
+    subject.views = views_of(each, ops, links.parent, int(windows.used.sum()))
+    return work_by_family(each, bounds).rename({"family": "name"})
 
 
 SLOW = "slow"  # phase

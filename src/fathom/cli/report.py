@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from typer import Option
 
 from fathom.cli.console import Machine, On, Price, SoundingPath, examples, page_path, write_json
 
+By = Literal["kernel", "launch"]
 EXAMPLES = examples(
     "fathom report train.fathom --roofline",
+    "fathom report train.fathom --by launch",
     "fathom report train.fathom --html train.html",
     "fathom report serve.fathom --kind prefill",
     "fathom report train.fathom --price 3.50/h",
@@ -33,6 +36,7 @@ def report(
     machine: Machine = None,
     price: Price = None,
     on: On = "",
+    by: By = Option("kernel", help="A row for each kernel name, or for each name and launch shape."),
     every: bool = Option(False, "--all", help="Show every family on its own line."),
 ) -> None:
     """Show where the time of a step goes."""
@@ -43,7 +47,7 @@ def report(
     opened = open(sounding, machine=machine)
     with ranks_shown(opened, on):
         examination = opened.examine(kind, price)
-    view = View(rank=rank, roofline=roofline, profiled=profiled)
+    view = View(rank=rank, roofline=roofline, profiled=profiled, by_launch=by == "launch")
     if every:
         view["top"] = None
     if svg:

@@ -18,7 +18,7 @@ from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.verdict import conclude, limited_of
-from fathom.machine import limits_of
+from fathom.machine import bounds_of
 from fathom.sounding import Store
 from fathom.timing import interval
 from fathom.units import MS_PER_S, NS_PER_MS
@@ -160,7 +160,7 @@ class Ranks(msgspec.Struct, dict=True):
         account = next((account for account in self.accounts if account.devices), None)
         if account is None:
             return None, []
-        limits = limits_of(self.machine, account.subjects[0].index)
+        limits = bounds_of(self.machine, account.subjects[0].index)
         diagnosis = self.diagnosis
         return conclude(account.devices[0], self.step, causes, diagnosis.leads, limits, diagnosis.limited)
 

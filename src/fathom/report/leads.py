@@ -10,13 +10,14 @@ from rich.text import Text
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Lead, LedgerRow
+from fathom.machine import DATASHEET
 from fathom.report import units
 from fathom.report.ledger import name
 from fathom.report.screen import joined, paragraph, show
 
 TITLE = "Headroom"
 ROOM = 16  # columns that an op needs at least
-FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its ceiling (no cause identified)"
+FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its {ceiling} (no cause identified)"
 NONE = "No kernel family would save 1 % of the step by getting closer to its ceiling."
 PART = 24  # characters of a name that are shown, because `fathom kernel` accepts parts of names
 _WORD = re.compile(r"\w+")
@@ -30,7 +31,9 @@ def section(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     ceiling = max(len(_distance(lead)) for lead in leads) + 2
     wide = width - 2 - gain - ceiling
     family = max(wide // 2, min(wide, 36))
-    yield Text.assemble((f"{TITLE}   ", "bold"), (FOLLOWS.format(aim=100 * leads[0].aim), "dim"))
+    yield Text.assemble(
+        (f"{TITLE}   ", "bold"), (FOLLOWS.format(aim=100 * leads[0].aim, ceiling=_ceiling(leads[0])), "dim")
+    )
     for lead in leads:
         line = Text.assemble("  ", (f"{_saved(lead):<{gain}}", "yellow"))
         line.append(f"{units.shorten(_name(lead), family - 1):<{family}}{_distance(lead):<{ceiling}}")
@@ -54,7 +57,9 @@ def every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
 
 def _every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     yield Text()
-    yield Text.assemble((TITLE, "bold"), (f"   {FOLLOWS.format(aim=100 * leads[0].aim)}", "dim"))
+    yield Text.assemble(
+        (TITLE, "bold"), (f"   {FOLLOWS.format(aim=100 * leads[0].aim, ceiling=_ceiling(leads[0]))}", "dim")
+    )
     for lead in leads:
         yield Text()
         yield Text.assemble("  ", (_name(lead), "bold"))
@@ -82,6 +87,10 @@ def _saved(lead: Lead) -> str:
 
 def _distance(lead: Lead) -> str:
     return f"{100 * lead.of_ceiling:.0f} % of {lead.bound}"
+
+
+def _ceiling(lead: Lead) -> str:
+    return "datasheet peak" if lead.ceiling == DATASHEET else "ceiling"
 
 
 def _name(lead: Lead) -> str:

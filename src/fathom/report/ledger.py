@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from fathom.analysis.entries import Entry, cause_of
 from fathom.analysis.results import Device, LedgerRow
+from fathom.units import MS_PER_S
 
 PROCESSOR = "cpu"
 SMALL = 0.002  # of the step: smaller entries are folded
@@ -57,11 +60,15 @@ def step_ms(device: Device) -> float:
     return (device.total_ms or 0.0) + (device.observer_ms or 0.0)
 
 
-def groups(device: Device) -> list[LedgerGroup]:
-    """Return the device's entries grouped by kind, without kinds that took no time."""
+def groups(device: Device, by_launch: bool = True) -> list[LedgerGroup]:
+    """Return the device's entries grouped by kind, without kinds that took no time.
+
+    Kernel families are names with launch shapes; unless `by_launch`, families of one name share a row.
+    """
+    rows = device.ledger if by_launch else by_name(device.ledger)
     result: list[LedgerGroup] = []
     for kind in KINDS:
-        entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
+        entries = [e for e in rows if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
             if kind.name == "idle":
                 works = bool(result) and result[0].kind.name == Entry.OPS
@@ -74,6 +81,45 @@ def _kind_of(entry: LedgerRow) -> str:
     if cause_of(entry.entry):
         return "idle"
     return Entry.COMMUNICATION if entry.entry in _COMMUNICATION else entry.entry
+
+
+def by_name(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
+    """Return the rows with the families of each kernel name in one row; a name with one shape keeps it."""
+    alike: dict[tuple[str, str], list[LedgerRow]] = {}
+    for row in rows:
+        alike.setdefault((row.entry, _shaped(row.detail)[0]), []).append(row)
+    return [_summed_row(name, same) if len(same) > 1 else same[0] for (_, name), same in alike.items()]
+
+
+def _shaped(detail: str) -> tuple[str, str]:
+    """Return a family's name and its launch shape, "" for rows without one."""
+    family, space, shape = detail.rpartition(" ")
+    return (family, shape) if space and "·" in shape else (detail, "")
+
+
+def _summed_row(name: str, rows: list[LedgerRow]) -> LedgerRow:
+    """Return the sum of rows; figures that one of them lacks are null."""
+    sums = {field: _sum([getattr(row, field) for row in rows]) for field in _SUMMED}
+    ran = sum(map(ran_ms, rows)) / MS_PER_S
+    most = max(rows, key=lambda row: row.ms)
+    return msgspec.structs.replace(
+        most,
+        detail=name,
+        **sums,
+        own_ms=ran * MS_PER_S,
+        flops_per_s=sums["flops"] / ran if sums["flops"] is not None and ran else None,
+        bytes_per_s=sums["bytes"] / ran if sums["bytes"] is not None and ran else None,
+        inferred=any(row.inferred for row in rows),
+        problem=next((row.problem for row in rows if row.problem), ""),
+    )
+
+
+_SUMMED = ("ms", "ns", "count", "flops", "bytes", "at_ceiling_ms", "clean_ms")
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def ran_ms(entry: LedgerRow) -> float:
@@ -99,9 +145,9 @@ def fold(group: LedgerGroup, total_ms: float, top: int | None) -> tuple[list[Led
 def name(entry: LedgerRow) -> str:
     """Return an entry's name inside its group, as "name shape", without dimensions of 1."""
     rest = entry.entry if entry.entry in _COMMUNICATION else cause_of(entry.entry)
-    family, space, shape = entry.detail.rpartition(" ")
-    is_family = bool(space) and "·" in shape
-    detail = f"{_innermost(family)} {_UNIT_DIMENSIONS.sub('', shape)}" if is_family else entry.detail
+    family, shape = _shaped(entry.detail)
+    short = _innermost(family) if shape or entry.entry == Entry.COMPUTE else family
+    detail = f"{short} {_UNIT_DIMENSIONS.sub('', shape)}".strip()
     return ": ".join(part for part in (rest, detail) if part) or entry.entry
 
 

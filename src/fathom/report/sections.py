@@ -40,7 +40,7 @@ ABSTAINED, UNFOLD = "Not analysed", "--all shows the reasons"
 # Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
     r"profiling overhead of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
-    r"|.* at ceiling$"
+    r"|.* at ceiling$|host times$"
 )
 _SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says it already
 FINDING, FEW = "finding ", 2  # prefix of skipped checks; more than FEW are counted, not named

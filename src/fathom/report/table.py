@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fathom.analysis.entries import cause_of, meaning_of
 from fathom.analysis.results import Device, LedgerRow
+from fathom.machine import DATASHEET
 from fathom.report import units
 from fathom.report.ledger import LedgerGroup, by_entry, fold, groups, name, ran_ms, step_ms
 
@@ -67,12 +68,17 @@ def stacked(device: Device, width: int) -> list[Text]:
     return [line, legend] if parts else []
 
 
-def rows(device: Device, width: int, top: int | None, noun: str = "step") -> Iterator[Text]:
-    """Yield the table: groups with their largest entries, the clean step, the profiled step."""
+def rows(
+    device: Device, width: int, top: int | None, noun: str = "step", by_launch: bool = False
+) -> Iterator[Text]:
+    """Yield the table: groups with their largest entries, the clean step, the profiled step.
+
+    Kernels of one name share a row, unless `by_launch`.
+    """
     total = step_ms(device)
     columns = Columns.of(width, device)
     yield _header(columns, noun)
-    for group in groups(device):
+    for group in groups(device, by_launch):
         for label, ms, tail, style, inferred in _lines(group, columns, total, top):
             mark = INFERRED if inferred else ""
             name = units.shorten(label, columns.name - 1)
@@ -154,12 +160,13 @@ def _mean(columns: Columns, device: Device) -> Iterator[Text]:
 
 
 def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:
-    """Yield the step's speed of light: its time if all work ran at the measured ceilings."""
+    """Yield the step's speed of light: its time if all work ran at the ceilings."""
     if device.at_ceiling_ms is None:
         return
     need, share = device.at_ceiling_ms, units.share(device.at_ceiling_ms, total)
     known = device.at_ceiling_known or 0.0
     aside = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
+    aside += " by the datasheet" if device.ceilings == DATASHEET else ""
     aside += "" if known >= COMPLETE else f" ({100 * known:.0f} % modelled)"
     line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}  {aside}"
     yield Text(line, "cyan")

@@ -12,7 +12,18 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError, file_error
-from fathom.report import account, communication, findings, goodput, heading, leads, sections, steps, table
+from fathom.report import (
+    account,
+    communication,
+    findings,
+    goodput,
+    heading,
+    leads,
+    sections,
+    steps,
+    table,
+    views,
+)
 from fathom.report.screen import MARGIN, PIPED, show, within_margins
 from fathom.visible import visible_line
 
@@ -22,13 +33,14 @@ class View(TypedDict, total=False):
 
     `top`: how many families of a group get their own line; None for all. `rank`: the rank whose ledger is
     printed, by default the first. `roofline` adds a table of the ceiling that bounds each family, `profiled`
-    the ledger of the profiled steps.
+    the ledger of the profiled steps. `by_launch` gives each launch shape of a kernel its own row.
     """
 
     top: int | None
     rank: int | None
     roofline: bool
     profiled: bool
+    by_launch: bool
 
 
 def print_report(examination: Examination, console: Console | None = None, **view: Unpack[View]) -> None:
@@ -70,6 +82,7 @@ def page(
     rank: int | None = None,
     roofline: bool = False,
     profiled: bool = False,
+    by_launch: bool = False,
 ) -> Iterator[Text]:
     """Yield the whole report, one Text per line of at most `width` cells.
 
@@ -83,7 +96,7 @@ def page(
         *(
             part
             for device in detailed
-            for part in _device(device, several, width, top, roofline, profiled, noun)
+            for part in _device(device, several, width, top, roofline, profiled, by_launch, noun)
         ),
         *_below(examination, width, top),
     ]
@@ -117,17 +130,26 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
 
 
 def _device(
-    device: Device, several: bool, width: int, top: int | None, roofline: bool, profiled: bool, noun: str
+    device: Device,
+    several: bool,
+    width: int,
+    top: int | None,
+    roofline: bool,
+    profiled: bool,
+    by_launch: bool,
+    noun: str,
 ) -> Iterator[Iterable[Text]]:
     """Yield the paragraphs about one device: its ledger and related sections."""
     if several:
         yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
     yield table.stacked(device, width)
     if device.ledger:
-        yield table.rows(device, width, top, noun)
+        yield table.rows(device, width, top, noun, by_launch)
         if profiled and device.observer_ms is not None:
-            yield table.rows(table.as_profiled(device), width, top, noun)
+            yield table.rows(table.as_profiled(device), width, top, noun, by_launch)
         yield sections.utilisation(device, width)
+        yield views.categories(device, width)
+        yield views.shapes(device, width, top)
         yield communication.collectives(device.communication, width, top)
         yield sections.micro_steps(device, width)
         yield sections.regions(device, width, top)

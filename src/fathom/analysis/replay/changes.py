@@ -23,6 +23,7 @@ CAUSES = causes_of(
     Entry.DISPATCHING,
     Entry.BLOCKED,
     Entry.GC,
+    Entry.FIRST_USE,
     Entry.ALLOCATOR,
     Entry.COMPILATION,
     Entry.CHECKPOINT,

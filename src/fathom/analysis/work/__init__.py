@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fathom.analysis.work.annotate import SIGNATURE, annotate_ops, op_work, works_of
     from fathom.analysis.work.attention import ATTENTION_LAYOUTS, AttentionLayout
     from fathom.analysis.work.call import Call, UnknownWorkError, parse_call
+    from fathom.analysis.work.classes import class_of
     from fathom.analysis.work.dtypes import DTYPES, SIZE
     from fathom.analysis.work.families import family_work, kernel_ops
     from fathom.analysis.work.links import LINKED, Links, chosen, connect, launch_rows

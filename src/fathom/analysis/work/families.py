@@ -34,6 +34,14 @@ def family_work(
 ) -> pl.DataFrame:
     """Return the work by entry and kernel family, as a mean over the used `windows` (start_ns, end_ns, used).
 
+    See `work_by_family`, and `works_in_windows` for the arguments.
+    """
+    return work_by_family(works_in_windows(ops, launches, kernels, windows, steps, limits, links), windows)
+
+
+def work_by_family(works: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the output of `works_in_windows` by entry and kernel family.
+
     Columns, per step: entry: that of the ledger; a collective counts once, as moving bytes from its
     `arrived_ns` if it has one, else as communication. family: that of `kernels`; for copies, their
     direction. flops, bytes: null unless known for all the family's time in the windows. dtype: of the
@@ -41,24 +49,41 @@ def family_work(
     common reason for nulls. need_ns, bound, unbounded: with `limits`, the time at the ceilings, the ceiling
     that sets most of it, and the reason if it is null. product: FLOPs of matrix units. again: those that
     repeat the forward pass. unit: their ceiling.
+    """
+    span = pl.col("time") * pl.col("inside")
+    known = span.filter(pl.col("bytes").is_not_null()).sum() / span.sum()
+    steps_used = max(int(windows["used"].sum()), 1)
+    rows = works.group_by("entry", "family").agg(*totals(steps_used), *bounded(steps_used), known=known)
+    return rows.sort("family", "entry")
+
+
+def works_in_windows(
+    ops: pl.DataFrame,
+    launches: pl.DataFrame,
+    kernels: pl.DataFrame,
+    windows: pl.DataFrame,
+    steps: pl.DataFrame | None = None,
+    limits: Limits | None = None,
+    links: Links | None = None,
+) -> pl.DataFrame:
+    """Return the work of each kernel in the used windows: columns of WORK and NEED, entry, family, `inside`.
 
     An op's work is distributed over its kernels by their time; a kernel counts with its share inside used
     windows. The marks (mark_ns) of `steps` align bursts whose ops contain no marks.
     """
     used = windows.filter(pl.col("used"))
     inside = _inside(_from_arrival(kernels), used)
+    links = links or connect(ops, launches, kernels, steps)
     frame = kernel_works(ops, launches, kernels, steps, links).with_columns(
+        owner=pl.Series(links.owner),
+        instance=pl.Series(links.instance),
+        op=pl.Series(links.op),
         entry=_entry(kernels),
         family=pl.coalesce(kernels["family"], kernels["direction"], kernels["name"]),
         inside=pl.Series(inside),
     )
     frame = frame.filter(pl.col("inside") > 0).with_columns(pl.col("flops", "bytes") * pl.col("inside"))
-    frame = frame.with_columns(needs(frame, limits))
-    span = pl.col("time") * pl.col("inside")
-    known = span.filter(pl.col("bytes").is_not_null()).sum() / span.sum()
-    steps_used = max(used.height, 1)
-    rows = frame.group_by("entry", "family").agg(*totals(steps_used), *bounded(steps_used), known=known)
-    return rows.sort("family", "entry")
+    return frame.with_columns(needs(frame, limits))
 
 
 def _from_arrival(kernels: pl.DataFrame) -> pl.DataFrame:

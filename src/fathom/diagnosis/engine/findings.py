@@ -114,6 +114,7 @@ def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
         confidence=candidate.confidence,
         mechanism=kind.mechanism,
         remedy=candidate.remedy or kind.remedy,
+        action=candidate.action or kind.action,
         check=candidate.check,
         references=list(kind.references),
         changes=list(candidate.changes),

@@ -14,8 +14,9 @@ from fathom.data import load
 from fathom.diagnosis.engine.predict import gain_of
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.signals import Signals, Work
+from fathom.machine import DATASHEET, MEASURED
 
-AIM = 0.8  # of the ceiling: good kernels reach it
+AIM = {MEASURED: 0.8, DATASHEET: 0.6}  # of the ceiling: good kernels reach it
 MOST = 5  # each is replayed, which takes a tenth of a second or more
 LEAST = 0.01  # of the step: smaller savings are not listed
 EMPTY_MS = 2e-3  # about the duration of an empty kernel
@@ -33,22 +34,23 @@ def leads(signals: Signals, findings: Iterable[Finding]) -> list[Lead]:
     claimed = summed((claim.detail, claim.ms) for claim in claims if claim.entry == Entry.COMPUTE)
     rows: list[LedgerRow] = signals.get("step.ledger").value or []
     rows = [row for row in rows if row.entry == Entry.COMPUTE and row.at_ceiling_ms and row.detail]
-    beyond = [(_beyond(row, claimed.get(row.detail, 0.0)), row) for row in rows]
+    source = signals.get("step.ceilings").value or MEASURED
+    beyond = [(_beyond(row, claimed.get(row.detail, 0.0), AIM[source]), row) for row in rows]
     worth = [(ms, row) for ms, row in beyond if ms >= LEAST * step_ms]
     largest = sorted(worth, key=lambda pair: (-pair[0], pair[1].detail))[:MOST]
-    known = [_lead(signals, row, ms, step_ms) for ms, row in largest]
+    known = [_lead(signals, row, ms, step_ms, source) for ms, row in largest]
     leads = [lead for lead in known if lead is not None and lead.gain_share >= LEAST]
     return sorted(leads, key=lambda lead: -lead.gain_ms)
 
 
-def _beyond(row: LedgerRow, claimed: float) -> float:
-    """Return the time beyond AIM of the ceiling, except for launches that are too short to gain."""
+def _beyond(row: LedgerRow, claimed: float, aim: float) -> float:
+    """Return the time beyond `aim` of the ceiling, except for launches that are too short to gain."""
     left = max(row.ms - claimed, 0.0)
-    wanted = max((row.at_ceiling_ms or 0.0) / AIM, (row.count or 0.0) * EMPTY_MS)
+    wanted = max((row.at_ceiling_ms or 0.0) / aim, (row.count or 0.0) * EMPTY_MS)
     return max(left - wanted * left / row.ms, 0.0) if row.ms > 0 else 0.0
 
 
-def _lead(signals: Signals, row: LedgerRow, beyond: float, step_ms: float) -> Lead | None:
+def _lead(signals: Signals, row: LedgerRow, beyond: float, step_ms: float, source: str) -> Lead | None:
     change = f"family:{row.detail}={1.0 - beyond / row.ms:.6f}"
     gain = gain_of(signals, (change,))
     if not isinstance(gain, Gain):
@@ -65,7 +67,8 @@ def _lead(signals: Signals, row: LedgerRow, beyond: float, step_ms: float) -> Le
         at_ceiling_ms=row.at_ceiling_ms or 0.0,
         of_ceiling=(row.at_ceiling_ms or 0.0) / row.ms,
         bound=row.bound,
-        aim=AIM,
+        aim=AIM[source],
+        ceiling=source,
         change=change,
         gain_ms=gain.ms * most,
         low_ms=max(gain.low, 0.0) * most,

@@ -37,6 +37,7 @@ class Candidate(msgspec.Struct, frozen=True):
     confidence: float = 0.9
     check: str = ""
     remedy: str = ""  # replaces the kind's remedy if the recording allows a more specific one
+    action: str = ""  # replaces the kind's action, as a remedy does
     source: str | None = None
     module: str | None = None
     family: str | None = None

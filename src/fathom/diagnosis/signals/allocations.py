@@ -13,7 +13,6 @@ from fathom.diagnosis.signals.value import most_common, signal
 from fathom.units import NS_PER_MS
 
 HOST_MEMORY = "Host"  # page-locked memory: not the device's
-FREES = r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)"
 RUN = 4  # consecutive frees outside ops: the cache is emptied; tensors are freed one by one
 MOSTLY = 0.5  # of the frees that do not make room
 _OP = ["phase", "burst", "op"]
@@ -46,16 +45,20 @@ def asked(recorded: Recorded) -> list[DriverCalls]:
 
 
 def _calls(recorded: Recorded) -> pl.DataFrame:
-    """Return calls that allocate or free device memory, and whether an op made them and is autotuning."""
+    """Return calls that allocate or free device memory, and whether an op made them and is autotuning.
+
+    A library that starts frees and allocates too, so calls in a first use are left out.
+    """
     rows = recorded.own_calls
     allocates = pl.col("api").str.contains(causes.APIS[Entry.ALLOCATOR.cause].pattern)
     rows = rows.filter(allocates & ~pl.col("api").str.contains(HOST_MEMORY))
+    rows = rows.filter(~recorded.loading(rows))
     rows = rows.sort("phase", "burst", "start_ns").with_row_index("row")
     above = rows_of(recorded.ops, rows, "op")
     kinds = recorded.ops["kind"].to_list()
     window = recorded.window(rows)
     return rows.with_columns(
-        free=pl.col("api").str.contains(FREES),
+        free=pl.col("api").str.contains(causes.FREES),
         by_op=pl.Series([row >= 0 and kinds[row] == "op" for row in above.tolist()], dtype=pl.Boolean),
         search=pl.Series([row in searching(recorded) for row in above.tolist()], dtype=pl.Boolean),
         window=window,

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis import Account, Meetings, Step
+from fathom.analysis import Account, Meetings, Step, first_uses
 from fathom.analysis.causes import LAUNCH, STEPS
 from fathom.analysis.communication import LateRank
-from fathom.analysis.intervals import Spans, instants, of_rows
+from fathom.analysis.intervals import NOTHING, Spans, covered, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.sounding import Store
@@ -164,6 +164,15 @@ class Recorded(msgspec.Struct, dict=True):
         return self.calls.filter(pl.col("thread").is_in(self.launching.implode()))
 
     @cached_property
+    def first(self) -> Spans:
+        """The times in which libraries and code of the timeline loaded for the first time."""
+        if self.calls.is_empty():
+            return NOTHING
+        tables = (self.calls, self.kernels, self.ops)
+        calls, kernels, ops = (rows.filter(phase="timeline") for rows in tables)
+        return of_rows(first_uses(calls, kernels, ops))
+
+    @cached_property
     def callers(self) -> np.ndarray:
         """The row of the op that made each call, or NONE."""
         return rows_of(self.ops, self.calls, "op")
@@ -198,6 +207,11 @@ class Recorded(msgspec.Struct, dict=True):
         place = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
         within = (times >= starts[place]) & (times < ends[place]) & (rows["phase"] == "timeline").to_numpy()
         return pl.Series(np.where(within, place, -1), dtype=pl.Int64)
+
+    def loading(self, rows: pl.DataFrame) -> pl.Series:
+        """Return a mask of the rows of the timeline that begin in a first use."""
+        begins = rows["start_ns"].fill_null(-1).to_numpy()
+        return pl.Series(covered(self.first, begins, begins + 1) > 0) & (rows["phase"] == "timeline")
 
     def ahead(self, rows: pl.DataFrame) -> pl.Series:
         """Return a mask of the rows between a step's mark and its device window, if it is the only step in

@@ -153,10 +153,11 @@ def _of_thread(
 def preparations(recorded: Recorded) -> list[Preparation]:
     """Return preparations by name of the innermost op, sorted by falling device idle time.
 
-    Only ops that call the runtime are included; `host.processor_ops` has the others.
+    Only ops that call the runtime are included; `host.processor_ops` has the others. First use is left out.
     """
     ops = recorded.ops.select("kind", "name", inside=pl.int_range(pl.len(), dtype=pl.Int64))
     stretches = silences(recorded, SHORT_NS).filter(~pl.col("calling"))
+    stretches = stretches.filter(~recorded.loading(stretches.rename({"at": "start_ns"})))
     mine = ops.filter(
         pl.Series(recorded.meets), pl.col("inside").is_in(stretches["inside"].implode()), kind="op"
     )

@@ -34,6 +34,12 @@ def step_ms(recorded: Recorded) -> float | None:
     return max(clean, default=step.timeline_ms)
 
 
+@signal("step.ceilings", "")
+def ceilings(recorded: Recorded) -> str | None:
+    """Return the source of the device's ceilings: measured, or the datasheet."""
+    return recorded.device.ceilings or None
+
+
 @signal("step.clean_ledger", "ms per step")
 def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
     """Return the ledger of the step to which gains and shares refer, by (entry, detail)."""

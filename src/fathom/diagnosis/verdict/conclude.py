@@ -25,16 +25,21 @@ def conclude(
 ) -> tuple[Verdict | None, list[Part]]:
     """Return the verdict and the parts of the account; (None, []) without a ledger.
 
-    `limits` are the measured rates that bound the device's work, `limited` is the limit of each kernel family
+    `limits` are the rates that bound the device's work, `limited` is the limit of each kernel family
     by its counters.
     """
     if device is None or not device.ledger:
         return None, []
-    known = device.utilisation is not None and device.utilisation.mfu is not None
-    peaks = limits.arithmetic if limits is not None and known else {}
+    peaks = limits.arithmetic if limits is not None and _trusted(device, limits) else {}
     parts = pieces(device, findings, leads, peaks, limited)
     stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
     return verdict_of(device, parts, findings, stalled_ms, step.noun), account_of(parts)
+
+
+def _trusted(device: Device, limits: Limits) -> bool:
+    """Return whether the step's products are within the peaks, so that MFU is known."""
+    shares = device.utilisation
+    return shares is not None and (shares.mfu if limits.measured else shares.mfu_datasheet) is not None
 
 
 def account_of(pieces: Iterable[Piece]) -> list[Part]:

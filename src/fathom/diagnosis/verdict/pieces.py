@@ -8,9 +8,10 @@ import msgspec
 
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry, cause_of
 from fathom.analysis.results import Device, Finding, Lead, LedgerRow
+from fathom.analysis.work import class_of
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.verdict.classes import class_of
+from fathom.machine import MEASURED
 from fathom.units import MS_PER_S
 
 PEAK, CEILING, NO_CEILING, UNEXPLAINED = "peak", "ceiling", "no ceiling", "unexplained"
@@ -28,9 +29,11 @@ _IDLE_BOUNDS: dict[str, str] = {
     Entry.DISPATCHING: "launch",
     Entry.LAUNCH_LATENCY: "launch",
     Entry.DEVICE_GAP: "launch",
+    Entry.FIRST_USE: "first use",
     Entry.HOST_WAITS_FOR_PEERS: "communication",
     Entry.NO_WORK: "",
     Entry.OWN_HOOKS: "",
+    Entry.UNRECORDED: "unknown",
     Entry.UNEXPLAINED: "unknown",
 }  # any other cause is the host's
 _NEEDS_PLACE = Entry.PYTHON  # says nothing without the function that ran
@@ -39,6 +42,8 @@ _IDLE_WORDS: dict[str, str] = {
     Entry.INPUT: "idle: waiting for input",
     Entry.DISPATCHING: "idle: preparing launches",
     Entry.DEVICE_GAP: "idle: between kernels",
+    Entry.FIRST_USE: "idle: first use of libraries and code",
+    Entry.UNRECORDED: "idle: a copy waits for unrecorded work",
     Entry.NO_WORK: "no work requested",
     Entry.UNEXPLAINED: "idle: no cause recorded",
     Entry.PYTHON: "idle: Python between operations",
@@ -69,6 +74,12 @@ class Known(msgspec.Struct, frozen=True):
     peaks: Mapping[str, float]
     python: str  # the bound of Python between operations
     limited: Mapping[str, str]
+    ceilings: str = MEASURED  # their source
+
+    @property
+    def ceiling(self) -> str:
+        """The words for a ceiling of the matrix units."""
+        return "measured ceiling" if self.ceilings == MEASURED else "datasheet peak"
 
 
 def pieces(
@@ -80,7 +91,7 @@ def pieces(
 ) -> list[Piece]:
     """Return pieces that sum to the device's ledger. Claims on the mean step are scaled to the clean step.
 
-    `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty if MFU is
+    `peaks` are the rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty if MFU is
     unknown, so that no work counts as done at the peak. `limited` is the limit of each kernel family.
     """
     claims: dict[tuple[str, str], list[tuple[Finding, float]]] = {}
@@ -91,7 +102,9 @@ def pieces(
             claims.setdefault(row, []).append((finding, claim.ms * scale.get(row, 1.0)))
     named = frozenset(lead.where.family or "" for lead in leads)
     step_ms = sum(row.ms for row in device.ledger)
-    known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger), limited or {})
+    known = Known(
+        step_ms, claims, named, peaks, _bound_of_python(device.ledger), limited or {}, device.ceilings
+    )
     taking = [row for row in device.ledger if row.ms]
     return [piece for row in taking for piece in _row(row, known) if piece.ms]
 
@@ -181,29 +194,30 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     flops = (row.product_flops - row.recomputed_flops, row.recomputed_flops)
     at_peak, again = (count / peak * MS_PER_S if peak else 0.0 for count in flops)
     ideal = min(at_peak, row.ms)
-    yield Piece("matrix work at its measured ceiling", PEAK, bound, AT_PEAK, ideal)
+    yield Piece(f"matrix work at its {known.ceiling}", PEAK, bound, AT_PEAK, ideal)
     claimed, left = _claimed(row, row.ms - ideal, known)
     yield from claimed
     kept = left / (row.ms - ideal) if row.ms > ideal else 0.0
     repeated = min(again, row.ms - ideal) * kept
-    yield Piece("recomputation at its measured ceiling", "cause recomputation", bound, NEEDLESS, repeated)
+    yield Piece(f"recomputation at its {known.ceiling}", "cause recomputation", bound, NEEDLESS, repeated)
     left = max(left - repeated, 0.0)  # not below by rounding
     if row.at_ceiling_ms is None:
         yield Piece("work without a known ceiling", NO_CEILING, bound, SLOW, left)
         return
     nature = min(max(row.at_ceiling_ms - ideal - again, 0.0) * kept, left)
-    yield Piece(_nature(row), CEILING, bound, BY_NATURE, nature)
+    yield Piece(_nature(row, known), CEILING, bound, BY_NATURE, nature)
     yield _slow(row, left - nature, bound, known)
 
 
-def _nature(row: LedgerRow) -> str:
+def _nature(row: LedgerRow, known: Known) -> str:
     """Return the reason why a row cannot run at the matrix units' peak."""
     if row.bound.startswith("vector."):
         return "arithmetic outside the matrix units at its ceiling"
     if row.bound.startswith("matmul."):
         return "other matrix work at its ceiling"
     products = " of matrix products" if row.product_flops else ""
-    return f"memory traffic{products} at the measured bandwidth"
+    bandwidth = "measured" if known.ceilings == MEASURED else "datasheet's"
+    return f"memory traffic{products} at the {bandwidth} bandwidth"
 
 
 def _slow(row: LedgerRow, ms: float, bound: str, known: Known) -> Piece:

@@ -8,6 +8,7 @@ from fathom.analysis.results import Device, Finding, Verdict
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
+from fathom.machine import DATASHEET
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
@@ -16,6 +17,7 @@ _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch for {share} of {step}",
     "host": "Host-bound: {who} waits for the host for {share} of {step}",
     "launch": "Launch-bound: {who} waits for kernel launches for {share} of {step}",
+    "first use": "Starting up: libraries and code load for the first time for {share} of {step}",
     "communication": "Communication-bound: exposed communication takes {share} of {step}",
     "copy": "Copy-bound: exposed copies take {share} of {step}",
     "memory": "Memory-bound: work limited by memory bandwidth takes {share} of {step}",
@@ -23,6 +25,10 @@ _PHRASES = {
     "unknown": "The recording does not show what bounds {step}",
 }
 
+_WARM_UP = (
+    "Record later steps, after the first use: with torch.profiler.schedule(wait=5, warmup=5, active=3), "
+    "or with fathom run."
+)
 _OF_CPU = "Host-bound: work outside the framework's operations takes {share} of {step}"
 
 
@@ -67,13 +73,13 @@ def verdict_of(
     """Return the verdict on the step, or `noun`, of the device's ledger, which consists of `pieces`."""
     total = bounds_ms(pieces, findings, stalled_ms)
     bound = bound_of(total)
-    top = _first(bound, pieces, findings)
+    top = None if bound == "first use" else _first(bound, pieces, findings)
     share = total.get(bound, 0.0) / max(sum(total.values()), 1e-9)
     usual = bound_of(bounds_ms(pieces)) == bound
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun),
-        action="" if top is None else _action(top),
+        action=_WARM_UP if bound == "first use" else "" if top is None else _action(top),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
     )
@@ -94,7 +100,8 @@ def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> 
 
 def _action(finding: Finding) -> str:
     kind = kinds().get(finding.id)
-    return f"{kind.action}." if kind and kind.action else ""
+    action = finding.action or (kind.action if kind else "")
+    return f"{action}." if action else ""
 
 
 def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str) -> str:
@@ -132,7 +139,8 @@ def _speed_of_light(device: Device, step_ms: float) -> str:
     if device.at_ceiling_ms is None or not step_ms:
         return ""
     share = min(device.at_ceiling_ms / step_ms, 1.0)
-    return "" if share < LEAST else f"{_percent(share)} of the speed of light"
+    published = " by the datasheet" if device.ceilings == DATASHEET else ""
+    return "" if share < LEAST else f"{_percent(share)} of the speed of light{published}"
 
 
 def _percent(share: float) -> str:

@@ -19,6 +19,8 @@ _COLOURS: dict[str, str] = {
     Entry.SYNCHRONISATION: "#c2554b",
     Entry.BLOCKED: "#a8574f",
     Entry.LAUNCH_LATENCY: "#e08a83",
+    Entry.FIRST_USE: "#7d6b5d",
+    Entry.UNRECORDED: "#9a7b78",
     Entry.DEVICE_GAP: "#d9534f",
     Entry.OWN_HOOKS: "#8a8f98",
     Entry.UNATTRIBUTED: "#5b8fd6",

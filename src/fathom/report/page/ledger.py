@@ -59,8 +59,9 @@ def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
     total = step_ms(device)
     digits = units.decimals(total)
     listed = []
-    most = max((group.ms for group in groups(device)), default=0.0)
-    for group in groups(device):
+    by_kernel = groups(device, by_launch=False)
+    most = max((group.ms for group in by_kernel), default=0.0)
+    for group in by_kernel:
         entries, rest = fold(group, total, ENTRIES)
         lines = [_line(entry, total, digits) for entry in entries]
         if rest:

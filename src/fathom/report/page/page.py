@@ -22,6 +22,7 @@ from fathom.report.page import (
     roofline,
     steps,
     timeline,
+    work,
 )
 from fathom.report.page.colours import of_entry
 from fathom.report.page.recording import Recording, Section
@@ -32,6 +33,7 @@ _SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
     account.section,
     findings.section,
     ledger.section,
+    work.section,
     steps.section,
     roofline.section,
     timeline.section,

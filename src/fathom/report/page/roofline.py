@@ -1,4 +1,4 @@
-"""The roofline: kernel families against the measured ceilings of the machine."""
+"""The roofline: kernel families against the ceilings of the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import log10
 from typing import Any
 
 from fathom.analysis.results import Device, LedgerRow
-from fathom.machine import Limits, limits_of
+from fathom.machine import Limits, bounds_of
 from fathom.report import units
 from fathom.report.ledger import name, ran_ms
 from fathom.report.page.colours import SERIES
@@ -25,7 +25,7 @@ def section(recording: Recording) -> Section | None:
     points = _points(device, _counters(recording, device))
     if not points:
         return None
-    limits = limits_of(recording.machine, _index(device))
+    limits = bounds_of(recording.machine, _index(device))
     roofs = [] if limits is None else _roofs(limits, points)
     table = [["Kernel", "ms", "FLOP/B", "FLOP/s", "% of ceiling", "Bound"]]
     table += [
@@ -34,7 +34,7 @@ def section(recording: Recording) -> Section | None:
     ceilings = {roof["roof"]: "" for roof in roofs}
     figure = Figure(
         "roofline",
-        "Achieved rate by arithmetic intensity, with measured ceilings",
+        f"Achieved rate by arithmetic intensity, with {device.ceilings or 'unknown'} ceilings",
         f"{len(points)} kernel families on logarithmic axes. Ceilings: {', '.join(ceilings) or 'unknown'}.",
         points + roofs,
         _draw,

@@ -27,6 +27,25 @@ REACHED = 0.9  # of the bfloat16 ceiling, by large products
 UNSHAPED = 0.4  # of the time with tensor cores, if sizes are unknown: small products gain little
 HALF = 0.35  # of the time in float16 without TF32: usual convolutions reach a part of the eightfold rate
 MEMORY = 0.55  # of an activation's time with half the bytes
+CONVOLVES = re.compile(r"cudnn|conv|[dw]grad|winograd", re.IGNORECASE)
+# TF32 has one switch for matrix products and one for convolutions: each names its action and its code.
+SWITCHES = {
+    "products": (
+        "Allow TF32 for float32 matmuls",
+        'torch.set_float32_matmul_precision("high")',
+    ),
+    "convolutions": (
+        "Allow TF32 for float32 convolutions",
+        "torch.backends.cudnn.allow_tf32 = True    # the default, which the program changed",
+    ),
+}
+FLOAT16 = (
+    "Run the model in float16 with autocast and a gradient scaler",
+    'scaler = torch.amp.GradScaler("cuda")    # tensor cores of this chip do not multiply bfloat16\n'
+    'with torch.autocast("cuda", torch.float16):\n'
+    "    loss = model(batch)\n"
+    "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()",
+)
 
 
 @rule("kernels-tf32-off", "kernels-no-mixed-precision")
@@ -43,17 +62,28 @@ def precision(signals: Signals) -> Candidates:
     ordinary = [*(product.work for product in plain), *named]
     if signals.get("device.tf32").value is False:
         if ms_of(ordinary) > MOSTLY * ms_of(_multiplying(works)):  # tensor cores support only float16
-            yield replace(_mixed(signals, ordinary, HALF), doubt=0.4, confidence=0.8)
+            action, remedy = FLOAT16
+            mixed = _mixed(signals, ordinary, HALF)
+            yield replace(mixed, doubt=0.4, confidence=0.8, action=action, remedy=remedy)
         return
     if ordinary:
         factor = _on_tensor_cores(plain, named, rates)
-        yield _candidate(signals, "kernels-tf32-off", ordinary, factor)
+        action, remedy = _switches(ordinary)
+        yield replace(_candidate(signals, "kernels-tf32-off", ordinary, factor), action=action, remedy=remedy)
     sized = [product.work for product in products]
     others = [work for work in _multiplying(works) if work not in sized]
     tensor, convolved = [product for product in singles if product not in plain], _convolved(others)
     wide = [*(product.work for product in tensor), *convolved]
     if ms_of(wide) > MOSTLY * ms_of([*sized, *others]):
         yield _mixed(signals, wide, _in_bfloat16(tensor, convolved, rates))
+
+
+def _switches(works: list[Work]) -> tuple[str, str]:
+    """Return the action and the code for the switches that apply; both empty, as the kind's, if both do."""
+    convolved = [work for work in works if CONVOLVES.search(work.family) or "convolution" in work.op]
+    if 0 < len(convolved) < len(works):
+        return "", ""
+    return SWITCHES["convolutions" if convolved else "products"]
 
 
 def _named(works: list[Work]) -> list[Work]:

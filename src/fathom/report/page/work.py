@@ -1,0 +1,64 @@
+"""Device work of the first device by category, and its ops by input shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.analysis.results import Device
+from fathom.report import units
+from fathom.report.ledger import step_ms
+from fathom.report.page.colours import SERIES
+from fathom.report.page.figure import Figure, altair
+from fathom.report.page.recording import Recording, Section
+from fathom.report.views import TFLOP, named, spread
+from fathom.units import GB
+
+MOST = 15  # bars; the tables have all rows
+
+
+def section(recording: Recording) -> Section | None:
+    """Return the figures of the first device with work; None without one."""
+    device = next((d for d in recording.examination.devices if d.categories), None)
+    if device is None:
+        return None
+    figures = [_categories(device), *([_shapes(device)] if device.shapes else [])]
+    return Section("work", "Work by category and shape", {}, figures, brief="Work")
+
+
+def _categories(device: Device) -> Figure:
+    total = step_ms(device)
+    rows = [{"label": category.name, "ms": category.ms} for category in device.categories]
+    table = [["Category", "ms", "%", "Runs"]]
+    for category in device.categories:
+        count = units.MISSING if category.count is None else f"{category.count:.3g}"
+        table.append([category.name, units.duration(category.ms), units.share(category.ms, total), count])
+    text = f"Bars of {len(rows)} categories of device work, which sum to the ledger's work."
+    return Figure("categories", "Device work by category", text, rows[:MOST], _draw, table)
+
+
+def _shapes(device: Device) -> Figure:
+    rows = [{"label": named(row), "ms": row.ms} for row in device.shapes[:MOST]]
+    table = [["Op and shapes", "ms", "Calls", "Median µs", "TFLOP/s", "GB/s"]]
+    for row in device.shapes:
+        rates = spread(row.flops_per_s, TFLOP), spread(row.bytes_per_s, GB)
+        median = units.significant(row.median_us)
+        table.append([named(row), units.duration(row.ms), f"{row.count:.3g}", median, *rates])
+    text = (
+        f"Bars of the {len(rows)} longest ops by input shape; rates are smallest to largest of their calls."
+    )
+    return Figure("shapes", "Ops by input shape", text, rows, _draw, table)
+
+
+def _draw(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    order = [row["label"] for row in rows]
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(color=SERIES[0])
+        .encode(
+            x=alt.X("ms:Q", title="ms per step"),
+            y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260)),
+            tooltip=["label:N", alt.Tooltip("ms:Q", format=".4~f")],
+        )
+        .properties(height=22 * len(rows))
+    )

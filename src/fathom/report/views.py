@@ -1,0 +1,83 @@
+"""Device work by category, and ops by input shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from fathom.analysis.results import Device, OpShape
+from fathom.report import units
+from fathom.report.ledger import step_ms
+from fathom.report.screen import joined, paragraph
+from fathom.units import GB
+
+ROWS = 8
+LEAST = 0.001  # of the step
+TFLOP = 1e12
+_COLUMNS = {"ms": 9, "%": 7, "calls": 8, "median µs": 11, "TFLOP/s": 16, "GB/s": 16}
+
+
+def categories(device: Device, width: int) -> Iterator[Text]:
+    """Yield the categories on a line or two, longest first."""
+    total = step_ms(device)
+    shown = [category for category in device.categories if category.ms >= LEAST * total]
+    parts = [
+        f"{category.name} {units.duration(category.ms)} {units.share(category.ms, total)} %"
+        for category in shown
+    ]
+    if parts:
+        yield from paragraph("work      ", joined(*parts), width)
+
+
+def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
+    """Yield the table of ops by input shapes; with `top` None, all rows."""
+    if not device.shapes:
+        return
+    name = width - sum(_COLUMNS.values())
+    head = "".join(f"{title:>{room}}" for title, room in _COLUMNS.items())
+    yield Text(f"{'ops by input shape':<{name}}{head}", "dim underline")
+    chosen = device.shapes if top is None else device.shapes[: min(top, ROWS)]
+    for row in chosen:
+        cells = "".join(
+            f"{cell:>{room}}" for cell, room in zip(_cells(row, device), _COLUMNS.values(), strict=True)
+        )
+        yield Text(f"{units.shorten('  ' + named(row), name - 1):<{name}}{cells}")
+    if left := len(device.shapes) - len(chosen):
+        yield Text(f"  {left} more with --all", "dim")
+
+
+def named(row: OpShape) -> str:
+    """Return the op with the shapes of its tensors, like `aten::mm 8944×1024, 1024×2816`."""
+    return f"{row.op} {', '.join(_tensors(json.loads(row.shapes)))}".rstrip()
+
+
+def _tensors(sizes: list[object]) -> Iterator[str]:
+    """Yield the sizes of tensors; a list of tensors is shown by its length and first tensor."""
+    for size in sizes:
+        if isinstance(size, list) and size and isinstance(size[0], list):
+            first = next(_tensors([size[0]]), "scalar")
+            yield f"{len(size)} of {first}"
+        elif isinstance(size, list) and size:
+            yield "×".join(str(length) for length in size)
+
+
+def _cells(row: OpShape, device: Device) -> list[str]:
+    digits = units.decimals(device.total_ms)
+    return [
+        f"{row.ms:.{digits}f}",
+        units.share(row.ms, device.total_ms),
+        f"{row.count:.3g}",
+        units.significant(row.median_us),
+        spread(row.flops_per_s, TFLOP),
+        spread(row.bytes_per_s, GB),
+    ]
+
+
+def spread(rates: list[float] | None, unit: float) -> str:
+    """Return the smallest and the largest rate, like `593–627`; only the median if they round to the same."""
+    if rates is None:
+        return units.MISSING
+    least, median, most = (units.significant(rate / unit) for rate in rates)
+    return median if least == most else f"{least}–{most}"
