@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fathom.sounding.kineto import read_trace
 from fathom.sounding.events.nesting import nest
+from fathom.sounding.kineto import read_trace
 from fathom.sounding.kineto.stacks import LEAST_NS, frame_stacks
 from tests.support.kineto_samples import op, write
 

@@ -29,9 +29,9 @@ class Trace:
     """The contents of a trace.
 
     `tables` are `ops`, `launches` and `kernels`. `marks` are Fathom's annotations (k, ns, thread), which are
-    not in `ops`. `steps` are the profiler's steps, and `memory` the allocator's events. `samples` are
-    those of hardware counters, `stacks` are Python frames in pauses between ops and calls, and `facts` are for the rank in the manifest. `abstained` lists what the file
-    lacks.
+    not in `ops`. `steps` are the profiler's steps, and `memory` the allocator's events. `samples` are those
+    of hardware counters, and `stacks` are Python frames in pauses between ops and calls. `facts` are for the
+    rank in the manifest. `abstained` lists what the file lacks.
     """
 
     tables: dict[str, pl.DataFrame]
