@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 CATALOGUE = sorted((HERE.parent / "src" / "fathom" / "diagnosis" / "kinds").glob("*.yaml"))
-PROGRAMS, TELEMETRY = HERE / "programs", HERE / "telemetry"
+PROGRAMS, TELEMETRY, TIMELINES = HERE / "programs", HERE / "telemetry", HERE / "timelines"
 GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
 FORMS = ("faulty", "mended")
+LATE = "FAULT_RANK"  # environment variable: the rank with the fault, if one has it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +33,8 @@ class Fault:
     too, and promise a part of what mending the fault gains: their gains count with its own. `share` is what
     the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
     `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), gpus (as
-    many ranks), cores and steps (how many, at least). `agree` is the relative tolerance within which both
-    forms give the same loss, None where they work on different numbers.
+    many ranks), ranks (so many on the processor), cores and steps (how many, at least). `agree` is the
+    relative tolerance within which both forms give the same loss, None where they work on different numbers.
     """
 
     kind: str | None
@@ -80,18 +81,22 @@ class Program:
 
     @property
     def synthetic(self) -> bool:
-        """Whether it is telemetry made by hand."""
-        return self.group == TELEMETRY.name
+        """Whether it is made by hand: telemetry, or a simulated timeline."""
+        return self.group in (TELEMETRY.name, TIMELINES.name)
 
     @property
     def forms(self) -> tuple[str, ...]:
         """A well-tuned program has one form."""
         return FORMS if self.fault.kind else ("mended",)
 
-    def command(self, form: str, severity: int, *more: str) -> tuple[str, ...]:
-        """The command that runs one form, from the root of the repository."""
+    def command(self, form: str, severity: int, *more: str, ranks: int = 0) -> tuple[str, ...]:
+        """The command that runs one form, from the root of the repository; on `ranks`, if not those of
+        `needs`.
+        """
+        needs, on_processor = self.fault.needs, ("--device", "cpu")
         chosen = ("--form", form, "--severity", str(severity))
-        ranks = self.fault.needs.get("gpus", 1) if "--small" not in more else 1
+        chosen += on_processor if "ranks" in needs and "--device" not in more else ()
+        ranks = ranks or (needs.get("gpus", needs.get("ranks", 1)) if "--small" not in more else 1)
         several = ("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m")
         return (sys.executable, "-m", *(several if ranks > 1 else ()), self.module, *chosen, *more)
 
@@ -137,6 +142,13 @@ def builders() -> tuple[Program, ...]:
     """Synthetic telemetry of devices that are unwell."""
     files = sorted(file for file in TELEMETRY.glob("*.py") if file.stem not in ("__init__", "builder"))
     return tuple(Program(TELEMETRY.name, file.stem, read(file)) for file in files)
+
+
+@cache
+def timelines() -> tuple[Program, ...]:
+    """Simulated timelines of jobs on several GPUs."""
+    files = sorted(file for file in TIMELINES.glob("*.py") if file.stem not in ("__init__", "simulator"))
+    return tuple(Program(TIMELINES.name, file.stem, read(file)) for file in files)
 
 
 @cache

@@ -1,19 +1,29 @@
-"""Process groups of fault programs: one rank per GPU under torchrun, or this process alone."""
+"""Process groups of fault programs: one rank per GPU under torchrun, or this process alone; and light layers.
+
+Products of the size of a real model keep all cores of a processor busy, so that ranks delay each other and
+hide the fault. A `Layer` computes a small product, and sleeps for as long as a large one would take.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 
 from faults.common import Options
+from faults.labels import LATE
 
-__all__ = ["joined"]
+__all__ = ["WIDTH", "Layer", "joined", "late_rank", "layers"]
+WIDTH = 64
+FORWARD_S, BACKWARD_S = 1.5e-3, 3e-3  # of a layer
 
 
 @contextmanager
@@ -33,3 +43,45 @@ def joined(options: Options) -> Iterator[tuple[int, int]]:
             yield rank, ranks
         finally:
             dist.destroy_process_group()
+
+
+def late_rank(ranks: int) -> int:
+    """The rank with the fault: the last one, unless the environment says otherwise."""
+    return int(os.environ.get(LATE, ranks - 1)) % ranks
+
+
+class _Timed(torch.autograd.Function):
+    """A product that takes a given time, forwards and backwards."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor, forward_s: float, backward_s: float) -> Tensor:
+        context.backward_s = backward_s
+        time.sleep(forward_s)
+        return values * 1.0
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        time.sleep(context.backward_s)
+        return gradient * 1.0, None, None
+
+
+class Layer(nn.Module):
+    """A layer whose passes take `forward` and `backward` times the usual time, and with
+    `tokens` as much longer as sequences are longer than that.
+    """
+
+    def __init__(self, forward: float = 1.0, backward: float = 1.0, tokens: int = 0) -> None:
+        super().__init__()
+        self.product = nn.Linear(WIDTH, WIDTH)
+        self.times, self.tokens = (FORWARD_S * forward, BACKWARD_S * backward), tokens
+
+    def forward(self, values: Tensor) -> Tensor:
+        longer = values.shape[-2] / self.tokens if self.tokens else 1.0
+        return _Timed.apply(torch.relu(self.product(values)), *(longer * time for time in self.times))  # type: ignore[no-any-return]
+
+
+def layers(count: int = 4, make: Callable[[], nn.Module] = Layer) -> nn.Sequential:
+    """Some layers, the same on all ranks."""
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    return nn.Sequential(*(make() for _ in range(count)))

@@ -35,7 +35,9 @@ def ranks(begins: list[tuple[int, int]], buckets: int = 1, end: int = 32) -> lis
 
 
 def stragglers(examination: Examination) -> list[float]:
-    return [f.gain_ms for f in examination.findings if f.id == "communication-straggler" and f.gain_ms]
+    return [
+        f.gain_ms for f in examination.findings if f.id == "communication-straggler-compute" and f.gain_ms
+    ]
 
 
 @pytest.mark.parametrize("late", [0, 1])

@@ -45,6 +45,7 @@ def communication(ms: float, entry: str = Entry.COMMUNICATION) -> LedgerRow:
 KINDS = (
     "communication-exposed",
     "communication-straggler",
+    "communication-straggler-input",
     "communication-small-messages",
     "communication-repeated-in-accumulation",
     "communication-wide-gradients",
@@ -94,9 +95,9 @@ WAITING = [compute("gemm", 60.0), communication(40.0, Entry.WAITING_FOR_PEERS)]
 def test_the_rank_that_is_always_last_is_a_straggler() -> None:
     excess = [Excess("idle: input", 14.0), Excess("compute", 1.0)]
     candidate = kinds(*WAITING, communication_late=[WORST], communication_excess=excess)[
-        "communication-straggler"
+        "communication-straggler-input"
     ]
-    assert candidate.gain_ms == 15.0
+    assert candidate.gain_ms == 14.0  # no more than the cause takes
     assert "rank 3" in candidate.evidence[0].text and "idle: input" in candidate.evidence[2].text
 
 
@@ -223,9 +224,9 @@ def test_exposed_all_reduce_is_first_on_a_data_parallel_resnet() -> None:
 def test_the_late_rank_is_a_finding_on_dlrm() -> None:
     files = sorted((TRACES / "dlrm").glob("rank-*.json.gz"))
     examination = examine(import_traces(files, Path(SCRATCH.name) / "dlrm-late.fathom"))
-    straggler = finding(examination, "communication-straggler")
+    straggler = next(f for f in examination.findings if f.id.startswith("communication-straggler"))
     assert "rank 7 is the last" in straggler.evidence[0].text and straggler.evidence[0].value == 5
-    assert straggler.gain_ms == pytest.approx(1.31, abs=0.01)
+    assert straggler.gain_ms == pytest.approx(1.27, abs=0.01)  # what it computes longer
 
 
 @shared

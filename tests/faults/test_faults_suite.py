@@ -31,13 +31,14 @@ from faults.labels import (
     kinds,
     programs,
     read,
+    timelines,
 )
 from tests.support.running import environment
 from tests.support.small_sounding import make
 
 ROOT = HERE.parent
 BOUNDS = {"input", "host", "launch", "communication", "copy", "memory", "compute"}  # of the verdict
-EVERY = (*programs(), *builders())
+EVERY = (*programs(), *builders(), *timelines())
 FAULTY = [program for program in EVERY if program.fault.kind]
 SAMPLE = (
     *("input/few_workers", "input/collate_lists", "host/norm_of_each_gradient", "host/routed_experts"),
@@ -97,7 +98,7 @@ def test_labels_of_a_fault_are_consistent(program: Program):
     assert len(fault.share) == len(fault.severity)
     assert fault.share == sorted(fault.share) and all(0 <= part < 1 for part in fault.share)
     assert min(fault.share) >= 0.05 or fault.known_gap
-    assert set(fault.needs) <= {"gpu", "gpus", "compile", "cupy", "cores", "steps"}
+    assert set(fault.needs) <= {"gpu", "gpus", "ranks", "compile", "cupy", "cores", "steps"}
 
 
 def test_well_tuned_programs_expect_nothing():

@@ -212,7 +212,7 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     if subject.index is not None:
         device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / NS_PER_MS
         device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / NS_PER_MS
-        _communicate(to, device, machine, subject)
+    _communicate(to, device, machine, subject)
     if to.clean is not None:
         _observe(to, device, subject, to.clean)
     _bound(to, device, machine, subject.index)

@@ -13,7 +13,18 @@ from fathom.analysis.causes import REGIONS, STEPS
 from fathom.analysis.entries import Entry
 from fathom.analysis.gaps import WindowRow, host_side
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import NOTHING, Array, Spans, covered, intersect, of_rows, overlaps
+from fathom.analysis.intervals import (
+    NOTHING,
+    Array,
+    Spans,
+    covered,
+    intersect,
+    merge,
+    of_rows,
+    overlaps,
+    subtract,
+    union,
+)
 from fathom.analysis.ledger import SCHEMA, Ledger, collect
 from fathom.analysis.results import Region
 from fathom.analysis.sampled import few_lines
@@ -62,6 +73,17 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int, m
             rows += [(window, Entry.MOVING_BYTES, "", part, None) for window, part in moved]
             rows += [(window, Entry.HOST_WAITS_FOR_PEERS, detail, -part, None) for window, part in moved]
     return collect(rows, mine)
+
+
+def not_waiting(windows: Windows, host: dict[int, HostRecords]) -> Spans:
+    """Return the time within the windows in which the thread that runs the steps did not wait for peers."""
+    waiting = [
+        spans
+        for records in host.values()
+        for (cause, _), spans in records.activity(records.caller)
+        if cause == Entry.HOST_WAITS_FOR_PEERS.cause
+    ]
+    return subtract(union(windows.starts, windows.ends), merge(NOTHING, *waiting))
 
 
 def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[WindowRow]:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.causes import LAUNCH, of_engine
-from fathom.analysis.communication import on_host
+from fathom.analysis.communication import met_on_host
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.first_use import first_uses
 from fathom.analysis.host import HostRecords, host_records
@@ -157,23 +157,13 @@ def read_timeline(
         every = split_by_work(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
     stacks = _read(store, rank, phase, "stacks", _STACKS)
-    meetings = _of_host(ops, met) if kernels.is_empty() else None
+    meetings = met_on_host(ops, met) if kernels.is_empty() else None
     timeline = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, meetings, lost)
     if any(problem.what == SILENCE for problem in store.manifest.problems):
         timeline.holes = _holes(timeline)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
         timeline.steps = _host_steps(timeline)
     return timeline
-
-
-def _of_host(ops: pl.DataFrame, met: pl.DataFrame | None) -> pl.DataFrame:
-    """Return the collectives of host threads with `arrived_ns`, the start of the last peer."""
-    rows = on_host(ops)
-    if met is None or rows.is_empty():
-        return rows.with_columns(arrived_ns=pl.lit(None, pl.Int64))
-    keys = ["stream", "start_ns", "name"]
-    met = met.select(*(pl.col(key).cast(rows.schema[key]) for key in keys), "arrived_ns")
-    return rows.join(met, on=keys, how="left", maintain_order="left")
 
 
 def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:

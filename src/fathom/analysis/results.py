@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis.communication.results import Communication, Jitter, LateRank
+from fathom.analysis.communication.results import Communication, ExpertLoad, Jitter, LateRank, Pipeline
 from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
 
 
@@ -404,4 +404,6 @@ class Examination(msgspec.Struct):
     late: list[LateRank] = []  # ranks that others waited for, costliest first; [] if ranks are missing
     ranks: list[RankSummary] = []  # if there are several
     counted: list[CountedSteps] = []  # steps of long runs that were only counted, of the ranks shown
+    pipeline: Pipeline | None = None  # null unless ranks send and receive micro-batches
+    experts: list[ExpertLoad] = []  # of ranks; [] if all-to-alls deliver equal parts
     jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.analysis.communication import collectives_of
+from fathom.analysis.communication import collectives_of, host_collectives
 from fathom.analysis.device import detail, device_work
 from fathom.analysis.entries import Entry
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
@@ -16,7 +16,7 @@ from fathom.analysis.intervals import NOTHING, Spans, of_rows
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, divided, micro_windows
 from fathom.analysis.peers import PIECE
-from fathom.analysis.processor import processor_ledger
+from fathom.analysis.processor import not_waiting, processor_ledger
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import SlowStep
 from fathom.analysis.rows import entries_of
@@ -46,8 +46,8 @@ class Subject(msgspec.Struct):
     micro: list[Micro]
     usual: int | None = None  # the stream with the most compute time
     links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
-    collectives: pl.DataFrame | None = None  # its communication; None for a processor
-    computing: Spans = NOTHING  # time with compute kernels in its timeline
+    collectives: pl.DataFrame | None = None  # its communication
+    computing: Spans = NOTHING  # time with compute kernels; of a processor, time not spent waiting for peers
     views: Views | None = None  # of its work by category and by shapes; None for a processor
 
     @property
@@ -112,11 +112,13 @@ def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
 def _processor(timeline: Timeline, kind: str | None) -> Subject:
     boundary = Boundary.of(None)
     windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
-    ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts), timeline.moving)
+    host = timeline.host(windows.bursts)
+    ledger = processor_ledger(timeline.ops, windows, host, timeline.moving)
     outermost = timeline.ops.filter(pl.col("kind") == "op", pl.col("parent").is_null())
     asked = outermost.select("burst", at="start_ns", ns=pl.col("end_ns") - pl.col("start_ns"))
     micro = micro_windows(divided(timeline.steps, asked), windows, boundary)
-    return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU), micro)
+    problems = check_processor(timeline.calls, ledger, CPU)
+    return Subject(None, ledger, problems, micro, computing=not_waiting(windows, host))
 
 
 def works(
@@ -171,6 +173,7 @@ def _work(
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
     if subject.index is None:
+        subject.collectives = host_collectives(ops, steps, met)
         return op_work(ops, bounds, steps, limits).with_columns(entry=pl.lit(Entry.OPS))
     rows = store.table("kernels", rank).filter(LINKED, device=subject.index)
     kernels = rows.with_columns(family=detail()).collect()

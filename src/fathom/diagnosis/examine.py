@@ -10,6 +10,7 @@ from fathom.analysis import Abstained, Account, Examination
 from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by
 from fathom.analysis.results import CountedSteps, LongSteps, StepKind
 from fathom.diagnosis.ranks import Ranks
+from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.sounding import Store
 
@@ -69,6 +70,8 @@ def examine(
         ranks=analysis.summaries(ranks.devices, late, ranks.memory, _hosts(store)),
         jitter=jitter_of(meetings.arrivals),
         counted=[counted for account in ranks.accounts if (counted := _counted(store, account))],
+        pipeline=pipeline_in(ranks.accounts),
+        experts=experts_in(ranks.accounts),
         goodput=analysis.goodput_of([store]),
     )
 

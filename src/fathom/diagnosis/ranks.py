@@ -150,7 +150,7 @@ class Ranks(msgspec.Struct, dict=True):
             self.store, self.machine, account, self.step, self.feeding, self.memory, tried, self.kind
         )
         recorded.late, recorded.every = list(self.late), self.devices
-        recorded.peers = self.peers
+        recorded.peers, recorded.accounts = self.peers, self.accounts
         signals = Signals(None, recorded)
         causes, abstained = findings(signals)
         return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from fathom.analysis.communication import Collective, Communication, Jitter, LateRank
+from fathom.analysis.communication import Collective, Communication, ExpertLoad, Jitter, LateRank, Pipeline
 from fathom.analysis.results import Examination
 from fathom.report import units
 from fathom.report.screen import paragraph
@@ -131,3 +131,27 @@ def jitter(rows: list[Jitter], step_ms: float | None, width: int) -> Iterator[Te
         figures = [f"{name}{' / '.join(map(units.duration, ms))}" for name, ms in parts.items()]
         text = f"{row.operation} {row.place + 1}, p50 / p99 / p99.9 over {row.n} steps: {', '.join(figures)}"
         yield from paragraph("jitter    " if number == 0 else " " * 10, text, width)
+
+
+def pipeline(line: Pipeline | None, width: int) -> Iterator[Text]:
+    """Yield a line about the pipeline and one for each of its stages."""
+    if line is None:
+        return
+    text = (
+        f"{len(line.stages)} stages, {line.micro_batches} micro-batches per step, {line.schedule}; bubble "
+        f"of equal stages {100 * line.expected:.0f} %; longest stage {100 * line.imbalance:.0f} % of mean"
+    )
+    yield from paragraph("pipeline  ", text, width)
+    for stage in line.stages[:ROWS]:
+        figures = f"compute {units.duration(stage.compute_ms)}, bubble {units.duration(stage.bubble_ms)}"
+        yield Text(
+            f"          stage {stage.place} on rank {stage.rank}: {figures} ({100 * stage.share:.0f} %)"
+        )
+
+
+def experts(loads: list[ExpertLoad], width: int) -> Iterator[Text]:
+    """Yield a line about the tokens that each rank's experts get, most first."""
+    if loads:
+        most = sorted(loads, key=lambda load: -load.load)[:ROWS]
+        text = ", ".join(f"rank {load.rank} {100 * load.load:.0f} %" for load in most)
+        yield from paragraph("experts   ", f"tokens over those of the mean rank: {text}", width)

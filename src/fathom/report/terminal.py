@@ -127,6 +127,8 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
         yield sections.devices(examination.devices, examination.late, width, every=top is None)
         yield communication.late(examination.late, width)
         yield communication.jitter(examination.jitter, examination.step.timeline_ms, width)
+        yield communication.pipeline(examination.pipeline, width)
+        yield communication.experts(examination.experts, width)
 
 
 def _device(

@@ -10,10 +10,22 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.account import communication_of
     from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
-    from fathom.analysis.communication.host import on_host
+    from fathom.analysis.communication.experts import expert_loads
+    from fathom.analysis.communication.host import host_collectives, met_on_host, on_host
     from fathom.analysis.communication.jitter import jitter_of
     from fathom.analysis.communication.late import late_ranks, lost_by
     from fathom.analysis.communication.operations import recorded_calls
-    from fathom.analysis.communication.results import Collective, Communication, Jitter, LateRank
+    from fathom.analysis.communication.pipeline import pipeline_of
+    from fathom.analysis.communication.results import (
+        Collective,
+        Communication,
+        ExpertLoad,
+        Jitter,
+        LateRank,
+        Pipeline,
+        PlacedGroup,
+        Stage,
+    )
+    from fathom.analysis.communication.topology import placed_groups
 
 __all__, __getattr__ = exports(__name__)

@@ -13,7 +13,7 @@ PEER = "PtoP"  # direction of copies between devices, as UCX, NIXL and symmetric
 COPIES = "copy engine"
 CALL = {
     "operation": pl.String, "bytes": pl.Int64, "dtype": pl.String, "ranks": pl.Int64, "group": pl.String,
-    "members": pl.String,
+    "members": pl.String, "called": pl.String, "sent": pl.Int64, "received": pl.Int64,
 }  # fmt: skip
 _KEPT = ["start_ns", "end_ns", "stream", "phase", "name", "family"]
 
@@ -27,7 +27,8 @@ def communicates() -> pl.Expr:
 def collectives_of(kernels: pl.DataFrame, links: Links, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the pieces of communication among `kernels`, which `links` connects with `ops`.
 
-    The columns are those of CALL, `library`, the kernel's, and `arrived_ns`, null if the peers are unknown.
+    The columns are those of CALL, `library`, the kernel's, the `thread` of the call, and `arrived_ns`, null
+    if the peers are unknown.
     """
     arrived = pl.col("arrived_ns") if "arrived_ns" in kernels.columns else pl.lit(None, pl.Int64)
     mine = kernels.with_row_index("row").filter(communicates())
@@ -37,12 +38,15 @@ def collectives_of(kernels: pl.DataFrame, links: Links, ops: pl.DataFrame) -> pl
     unit = pl.DataFrame({"owner": links.owner[rows], "instance": links.instance[rows]})
     pieces = unit.select(pl.when(pl.col("owner") != NONE).then(pl.len().over("owner", "instance")))
     named = _named(mine, calls)
+    threads = ops["thread"].to_list()
+    thread = pl.Series([threads[row] if row != NONE else None for row in at.tolist()], dtype=pl.Int64)
     return (
-        mine.select(*_KEPT, arrived_ns=arrived, moved="bytes")
+        mine.select(*_KEPT, arrived_ns=arrived, moved="bytes", thread=thread)
         .hstack(named)
         .select(
             *_KEPT,
             "arrived_ns",
+            "thread",
             "library",
             *(name for name in CALL if name != "bytes"),
             # The kernels of one call share its bytes.

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import polars as pl
 
-from fathom.analysis.communication.operations import operation
+from fathom.analysis.communication.collectives import CALL
+from fathom.analysis.communication.operations import RecordedCall, operation, recorded_calls
+from fathom.analysis.work import NONE
 
 BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread opens around a collective
+_KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
+_CALLED: dict[str, Any] = {name: kind for name, kind in CALL.items() if name != "operation"}
+_PLACE = ["name", "place"]  # identify a collective within every step
 
 
 def on_host(ops: pl.DataFrame) -> pl.DataFrame:
@@ -20,3 +28,63 @@ def on_host(ops: pl.DataFrame) -> pl.DataFrame:
     return regions.select(
         "start_ns", "end_ns", "name", "burst", "phase", stream="thread", operation=named
     ).sort("start_ns")
+
+
+def met_on_host(ops: pl.DataFrame, met: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the collectives of host threads with `arrived_ns`, the start of the last peer; null if
+    unknown.
+    """
+    rows = on_host(ops)
+    if met is None or rows.is_empty():
+        return rows.with_columns(arrived_ns=pl.lit(None, pl.Int64))
+    met = met.select(*(pl.col(key).cast(rows.schema[key]) for key in _KEYS), "arrived_ns")
+    return rows.join(met, on=_KEYS, how="left", maintain_order="left")
+
+
+def host_collectives(ops: pl.DataFrame, steps: pl.DataFrame, met: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the collectives of host threads with the columns of `collectives_of`.
+
+    Sizes were recorded in the attribution phase: there, the k-th collective of a name in a step is taken for
+    the k-th of that name in every step that has as many.
+    """
+    timeline = met_on_host(ops.filter(phase="timeline"), met)
+    sized = _placed(on_host(ops.filter(phase="attribution")), steps)
+    calls = pl.DataFrame(_calls(ops, sized), schema=_CALLED, orient="row")
+    sized = sized.select(*_PLACE, "of").hstack(calls).unique(_PLACE, keep="first", maintain_order=True)
+    rows = _placed(timeline, steps).join(sized, on=[*_PLACE, "of"], how="left", maintain_order="left")
+    return rows.select(
+        "start_ns",
+        "end_ns",
+        "stream",
+        "phase",
+        "name",
+        pl.col("name").alias("family"),
+        "arrived_ns",
+        pl.lit(None, pl.Int64).alias("thread"),
+        pl.col("name").str.split(":").list.first().alias("library"),
+        "operation",
+        *(name for name in CALL if name not in ("operation", "bytes")),
+        "bytes",
+    )
+
+
+def _placed(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return `rows` with their position in the step among those of their name, and the number `of` these."""
+    marks = steps.filter(pl.col("parent").is_null())["mark_ns"].drop_nulls().sort().to_numpy()
+    within = np.searchsorted(marks, rows["start_ns"].to_numpy(), "right")
+    return rows.with_columns(within=pl.Series(within, dtype=pl.Int64)).with_columns(
+        place=pl.int_range(pl.len()).over("within", "name"), of=pl.len().over("within", "name")
+    )
+
+
+def _calls(ops: pl.DataFrame, rows: pl.DataFrame) -> list[tuple[object, ...]]:
+    """Return bytes, dtype, ranks, group and members of the calls that regions among `ops` name."""
+    attribution = ops.filter(phase="attribution").with_row_index("row")
+    at = rows.join(
+        attribution.select("row", "start_ns", "name", stream="thread"),
+        on=_KEYS,
+        how="left",
+        maintain_order="left",
+    )["row"].to_numpy()
+    calls: list[RecordedCall] = recorded_calls(attribution, np.full(attribution.height, NONE), at)
+    return [call[1:] for call in calls]

@@ -31,6 +31,9 @@ class RecordedCall(NamedTuple):
     ranks: int | None
     group: str
     members: str
+    called: str = ""  # the backend's name, which keeps apart send and recv
+    sent: int | None = None  # bytes of this rank
+    received: int | None = None
 
 
 UNKNOWN = RecordedCall("", None, None, None, "", "")
@@ -73,12 +76,13 @@ def _of_record(values: str | None) -> RecordedCall:
         return UNKNOWN
     texts = dict(zip((*FIELDS, *GROUP), map(str, fields), strict=False))
     name, dtype = operation(texts["name"]), ELEMENTS.get(texts["dtype"])
-    sent, received, ranks = (_number(texts[field]) for field in ("sent", "received", "ranks"))
-    elements = max(sent or 0, received or 0)
-    size = round(elements * SIZE[dtype]) if dtype and elements else None
+    width = SIZE[dtype] if dtype else 0
+    sent, received = (round((_number(texts[field]) or 0) * width) or None for field in ("sent", "received"))
+    size = max(sent or 0, received or 0) or None
     described = texts.get("description", "")
     group = described if described not in ("", "undefined", "None") else texts.get("group", "")
-    return RecordedCall(name, size, dtype, ranks, group, texts.get("members", ""))
+    ranks, members = _number(texts["ranks"]), texts.get("members", "")
+    return RecordedCall(name, size, dtype, ranks, group, members, texts["name"], sent, received)
 
 
 def _of_region(ops: pl.DataFrame, row: int) -> RecordedCall:

@@ -91,3 +91,41 @@ class Jitter(msgspec.Struct):
     transfer_p99_ms: float
     transfer_p999_ms: float
     name: str = ""  # of its kernel
+
+
+class Stage(msgspec.Struct):
+    """One stage of a pipeline, per step."""
+
+    rank: int
+    place: int  # 0: the first stage
+    compute_ms: float
+    bubble_ms: float  # without a compute kernel
+    share: float  # bubble_ms over the step
+
+
+class Pipeline(msgspec.Struct):
+    """The pipeline that the ranks form by sends and receives."""
+
+    stages: list[Stage]
+    micro_batches: int  # per step
+    schedule: str
+    expected: float  # bubble over step with stages of equal length: (p - 1) / (m + p - 1)
+    imbalance: float  # compute time of the longest stage over that of the mean one
+
+
+class ExpertLoad(msgspec.Struct):
+    """The tokens that the experts of a rank get, over those of the mean rank."""
+
+    rank: int
+    load: float
+
+
+class PlacedGroup(msgspec.Struct):
+    """A process group, with its place among the hosts and what it moves per step."""
+
+    name: str
+    ranks: list[int]
+    hosts: int  # that it spans
+    bytes: float
+    exposed_ms: float
+    bus_bytes_per_s: float  # of its fastest collective; 0 if unknown

@@ -19,6 +19,8 @@ from fathom.units import KIB, MIB, NS_PER_MS
 SMALL = 256 * KIB  # bytes: below it, latency sets the time of a collective
 LARGE = MIB  # bytes: a gradient's bucket, no metric
 RUN = 8  # collectives in a row
+LONG_NS = 500_000  # of an op of a processor that separates runs of collectives
+CALLS = "^c10d::"  # ops that call collectives
 REDUCES = ("all_reduce", "reduce_scatter")
 ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
 _GROUP = ["operation", "dtype", "group"]
@@ -50,13 +52,21 @@ def small(recorded: Recorded) -> list[SmallMessages]:
 
 
 def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
-    """Number the stretches between starts of compute kernels, for each collective."""
-    computing = recorded.kernels.filter(kind="compute", phase="timeline")["start_ns"].sort().to_numpy()
+    """Number the stretches between starts of compute kernels (or longer ops), for each collective."""
+    if recorded.account.indices:
+        computing = recorded.kernels.filter(kind="compute", phase="timeline")["start_ns"].sort().to_numpy()
+    else:
+        ops = recorded.ops.filter(pl.col("kind") == "op", phase="timeline")
+        long = ops.filter(
+            pl.col("end_ns") - pl.col("start_ns") >= LONG_NS, ~pl.col("name").str.contains(CALLS)
+        )
+        computing = long["start_ns"].sort().to_numpy()
     return pl.Series(np.searchsorted(computing, rows["start_ns"].to_numpy(), "right"))
 
 
 def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
     length, steps = (rows["end_ns"] - rows["start_ns"]) / NS_PER_MS, recorded.steps
+    runs = rows.group_by("run").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
     return SmallMessages(
         operation=rows["operation"][0],
         dtype=rows["dtype"][0] or "",
@@ -66,6 +76,7 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
         ms=float(length.sum()) / steps,
         shortest_ms=float(length.min()),  # type: ignore[arg-type]
         families=tuple(rows["family"].drop_nulls().unique().sort()),
+        wall_ms=recorded.per_step_ms(float(runs["end_ns"].sum())),
     )
 
 

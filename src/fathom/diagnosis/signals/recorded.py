@@ -47,6 +47,7 @@ class Recorded(msgspec.Struct, dict=True):
     late: list[LateRank] = []  # ranks that others wait for
     every: list[Device] = []  # the devices of all ranks
     peers: Meetings | None = None  # the arrivals of all ranks at collectives
+    accounts: list[Account] = []  # of all ranks; of a large job, only of the first ones
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -388,6 +388,7 @@ class SmallMessages(msgspec.Struct, frozen=True):
     ms: float  # of all, per step
     shortest_ms: float  # of one
     families: tuple[str, ...]
+    wall_ms: float = 0.0  # from the first call of each run to the end of the last one, per step
 
 
 class Excess(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fathom.analysis.communication import Collective, Communication
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import rows
+from fathom.diagnosis.rules.candidates import on_processor, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.units import GB, MB
@@ -16,7 +16,12 @@ NAMED = 3  # collectives in the evidence
 
 @rule("communication-exposed")
 def exposed(signals: Signals) -> Candidates:
-    """Report exposed collectives; overlap saves at most as much as the compute time without communication."""
+    """Report exposed collectives; overlap saves at most as much as the compute time without communication.
+
+    Threads of the host that communicate compete with the program for the processor, so overlap gains little.
+    """
+    if on_processor(signals):
+        return
     account: Communication = signals["communication.account"]
     claims = [c for c in rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES) if c.detail != BEFORE]
     total, free = sum(claim.ms for claim in claims), account.compute_ms - account.overlapped_ms

@@ -1,22 +1,33 @@
-"""A rank that arrives last at collectives, so that all others wait."""
+"""A rank that arrives last at collectives, so that all others wait, and the cause of its lateness."""
 
 from __future__ import annotations
 
-from fathom.analysis.communication import LateRank
+from collections.abc import Collection, Iterator
+from math import inf
+from statistics import median
+
+from fathom.analysis.communication import ExpertLoad, LateRank
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
-from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals import Excess, Signals
 
 LEAST = 0.03  # of the step
 MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, ranks are late by turns
+STEADILY = 0.75  # of the steps
 ENOUGH = 4  # collectives, or steps
-CLEARLY = (
-    0.9  # of the time lost, if host threads communicate: the scheduler of a busy host delays ranks by turns
-)
+CLEARLY = 0.9  # of the time lost, if host threads communicate: a busy host delays ranks by turns
+DIFFERENT = 0.05  # of the median rank's: clocks and work that differ by less are equal
+HALF = 0.5  # of the excess: an entry with less is not the cause
+UNEVEN = 1.2  # load of the rank's experts over the mean
+UNKNOWN, EXPERTS = "communication-straggler", "communication-unbalanced-experts"
+INPUT, COMPUTE = "communication-straggler-input", "communication-straggler-compute"
+CLOCKS, HOST = "communication-straggler-clocks", "communication-straggler-host"
+WORK = (Entry.COMPUTE, Entry.OPS, Entry.COPY)
+COLLECTIVE = (Entry.COMMUNICATION, Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES, Entry.HOST_WAITS_FOR_PEERS)
 
 
-@rule("communication-straggler")
+@rule(UNKNOWN, INPUT, COMPUTE, CLOCKS, HOST, EXPERTS)
 def late(signals: Signals) -> Candidates:
     """Report the rank that is last at most collectives, or that costs the most in most steps.
 
@@ -24,10 +35,7 @@ def late(signals: Signals) -> Candidates:
     next ones. The longer rows of its ledger show the cause.
     """
     worst: LateRank = signals["communication.late"][0]
-    always = worst.last >= max(MOSTLY * worst.of, ENOUGH)
-    each_step = worst.steps >= max(MOSTLY * worst.of_steps, ENOUGH)
-    often = (always or each_step) and worst.score > MOSTLY
-    if not often or worst.cost_ms < LEAST * signals["step.timeline_ms"]:
+    if not steadily_late(worst) or worst.cost_ms < LEAST * signals["step.timeline_ms"]:
         return
     waiting = list(rows(signals, Entry.WAITING_FOR_PEERS))
     gain = worst.cost_ms
@@ -36,21 +44,88 @@ def late(signals: Signals) -> Candidates:
         if worst.score < CLEARLY:
             return
         waiting, gain = on_host.claims, on_host.ms
+    excess: list[Excess] = signals.get("communication.excess").value or []
+    kind, lost = _cause(signals, worst.rank, excess)
+    gain = min(gain, lost)
     total = sum(claim.ms for claim in waiting)
     share = min(gain / total, 1.0) if total else 0.0
     yield Candidate(
-        kind="communication-straggler",
+        kind=kind,
         claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in waiting],
         evidence=[
             Evidence(f"collectives at which rank {worst.rank} is the last", worst.last, f"of {worst.of}"),
             Evidence(f"lateness of rank {worst.rank} behind the median rank", worst.behind_ms, "ms"),
-            *(
-                Evidence(f"more time on rank {worst.rank} than on the median rank: {row.entry}", row.ms, "ms")
-                for row in (signals.get("communication.excess").value or [])[:2]
-            ),
+            *(_more(worst.rank, row) for row in excess[:2]),
+            *_beside(signals, worst.rank),
         ],
         gain_ms=gain,
         doubt=0.3,
         confidence=0.8,
         check=f"fathom report NAME.fathom --rank {worst.rank}",
     )
+
+
+def steadily_late(worst: LateRank) -> bool:
+    """Return whether this rank is the last at most collectives, or costs most in most steps: not by turns."""
+    steps = worst.steps >= max(STEADILY * worst.of_steps, ENOUGH)
+    always = worst.last >= max(MOSTLY * worst.of, ENOUGH)
+    by_turns = worst.of_steps >= ENOUGH and not steps
+    return (steps or always) and not by_turns and worst.score > MOSTLY
+
+
+def _more(rank: int, row: Excess) -> Evidence:
+    return Evidence(f"more time on rank {rank} than on the median rank: {row.entry}", row.ms, "ms")
+
+
+def _cause(signals: Signals, rank: int, excess: Collection[Excess]) -> tuple[str, float]:
+    """Return the kind and the ms per step, by the entries in which the rank loses most; without known
+    entries, the ms are infinite. Clocks and experts explain longer compute.
+    """
+    sums = dict.fromkeys((INPUT, COMPUTE, HOST), 0.0)
+    for row in excess:
+        if row.entry not in COLLECTIVE:
+            sums[INPUT if row.entry == Entry.INPUT else COMPUTE if row.entry in WORK else HOST] += row.ms
+    kind = max(sums, key=lambda name: sums[name])
+    if sums[kind] < HALF * sum(sums.values()) or not sums[kind]:
+        return UNKNOWN, sum(sums.values()) or inf
+    if kind == COMPUTE and (over := _beyond_mean(signals, rank)):
+        return EXPERTS, over * sums[kind]
+    return CLOCKS if kind == COMPUTE and _slow_clock(signals, rank) else kind, sums[kind]
+
+
+def _beyond_mean(signals: Signals, rank: int) -> float:
+    """Return the part of the rank's excess over the median rank that a mean load would save; 0 if it has no
+    more than that.
+    """
+    loads = {load.rank: load.load for load in signals.get("communication.experts").value or []}
+    if loads.get(rank, 0.0) < UNEVEN:
+        return 0.0
+    return (loads[rank] - 1) / (loads[rank] - median(loads[other] for other in loads if other != rank))
+
+
+def _overloaded(signals: Signals) -> list[ExpertLoad]:
+    return [load for load in signals.get("communication.experts").value or [] if load.load >= UNEVEN]
+
+
+def _slow_clock(signals: Signals, rank: int) -> float | None:
+    """Return the share of the other ranks' clock at which the rank's devices run; None if it is not lower."""
+    return _share(signals.get("ranks.clocks").value, rank, lower=True)
+
+
+def _share(values: dict[int, float] | None, rank: int, lower: bool) -> float | None:
+    others = [value for other, value in (values or {}).items() if other != rank]
+    if not values or rank not in values or not others or not median(others):
+        return None
+    share = values[rank] / median(others)
+    differs = share < 1 - DIFFERENT if lower else share > 1 + DIFFERENT
+    return share if differs else None
+
+
+def _beside(signals: Signals, rank: int) -> Iterator[Evidence]:
+    """Return evidence beside the ledger: clocks, work and experts of the rank."""
+    if slow := _slow_clock(signals, rank):
+        yield Evidence(f"clock of rank {rank}, of the other ranks' median", 100 * slow, "%")
+    if more := _share(signals.get("ranks.flops").value, rank, lower=False):
+        yield Evidence(f"FLOPs of rank {rank}, of the other ranks' median", 100 * more, "%")
+    for load in _overloaded(signals):
+        yield Evidence(f"tokens of the experts on rank {load.rank}, of the mean rank", 100 * load.load, "%")

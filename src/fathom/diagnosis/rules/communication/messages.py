@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from fathom.analysis.communication import Communication
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import rows
+from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows
 from fathom.diagnosis.rules.communication.exposed import described
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Product, Repeated, Signals, SmallMessages
@@ -45,7 +45,41 @@ def small(signals: Signals) -> Candidates:
     one's time.
     """
     for messages in signals["communication.small"]:
-        yield _joined(signals, messages)
+        yield _joined_on_host(signals, messages) if on_processor(signals) else _joined(signals, messages)
+
+
+def _evidence(messages: SmallMessages) -> list[Evidence]:
+    return [
+        Evidence(f"small {messages.operation} calls that run back to back", messages.count, "per step"),
+        Evidence("mean size", messages.bytes / messages.count / MB, "MB"),
+        Evidence("time of all", messages.ms, "ms per step"),
+    ]
+
+
+def on_host(signals: Signals, ms: float) -> list[Claim]:
+    """Return claims of `ms` of the time that the host spends in collectives and in calling them."""
+    mine = rows(signals, Entry.MOVING_BYTES, Entry.HOST_WAITS_FOR_PEERS, Entry.PYTHON)
+    mine += [claim for claim in rows(signals, Entry.OPS) if claim.detail.startswith("c10d::")]
+    share = min(ms / total, 1.0) if (total := ms_of(mine)) else 0.0
+    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine]
+
+
+def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
+    """Return the candidate if host threads communicate: a run then lasts from its first call to its
+    last end.
+    """
+    timeline = signals["step.timeline_ms"]
+    undisturbed = min(
+        signals.number("step.mean_ms", timeline) / timeline, 1.0
+    )  # calls are slower if profiled
+    gain = undisturbed * messages.wall_ms * (1 - messages.runs / messages.count)
+    return Candidate(
+        kind="communication-small-messages",
+        claims=on_host(signals, gain),
+        evidence=_evidence(messages),
+        gain_ms=gain,
+        doubt=0.3,
+    )
 
 
 def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
@@ -54,11 +88,7 @@ def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
     return Candidate(
         kind="communication-small-messages",
         claims=_claims(signals, messages.families, share * saved),
-        evidence=[
-            Evidence(f"small {messages.operation} calls that run back to back", messages.count, "per step"),
-            Evidence("mean size", messages.bytes / messages.count / MB, "MB"),
-            Evidence("time of all", messages.ms, "ms per step"),
-        ],
+        evidence=_evidence(messages),
         changes=_change(signals, messages.families, 1 - saved, share),
         doubt=0.3,
         family=messages.families[0] if messages.families else None,
@@ -75,15 +105,19 @@ def repeated(signals: Signals) -> Candidates:
     families = {family for reduction in reductions for family in reduction.families}
     share = _share(signals, families, sum(reduction.ms for reduction in reductions))
     factor = 1 / largest.micro_steps
+    here = on_processor(signals)
+    # Host threads that communicate share the processor with the program, so only exposed time counts.
+    gain = (1 - factor) * min(signals["communication.account"].exposed_ms, sum(r.ms for r in reductions))
     yield Candidate(
         kind="communication-repeated-in-accumulation",
-        claims=_claims(signals, families, share * (1 - factor)),
+        claims=on_host(signals, gain) if here else _claims(signals, families, share * (1 - factor)),
         evidence=[
             Evidence("micro-steps that reduce the same sizes", largest.micro_steps, "per step"),
             Evidence(f"{largest.operation} calls of equal size", largest.count, "per step"),
             Evidence("size of one", largest.bytes / MB, "MB"),
         ],
-        changes=_change(signals, sorted(families), factor, share),
+        changes=() if here else _change(signals, sorted(families), factor, share),
+        gain_ms=gain if here else None,
         doubt=0.3,
         confidence=0.85,
     )

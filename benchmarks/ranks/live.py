@@ -1,0 +1,179 @@
+"""Faults of communication planted in programs that train on CPU ranks: are cause, rank and lost time right?
+
+    python -m benchmarks.ranks.live [--ranks 2,4] [--only slow_input,...] [--runs 1] [--keep FOLDER [--judge]]
+
+Each program of `faults/programs/ranks` runs unrecorded in both forms, by turns, and is recorded with its
+fault. The first finding has to name the planted cause and, where one rank is late, that rank; its gain has
+to be within 10 % of what the mended program gains. Sensors of throttled clocks are made up: no CPU rank has
+any. Writes `results/live_ranks.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fathom.diagnosis import examine
+from fathom.sounding import Store, conform, open_store
+from fathom.sounding.store import checksum
+from fathom.units import NS_PER_MS
+from faults.labels import FORMS, LATE, programs
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "live_ranks.json"
+SENSED = {"throttled": "slow_backward"}  # runs whose sensors are made to show low clocks, and their programs
+PROGRAMS = {program.name: program for program in programs() if program.group == "ranks"}
+CLOCKS = "communication-straggler-clocks"
+WITHIN = 0.10
+WARMUP = 0.2  # of the steps
+TIMED, RECORDED = 120, 600  # steps
+SLOWER = (1.3, 1.7, 2.3)  # by severity, as in the program
+PERIOD_NS, WELL_MHZ = 100 * NS_PER_MS, 1980
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a command; 143 means that Fathom ended its program. Raises SystemExit with its last lines."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=400)
+    if done.returncode not in (0, 1, 143):
+        sys.exit(f"{' '.join(words)[:200]} failed: {done.stderr[-2000:]}")
+
+
+def step_ms(words: Sequence[str]) -> float:
+    """Return the mean step of an unrecorded run after warm-up, without its longest twentieth."""
+    with tempfile.TemporaryDirectory() as folder:
+        times = Path(folder) / "times.json"
+        run([*words, "--steps", str(TIMED), "--times", str(times)])
+        steps = json.loads(times.read_text())["steps_s"]
+    kept = sorted(steps[int(len(steps) * WARMUP) :])
+    return 1e3 * statistics.mean(kept[: int(len(kept) * 0.95)])
+
+
+def recorded(words: Sequence[str], path: Path) -> Store:
+    """Record the program with its fault."""
+    shutil.rmtree(path, ignore_errors=True)
+    options = ["--no-measure", "--quiet", "--stop-after", "recorded", "-o", str(path)]
+    run([sys.executable, "-m", "fathom", "run", *options, "--", *words, "--steps", str(RECORDED)])
+    return open_store(path)
+
+
+def add_sensors(store: Store, late: int, slower: float) -> None:
+    """Add made-up sensors of one GPU per rank, of which the late rank's is throttled."""
+    path = store.path
+    for rank in store.ranks:
+        steps = store.table("steps", rank).collect()
+        first, last = int(steps["mark_ns"].min()), int(steps["mark_ns"].max())  # type: ignore[arg-type]
+        times = range(first, last, PERIOD_NS)
+        clock = round(WELL_MHZ / slower) if rank == late else WELL_MHZ
+        rows = {"device": rank, "time_ns": list(times), "sm_clock_mhz": clock, "busy_percent": 99.0}
+        own = pl.DataFrame(rows).with_columns(throttle=pl.lit(0x40 if rank == late else 0))
+        file = path / f"rank-{rank}" / "telemetry.parquet"
+        before = [pl.read_parquet(file)] if file.exists() else []
+        pl.concat([*before, conform("telemetry", own)]).write_parquet(file)
+    manifest = json.loads((path / "manifest.json").read_text())
+    files = [file.relative_to(path).as_posix() for file in path.glob("rank-*/*.parquet")]
+    manifest["checksums"] |= {name: checksum(path / name) for name in files}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def measure(name: str, ranks: int, severity: int, seed: int, keep: Path, pairs: int) -> dict[str, Any]:
+    """Run one program, and judge what Fathom says of it."""
+    program, late = PROGRAMS[SENSED.get(name, name)], random.Random(f"{name}{ranks}{seed}").randrange(ranks)
+    os.environ[LATE] = str(late)
+    faulty, mended = (program.command(form, severity, ranks=ranks) for form in FORMS)
+    times: dict[str, list[float]] = {"faulty": [], "mended": []}
+    for form in ("faulty", "mended", "mended", "faulty")[: 2 * pairs]:
+        times[form].append(step_ms(faulty if form == "faulty" else mended))
+    file = f"{name}.{ranks}.{severity}.{seed}.fathom"
+    store = recorded(faulty, keep / file)
+    if name in SENSED:
+        add_sensors(store, late, SLOWER[severity - 1])
+    before, after = (statistics.mean(times[form]) for form in FORMS)
+    about = {"sounding": file, "program": name, "ranks": ranks, "late": late, "severity": severity}
+    gains = {"faulty_ms": round(before, 2), "mended_ms": round(after, 2), "gain_ms": round(before - after, 2)}
+    row = about | gains | {"load": round(os.getloadavg()[0], 1)}
+    return row | judged(open_store(store.path), row)
+
+
+def judged(store: Store, row: dict[str, Any]) -> dict[str, Any]:
+    """Compare the first finding with the planted cause, and its gain with that of the mended program."""
+    name, late, gain = row["program"], row["late"], row["gain_ms"]
+    cause = CLOCKS if name in SENSED else str(PROGRAMS[name].fault.kind)
+    findings = examine(store).findings
+    first = findings[0] if findings else None
+    right = first is not None and first.id == cause
+    said = " ".join(line.text for line in first.evidence) if first else ""
+    if cause.startswith("communication-straggler"):
+        right = right and f"rank {late} " in said
+    predicted = first.gain_ms if right and first else None
+    return {
+        "first": first.id if first else None,
+        "right": right,
+        "predicted_ms": None if predicted is None else round(predicted, 2),
+        "within": predicted is not None and abs(predicted / gain - 1) <= WITHIN,
+        "others": [finding.id for finding in findings[1:3]],
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = [
+        abs(row["predicted_ms"] / row["gain_ms"] - 1) for row in rows if row["predicted_ms"] is not None
+    ]
+    return {
+        "runs": len(rows),
+        "cause_and_rank_first": sum(row["right"] for row in rows) / len(rows),
+        "gain_within_10_percent": sum(row["within"] for row in rows) / len(rows),
+        "median_error_of_gain": round(statistics.median(errors), 3) if errors else None,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--only", default=",".join([*PROGRAMS, *SENSED]))
+    parser.add_argument("--severity", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--pairs", type=int, choices=(1, 2), default=2, help="of unrecorded runs")
+    parser.add_argument("--keep", type=Path, help="keep the soundings in this folder")
+    parser.add_argument("--judge", action="store_true", help="judge the kept soundings anew, and run nothing")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.judge:
+        known = json.loads(options.out.read_text())["runs"]
+        rows = [row | judged(open_store(options.keep / row["sounding"]), row) for row in known]
+        write(options.out, rows)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        keep, rows = options.keep or Path(scratch), []
+        keep.mkdir(parents=True, exist_ok=True)
+        for seed in range(options.runs):
+            for ranks in map(int, options.ranks.split(",")):
+                for name in options.only.split(","):
+                    rows.append(measure(name, ranks, options.severity, seed, keep, options.pairs))
+                    write(options.out, rows)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write and print what is known so far."""
+    machine = {"cpus": os.cpu_count(), "system": platform.platform()}
+    path.write_text(json.dumps({"machine": machine, "summary": summary(rows), "runs": rows}, indent=1) + "\n")
+    print(json.dumps(rows[-1]), json.dumps(summary(rows)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

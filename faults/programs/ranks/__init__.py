@@ -1,0 +1,1 @@
+"""Programs that train on CPU ranks through gloo."""

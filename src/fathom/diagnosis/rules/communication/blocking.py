@@ -1,0 +1,81 @@
+"""Collectives that make the host wait, or that serve only bookkeeping."""
+
+from __future__ import annotations
+
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import ms_of, rows
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals.collectives import Blocking, Search
+
+LEAST = 0.02  # of the step
+IDLE = (
+    Entry.SYNCHRONISATION, Entry.LAUNCH_LATENCY, Entry.DISPATCHING, Entry.PYTHON, Entry.DEVICE_GAP,
+    Entry.UNEXPLAINED,
+)  # fmt: skip
+
+
+def _idle(signals: Signals, ms: float) -> list[Claim]:
+    """Return claims of `ms` of idle time, in proportion to its rows."""
+    mine = rows(signals, *IDLE)
+    share = min(ms / total, 1.0) if (total := ms_of(mine)) else 0.0
+    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine]
+
+
+@rule("communication-synchronous")
+def synchronous(signals: Signals) -> Candidates:
+    """Report tiny collectives whose result the host reads, so that the device runs dry."""
+    if not signals["communication.blocking"]:
+        return
+    seen: Blocking = signals["communication.blocking"][0]
+    if seen.idle_ms < LEAST * signals["step.timeline_ms"]:
+        return
+    moved = min(seen.count * seen.one_ms, seen.idle_ms)
+    exposed = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)
+    share = min(moved / total, 1.0) if (total := ms_of(exposed)) else 0.0
+    copies = rows(signals, Entry.COPY)
+    left = max(seen.idle_ms - moved - ms_of(copies), 0.0)
+    yield Candidate(
+        kind="communication-synchronous",
+        claims=[
+            *_idle(signals, left),
+            *copies,
+            *(Claim(claim.entry, claim.detail, share * claim.ms) for claim in exposed),
+        ],
+        evidence=[
+            Evidence(f"tiny {seen.operation} calls whose end the host waits for", seen.count, "per step"),
+            Evidence("time without compute around them", seen.idle_ms, "ms per step"),
+            Evidence("median time of one", 1000 * seen.one_ms, "us"),
+        ],
+        gain_ms=seen.idle_ms,
+        doubt=0.3,
+        confidence=0.85,
+    )
+
+
+@rule("communication-unused-parameters")
+def unused(signals: Signals) -> Candidates:
+    """Report the search for unused parameters, if the device waits for it."""
+    if not signals["communication.unused"]:
+        return
+    seen: Search = signals["communication.unused"][0]
+    gain = seen.idle_ms + seen.reduced_ms
+    if gain < LEAST * signals["step.timeline_ms"]:
+        return
+    exposed = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)
+    share = min(seen.reduced_ms / total, 1.0) if (total := ms_of(exposed)) else 0.0
+    yield Candidate(
+        kind="communication-unused-parameters",
+        claims=[
+            *_idle(signals, seen.idle_ms),
+            *(Claim(claim.entry, claim.detail, share * claim.ms) for claim in exposed),
+        ],
+        evidence=[
+            Evidence("parameters whose use is reduced in each step, as int32", seen.parameters, "parameters"),
+            Evidence("idle time of the device during the search", seen.idle_ms, "ms per step"),
+            Evidence("exposed time of this reduction", seen.reduced_ms, "ms per step"),
+        ],
+        gain_ms=gain,
+        doubt=0.3,
+        confidence=0.7,
+    )

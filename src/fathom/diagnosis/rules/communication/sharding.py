@@ -1,0 +1,106 @@
+"""Sharded parameters that are gathered too late or twice, and reductions that start too late."""
+
+from __future__ import annotations
+
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import ms_of, rows
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals.collectives import AfterBackward, Gathers
+from fathom.units import GB, MB
+
+LEAST = 0.05  # of the step
+SERIAL = 0.8  # exposed share of gathers that start when their layer needs them
+BUCKET = 25 * MB  # of DistributedDataParallel: the last one has no backward pass to hide in
+BACKWARD = 2 / 3  # of the compute of a training step
+ROOM = 0.9  # of the memory
+
+
+def exposed_claims(signals: Signals, ms: float, pattern: str) -> list[Claim]:
+    """Return claims of `ms` of exposed communication whose kernels' names contain `pattern`."""
+    every = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)
+    mine = [claim for claim in every if pattern in claim.detail.lower().replace("_", "")]
+    share = min(ms / total, 1.0) if (total := ms_of(mine)) else 0.0
+    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine]
+
+
+@rule("communication-after-backward")
+def after_backward(signals: Signals) -> Candidates:
+    """Report reductions that start after the backward pass, which could hide all but the last bucket."""
+    if not signals["communication.after_backward"]:
+        return
+    seen: AfterBackward = signals["communication.after_backward"][0]
+    if seen.exposed_ms < LEAST * signals["step.timeline_ms"]:
+        return
+    last = min(BUCKET / seen.bytes, 1.0) * seen.exposed_ms
+    gain = min(seen.exposed_ms - last, BACKWARD * seen.compute_ms)
+    if gain <= 0:
+        return
+    yield Candidate(
+        kind="communication-after-backward",
+        claims=exposed_claims(signals, gain, "reduce"),
+        evidence=[
+            Evidence("reductions after the backward pass", seen.count, "per step"),
+            Evidence("bytes of all", seen.bytes / MB, "MB per step"),
+            Evidence("exposed time of all", seen.exposed_ms, "ms per step"),
+            Evidence("compute that overlaps with no communication", seen.compute_ms, "ms per step"),
+        ],
+        gain_ms=gain,
+        doubt=0.3,
+        confidence=0.85,
+    )
+
+
+@rule("communication-gathers-late")
+def gathers_late(signals: Signals) -> Candidates:
+    """Report all-gathers that run while nothing computes: a gather one layer ahead is hidden by this
+    layer.
+    """
+    if not signals["communication.gathers"]:
+        return
+    seen: Gathers = signals["communication.gathers"][0]
+    account = signals["communication.account"]
+    if seen.exposed_ms < max(LEAST * signals["step.timeline_ms"], SERIAL * seen.total_ms):
+        return
+    gain = min(seen.exposed_ms - seen.longest_ms, account.compute_ms - account.overlapped_ms)
+    yield Candidate(
+        kind="communication-gathers-late",
+        claims=exposed_claims(signals, gain, "allgather"),
+        evidence=[
+            Evidence("all-gathers of parameters", seen.count, "per step"),
+            Evidence("exposed share of their time", 100 * seen.exposed_ms / seen.total_ms, "%"),
+            Evidence("compute that overlaps with no communication", account.compute_ms, "ms per step"),
+        ],
+        gain_ms=gain,
+        doubt=0.4,
+        confidence=0.8,
+    )
+
+
+@rule("communication-gathered-twice")
+def gathered_twice(signals: Signals) -> Candidates:
+    """Report parameters that the backward pass gathers again, if memory has room to keep them."""
+    if not signals["communication.gathers"]:
+        return
+    seen: Gathers = signals["communication.gathers"][0]
+    equal = abs(seen.again - seen.count / 2) < 1 and abs(2 * seen.again_bytes / seen.bytes - 1) < 0.1
+    gain = min(seen.again_ms, seen.exposed_ms)  # earlier gathers delay later ones
+    if not equal or gain < LEAST * signals["step.timeline_ms"]:
+        return
+    free = ROOM * signals["device.memory_bytes"] - signals["device.used_bytes"]
+    if free < seen.again_bytes:
+        return
+    yield Candidate(
+        kind="communication-gathered-twice",
+        claims=exposed_claims(signals, gain, "allgather"),
+        evidence=[
+            Evidence("all-gathers in the backward pass", seen.again, "per step"),
+            Evidence("their time", seen.again_ms, "ms per step"),
+            Evidence("exposed time of all all-gathers", seen.exposed_ms, "ms per step"),
+            Evidence("bytes that they gather again", seen.again_bytes / GB, "GB per step"),
+            Evidence("free memory of the device", free / GB, "GB"),
+        ],
+        gain_ms=gain,
+        doubt=0.4,
+        confidence=0.75,
+    )

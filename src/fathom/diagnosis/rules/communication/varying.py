@@ -1,0 +1,56 @@
+"""Collectives that take longer in some steps than in others."""
+
+from __future__ import annotations
+
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import rows
+from fathom.diagnosis.rules.communication.late import steadily_late
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals.ranks import Varying
+
+LEAST = 0.05  # of the step
+ON_HOST = 0.15  # of the step, if host threads communicate: the scheduler of a busy host delays ranks by turns
+WAITS = (Entry.WAITING_FOR_PEERS, Entry.HOST_WAITS_FOR_PEERS)
+MOVES = (Entry.COMMUNICATION, Entry.MOVING_BYTES)
+
+
+@rule("communication-jitter")
+def jitter(signals: Signals) -> Candidates:
+    """Report ranks that are late by turns, or transfers that are slow in some steps."""
+    seen: Varying = signals["communication.varying"]
+    on_host = signals.get("step.device").value == "cpu"
+    least = (ON_HOST if on_host else LEAST) * signals["step.timeline_ms"]
+    by_turns = 0.0 if steadily_late(signals["communication.late"][0]) else seen.late_ms
+    if max(by_turns, seen.transfer_ms) < least:
+        return
+    late = by_turns >= seen.transfer_ms
+    gain = by_turns if late else seen.transfer_ms
+    claims = list(rows(signals, *(WAITS if late else MOVES)))
+    total = sum(claim.ms for claim in claims)
+    share = min(gain / total, 1.0) if total else 0.0
+    yield Candidate(
+        kind="communication-jitter",
+        claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in claims],
+        evidence=_late(seen) if late else _slow(seen),
+        gain_ms=gain,
+        doubt=0.4,
+        confidence=0.7,
+        check="fathom report NAME.fathom --all",
+    )
+
+
+def _late(seen: Varying) -> list[Evidence]:
+    return [
+        Evidence("time in which all ranks wait for one that is late, by turns", seen.late_ms, "ms per step"),
+        Evidence("ranks that were the last to arrive", seen.ranks, "ranks"),
+        Evidence("share of this time that the same rank costs, at most", 100 * seen.largest, "%"),
+    ]
+
+
+def _slow(seen: Varying) -> list[Evidence]:
+    return [
+        Evidence("time of transfers beyond the usual one", seen.transfer_ms, "ms per step"),
+        Evidence(f"transfer of {seen.operation} after the last arrival, p50", seen.transfer_p50_ms, "ms"),
+        Evidence(f"transfer of {seen.operation} after the last arrival, p99", seen.transfer_p99_ms, "ms"),
+    ]

@@ -1,0 +1,103 @@
+"""Signals that compare ranks: clocks, work, and how much lateness and transfers vary over steps."""
+
+from __future__ import annotations
+
+import msgspec
+import polars as pl
+
+from fathom.analysis.communication import LateRank
+from fathom.analysis.results import Device
+from fathom.diagnosis.signals.communication import late
+from fathom.diagnosis.signals.device import BUSY
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
+from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
+
+MEETING = ["burst", "step", "name", "place"]  # identifies a collective over all ranks
+SAME = ["name", "place"]  # identifies a collective within every step
+
+
+class Varying(msgspec.Struct, frozen=True):
+    """Time that steps lose because collectives vary, per step."""
+
+    late_ms: float  # ranks that are late by turns
+    ranks: int  # that were the last
+    largest: float  # share of that time of one rank
+    transfer_ms: float  # transfers longer than usual, since the last rank arrived
+    transfer_p50_ms: float  # of the collective that varies most
+    transfer_p99_ms: float
+    operation: str
+
+
+@signal("ranks.clocks", "MHz")
+def clocks(recorded: Recorded) -> dict[int, float]:
+    """Return the median clock of each rank's devices while they were busy."""
+    result = {}
+    for rank in recorded.store.manifest.ranks:
+        rows = recorded.store.table("telemetry", rank.rank).filter(
+            pl.col("device") >= 0, pl.col("busy_percent") >= BUSY
+        )
+        own = rows.filter(pl.col("device").is_in(list(rank.devices))) if rank.devices else rows
+        clock = own.select(pl.col("sm_clock_mhz").median()).collect().item()
+        if clock:
+            result[rank.rank] = float(clock)
+    if len(result) < 2:
+        raise UnknownSignalError("the clocks of several ranks' devices were not recorded")
+    return result
+
+
+@signal("ranks.flops", "FLOP per step")
+def flops(recorded: Recorded) -> dict[int, float]:
+    """Return the model FLOPs of each rank."""
+    first: dict[int, Device] = {}
+    for device in recorded.every:
+        first.setdefault(device.rank, device)
+    return {
+        rank: sum(row.flops or 0.0 for row in device.profiled_ledger)
+        for rank, device in first.items()
+        if device.profiled_ledger
+    }
+
+
+@signal("communication.varying", "ms per step")
+def varying(recorded: Recorded) -> Varying:
+    """Return what lateness by turns and slow transfers cost; transfers of host threads are left out."""
+    ranks: list[LateRank] = late(recorded)
+    arrivals = recorded.peers.arrivals if recorded.peers else None
+    total = _late_ms(arrivals) if arrivals is not None else 0.0
+    usual = _transfers(arrivals) if arrivals is not None and recorded.account.indices else None
+    largest = max((rank.score for rank in ranks), default=0.0)
+    if usual is None or usual.is_empty():
+        return Varying(total, len(ranks), largest, 0.0, 0.0, 0.0, "")
+    added = float(usual["transfer_ms"].sum())
+    worst = usual.select("transfer_p50_ms", "transfer_p99_ms", "operation").row(0)
+    return Varying(total, len(ranks), largest, added, *worst)
+
+
+def _late_ms(arrivals: pl.DataFrame) -> float:
+    """Return the mean over steps of the largest wait for the last rank.
+
+    A rank that is late at one collective is so at the next ones of its step, which costs nothing more.
+    """
+    start = pl.col("start_ns").sort()
+    waits = arrivals.group_by(MEETING).agg(wait=start.get(-1) - start.get(-2))
+    largest = waits.group_by("burst", "step").agg(pl.col("wait").max())
+    return float(largest["wait"].mean() or 0.0) / NS_PER_MS  # type: ignore[arg-type]
+
+
+def _transfers(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Return each recurring collective with the time that its longer transfers add to a step."""
+    steps = arrivals.select("burst", "step").unique().height
+    taken = arrivals.group_by(MEETING).agg(
+        operation=pl.col("operation").first(),
+        taken=(pl.col("end_ns").median() - pl.col("start_ns").max()).clip(0) / NS_PER_MS,
+    )
+    usual = pl.col("taken").quantile(0.25)
+    rows = taken.group_by(SAME).agg(
+        operation=pl.col("operation").first(),
+        n=pl.len(),
+        transfer_ms=(pl.col("taken") - usual).clip(0).sum() / steps,
+        transfer_p50_ms=pl.col("taken").median(),
+        transfer_p99_ms=pl.col("taken").quantile(0.99, "linear"),
+    )
+    return rows.filter(pl.col("n") >= 4).sort("transfer_ms", descending=True)
