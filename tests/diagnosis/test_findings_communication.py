@@ -226,7 +226,7 @@ def test_the_late_rank_is_a_finding_on_dlrm() -> None:
     examination = examine(import_traces(files, Path(SCRATCH.name) / "dlrm-late.fathom"))
     straggler = next(f for f in examination.findings if f.id.startswith("communication-straggler"))
     assert "rank 7 is the last" in straggler.evidence[0].text and straggler.evidence[0].value == 5
-    assert straggler.gain_ms == pytest.approx(1.27, abs=0.01)  # what it computes longer
+    assert straggler.gain_ms == pytest.approx(1.27, abs=0.01)  # its extra compute
 
 
 @shared
