@@ -288,7 +288,7 @@ def test_a_program_that_becomes_slow_is_explained_while_it_runs(tmp_path):
     (tmp_path / "slow.py").write_text(
         "import time, fathom\n"
         "def spend(ms):\n    time.sleep(ms / 1e3)\n"
-        "for i in range(100_000):\n    spend(2 if i < 1200 else 12)\n    fathom.step()\n"
+        "for i in range(100_000):\n    spend(2 if i < 1200 else 20)\n    fathom.step()\n"
     )
     words = ["run", "-q", "--raw", "--steps", "3", "-o", "out.fathom", "--", "python", "slow.py"]
     program = start_fathom(*words, cwd=tmp_path)
@@ -296,18 +296,19 @@ def test_a_program_that_becomes_slow_is_explained_while_it_runs(tmp_path):
         folder = tmp_path / "out.fathom"
         while not (folder / "raw" / "launch.json").exists():
             time.sleep(0.05)
-        watch = Watch(folder, Rule(50, 20))
+        watch = Watch(folder, Rule(200, 20))
         until = time.monotonic() + 60
         live = viewed(watch)
-        while time.monotonic() < until and not any(a.state.endswith("explained") for a in live.alerts):
+        while time.monotonic() < until and not any(a.state == "explained" for a in live.alerts):
             time.sleep(0.2)
             live = viewed(watch)
         watch.close()
     finally:
         os.killpg(program.pid, signal.SIGTERM)
         program.communicate()
-    [alert] = live.alerts[:1]
-    assert alert.state == "explained", live
+    explained = [alert for alert in live.alerts if alert.state == "explained"]
+    assert explained, live  # a busy host may raise others before
+    alert = explained[-1]
     more = alert.change.after_ms - alert.change.before_ms
     host = sum(row.ms for row in alert.change.entries if row.entry.startswith("idle: "))
     assert more > 5 and host == pytest.approx(more, rel=0.2)
