@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from fathom.pristine import open, os
 
 
 def private(path: str | os.PathLike[str], flags: int) -> int:
@@ -30,8 +31,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[str]:
     create_private(part)
     try:
         yield part
-        os.replace(part, path)  # noqa: PTH105 - pathlib takes a millisecond to load
+        os.replace(part, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(part)  # noqa: PTH108
+            os.unlink(part)
         raise

@@ -122,6 +122,10 @@ def run(
         " that loads data in its own process draws random numbers in another order; output is late.",
         metavar="[KIND...]",
     ),
+    max_size: str | None = Option(
+        None,
+        help="Stop recording when the raw records reach this size, such as 500MB. The program continues.",
+    ),
     raw: bool = Option(False, "--raw", help="Keep raw records, to import later or elsewhere."),
     measure: bool = Option(
         True,
@@ -133,7 +137,7 @@ def run(
     replace: Replace = False,
 ) -> None:
     """Record a program and report on it."""
-    from fathom.recorder import Plan, choose_destination, finish, leave, number_or_word, trials
+    from fathom.recorder import Plan, choose_destination, finish, leave, number_or_word, size_of, trials
 
     try:
         plan = Plan(
@@ -147,6 +151,7 @@ def run(
             counter_samples=counter_samples,
             count_after=count_after,
             what_if=trials(what_if),
+            max_size=size_of(max_size),
         )
     except FathomError as error:
         raise typer.BadParameter(str(error)) from None

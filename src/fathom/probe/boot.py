@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from typing import Any
 
-from fathom.probe import current, ending, faults, threads
+from fathom.pristine import os
+from fathom.probe import current, ending, faults, inherited, threads
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.ending import EXCEPTION
 from fathom.probe.faults import guarded
@@ -68,6 +68,7 @@ def stop(reason: str = "stopped") -> None:
         session.trials.hand_over()
         session.end(reason)
     faults.set_receiver(None)
+    inherited.forget()
 
 
 @guarded("the end of the recording")
@@ -85,16 +86,16 @@ def _before_fork() -> None:
 @guarded("recording across a fork")
 def _after_fork() -> None:
     if current.session is not None:
-        inherited, current.session = current.session, None
+        parents, current.session = current.session, None
         faults.set_receiver(None)
-        inherited.records.forget()
+        parents.records.forget()
         threads.forget()
-        if inherited.conductor.used_kineto:
+        if parents.conductor.used_kineto:
             ending.skip_destructors()
         _silence()
-        inherited.trials.forget()
-        inherited.trials.hand_over()
-        plan = dict(vars(inherited.plan))
-        if inherited.conductor.used_kineto:  # its threads do not exist in this process
+        parents.trials.forget()
+        parents.trials.hand_over()
+        plan = dict(vars(parents.plan))
+        if parents.conductor.used_kineto:  # its threads do not exist in this process
             plan["depth"] = "surface"
-        start(inherited.raw, plan)
+        start(parents.raw, plan)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from fathom.pristine import gc, os, time
 from fathom.probe import dynamo, memory
 from fathom.probe.chooser import StepSignal
 from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock, lengths
-from fathom.probe.faults import fault, guarded
+from fathom.probe.faults import contain, guarded
 from fathom.probe.frames import Beacon
 from fathom.probe.orders import Job, Orders, Schedule
 from fathom.probe.phases import SLOW, Phases
 from fathom.probe.plain import is_plain
 from fathom.probe.recorder import Recorder
 from fathom.probe.reporter import Reporter
+from fathom.probe.room import LARGEST_BURST
 from fathom.probe.trials import PREFIX, Trials
 
 LOOK_NS = 200_000_000  # how often to check the folder for a trigger
@@ -166,9 +165,7 @@ class Conductor:
             self.orders = orders = self._stop(k, orders.stop)
         if orders.arm is not None and orders.arm.phase.startswith(PREFIX):
             self._arm_trial(orders.arm)
-        elif orders.arm is not None and (
-            self.capturing or not self.safely(lambda: self.recorder.arm(orders.arm))  # type: ignore[arg-type]
-        ):
+        elif orders.arm is not None and (self.capturing or not self.safely(self._arm, orders.arm)):
             self._mind_counters()
             self.phases.interrupted()
         if orders.arm is not None:
@@ -180,6 +177,11 @@ class Conductor:
         led_in = recording and (before.phase, before.burst) == ("transition", orders.burst)
         if (orders.phase, orders.burst) != (before.phase, before.burst) and not led_in:
             self._enter(k, ns)  # not after a lead-in step: no file is written in a recorded step
+
+    def _arm(self, job: Job) -> bool:
+        plain = is_plain(self._session.torch)
+        self._session.room.take(0 if plain else LARGEST_BURST)
+        return self.recorder.arm(job)
 
     def _stop(self, k: int, job: Job) -> Orders:
         if job.phase.startswith(PREFIX):
@@ -295,11 +297,11 @@ class Conductor:
         """Return the result of `action`, or None after a fault, which rules out further bursts."""
         try:
             return action(*args)
-        except Exception as error:
+        except BaseException as error:
             self._session.plan.depth = "surface"
             self.phases.give_up()
             self._trials.close()
-            fault("profiling", error)
+            contain("profiling", error)
             return None
 
 

@@ -7,9 +7,10 @@ from the metrics of the last compilations (64, unless the program keeps more).
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable
 from typing import Any
+
+from fathom.pristine import time
 
 MOST = 32  # per list
 LOOKED_AT = 256  # most entries read, because a process may compile thousands of frames

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any, Protocol
 
+from fathom.pristine import time
 from fathom.probe.conductor import Conductor
 from fathom.probe.faults import guarded
 from fathom.probe.frames import main_thread
 from fathom.probe.orders import Job
+from fathom.probe.threads import Flag, Lock, start_new_thread
 
 PATIENCE_S, POLL_S, LENGTH_S = 0.5, 0.02, 5.0
 BURST = 1
@@ -33,11 +33,10 @@ class HostWindow:
 
     def __init__(self, session: Marked) -> None:
         self._session = session
-        self._over = threading.Event()
+        self._over = Flag()
         self._open = False
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="fathom-host-window", daemon=True)
-        self._thread.start()
+        self._lock = Lock()
+        start_new_thread(self._run, ())
 
     @guarded("the host's window")
     def _run(self) -> None:
@@ -52,7 +51,7 @@ class HostWindow:
     def _begin(self) -> None:
         with self._lock:
             job = Job("timeline", 1, ops=True)
-            if self._over.is_set() or not self._session.conductor.recorder.arm(job):
+            if self._over.is_set or not self._session.conductor.recorder.arm(job):
                 return
             conductor = self._session.conductor
             conductor.safely(conductor.beacon.prepare, job.phase)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fathom.probe.faults import guarded
+from fathom.probe.faults import guarded, trim
 
 Then = Callable[[Any], None]
 Before = Callable[[], None]
@@ -22,11 +22,18 @@ class _Watch:
         if name not in self.wanted:
             return None
         actions = self.wanted.pop(name)
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+        for finder in _after(self):
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
                 _follow(spec, actions)
                 return spec
         return None
+
+
+def _after(finder: Any) -> list[Any]:
+    """Return the finders that Python has not asked yet."""
+    known = [id(other) for other in sys.meta_path]
+    return sys.meta_path[known.index(id(finder)) + 1 :] if id(finder) in known else []
 
 
 _watch = _Watch()
@@ -50,6 +57,7 @@ def forget() -> None:
         sys.meta_path.remove(_watch)
 
 
+@guarded("following imports")
 def _follow(spec: Any, actions: list[tuple[Then, Before | None]]) -> None:
     execute = getattr(spec.loader, "exec_module", None)
     if execute is None:
@@ -59,7 +67,11 @@ def _follow(spec: Any, actions: list[tuple[Then, Before | None]]) -> None:
         for _, before in actions:
             if before is not None:
                 guarded("following imports")(before)()
-        execute(module)
+        try:
+            execute(module)
+        except BaseException as error:
+            trim(error)
+            raise
         for then, _ in actions:
             guarded("following imports")(then)(module)
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import time
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fathom.atomic import atomic_write
+from fathom.pristine import json, open, os, time
 from fathom.probe.collecting import uncollected
 from fathom.probe.device import device_in_use
+from fathom.probe.faults import get_profile, set_profile, suspended
+from fathom.probe.threads import get_ident
 
 MARK = "fathom.mark#"
 BYTES_PER_EVENT = 300  # of Kineto's JSON, without shapes or stacks
 EVERYWHERE = "profile_all_threads"  # without this option, a burst covers only its own thread
-NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
+# The log lines of Kineto and of torch's profiler, in all versions.
+NOISE = re.compile(
+    rb"USDT:|ERROR: External init callback must run in same thread|(STAGE|VERBOSE|INFO|WARNING|ERROR):\d{4}-"
+    rb"|\[[VIWEF]\d{3,4} [^\]]*(kineto|profiler|Profiler|Cupti|cupti)"
+)
 MOST_SECONDS = 3.0  # to read lines: with more calls than that allows, no lines are written
 LIBRARIES = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/", "<")
 
@@ -46,6 +52,7 @@ class Kineto:
         self._result: Any = None
         self._with_provenance = self._stacks = False
         self.enabled = False
+        self._ours: Any = None  # the profile function with which Kineto records stacks
         self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end a burst
 
     def foreign(self) -> bool:
@@ -73,6 +80,7 @@ class Kineto:
         with quiet():
             self._enable(self._config, self._activities)
         self.enabled = True
+        self._ours = get_profile() if self._stacks else None
 
     def mark(self, k: int) -> int:
         """Annotate the opening of step k on this thread; return the host's time of the annotation in ns."""
@@ -84,15 +92,18 @@ class Kineto:
         cuda = self._torch.cuda
         if cuda.is_initialized():
             cuda.synchronize(device_in_use(cuda))
+        theirs = get_profile() if self._stacks else None
         with quiet():
-            self._result = self._disable()
+            self._result = self._disable()  # with stacks, this removes any profile function
         self.enabled = False
+        if theirs is not None and theirs is not self._ours:  # set by the program during the burst
+            getattr(theirs, "enable", lambda: set_profile(theirs))()
         if self._with_provenance:
             self._profiler._run_on_profiler_stop()
 
     def save(self, path: str) -> int:
         """Write Kineto's JSON to `path`, free its memory, and return the approximate number of events."""
-        with atomic_write(path) as part:
+        with quiet(), atomic_write(path) as part:
             self._result.save(part)
         if self._stacks:
             self._save_lines(path)
@@ -114,6 +125,12 @@ class Kineto:
         """Discard the burst and return its memory to the system."""
         self._result = None
         _trim()
+
+
+def profiles_itself() -> bool:
+    """Return whether the program has a profile function, which Kineto's stacks would replace for good."""
+    of_threads = getattr(sys.modules.get("threading"), "_profile_hook", None)
+    return get_profile() is not None or get_ident() in suspended or of_threads is not None
 
 
 def _supported(config: Any, **options: bool) -> Any:
@@ -166,15 +183,15 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         os.dup2(kept, 2)
-        _pass_on(captured)
         os.close(kept)
+        _pass_on(captured)
 
 
 def _pass_on(captured: int) -> None:
-    with os.fdopen(captured, "rb") as file:
+    with open(captured, "rb") as file:
         file.seek(0)
         for line in file:
-            if not line.startswith(NOISE):
+            if not NOISE.match(line):
                 os.write(2, line)
 
 

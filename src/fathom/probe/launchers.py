@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from fathom.pristine import os
 
 # Rank, number of ranks, rank on this host, number of ranks on this host. A launcher that another one
 # started comes first: torchrun under srun sets RANK, and inherits SLURM_PROCID. SLURM_STEP_NUM_TASKS is set

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fathom.probe import current
+from fathom.probe.faults import (
+    contain,
+    get_profile,
+    get_trace,
+    guarded,
+    is_function,
+    set_profile,
+    set_trace,
+    suspended,
+)
+from fathom.probe.inherited import RAW, variables
+from fathom.probe.threads import get_ident
 
 if TYPE_CHECKING:
     from fathom.probe.session import Session
@@ -24,21 +35,52 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
     From the first call on, steps are counted by it (unless `--step-on` says otherwise). A program without
     torch needs no other call to be recorded.
     """
-    session = current.session or _begun()
-    if session is not None:
-        session.signal("mark", 0, kind=kind, samples=samples, tokens=tokens)
+    session = current.session
+    if session is None and _asked:
+        return
+    # Like `guarded`, but without the cost of another call.
+    profile, trace = get_profile(), get_trace()
+    hidden = profile is not None and is_function(profile)
+    if hidden:
+        set_profile(None)
+        suspended[get_ident()] = profile
+    if trace is not None:
+        set_trace(None)
+    try:
+        session = session or _begun()
+        if session is not None:
+            session.signal("mark", 0, kind=kind, samples=samples, tokens=tokens)
+    except RecursionError:  # here or in the program; a call to report it would raise again
+        pass
+    except BaseException as error:
+        contain("counting steps", error)
+    finally:
+        if trace is not None:
+            set_trace(trace)
+        if hidden:
+            suspended.pop(get_ident(), None)
+            set_profile(profile)
 
 
 def _begun() -> Session | None:
     """Return the recording of a program without torch, started by the first step; None if nothing records."""
-    raw = os.environ.get("FATHOM_RAW")
-    if not raw or _asked or "torch" in sys.modules:  # torch's import already began one, or it has ended
+    if "torch" in sys.modules:  # its import already began one, or it has ended
         return None
     _asked.append(True)
+    raw = variables().get(RAW)
+    try:
+        if raw:
+            getattr(variables(), "start", _start)(raw)
+    except BaseException:  # a signal handler of the program raised it: begin at the next step
+        _asked.clear()
+        raise
+    return current.session
+
+
+def _start(raw: str) -> None:
     from fathom.probe import boot
 
     boot.begin(raw)
-    return current.session
 
 
 class region:  # noqa: N801 - used like a function
@@ -49,17 +91,25 @@ class region:  # noqa: N801 - used like a function
         self._annotation: Any = None
 
     def __enter__(self) -> region:
-        session = current.session
-        if session is not None:
-            self._annotation = session.annotation(self._name)
-            if self._annotation is not None:
-                self._annotation.__enter__()
+        if current.session is not None:
+            self._open()
         return self
 
     def __exit__(self, *error: object) -> None:
-        annotation, self._annotation = self._annotation, None
+        if self._annotation is not None:
+            self._close(*error)
+
+    @guarded("naming regions")
+    def _open(self) -> None:
+        annotation = current.session.annotation(self._name) if current.session is not None else None
         if annotation is not None:
-            annotation.__exit__(*error)
+            annotation.__enter__()
+            self._annotation = annotation
+
+    @guarded("naming regions")
+    def _close(self, *error: object) -> None:
+        annotation, self._annotation = self._annotation, None
+        annotation.__exit__(*error)
 
     def __call__(self, function: F) -> F:
         name = self._name

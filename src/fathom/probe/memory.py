@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from fathom.pristine import time
 from fathom.probe.device import device_in_use
 from fathom.probe.reporter import Reporter
 

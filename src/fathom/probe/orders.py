@@ -6,16 +6,14 @@ The first rank of a host publishes the schedule, and the others read it.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import time
 from dataclasses import dataclass
 from typing import Any
 
+from fathom.pristine import json, open, os, time
+from fathom.probe.inherited import SCHEDULE, variables
 from fathom.probe.launchers import task
 from fathom.probe.process import number, rank
 
-SCHEDULE = "FATHOM_SCHEDULE"  # a variable with the path of the common schedule
 LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time
 
 
@@ -52,7 +50,7 @@ class Schedule:
     """
 
     def __init__(self, raw: str) -> None:
-        self._common = os.environ.get(SCHEDULE)
+        self._common = variables().get(SCHEDULE)
         self._path = self._common or os.path.join(raw, "schedule.json")
         self._began_ns = time.time_ns()
         self._seen: tuple[int, int] | None = None

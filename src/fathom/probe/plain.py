@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
+from fathom.pristine import time
 from fathom.probe.reporter import Reporter
 from fathom.probe.threads import native_id
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass, field
 from typing import Any
+
+from fathom.pristine import json, open, os
 
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 # In the order of a round. `input` comes last: the unchanged stretch after it waits until the batches that
@@ -28,6 +28,7 @@ class ProbePlan:
     stop_after: str | int | None = None
     what_if: list[str] = field(default_factory=list)  # kinds of trials
     count_after: int | None = None  # clean steps recorded one by one before the others are only counted
+    max_size: int | None = None  # bytes of raw records
     counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
@@ -45,6 +46,7 @@ class ProbePlan:
             stop_after=stop if stop in (None, "recorded") else int(stop),
             what_if=[str(kind) for kind in options.get("what_if") or []],
             count_after=None if options.get("count_after") is None else int(options["count_after"]),
+            max_size=options.get("max_size"),
             counters=options.get("counters") or None,
         )
 

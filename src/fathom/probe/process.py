@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from typing import Any
 
+from fathom.pristine import os
 from fathom.probe.launchers import task
+from fathom.probe.threads import main_thread
 
 
 def number(name: str) -> int | None:
@@ -47,7 +47,7 @@ def describe(role: str, start_ns: int) -> dict[str, Any]:
         "versions": _versions(),
         "devices": devices(),
         "start_ns": start_ns,
-        "main_thread": threading.main_thread().native_id,
+        "main_thread": main_thread().native_id,
     }
 
 

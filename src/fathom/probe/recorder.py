@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from fathom.pristine import os, time
 from fathom.probe.collecting import uncollected
 from fathom.probe.counters.activities import Activities, activities, launch
 from fathom.probe.counters.sampler import CounterSampler
 from fathom.probe.device import device_in_use
-from fathom.probe.kineto import Kineto
+from fathom.probe.kineto import Kineto, profiles_itself
 from fathom.probe.memory import AllocatorSnapshot
 from fathom.probe.orders import Job
 from fathom.probe.plain import Plain, is_plain
 from fathom.probe.reporter import Reporter
-from fathom.probe.threads import native_id
+from fathom.probe.threads import get_ident, is_main, native_id
 
 TOO_MANY = "modules and source lines are unknown, because a step has too many events to record their stacks"
+OWN_PROFILE = "modules and source lines are unknown, because the program has its own profile function"
 NO_CUPTI = "CUPTI could not be used directly"
 DEVICE_ONLY = (
     "Kineto recorded the timeline, without the framework's ops; steps take up to 20 % longer than clean ones"
@@ -76,10 +75,12 @@ class Recorder:
         if not deep:
             return self._arm_timeline(job)
         self._tracer = self.kineto
-        self.kineto.prepare(shapes=True, stacks=job.stacks, everywhere=self._everywhere())
+        watched = job.stacks and profiles_itself()
+        stacks = job.stacks and not watched
+        self.kineto.prepare(shapes=True, stacks=stacks, everywhere=self._everywhere())
         self._prepared = True
-        if not job.stacks:
-            self._session.note("attribution", TOO_MANY)
+        if not stacks:
+            self._session.note("attribution", OWN_PROFILE if watched else TOO_MANY)
         return True
 
     def _arm_timeline(self, job: Job) -> bool:
@@ -124,13 +125,13 @@ class Recorder:
     def _everywhere(self) -> bool:
         """Return whether to record the ops of all threads, and set the thread that must end the burst."""
         several = self._several or self._borrowed_thread()
-        self._bound = None if several and self.kineto.any_thread else threading.get_ident()
+        self._bound = None if several and self.kineto.any_thread else get_ident()
         return several
 
     def _borrowed_thread(self) -> bool:
         """Return whether this is an autograd or another side thread, where a bound profiler would be lost."""
         in_backward = self._session.torch._C._current_graph_task_id() != -1
-        return in_backward or threading.current_thread() is not threading.main_thread()
+        return in_backward or not is_main()
 
     def start(self, job: Job, k: int, burst: int) -> bool:
         """Start the job: step k opens now. Return False if it is not ready, or another profiler runs."""
@@ -155,7 +156,7 @@ class Recorder:
 
     def _elsewhere(self) -> bool:
         """Return whether the prepared or running burst belongs to another thread."""
-        return self._tracer is self.kineto and self._bound not in (None, threading.get_ident())
+        return self._tracer is self.kineto and self._bound not in (None, get_ident())
 
     def land(self) -> bool:
         """Close a stranded burst if it belongs to this thread; return whether none is left open."""

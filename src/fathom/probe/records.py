@@ -1,42 +1,49 @@
-"""The probe's output file: JSON lines, appended in batches, opened with the first record."""
+"""The probe's output file: JSON lines, appended in batches."""
 
 from __future__ import annotations
 
-import json
-import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from fathom.pristine import json, open, os
 from fathom.probe.faults import fault
+from fathom.probe.room import Room
+from fathom.probe.threads import Lock
 
 BATCH = 64
 INTERVAL_NS = 500_000_000
 KEEP_NS = 10_000_000_000
+RETRIES, MOST_WAITING = 20, 20_000  # failed writes in a row, and records that wait for the next one
 
 Record = dict[str, Any]
 
 
 class Records:
-    """Appends records to `folder/proc-PID.jsonl`. The first line is what `describe()` returns."""
+    """Appends records to `folder/proc-PID.jsonl`. The first line is what `describe()` returns.
 
-    def __init__(self, folder: str, describe: Callable[[], Record]) -> None:
+    The file is open only while records are written: an open file would be among the program's, which may
+    close it (as daemons do) and get its number for another.
+    """
+
+    def __init__(self, folder: str, describe: Callable[[], Record], room: Room | None = None) -> None:
         self.folder = folder
         self._describe = describe
-        self._lock = threading.Lock()
+        self._room = room or Room(folder)
+        self._lock = Lock()
         self.forget()
 
     def forget(self) -> None:
         """Drop pending records and the file: after a fork both belong to the parent."""
+        self._lock = Lock()  # another thread may have held it
         self._pending: list[Record] = []
-        self._file: int | None = None
-        self._lost = False
+        self.begun = self._lost = self._torn = False
+        self._failures = 0
         self.flushed_ns = self._kept_ns = 0
 
     @property
     def opened(self) -> bool:
         """Whether this process has written anything."""
-        return self._file is not None or bool(self._pending)
+        return self.begun or bool(self._pending)
 
     def add(self, record: Record) -> None:
         """Queue a record. Appending to a list is atomic, so any thread may."""
@@ -46,8 +53,8 @@ class Records:
         """Return whether pending records should be written now."""
         return len(self._pending) >= BATCH or now_ns - self.flushed_ns >= INTERVAL_NS
 
-    def flush(self, now_ns: int = 0) -> None:
-        """Write all pending records with one system call."""
+    def flush(self, now_ns: int = 0, last: bool = False) -> None:
+        """Write all pending records. After an error they wait for the next call, unless this is the last."""
         self.flushed_ns = now_ns
         with self._lock:
             pending, self._pending = self._pending, []
@@ -55,18 +62,38 @@ class Records:
                 return
             try:
                 self._write(pending)
+                self._failures = 0
             except OSError as error:
-                self._lost = True
-                fault("recording", error)
+                self._failures += 1
+                self._pending = [*pending, *self._pending]
+                if last or self._failures > RETRIES or len(self._pending) > MOST_WAITING:
+                    self._pending, self._lost = [], True
+                    fault("recording", error)
 
     def _write(self, pending: list[Record]) -> None:
-        if self._file is None:
-            path = os.path.join(self.folder, f"proc-{os.getpid()}.jsonl")
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            pending = [self._describe(), *pending]
-        data = "".join(_line(record) for record in pending).encode()
-        while data:
-            data = data[os.write(self._file, data) :]
+        records = pending if self.begun else [self._describe(), *pending]
+        data = "".join(_line(record) for record in records).encode()
+        self._room.take(len(data))
+        path = os.path.join(self.folder, f"proc-{os.getpid()}.jsonl")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self._append(file, b"\n" + data if self._torn else data)
+        finally:
+            os.close(file)
+        self.begun = True
+
+    def _append(self, file: int, data: bytes) -> None:
+        """Write all of `data`, or leave the file as it was if possible."""
+        before = os.fstat(file).st_size
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+            self._torn = False
+        except OSError:
+            self._torn = True
+            os.ftruncate(file, before)
+            self._torn = False
+            raise
 
     def keep(self, name: str, unfinished: Callable[[], Record | None], now_ns: int) -> None:
         """Every KEEP_NS, replace the file `NAME-PID.json`, from which a crash's loss can be made up."""
@@ -77,7 +104,7 @@ class Records:
         path = os.path.join(self.folder, f"{name}-{os.getpid()}.json")
         try:
             file = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "w", encoding="utf-8") as out:
+            with open(file, "w", encoding="utf-8") as out:
                 out.write(_line(record))
             os.replace(path + ".part", path)
         except OSError as error:
@@ -85,11 +112,8 @@ class Records:
             fault("recording", error)
 
     def close(self) -> None:
-        """Flush and close."""
-        self.flush()
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Write what is pending, for the last time."""
+        self.flush(last=True)
 
 
 def _line(record: Record) -> str:

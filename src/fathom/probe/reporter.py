@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from fathom.probe.plan import ProbePlan
 from fathom.probe.records import Record
+from fathom.probe.room import Room
 
 
 class Reporter(Protocol):
@@ -14,6 +16,8 @@ class Reporter(Protocol):
     raw: str  # the folder of raw records
     plan: ProbePlan
     torch: Any
+    room: Room
+    on_flush: list[Callable[[], None]]  # called before pending records are written
 
     def say(self, record: Record) -> None:
         """Append a record."""
@@ -21,5 +25,5 @@ class Reporter(Protocol):
     def note(self, what: str, text: str) -> None:
         """Show the user a note, once per `what`."""
 
-    def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
-        """Record a wait of this thread with a known cause."""
+    def wait(self, cause: str, start: int, end: int, detail: str = "", thread: int | None = None) -> None:
+        """Record a wait of this (or another) thread with a known cause."""

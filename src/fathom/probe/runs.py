@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fathom.probe.threads import get_ident
 
 if TYPE_CHECKING:
     from fathom.probe.chooser import StepSignal

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
 from collections.abc import Callable
-from threading import get_ident
-from time import time_ns
 from typing import Any
 
+from fathom.pristine import open, os, time
 from fathom.probe.chooser import Chooser, StepSignal
 from fathom.probe.conductor import Conductor
 from fathom.probe.ending import end_quietly
@@ -20,12 +17,14 @@ from fathom.probe.plain import PlainRegion
 from fathom.probe.plan import ProbePlan
 from fathom.probe.process import describe, devices
 from fathom.probe.records import BATCH, Record, Records
+from fathom.probe.room import Room
 from fathom.probe.runs import DeferredMarks, Label, MarkRuns
 from fathom.probe.steps import StepFacts
 from fathom.probe.summary import Summary
-from fathom.probe.threads import native_id
+from fathom.probe.threads import RLock, get_ident, native_id
 from fathom.probe.trials import Trials
 
+time_ns = time.time_ns
 BATCH_COLUMNS = (
     "loader",
     "epoch",
@@ -63,13 +62,15 @@ class Session:
         self.raw, self.plan, self.torch = raw, plan, torch
         self.started_ns = time_ns()
         self.role = "worker"
-        self.records = Records(raw, lambda: describe(self.role, self.started_ns))
+        self.room = Room(raw, plan.max_size)
+        self.records = Records(raw, lambda: describe(self.role, self.started_ns), self.room)
         self.facts = StepFacts()
         self.chooser = Chooser(plan.step_on)
         self.k = -1
         self._noted: set[tuple[str, str]] = set()
         self.trials = Trials(plan.what_if, self.note)
         self.conductor = Conductor(self)
+        self.on_flush: list[Callable[[], None]] = []
         self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
         self._first = 0  # first step of the present clock
@@ -77,7 +78,7 @@ class Session:
         self._marks = MarkRuns()
         self._summary: Summary | None = None  # of the steps since the phase `summary` began
         self._deferred = DeferredMarks()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._repeated: tuple[str, int | None, int | None] = ("", None, None)  # of the last step that ended
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
         self._query: int | None = None
@@ -107,8 +108,8 @@ class Session:
                 return
         if source in self._ignored:
             return
-        happened = StepSignal(source, key, time_ns(), native_id(), grad, kind, samples, tokens, query)
-        with self._lock:
+        with self._lock:  # before the time is read, so that the marks of several threads are in order
+            happened = StepSignal(source, key, time_ns(), native_id(), grad, kind, samples, tokens, query)
             self.catch_up()
             if self._ended or self.conductor.capturing:  # captured work does not run
                 return
@@ -135,9 +136,9 @@ class Session:
             self._noted.add((what, text))
             self.say({"t": "note", "what": what, "text": text, "ns": time_ns()})
 
-    def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
-        """Record a wait of this thread with a known cause."""
-        thread = native_id()
+    def wait(self, cause: str, start: int, end: int, detail: str = "", thread: int | None = None) -> None:
+        """Record a wait of this (or another) thread with a known cause."""
+        thread = thread or native_id()
         if self._summary is not None:
             self._summarise_wait(self._summary, cause, end - start, thread)
             return
@@ -305,6 +306,8 @@ class Session:
     def flush(self, ns: int = 0) -> None:
         """Write pending records, and read the completed device events."""
         self.catch_up()
+        for report in self.on_flush:
+            report()
         run = self._marks.take()
         if self._summary is not None:
             self.records.keep("summary", self._summary.record, ns)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fathom.recorder.finishing import finish, missing_libraries
     from fathom.recorder.folding import fold, folded
     from fathom.recorder.imports import import_any
-    from fathom.recorder.plan import DEPTHS, STEP_ON, TRIALS, Plan, number_or_word, trials
+    from fathom.recorder.plan import DEPTHS, STEP_ON, TRIALS, Plan, number_or_word, size_of, trials
     from fathom.recorder.recording import Recording, leave, record
     from fathom.recorder.session import SelfRecording
 

@@ -16,12 +16,13 @@ from typing import Any
 from fathom.atomic import write_private
 from fathom.errors import BadInputError, file_error
 from fathom.probe.counters.activities import TEARDOWN
+from fathom.probe.inherited import RAW
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.origin import signature
 from fathom.recorder.redact import allowed_environment, redact_command
 from fathom.replacing import Aside, require_replaceable
 
-RAW = "FATHOM_RAW"
+ADDED = "FATHOM_ADDED"  # names of other variables that the program must not see
 PACKAGE = Path(__file__).parent.parent
 INJECT = PACKAGE / "probe" / "inject"
 # Python ignores these at its own startup; the program must not inherit them.
@@ -34,13 +35,13 @@ def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = 
     `traced`: bursts will be recorded. Then Kineto must release CUPTI after each of its bursts, as later
     versions do by default; otherwise every launch stays slower, and CUPTI keeps Kineto's clock.
     """
-    before = environment.get("PYTHONPATH", "").split(os.pathsep)
-    kept = [p for p in before if p and p != str(INJECT)]
+    before = f"{environment.get('PYTHONPATH', '')}{os.pathsep}".removeprefix(f"{INJECT}{os.pathsep}")[:-1]
+    adds = traced and TEARDOWN not in environment
     return {
-        **({TEARDOWN: "1"} if traced else {}),
         **environment,
+        **({TEARDOWN: "1", ADDED: TEARDOWN} if adds else {}),
         RAW: str(raw.absolute()),
-        "PYTHONPATH": os.pathsep.join([str(INJECT), *kept]),
+        "PYTHONPATH": os.pathsep.join([str(INJECT), *([before] if before else [])]),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fathom.probe.plan import STEP_ON, TRIALS
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
 # Omitted from the file if empty.
-MET = ("counters", "why_no_counters", "counter_samples", "what_if", "count_after")
+MET = ("counters", "why_no_counters", "counter_samples", "what_if", "count_after", "max_size")
 NO_CHECKPOINT = "a skipped checkpoint may be the one that is needed later"
 
 
@@ -24,7 +25,7 @@ class Plan:
     `counters` are the groups to sample, `why_no_counters` says why requested counters are unavailable;
     the machine fills in both. `counter_samples` is the number per group, None for the default.
     `what_if` lists the kinds of trials. `count_after` is the number of clean steps after which the others are
-    only counted.
+    only counted. `max_size` limits the raw records, in bytes.
     """
 
     depth: str = "auto"
@@ -39,6 +40,7 @@ class Plan:
     counter_samples: int | None = None
     what_if: tuple[str, ...] = ()
     count_after: int | None = None
+    max_size: int | None = None
 
     def __post_init__(self) -> None:
         _one_of("depth", self.depth, DEPTHS)
@@ -84,6 +86,16 @@ class Plan:
 def number_or_word(text: str) -> int | str:
     """Parse `text` as a number if possible; the option's own check rejects unknown words."""
     return int(text) if text.strip().lstrip("-").isdigit() else text
+
+
+def size_of(text: str | None) -> int | None:
+    """Parse a size such as 500MB or 2GB; None means no limit."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text.strip())
+    if match is None or not float(match[1]):
+        raise BadInputError(f"--max-size takes a size such as 500MB or 2GB, not '{text}'.")
+    return int(float(match[1]) * 1000 ** " kMGT".index(match[2] or " "))
 
 
 def trials(text: str | None) -> tuple[str, ...]:

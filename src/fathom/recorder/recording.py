@@ -56,7 +56,8 @@ def record(
     place = output if isinstance(output, Destination) else choose_destination(output, command, environment)
     folder = place.folder
     check_free(folder, replace or place.url is not None)
-    if warning := prevented(command):
+    warning = prevented(command)
+    if warning:
         say(warning)
     known = machine()
     plan = met(plan, known, environment)
@@ -67,7 +68,9 @@ def record(
         write_launch(raw, command, environment, known, name=folder.stem)
         # Signals are blocked before threads start, which would receive them instead.
         with inbox() as signals, StackSampler(raw) as stacks:
-            around = child_environment(place.environment(environment), raw, traced=plan.depth != "surface")
+            around = dict(environment)
+            if not warning:  # without the probe, nothing would take Fathom's variables out again
+                around = child_environment(place.environment(environment), raw, plan.depth != "surface")
             child = spawn(path, command, around, signals.mask)
             made.keep()
             return Recording(folder, _wait(child, plan, raw, environment, signals, say, stacks))

@@ -14,6 +14,7 @@ from fathom import probe
 from fathom.machine import known_machine
 from fathom.probe import current
 from fathom.probe.frames import allow
+from fathom.probe.inherited import variables
 from fathom.recorder.counters import met
 from fathom.recorder.finishing import finish
 from fathom.recorder.launch import PACKAGE, RAW, NewFolder, write_launch
@@ -32,7 +33,7 @@ class SelfRecording:
 
     def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:
         self.folder = path
-        self.active = RAW not in os.environ and current.session is None
+        self.active = RAW not in variables() and current.session is None
         if not self.active:
             _say(f"this process is recorded already, so {path} is not created")
             return

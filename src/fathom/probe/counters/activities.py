@@ -6,18 +6,18 @@ Launches cost less than under Kineto. Records, and samples with them, carry the 
 from __future__ import annotations
 
 import ctypes
-import os
-import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from fathom.pristine import open, time
 from fathom.probe.counters import trace
 from fathom.probe.counters.calls import runtime_calls, unwanted, waiting
 from fathom.probe.counters.launches import CallReconstruction, RuntimeCall, WorkItem, is_sparse
 from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, kind_of, name_of
 from fathom.probe.counters.subscription import Subscription
 from fathom.probe.device import device_in_use
+from fathom.probe.inherited import value_of
 
 BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each launching thread has a buffer
 ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while CUPTI zeroes a buffer
@@ -77,7 +77,7 @@ class Activities:
         Kineto changes CUPTI's clock. It keeps CUPTI, or releases it at the first CUDA call after a burst. The
         release ends every recording begun before it; `touch` makes that call.
         """
-        until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
+        until = time.monotonic() + PATIENCE_S.get(value_of(TEARDOWN), 0.0)
         while not self._refused and not self._subscription.possible():
             self._refused = time.monotonic() >= until
             touch()
@@ -201,7 +201,7 @@ class Activities:
         Until then all launches are slower. `touch` calls CUDA's runtime. As in Kineto, TEARDOWN_CUPTI=0 in
         the environment keeps CUPTI attached.
         """
-        return os.environ.get(TEARDOWN) != "0" and self._subscription.detach(touch)
+        return value_of(TEARDOWN) != "0" and self._subscription.detach(touch)
 
     def _records(self) -> Iterator[tuple[int, int]]:
         """Yield kind and address of every record."""

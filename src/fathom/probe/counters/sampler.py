@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 import zlib
 from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fathom.atomic import atomic_write
+from fathom.pristine import open, os, time
 from fathom.probe.counters import budget, reasons
 from fathom.probe.counters.collector import TIME, Chunk, Collector, OverflowedError
 from fathom.probe.device import device_in_use

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fathom.atomic import atomic_write
+from fathom.pristine import json, open
 from fathom.probe.counters import records
 from fathom.probe.counters.calls import CHOSEN
 from fathom.probe.counters.launches import RuntimeCall, WorkItem

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sysconfig
-import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fathom.atomic import atomic_write
+from fathom.pristine import json, open, os
+from fathom.probe import threads
 from fathom.probe.frames.iterators import Iterators
 from fathom.probe.frames.layout import FrameLayout, NoFramesError, calibrate, thread_state
-from fathom.probe.threads import native_id
+from fathom.probe.threads import get_ident, native_id
 
 if TYPE_CHECKING:
     from fathom.probe.reporter import Reporter
@@ -25,12 +24,12 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 
 class Beacon:
-    """Switches the sampling of one thread on and off. Each switch costs one system call."""
+    """Switches the sampling of one thread on and off. Each switch costs three system calls."""
 
     def __init__(self, session: Reporter, off: bool = False) -> None:
         self._session = session
         self._layout: FrameLayout | None = None
-        self._fifo: int | None = None
+        self._fifo = os.path.join(session.raw, FIFO)
         self._iterators = Iterators(session.raw)
         self._off = off  # permanently: no sampler, or nothing to sample
         self._rate: str | None = None
@@ -57,9 +56,7 @@ class Beacon:
         if self._layout is not None:
             return True
         try:
-            self._fifo = os.open(
-                os.path.join(self._session.raw, FIFO), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )
+            os.close(self._open())
             self._layout = calibrate()
             self._leave(self._layout)
         except OSError:
@@ -82,20 +79,28 @@ class Beacon:
         with atomic_write(path) as part, open(part, "w", encoding="utf-8") as file:
             json.dump(record, file)
 
+    def _open(self) -> int:
+        """Open the pipe, for one message: an open file would be among the program's. Raises OSError."""
+        return os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
     def _send(self, message: dict[str, Any]) -> None:
         try:
-            os.write(self._fifo or -1, json.dumps(message).encode() + b"\n")
+            pipe = self._open()  # fails if the recorder has ended, so that no write raises SIGPIPE
+            try:
+                os.write(pipe, json.dumps(message).encode() + b"\n")
+            finally:
+                os.close(pipe)
         except OSError:  # the recorder has ended or falls behind
             self._off = True
 
 
 def _native(ident: int | None) -> int:
-    if ident is None or ident == threading.get_ident():
+    if ident is None or ident == get_ident():
         return native_id()
-    threads = (thread.native_id for thread in threading.enumerate() if thread.ident == ident)
-    return next(threads, None) or 0
+    main = threads.main_thread()
+    return int(main.native_id if ident == main.ident else 0)
 
 
 def main_thread() -> int:
     """Return the main thread's identifier."""
-    return threading.main_thread().ident or 0
+    return int(threads.main_thread().ident)

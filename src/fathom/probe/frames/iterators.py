@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import json
-import os
 import sys
-import time
 from types import GeneratorType
 from typing import Any
 
 from fathom.atomic import atomic_write
+from fathom.pristine import gc, json, open, os, time
 
 ITERATORS = "iterators-{pid}.json"
 MOST = 500  # functions to write

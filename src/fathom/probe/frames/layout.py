@@ -7,7 +7,6 @@ so the layout of an unusual build is either found or rejected.
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import sys
 import sysconfig
@@ -17,9 +16,12 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from fathom.pristine import os
 from fathom.probe.frames.memory import ProcessMemory
+from fathom.probe.threads import get_ident
 
 OLDEST = (3, 11)
+_WITHOUT_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # read now: it imports a module
 TAGS = ~3  # pointers: 3.14 marks references in the lowest bits
 _STATE_BYTES, _FRAME_BYTES = 1024, 96
 _EACH = 6  # strings of each kind
@@ -62,7 +64,7 @@ def calibrate() -> FrameLayout:
     if sys.implementation.name != "cpython" or sys.version_info < OLDEST:
         version = f"{sys.implementation.name} {sys.version.split()[0]}"
         raise NoFramesError(f"the frames of {version} cannot be read (CPython 3.11 or later is required)")
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8 or sys.byteorder != "little":
+    if _WITHOUT_GIL or struct.calcsize("P") != 8 or sys.byteorder != "little":
         raise NoFramesError("the frames of a free-threaded, 32-bit or big-endian Python cannot be read")
     try:
         memory = ProcessMemory(os.getpid())
@@ -84,10 +86,10 @@ def thread_state(ident: int | None = None) -> int:
     api = ctypes.pythonapi
     api.PyThreadState_Get.restype = ctypes.c_void_p
     own = int(api.PyThreadState_Get())
-    if ident is None or ident == threading.get_ident():
+    if ident is None or ident == get_ident():
         return own
     memory = ProcessMemory(os.getpid())
-    place = _words(memory, own).index(threading.get_ident())
+    place = _words(memory, own).index(get_ident())
     api.PyInterpreterState_Get.restype = api.PyInterpreterState_ThreadHead.restype = ctypes.c_void_p
     api.PyThreadState_Next.restype = ctypes.c_void_p
     state = api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Get()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from fathom.pristine import os
 
 PAGE = 4096
 _PR_SET_PTRACER = 0x59616D61

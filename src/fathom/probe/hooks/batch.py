@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from fathom.pristine import os
 from fathom.probe.trials.ahead import parts
 
 TOKENS = "input_ids"

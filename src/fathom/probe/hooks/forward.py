@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from typing import Any
 
 import torch
 
-from fathom.probe.faults import guarded
+from fathom.probe.faults import guarded, trim
 from fathom.probe.hooks.batch import TOKENS, size
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
+from fathom.probe.threads import Local
 
 PART = "watching forward calls"
 CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache", "past")
@@ -33,7 +33,7 @@ class ForwardCalls:
         self.session, self.patches = session, patches
         self.looking = "forward" in session.chooser.allowed
         self._everywhere = Patches()
-        self._inside = threading.local()
+        self._inside = Local()
         self._roots: dict[int, Any] = {}
 
     def look(self) -> None:
@@ -57,6 +57,9 @@ class ForwardCalls:
             try:
                 seen(self, args, kwargs)
                 return original(self, *args, **kwargs)
+            except BaseException as error:
+                trim(error)
+                raise
             finally:
                 inside.yes = False
 
@@ -74,6 +77,9 @@ class ForwardCalls:
             try:
                 seen(compiled, args, kwargs)
                 return compiled(*args, **kwargs)
+            except BaseException as error:
+                trim(error)
+                raise
             finally:
                 inside.yes = False
 

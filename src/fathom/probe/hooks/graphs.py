@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 
+from fathom.pristine import time
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after, before
 from fathom.probe.session import Session

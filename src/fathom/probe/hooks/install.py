@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fathom.probe import imports
-from fathom.probe.faults import fault
+from fathom.probe.faults import contain
 from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, trials, waits
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.session import Session
@@ -30,8 +30,8 @@ def install(session: Session) -> None:
     for part, install_part in PARTS.items():
         try:
             _handles.append(install_part(session, _patches))
-        except Exception as error:
-            fault(part, error)
+        except BaseException as error:
+            contain(part, error)
 
 
 def remove() -> None:

@@ -12,4 +12,4 @@ from fathom.probe.session import Session
 def install(session: Session, patches: Patches) -> None:
     """End the recording properly when the program calls `os._exit`, as forked workers do."""
     ending = guarded("the end of the recording")(session.end)
-    patches.wrap(os, "_exit", before(lambda status: ending("os._exit")))
+    patches.wrap(os, "_exit", before(lambda *_, **__: ending("os._exit")))

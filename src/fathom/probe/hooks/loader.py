@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import time
 import weakref
 from typing import Any
 
 import torch
 from torch.utils.data import dataloader, get_worker_info
 
+from fathom.pristine import time
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.batch import about, size
 from fathom.probe.hooks.patches import Patches, after, around, before
@@ -119,6 +119,7 @@ class Deliveries:
         state["last"] = (worker, iterator._workers[worker].pid, nth)
         self.stages.pin = self.pinned.pop(id(data), None)
 
+    @guarded(PART)
     def asked(self) -> int:
         """Start timing a batch that the program requests; return the time in ns."""
         start = time.time_ns()

@@ -1,10 +1,16 @@
-"""Replace attributes of foreign classes and modules reversibly."""
+"""Replace attributes of foreign classes and modules reversibly.
+
+What wrappers do beside the original call passes the fence (`faults.guarded`). The original's exceptions pass
+unchanged, without our frames in their tracebacks.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from typing import Any
+
+from fathom.probe.faults import trim
 
 _MISSING = object()
 
@@ -45,7 +51,11 @@ def around(call: Callable[..., Any]) -> Callable[[Any], Any]:
     def wrapping(original: Any) -> Any:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return call(original, *args, **kwargs)
+            try:
+                return call(original, *args, **kwargs)
+            except BaseException as error:
+                trim(error)
+                raise
 
         return wrapper
 

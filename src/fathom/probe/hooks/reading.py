@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from fathom.pristine import open, time
 from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.imports import when_imported
+from fathom.probe.threads import Local
 
 try:
     import resource
@@ -30,7 +30,7 @@ DECODERS = {
 }
 
 
-class Decoding(threading.local):
+class Decoding(Local):
     """Counts in `ns` the time that this thread spends in decoders; None while it is not counting."""
 
     ns: int | None = None

@@ -6,25 +6,25 @@ number of threads, and how long they waited for a processor while ready to run.
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch, pin_memory
 
+from fathom.pristine import time
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after, around
 from fathom.probe.hooks.reading import Decoding, read, read_since, ready, ready_since, used, watch_decoders
 from fathom.probe.session import Session
+from fathom.probe.threads import Local
 
 PART = "watching data loaders"
 FREQUENT = 256  # at surface depth, every batch is timed at first, and one in n / FREQUENT of n batches later
 MOST_PINNED = 1000  # batches whose time is kept until it is read
 
 
-class Stages(threading.local):
+class Stages(Local):
     """Durations in ns for this thread's current batch; `used` is `reading.used` when collation began.
 
     `read_bytes` is not a duration but the bytes read during the fetch.
@@ -77,8 +77,8 @@ class Making:
             return original(fetcher, possibly_batched_index)
         if not self._is_due():
             return self._untimed(original, fetcher, possibly_batched_index)
-        start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
-        self.decoding.ns, bytes_before, ready_before = 0, read(), ready()
+        before = self._begins()
+        stages.depth = 1
         try:
             data = original(fetcher, possibly_batched_index)
         except StopIteration:
@@ -88,8 +88,7 @@ class Making:
             raise
         finally:
             stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
-        stages.read_bytes = read_since(bytes_before)
-        self._fetched(start, before, ready_before)
+        self._fetched(before)
         return data
 
     def _is_due(self) -> bool:
@@ -108,19 +107,34 @@ class Making:
             stages.depth, stages.timed = 0, True
             self.nth += 1
 
+    @guarded(PART)
+    def _begins(self) -> tuple[Any, ...]:
+        """Return time, time used, bytes read and time ready before a fetch."""
+        self.stages.collate = self.stages.used = None
+        self.decoding.ns = 0
+        return time.time_ns(), used(), read(), ready()
+
     def _collate(self, original: Any, data: Any) -> Any:
         stages = self.stages
         if not stages.timed:
             return original(data)
-        start, stages.used = time.time_ns(), used()
+        start = time.time_ns()
+        stages.used = self._used()
         try:
             return original(data)
         finally:
             stages.collate = time.time_ns() - start
 
     @guarded(PART)
-    def _fetched(self, start: int, before: int | None, ready_before: int | None) -> None:
-        stages = self.stages
+    def _used(self) -> int | None:
+        return used()
+
+    @guarded(PART)
+    def _fetched(self, begun: tuple[Any, ...] | None) -> None:
+        if begun is None:
+            return
+        stages, (start, before, bytes_before, ready_before) = self.stages, begun
+        stages.read_bytes = read_since(bytes_before)
         stages.fetch = time.time_ns() - start - (stages.collate or 0)
         after = used() if stages.used is None else stages.used
         if before is not None and after is not None:
@@ -138,7 +152,7 @@ class Making:
 
 def watch_pinning(patches: Patches, stages: Stages, pinned: dict[int, int]) -> None:
     """Time the pinning of every batch, which runs in its own thread: `pinned` maps batch ids to times."""
-    inside = threading.local()
+    inside = Local()
 
     def timed(original: Any, data: Any, device: Any = None) -> Any:
         if getattr(inside, "yes", False):  # it calls itself for every part of a batch

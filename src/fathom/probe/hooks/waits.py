@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from typing import Any
 
 import torch
 
+from fathom.pristine import time
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
+from fathom.probe.threads import get_ident
 
 CHECKPOINTS = {
     "safetensors.torch": ("save_file", "save_model"),
@@ -42,7 +42,12 @@ def _timed(session: Session, detail: str, original: Any, /, *args: Any, **kwargs
     try:
         return original(*args, **kwargs)
     finally:
-        session.wait("checkpoint", start, time.time_ns(), detail)
+        _saved(session, start, detail)
+
+
+@guarded("timing waits")
+def _saved(session: Session, start: int, detail: str) -> None:
+    session.wait("checkpoint", start, time.time_ns(), detail)
 
 
 def _compilations(session: Session) -> Handle:
@@ -52,11 +57,11 @@ def _compilations(session: Session) -> Handle:
 
     @guarded("timing compilation")
     def began(*_: Any) -> None:
-        open_since[threading.get_ident()] = time.time_ns()
+        open_since[get_ident()] = time.time_ns()
 
     @guarded("timing compilation")
     def ended(*args: Any) -> None:
-        start = open_since.pop(threading.get_ident(), None)
+        start = open_since.pop(get_ident(), None)
         if start is not None:
             session.wait("compilation", start, time.time_ns(), _compiled(args[0] if args else None))
 

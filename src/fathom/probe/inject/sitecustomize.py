@@ -2,6 +2,9 @@
 
 It imports nothing of Fathom, nor anything of the standard library that Python has not already loaded:
 the recording must not slow down a process that never imports torch.
+
+The program and its processes get the environment and the path that they would have without Fathom: Fathom's
+variables move to `sys._fathom`, and only processes that run Python get them again (`passing.py`).
 """
 
 import os
@@ -11,15 +14,51 @@ TYPE_CHECKING = False  # avoids importing typing
 if TYPE_CHECKING:
     from typing import Any
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+ADDED = "FATHOM_ADDED"  # names of other variables that Fathom added, separated by commas
+_signal = sys.modules["_signal"]
+_write, _ident = os.write, sys.modules["_thread"].get_ident
 
-def _chain(here: str) -> None:
-    """Run the `sitecustomize` that Python would have found without this folder."""
+
+class _Taken(dict):
+    """Fathom's variables; `start` begins the recording of a program without torch."""
+
+    start: "Any" = None
+
+
+def _take_variables() -> _Taken:
+    """Remove Fathom's variables and folder from the program's environment and path; return the variables.
+
+    Added variables stay in the environment of C code, which reads them later.
+    """
+    names = ("FATHOM_RAW", "FATHOM_SCHEDULE", ADDED)
+    ours = _Taken((name, os.environ.pop(name)) for name in names if name in os.environ)
+    for name in filter(None, ours.get(ADDED, "").split(",")):
+        value = os.environ._data.pop(  # type: ignore[attr-defined]
+            os.environ.encodekey(name), None
+        )
+        if value is not None:
+            ours[name] = os.environ.decodevalue(value)
+    first, separator, rest = os.environ.get("PYTHONPATH", "").partition(os.pathsep)
+    if os.path.abspath(first or ".") == HERE:
+        if separator:
+            os.environ["PYTHONPATH"] = rest
+        else:
+            del os.environ["PYTHONPATH"]
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
+    return ours
+
+
+def _chain() -> None:
+    """Run the `sitecustomize` that Python would have found without this folder.
+
+    Raises ModuleNotFoundError if there is none, which Python expects then.
+    """
     from _frozen_importlib_external import PathFinder
 
-    path = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    spec = PathFinder.find_spec("sitecustomize", path)
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
-        return
+        raise ModuleNotFoundError("No module named 'sitecustomize'", name="sitecustomize")
     from _frozen_importlib import module_from_spec
 
     ours = sys.modules.pop("sitecustomize", None)
@@ -47,8 +86,21 @@ class _FathomFinder:
         return spec_from_file_location(name, file, submodule_search_locations=[self.package])
 
 
+class _OwnFinder:
+    """Finds what this thread imports with the finders of Python's start, so the program's see no name."""
+
+    def __init__(self, finders: "list[Any]") -> None:
+        self.finders, self.thread = finders, _ident()
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if _ident() != self.thread:
+            return None
+        specs = (finder.find_spec(name, path, target) for finder in self.finders)
+        return next((spec for spec in specs if spec is not None), None)
+
+
 class _TorchFinder:
-    """Lets other finders find torch, and starts the probe once torch has been imported."""
+    """Lets later finders find torch, and starts the probe once torch has been imported."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
@@ -56,8 +108,9 @@ class _TorchFinder:
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name != "torch":
             return None
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
         sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        for finder in later:
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 self._follow(spec)
@@ -71,7 +124,11 @@ class _TorchFinder:
         execute = loader.exec_module
 
         def exec_module(module: "Any") -> None:
-            execute(module)
+            try:
+                execute(module)
+            except BaseException as error:
+                error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+                raise  # without this frame
             _start(raw)
 
         try:
@@ -80,29 +137,79 @@ class _TorchFinder:
             _warn("torch is loaded in a way that Fathom cannot detect")
 
 
+_own_finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+
+
 def _start(raw: str) -> None:
+    """Begin the recording, unseen by the program's profile and trace functions and import hooks."""
+    profile, trace = sys.getprofile(), sys.gettrace()
+    finder = _OwnFinder(_own_finders)
+    mask = _block(range(1, 65))  # handlers of the program wait, because they may raise
     try:
+        sys.settrace(None)
+        sys.setprofile(None)
+        sys.meta_path.insert(0, finder)
         from fathom.probe import boot
 
         boot.start(raw)
-    except Exception as error:
+    except BaseException as error:
+        faults = sys.modules.get("fathom.probe.faults")
+        if isinstance(error, KeyboardInterrupt) or (faults and faults.belongs_to_program(error)):
+            raise
         _warn(f"{type(error).__name__}: {error}")
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+        sys.setprofile(profile)
+        sys.settrace(trace)
+        if mask is not None:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+
+
+def _block(numbers: "Any") -> "Any":
+    """Block these signals in this thread; return its mask, or None where that is impossible."""
+    try:
+        return _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() & set(numbers))
+    except Exception:
+        return None
 
 
 def _warn(text: str) -> None:
     try:
-        sys.stderr.write(f"fathom: this process is not recorded ({text})\n")
-    except Exception:
+        _write(2, f"fathom: this process is not recorded ({text})\n".encode(errors="replace"))
+    except BaseException:
         pass
 
 
+def _pass_on(ours: "dict[str, str]") -> None:
+    """Give processes that run Python the recording too."""
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
+
+    spec = PathFinder.find_spec("passing", [HERE])
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.install(ours, HERE)
+
+
 def _install() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    raw = os.environ.get("FATHOM_RAW")
-    if raw:
-        sys.meta_path.append(_FathomFinder(os.path.dirname(os.path.dirname(here))))
+    ours = _take_variables()
+    sys._fathom = ours  # type: ignore[attr-defined]
+    raw = ours.get("FATHOM_RAW")
+    if raw and os.path.isdir(raw):
+        ours.start = _start
+        fathom = _FathomFinder(os.path.dirname(os.path.dirname(HERE)))
+        sys.meta_path.append(fathom)
+        _own_finders.append(fathom)
         sys.meta_path.insert(0, _TorchFinder(raw))
-    _chain(here)
+        try:
+            _pass_on(ours)
+        except Exception as error:
+            _warn(f"{type(error).__name__}: {error}")
+    else:
+        ours.clear()
 
 
 _install()
+_chain()

@@ -6,13 +6,13 @@ lengthen the epoch: a learning-rate schedule with a fixed length would raise an 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from fathom.pristine import os
 from fathom.probe.faults import guarded
 from fathom.probe.trials.rounds import WARM
 from fathom.probe.trials.trial import Trial, of_the_steps
@@ -98,6 +98,7 @@ class Ahead(Trial):
             state["last"] = made
         return batch
 
+    @guarded("fetching batches ahead")
     def _look(self, iterator: Any, loader: int) -> None:
         if hasattr(iterator, "state_dict"):
             self.why, self.open = STATEFUL, False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from gc import disable, enable, isenabled  # unhooked
 
+from fathom.pristine import gc
 from fathom.probe.trials.trial import Trial
 
 SPARE = 0.2  # of a device's memory: with less, uncollected garbage could exhaust it

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from fathom.pristine import os
+from fathom.probe.threads import RLock
 from fathom.probe.trials.trial import Trial, of_the_steps
 
 WARNING = 30  # as in the module logging
@@ -48,7 +48,7 @@ class Silence(Trial):
     def __init__(self) -> None:
         super().__init__()
         self._calls: deque[tuple[Callable[..., Any], Any, Any]] = deque()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._left = self._kept = 0
         self._streams: list[Any] = []
 
@@ -65,7 +65,7 @@ class Silence(Trial):
         """Discard buffered output after a fork, because the parent writes it."""
         self.open = False
         self._calls.clear()
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     def futile(self) -> str:
         return "" if self._kept else NONE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
+
+from fathom.probe.threads import get_ident, is_main
 
 stepping = SimpleNamespace(thread=0)  # the thread of the last mark
 
@@ -43,4 +44,4 @@ class Trial:
 
 def of_the_steps() -> bool:
     """Return whether this is the main thread or the one that runs the steps."""
-    return threading.current_thread() is threading.main_thread() or threading.get_ident() == stepping.thread
+    return is_main() or get_ident() == stepping.thread

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from fathom.probe.faults import guarded
 from fathom.probe.orders import Job
 from fathom.probe.process import number
+from fathom.probe.threads import Alarm, get_ident
 from fathom.probe.trials.ahead import Ahead
 from fathom.probe.trials.garbage import Garbage
 from fathom.probe.trials.rounds import BASELINE, ENOUGH, MOST_WAIT, PREFIX
@@ -34,7 +35,7 @@ class Trials:
         self._cut: Counter[str] = Counter()
         self._reported: set[str] = set()
         self._open: Trial | None = None
-        self._timer: threading.Timer | None = None
+        self._timer: Alarm | None = None
 
     @property
     def refused(self) -> list[str]:
@@ -65,7 +66,7 @@ class Trials:
     def arm(self, job: Job, step_ns: float) -> bool:
         """Make the job's change, before the steps that count. Return False if the trial is impossible."""
         self.close()
-        stepping.thread = threading.get_ident()
+        stepping.thread = get_ident()
         trial = self._trial(job)
         if trial is None:
             return True
@@ -155,10 +156,9 @@ class Trials:
             self._note(f"what-if {trial.kind}", why)  # words: ok
 
     def _set_alarm(self, seconds: float) -> None:
-        self._timer = threading.Timer(seconds, self._lapse)
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer = Alarm(seconds, self._lapse)
 
+    @guarded("ending a trial")
     def _lapse(self) -> None:
         """End the open trial, because the program stopped stepping and its output must not stay buffered."""
         trial, self._open = self._open, None
