@@ -27,12 +27,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.accuracy.eager_part import cut
 from benchmarks.cost.launcher import ROOT, execute, script, start, under_fathom
 
 RESULT = ROOT / "benchmarks" / "results" / "compiling.json"
 KEPT = ROOT / "tests" / "data" / "compiling"
 KIND = "framework-not-compiled"
 EAGER, TIMES = "eager.fathom", "turns.json"  # of a program
+EAGER_STEPS = 690  # before the first turn (in_turns.EAGER): a few of its last calls are left out
 IN_TURNS = Path(__file__).with_name("in_turns.py")
 AT_ONCE = 5  # compilations: each has its own processes
 COMPILE_S = 150  # for all of them
@@ -134,7 +136,7 @@ def score(options: argparse.Namespace) -> int:
     """Examine the recording of each program, write the figures, print a table."""
     join(options.folder)
     rows = [scored(archive, options.keep) for archive in sorted(options.folder.glob("*.tar.gz"))]
-    result = summary(rows)
+    result = summary([row for row in rows if row is not None])
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(table(result))
     return 0
@@ -149,21 +151,30 @@ def join(folder: Path) -> None:
             tar.extractall(folder, filter="data")
 
 
-def scored(archive: Path, keep: bool) -> dict[str, Any]:
-    """A row: what was predicted of the eager recording, and what compiling gained in turns."""
+def scored(archive: Path, keep: bool) -> dict[str, Any] | None:
+    """A row: what was predicted of the eager recording, and what compiling gained in turns.
+
+    None where the step time settled too late for a recording before the first turn.
+    """
     name = archive.name.removesuffix(".tar.gz")
+    shutil.rmtree(archive.parent / name, ignore_errors=True)
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
     folder = archive.parent / name
     if keep:
         kept(name, folder / EAGER)
-    return row(name, examined(folder / EAGER), json.loads((folder / TIMES).read_text()))
+    eager = examined(folder / EAGER)
+    if not eager["step"]["clean_ms"]:
+        print(f"{name}: no eager steps were recorded before the first turn")
+        return None
+    return row(name, eager, json.loads((folder / TIMES).read_text()))
 
 
 def examined(sounding: Path) -> dict[str, Any]:
-    """The JSON report of raw records."""
+    """The JSON report of raw records, of its eager steps."""
     fathom = [sys.executable, "-m", "fathom"]
     if not list(sounding.glob("rank-*/*.parquet")):
+        cut(sounding / "raw", EAGER_STEPS)
         subprocess.run([*fathom, "import", str(sounding)], check=True, stdout=subprocess.DEVNULL)
     done = subprocess.run([*fathom, "report", "--json", str(sounding)], check=True, capture_output=True)
     return json.loads(done.stdout)
