@@ -41,9 +41,9 @@ def _share_worker(item: pytest.Item) -> None:
     """Tests that share a fixture of their module share a worker, so that it is made once."""
     if item.get_closest_marker("xdist_group") or not isinstance(item, pytest.Function):
         return
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    places = item.callspec.indices if hasattr(item, "callspec") else {}
     shared = [
-        f"{name}={parameters.get(name)}"
+        f"{name}={places.get(name)}"
         for name, result in sorted(item._fixtureinfo.name2fixturedefs.items())
         if result[-1].scope == "module"
     ]
