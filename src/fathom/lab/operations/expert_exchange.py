@@ -84,6 +84,7 @@ def preallocated_exchange(tokens: Tensor, choice: Tensor, weights: Tensor) -> St
       all-to-alls per layer: three → two
       waits of the host for the device: one per layer → none
     findings: [host-sync-item]
+    no_gain: two H100s, 0.63 times as fast; the cause was not measured. Prove it before you adopt it.
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Lepikhin et al., GShard, ICLR 2021 (capacity per expert)
@@ -116,6 +117,7 @@ def overlapped_exchange(tokens: Tensor, choice: Tensor, weights: Tensor) -> Step
       exposed communication per layer: both all-to-alls → the first half of one and the last half of the
         other
     findings: [communication-exposed]
+    no_gain: two H100s over NVLink, 0.98 times as fast; the cause was not measured.
     needs: {ranks: 2}
     proof: {latency: included}"""
     rank, ranks = dist.get_rank(), dist.get_world_size()
