@@ -103,7 +103,7 @@ def overlapped_gradients(weights: list[Tensor], batches: Tensor) -> Step:
       many micro-batches (then reduce only in the last one, with `no_sync`).
     shows:
       exposed communication: all of it → the last bucket
-    findings: [communication-exposed]
+    findings: [communication-exposed, communication-after-backward]
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020
@@ -124,7 +124,7 @@ def gradient_buckets(weights: list[Tensor], batches: Tensor) -> Step:
     shows:
       collectives per step: one per 25 MB → one per 100 MB
       copies between gradients and buckets: two per gradient → none
-    findings: [communication-exposed]
+    findings: [communication-exposed, communication-after-backward]
     needs: {ranks: 2}
     proof: {latency: included}"""
     return _ddp(weights, batches, bucket_cap_mb=100, gradient_as_bucket_view=True)

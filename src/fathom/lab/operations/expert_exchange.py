@@ -116,7 +116,7 @@ def overlapped_exchange(tokens: Tensor, choice: Tensor, weights: Tensor) -> Step
     shows:
       exposed communication per layer: both all-to-alls → the first half of one and the last half of the
         other
-    findings: [communication-exposed]
+    findings: [communication-exposed, communication-padded-tokens]
     no_gain: two H100s over NVLink, 0.98 times as fast; the cause was not measured.
     needs: {ranks: 2}
     proof: {latency: included}"""

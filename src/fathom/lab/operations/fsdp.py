@@ -92,7 +92,7 @@ def sharded_blocks(weights: list[Tensor], batches: Tensor) -> Step:
     shows:
       exposed communication: the whole gather and the whole reduce-scatter → those of one block each
       memory of gathered parameters: the whole model → two blocks
-    findings: [communication-exposed]
+    findings: [communication-exposed, communication-gathers-late]
     needs: {ranks: 2}
     proof: {latency: included}"""
     # https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -111,7 +111,7 @@ def kept_parameters(weights: list[Tensor], batches: Tensor) -> Step:
       anyway.
     shows:
       all-gathers per block and step: two → one
-    findings: [communication-exposed]
+    findings: [communication-exposed, communication-gathered-twice]
     needs: {ranks: 2}
     proof: {latency: included}"""
     return _step(_blocks(weights, batches, reshard_after_forward=False), batches)
@@ -129,7 +129,7 @@ def prefetched_parameters(weights: list[Tensor], batches: Tensor) -> Step:
       far ahead of the device, so that gathers are issued early already.
     shows:
       exposed all-gathers: some in each block → the first one
-    findings: [communication-exposed]
+    findings: [communication-exposed, communication-gathers-late]
     needs: {ranks: 2}
     proof: {latency: included}"""
     network = _blocks(weights, batches)

@@ -141,8 +141,7 @@ def interleaved_stages(weights: list[Tensor], batch: Tensor) -> Step:
       ranks are slow.
     shows:
       idle time at the start and end of a step: p-1 micro-batches → (p-1)/v
-    no_finding: the part of a wait that is a pipeline's bubble depends on its schedule, which is not
-      recorded.
+    findings: [communication-pipeline-bubble]
     no_gain: two H100s, 0.97 times as fast. With two stages the bubble is small, and messages double.
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -161,8 +160,7 @@ def zero_bubble(weights: list[Tensor], batch: Tensor) -> Step:
     not_when: Steps are bound by launches, or there are many more micro-batches than stages.
     shows:
       idle time at the end of a step: (p-1)/v backward passes → little
-    no_finding: the part of a wait that is a pipeline's bubble depends on its schedule, which is not
-      recorded.
+    findings: [communication-pipeline-bubble]
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024
