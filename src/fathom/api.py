@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _DERIVED = (
     *("windows", "ledger", "profiled_ledger", "categories", "op_shapes", "collectives"),
-    *("ranks", "late_ranks", "jitter"),
+    *("ranks", "late_ranks", "jitter", "pipeline", "experts"),
 )
 
 
@@ -191,7 +191,7 @@ class Sounding:
 
         - `rank`, `host`, `step_ms`, `compute_ms`, `communication_ms`, `waiting_ms`, `moving_ms`, `copy_ms`,
           `idle_ms`: the profiled step of its first device
-        - `last`: collectives that waited for it the longest; `cost_ms`: time per step that the others waited
+        - `last`: collectives that waited for it the longest; `cost_ms`: time per step that its lateness costs
         - `score`: its share of all time lost to late ranks; `lost_in`: the entry in which it lost the time
         - `peak_allocated_bytes`, `peak_reserved_bytes`: of its allocator; null if not recorded
         """
@@ -231,6 +231,37 @@ class Sounding:
         from fathom.analysis.communication import Jitter
 
         return _table(self.examine().jitter, Jitter)
+
+    @property
+    def pipeline(self) -> pl.DataFrame:
+        """The pipeline that ranks form by sends and receives: one row per stage; empty if they form none.
+
+        - `rank`, `place` (0: the first stage), `compute_ms`, `bubble_ms` and `share` of the step
+        - `micro_batches` per step, `schedule`, `expected` share of the bubble with stages of equal length,
+          `imbalance`: the longest stage over the mean one; the same in all rows
+        """
+        import polars as pl
+        from msgspec.structs import asdict
+
+        from fathom.analysis.communication import Pipeline, Stage
+
+        names = [*Stage.__struct_fields__, *(n for n in Pipeline.__struct_fields__ if n != "stages")]
+        formed = self.examine().pipeline
+        if formed is None:
+            return pl.DataFrame(schema=names)
+        return pl.DataFrame([{**asdict(formed), "stages": None, **asdict(row)} for row in formed.stages])[
+            names
+        ]
+
+    @property
+    def experts(self) -> pl.DataFrame:
+        """Tokens of the experts on each rank: `rank`, and `load`, over those of the mean rank.
+
+        It is empty if all-to-alls deliver equal parts.
+        """
+        from fathom.analysis.communication import ExpertLoad
+
+        return _table(self.examine().experts, ExpertLoad)
 
     @property
     def findings(self) -> list[Finding]:
@@ -424,7 +455,7 @@ class Sounding:
         """Run one SELECT over the recorded tables and the computed ones.
 
         The computed ones are `windows`, `ledger`, `profiled_ledger`, `categories`, `op_shapes`,
-        `collectives`, `ranks`, `late_ranks` and `jitter`.
+        `collectives`, `ranks`, `late_ranks`, `jitter`, `pipeline` and `experts`.
 
         Raises BadInputError for any other statement, for unknown tables and columns, and for a result of more
         than `most_rows` rows or `most_bytes` bytes.

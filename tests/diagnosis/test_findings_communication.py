@@ -8,38 +8,27 @@ from typing import Any
 
 import pytest
 
-from fathom.analysis.communication import Collective, Communication, LateRank
+from fathom.analysis.communication import LateRank, LostTime
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis import examine
-from fathom.diagnosis.signals import Excess, Repeated, SmallMessages, UnknownSignalError
+from fathom.diagnosis.signals import Repeated, SmallMessages, UnknownSignalError
 from fathom.sounding import import_traces
 from tests.support.examined import SCRATCH, of_trace, on_trace
-from tests.support.findings_fakes import compute, product, raised, signals
+from tests.support.findings_fakes import (
+    NCCL,
+    account,
+    collective,
+    communication,
+    compute,
+    product,
+    raised,
+    signals,
+)  # fmt: skip
 from tests.support.paths import TRACES
 from tests.support.timelines import Timeline, examination_of
 
-NCCL = "ncclDevKernel_AllReduce"
 shared = pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
-
-
-def collective(exposed: float, total: float | None = None, **more: Any) -> Collective:
-    total = exposed if total is None else total
-    known = {"operation": "all_reduce", "library": "NCCL", "families": [NCCL], "bytes": 25e6, "dtype": "bf16"}
-    times = {"min_ms": total, "median_ms": total, "max_ms": total, "total_ms": total}
-    hidden = {"overlapped_ms": total - exposed, "exposed_ms": exposed, "overlap": 1 - exposed / total}
-    return Collective(**{**known, "count": 1.0, **times, **hidden, **more})
-
-
-def account(computing: float, *rows: Collective) -> Communication:
-    total, hidden = sum(row.total_ms for row in rows), sum(row.overlapped_ms for row in rows)
-    return Communication(
-        total, hidden, total - hidden, hidden / total, computing, hidden / computing, list(rows)
-    )
-
-
-def communication(ms: float, entry: str = Entry.COMMUNICATION) -> LedgerRow:
-    return LedgerRow(entry, NCCL, ms)
 
 
 KINDS = (
@@ -93,7 +82,7 @@ WAITING = [compute("gemm", 60.0), communication(40.0, Entry.WAITING_FOR_PEERS)]
 
 
 def test_the_rank_that_is_always_last_is_a_straggler() -> None:
-    excess = [Excess("idle: input", 14.0), Excess("compute", 1.0)]
+    excess = [LostTime("idle: input", 14.0), LostTime("compute", 1.0)]
     candidate = kinds(*WAITING, communication_late=[WORST], communication_excess=excess)[
         "communication-straggler-input"
     ]

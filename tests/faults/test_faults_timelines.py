@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import fathom
 from fathom.analysis.results import Examination
 from fathom.diagnosis import examine
 from faults.labels import Program, timelines
@@ -57,5 +58,22 @@ def test_stages_of_a_pipeline_and_its_bubble(tmp_path: Path) -> None:
 
 
 def test_tokens_of_experts_by_rank(tmp_path: Path) -> None:
-    loads = {load.rank: load.load for load in examined("popular_experts", "faulty", tmp_path).experts}
+    store = job("popular_experts", "faulty").write(tmp_path / "experts.fathom")
+    loads = dict(fathom.open(store.path).sql("SELECT rank, load FROM experts").rows())
     assert loads[1] == pytest.approx(3.0) and loads[0] == pytest.approx(1 / 3)
+
+
+def test_stages_are_a_table(tmp_path: Path) -> None:
+    sounding = fathom.open(job("few_micro_batches", "faulty", 1).write(tmp_path / "stages.fathom").path)
+    rows = sounding.sql("SELECT rank, place, micro_batches FROM pipeline WHERE bubble_ms > 0").rows()
+    assert [row[:2] for row in rows] == [(0, 0), (1, 1), (2, 2), (3, 3)] and rows[0][2] >= 4
+    assert sounding.experts.columns == ["rank", "load"] and sounding.experts.is_empty()
+
+
+@pytest.mark.parametrize("name", ["long_documents", "slow_loader"])
+def test_a_late_rank_costs_as_much_in_the_report_as_in_the_finding(name: str, tmp_path: Path) -> None:
+    """Buckets of gradients queue behind it, so that the others wait longer than its lateness."""
+    result = examined(name, "faulty", tmp_path)
+    lost_ms = job(name, "faulty").step_ms - job(name, "mended").step_ms
+    assert result.findings[0].gain_ms == pytest.approx(result.late[0].cost_ms)
+    assert result.late[0].cost_ms == pytest.approx(lost_ms, rel=0.1)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fathom.analysis.communication import Collective, Communication
+from fathom.analysis.entries import Entry
 from fathom.analysis.replay import Change, Gain
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.rules import Candidate, rules
 from fathom.diagnosis.signals import Holds, Product, Signals, Work
 
 DEVICE = {"family": ("compute", "copy"), "all-kernels": ("compute",), "copy": ("copy",)}
+
+NCCL = "ncclDevKernel_AllReduce"
 
 H200 = {
     "matmul.fp32": 51e12,
@@ -78,6 +82,25 @@ def idle(cause: str, ms: float) -> LedgerRow:
 
 def compute(family: str, ms: float, **more: Any) -> LedgerRow:
     return LedgerRow("compute", family, ms, **more)
+
+
+def collective(exposed: float, total: float | None = None, **more: Any) -> Collective:
+    total = exposed if total is None else total
+    known = {"operation": "all_reduce", "library": "NCCL", "families": [NCCL], "bytes": 25e6, "dtype": "bf16"}
+    times = {"min_ms": total, "median_ms": total, "max_ms": total, "total_ms": total}
+    hidden = {"overlapped_ms": total - exposed, "exposed_ms": exposed, "overlap": 1 - exposed / total}
+    return Collective(**{**known, "count": 1.0, **times, **hidden, **more})
+
+
+def account(computing: float, *rows: Collective) -> Communication:
+    total, hidden = sum(row.total_ms for row in rows), sum(row.overlapped_ms for row in rows)
+    return Communication(
+        total, hidden, total - hidden, hidden / total, computing, hidden / computing, list(rows)
+    )
+
+
+def communication(ms: float, entry: str = Entry.COMMUNICATION, detail: str = NCCL) -> LedgerRow:
+    return LedgerRow(entry, detail, ms)
 
 
 def work(family: str, ms: float, *ops: str, entry: str = "compute", **more: Any) -> Work:

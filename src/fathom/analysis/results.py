@@ -372,7 +372,7 @@ class RankSummary(msgspec.Struct):
     copy_ms: float
     idle_ms: float
     last: int  # collectives that waited for this rank the longest
-    cost_ms: float  # per step: time that all others waited for it
+    cost_ms: float  # per step: time that all others wait for it, at most what it loses
     score: float  # share of all time lost to late ranks
     lost_in: str = ""  # the entry in which it spends most more time than the median rank
     host: str | None = None

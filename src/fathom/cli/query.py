@@ -27,7 +27,7 @@ def query(
     format: Format = Option("table", help="How to print the rows."),
     limit: int | None = Option(None, min=0, help="Maximum number of rows."),
 ) -> None:
-    """Run SQL over the recorded tables, windows, collectives, ledger (the clean step's), profiled_ledger."""
+    """Run SQL over the recorded tables and the computed ones: ledger, windows, collectives, pipeline …"""
     from fathom.api import open
 
     rows = open(sounding).sql(sql)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from fathom.analysis.communication.results import LateRank, LostTime
-from fathom.analysis.entries import COLLECTIVES
+from fathom.analysis.entries import COLLECTIVES, Entry
+from fathom.analysis.subjects import CPU
 from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from fathom.analysis.results import Device
 
 LEAST = 0.05  # of the time lost: ranks and entries below it get no cause
+ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
+INPUT, WORK, HOST = "input", "work", "host"  # causes of lateness
+_WORKS = (Entry.COMPUTE, Entry.OPS, Entry.COPY)
+_HALF = 0.5  # of the time lost: a cause with less is not the cause
 MEETING = ["burst", "step", "name", "place"]  # identifies a collective over all ranks
 
 
@@ -82,23 +89,52 @@ def _worst_of_steps(meetings: pl.DataFrame) -> Counter[int]:
 
 
 def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
-    """Set the entries in which the late `ranks` spend more time than the median of the others.
+    """Set the entries in which the late `ranks` spend more time than the median of the others, and lower
+    `cost_ms` to what the job can gain.
 
     `devices` are those of all ranks; the first of each rank counts. Time in collectives does not count,
-    because the ranks that wait spend it there. Ranks that lose little are left out.
+    because the ranks that wait spend it there. Ranks that lose little get no entries.
     """
     entries = {device.rank: _by_entry(device) for device in reversed(devices)}
-    names = sorted({name for mine in entries.values() for name in mine if name not in COLLECTIVES})
+    if len(entries) < 2:
+        return
+    names = sorted({name for mine in entries.values() for name in mine if name not in ON_HOST})
     table = np.array([[mine.get(name, 0.0) for name in names] for mine in entries.values()])
     place = {rank: row for row, rank in enumerate(entries)}
+    spent = {rank: sum(mine.get(name, 0.0) for name in ON_HOST) for rank, mine in entries.items()}
+    on_host = all(device.device == CPU for device in devices)
     for late in ranks:
-        if late.score < LEAST or late.rank not in place or len(place) < 2:
+        if late.rank not in place:
             continue
         row = place[late.rank]
         more = table[row] - np.median(np.delete(table, row, axis=0), axis=0)
-        lost = [LostTime(name, float(ms)) for name, ms in zip(names, more, strict=True)]
-        kept = [entry for entry in lost if entry.ms >= LEAST * late.cost_ms and entry.ms > 0]
-        late.entries = sorted(kept, key=lambda entry: -entry.ms)
+        lost = [LostTime(name, float(ms)) for name, ms in zip(names, more, strict=True) if ms > 0]
+        if late.score >= LEAST:
+            kept = [entry for entry in lost if entry.ms >= LEAST * late.cost_ms]
+            late.entries = sorted(kept, key=lambda entry: -entry.ms)
+        cost_ms = lead_ms(spent, late.rank) if on_host else late.cost_ms
+        late.cost_ms = min(cost_ms, cause_of_lateness(lost)[1])
+
+
+def cause_of_lateness(lost: Iterable[LostTime]) -> tuple[str, float]:
+    """Return INPUT, WORK or HOST, in whose entries a rank loses most time beyond the median rank, and the ms.
+
+    The cause is empty if none has half of the time. The ms are then the sum, infinite if nothing is known.
+    Ranks that wait for a collective may still compute, so the job gains no more than this time.
+    """
+    sums = dict.fromkeys((INPUT, WORK, HOST), 0.0)
+    for row in lost:
+        sums[INPUT if row.entry == Entry.INPUT else WORK if row.entry in _WORKS else HOST] += row.ms
+    cause, total = max(sums, key=lambda name: sums[name]), sum(sums.values())
+    return (cause, sums[cause]) if total and sums[cause] >= _HALF * total else ("", total or inf)
+
+
+def lead_ms(spent: Mapping[int, float], rank: int) -> float:
+    """Return how much longer the median of the other ranks is in collectives than `rank`.
+
+    Steps of all ranks are equally long, so it is also what the rank's other work takes longer.
+    """
+    return max(median(ms for other, ms in spent.items() if other != rank) - spent[rank], 0.0)
 
 
 def _by_entry(device: Device) -> dict[str, float]:

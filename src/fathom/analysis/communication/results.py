@@ -56,8 +56,8 @@ class LateRank(msgspec.Struct):
     of: int  # collectives of which the arrivals of all ranks are known
     operations: dict[str, int]  # of those it was last at, by operation
     behind_ms: float  # median lateness where it is last, behind the median rank
-    cost_ms: float  # per step: time from the second-last arrival to this rank's
-    score: float  # share of all lost time: cost_ms over that of all ranks
+    cost_ms: float  # per step: time from the second-last arrival to this rank's, at most what it loses
+    score: float  # share of the time that all late ranks cost, before that limit
     steps: int = 0  # in which the others waited for this rank the longest
     of_steps: int = 0  # in which any rank was waited for
     host: str | None = None

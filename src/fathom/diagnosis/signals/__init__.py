@@ -15,7 +15,6 @@ from fathom.diagnosis.signals.rows import (
     Double,
     DriverCalls,
     Eager,
-    Excess,
     Family,
     FetchingCode,
     Holds,

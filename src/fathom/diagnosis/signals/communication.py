@@ -8,11 +8,10 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import CPU
-from fathom.analysis.communication import Communication, LateRank
-from fathom.analysis.entries import COLLECTIVES, Entry
+from fathom.analysis.communication import ON_HOST, Communication, LateRank, LostTime, lead_ms
 from fathom.analysis.results import Claim, Device
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Excess, Lead, Repeated, SmallMessages
+from fathom.diagnosis.signals.rows import Lead, Repeated, SmallMessages
 from fathom.diagnosis.signals.value import signal
 from fathom.units import KIB, MIB, NS_PER_MS
 
@@ -22,7 +21,6 @@ RUN = 8  # collectives in a row
 LONG_NS = 500_000  # of an op of a processor that separates runs of collectives
 CALLS = "^c10d::"  # ops that call collectives
 REDUCES = ("all_reduce", "reduce_scatter")
-ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
 _GROUP = ["operation", "dtype", "group"]
 
 
@@ -115,7 +113,7 @@ def late(recorded: Recorded) -> list[LateRank]:
 
 
 @signal("communication.excess", "ms per step")
-def excess(recorded: Recorded) -> list[Excess]:
+def excess(recorded: Recorded) -> list[LostTime]:
     """Return the entries in which the latest rank spends more time than the median rank, largest first."""
     (worst, *_), devices = late(recorded), recorded.every
     own = [_entries(device) for device in devices if device.rank == worst.rank]
@@ -127,7 +125,7 @@ def excess(recorded: Recorded) -> list[Excess]:
         for entry, ms in own[0].items()
         if entry not in ON_HOST
     }
-    return sorted((Excess(entry, ms) for entry, ms in more.items() if ms > 0), key=lambda row: -row.ms)
+    return sorted((LostTime(entry, ms) for entry, ms in more.items() if ms > 0), key=lambda row: -row.ms)
 
 
 @signal("communication.lead", "ms per step")
@@ -137,8 +135,7 @@ def lead(recorded: Recorded) -> Lead:
     if any(device.device != CPU for device in devices):
         raise UnknownSignalError("the ranks have devices, so collectives run beside the host")
     spent = {device.rank: _collective_ms(device) for device in devices}
-    others = [ms for rank, ms in spent.items() if rank != worst.rank]
-    if worst.rank not in spent or not others:
+    if worst.rank not in spent or len(spent) < 2:
         raise UnknownSignalError("the ledgers of the other ranks are unknown")
     if recorded.account.rank == worst.rank:
         longer = {row.entry: row.ms for row in excess(recorded)}
@@ -148,7 +145,7 @@ def lead(recorded: Recorded) -> Lead:
     else:
         rows = [row for row in recorded.clean_ledger if row.entry in ON_HOST]
         claims = [Claim(row.entry, row.detail, row.ms) for row in rows]
-    return Lead(max(median(others) - spent[worst.rank], 0.0), claims)
+    return Lead(lead_ms(spent, worst.rank), claims)
 
 
 def _collective_ms(device: Device) -> float:

@@ -391,13 +391,6 @@ class SmallMessages(msgspec.Struct, frozen=True):
     wall_ms: float = 0.0  # from the first call of each run to the end of the last one, per step
 
 
-class Excess(msgspec.Struct, frozen=True):
-    """Time of an entry on the rank that arrives last, beyond that of the median rank."""
-
-    entry: str
-    ms: float
-
-
 class Lead(msgspec.Struct, frozen=True):
     """Time per step that the others spend in collectives beyond the rank that arrives last.
 

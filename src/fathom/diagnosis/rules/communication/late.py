@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from math import inf
 from statistics import median
 
-from fathom.analysis.communication import ExpertLoad, LateRank
+from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, cause_of_lateness
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
-from fathom.diagnosis.signals import Excess, Signals
+from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
 MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, ranks are late by turns
@@ -18,13 +17,11 @@ STEADILY = 0.75  # of the steps
 ENOUGH = 4  # collectives, or steps
 CLEARLY = 0.9  # of the time lost, if host threads communicate: a busy host delays ranks by turns
 DIFFERENT = 0.05  # of the median rank's: clocks and work that differ by less are equal
-HALF = 0.5  # of the excess: an entry with less is not the cause
 UNEVEN = 1.2  # load of the rank's experts over the mean
 UNKNOWN, EXPERTS = "communication-straggler", "communication-unbalanced-experts"
 INPUT, COMPUTE = "communication-straggler-input", "communication-straggler-compute"
 CLOCKS, HOST = "communication-straggler-clocks", "communication-straggler-host"
-WORK = (Entry.COMPUTE, Entry.OPS, Entry.COPY)
-COLLECTIVE = (Entry.COMMUNICATION, Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES, Entry.HOST_WAITS_FOR_PEERS)
+KIND = {"input": INPUT, "work": COMPUTE, "host": HOST}  # by cause of lateness
 
 
 @rule(UNKNOWN, INPUT, COMPUTE, CLOCKS, HOST, EXPERTS)
@@ -44,7 +41,7 @@ def late(signals: Signals) -> Candidates:
         if worst.score < CLEARLY:
             return
         waiting, gain = on_host.claims, on_host.ms
-    excess: list[Excess] = signals.get("communication.excess").value or []
+    excess: list[LostTime] = signals.get("communication.excess").value or []
     kind, lost = _cause(signals, worst.rank, excess)
     gain = min(gain, lost)
     total = sum(claim.ms for claim in waiting)
@@ -73,24 +70,19 @@ def steadily_late(worst: LateRank) -> bool:
     return (steps or always) and not by_turns and worst.score > MOSTLY
 
 
-def _more(rank: int, row: Excess) -> Evidence:
+def _more(rank: int, row: LostTime) -> Evidence:
     return Evidence(f"more time on rank {rank} than on the median rank: {row.entry}", row.ms, "ms")
 
 
-def _cause(signals: Signals, rank: int, excess: Collection[Excess]) -> tuple[str, float]:
+def _cause(signals: Signals, rank: int, excess: Collection[LostTime]) -> tuple[str, float]:
     """Return the kind and the ms per step, by the entries in which the rank loses most; without known
     entries, the ms are infinite. Clocks and experts explain longer compute.
     """
-    sums = dict.fromkeys((INPUT, COMPUTE, HOST), 0.0)
-    for row in excess:
-        if row.entry not in COLLECTIVE:
-            sums[INPUT if row.entry == Entry.INPUT else COMPUTE if row.entry in WORK else HOST] += row.ms
-    kind = max(sums, key=lambda name: sums[name])
-    if sums[kind] < HALF * sum(sums.values()) or not sums[kind]:
-        return UNKNOWN, sum(sums.values()) or inf
+    cause, ms = cause_of_lateness(excess)
+    kind = KIND.get(cause, UNKNOWN)
     if kind == COMPUTE and (over := _beyond_mean(signals, rank)):
-        return EXPERTS, over * sums[kind]
-    return CLOCKS if kind == COMPUTE and _slow_clock(signals, rank) else kind, sums[kind]
+        return EXPERTS, over * ms
+    return CLOCKS if kind == COMPUTE and _slow_clock(signals, rank) else kind, ms
 
 
 def _beyond_mean(signals: Signals, rank: int) -> float:

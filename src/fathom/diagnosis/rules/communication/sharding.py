@@ -62,14 +62,15 @@ def gathers_late(signals: Signals) -> Candidates:
     account = signals["communication.account"]
     if seen.exposed_ms < max(LEAST * signals["step.timeline_ms"], SERIAL * seen.total_ms):
         return
-    gain = min(seen.exposed_ms - seen.longest_ms, account.compute_ms - account.overlapped_ms)
+    free = account.compute_ms - account.overlapped_ms
+    gain = min(seen.exposed_ms - seen.longest_ms, free)
     yield Candidate(
         kind="communication-gathers-late",
         claims=exposed_claims(signals, gain, "allgather"),
         evidence=[
             Evidence("all-gathers of parameters", seen.count, "per step"),
             Evidence("exposed share of their time", 100 * seen.exposed_ms / seen.total_ms, "%"),
-            Evidence("compute that overlaps with no communication", account.compute_ms, "ms per step"),
+            Evidence("compute that overlaps with no communication", free, "ms per step"),
         ],
         gain_ms=gain,
         doubt=0.4,

@@ -1,0 +1,209 @@
+"""Findings about ranks and their collectives: on signals that must raise each of them, and on others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, Pipeline, PlacedGroup, Stage
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import LedgerRow
+from fathom.diagnosis.signals.collectives import AfterBackward, Blocking, Gathers, Padding, Search
+from fathom.diagnosis.signals.ranks import Varying
+from tests.support.findings_fakes import (
+    NCCL,
+    account,
+    collective,
+    communication,
+    compute,
+    idle,
+    raised,
+    signals,
+)  # fmt: skip
+
+EXPOSED = (compute("gemm", 60.0), communication(40.0))
+WAITING = (compute("gemm", 60.0), communication(40.0, Entry.WAITING_FOR_PEERS))
+MOVING = (compute("gemm", 60.0), communication(40.0, Entry.MOVING_BYTES))
+GATHERING = (compute("gemm", 60.0), communication(40.0, detail="ncclDevKernel_AllGather"))
+STAGE = (compute("gemm", 50.0), communication(50.0))
+BLOCKED = (compute("gemm", 60.0), communication(20.0), idle("python", 20.0))
+
+STEADY = LateRank(rank=3, last=9, of=10, operations={"all_reduce": 9}, behind_ms=2.0, cost_ms=15.0, score=0.9)
+BY_TURNS = LateRank(
+    rank=3, last=3, of=10, operations={"all_reduce": 3}, behind_ms=2.0, cost_ms=4.0, score=0.3
+)
+COMPUTES = {
+    "communication_late": [STEADY],
+    "communication_excess": [LostTime("compute", 14.0), LostTime("idle: python", 1.0)],
+}
+READS = {"communication_excess": [LostTime("idle: input", 14.0)]}
+MIXED_EXCESS = [LostTime("compute", 7.0), LostTime("idle: python", 6.0), LostTime("idle: input", 6.0)]
+MIXED = {"communication_excess": MIXED_EXCESS}
+THROTTLED = {"ranks_clocks": {0: 1980.0, 1: 1980.0, 2: 1980.0, 3: 1400.0}}
+GPUS_ALIKE = {"ranks_clocks": {0: 1980.0, 1: 1980.0, 2: 1980.0, 3: 1920.0}}
+
+
+def tokens(most: float) -> dict[str, Any]:
+    return {"communication_experts": [*(ExpertLoad(rank, 0.9) for rank in range(3)), ExpertLoad(3, most)]}
+
+
+def pipeline(micro: int, share: float = 0.5) -> dict[str, Any]:
+    stages = [Stage(rank, rank, 100 * (1 - share), 100 * share, share) for rank in range(4)]
+    return {"communication_pipeline": [Pipeline(stages, micro, "1F1B", 3 / (micro + 3), 1.0)]}
+
+
+def groups(hosts: int = 2, near_bytes: float = 0.2e9, near_rate: float = 200e9) -> dict[str, Any]:
+    tensor = PlacedGroup("tp", [0, 4], hosts, 1e9, 30.0, 20e9)
+    return {"communication_groups": [tensor, PlacedGroup("dp", [0, 1], 1, near_bytes, 5.0, near_rate)]}
+
+
+def gathers(exposed: float = 32.0, again: float = 4.0, again_bytes: float = 4e9) -> dict[str, Any]:
+    return {"communication_gathers": [Gathers(8.0, 8e9, exposed, 36.0, 4.5, again, 18.0, again_bytes)]}
+
+
+def varying(late: float = 0.0, transfer: float = 0.0) -> dict[str, Any]:
+    return {"communication_varying": Varying(late, 4, 0.3, transfer, 1.0, 9.0, "all_reduce")}
+
+
+def after(exposed: float, size: float) -> dict[str, Any]:
+    return {"communication_after_backward": [AfterBackward(8.0, size, exposed, 60.0)]}
+
+
+def padding(factor: float, exposed: float) -> dict[str, Any]:
+    return {"communication_padding": [Padding(factor, 8192, 4096, exposed, (NCCL,))]}
+
+
+MEMORY = {"device_memory_bytes": 80e9, "device_used_bytes": 40e9}
+
+
+class Case(NamedTuple):
+    """Signals that must raise a kind with this gain, and changes to them after which it is not raised."""
+
+    kind: str
+    gain_ms: float
+    ledger: tuple[LedgerRow, ...]
+    signals: Mapping[str, Any]
+    unless: Mapping[str, Mapping[str, Any]]
+
+
+CASES = (
+    Case(
+        "straggler-compute", 14.0, WAITING, COMPUTES,
+        {"its clock is low": THROTTLED, "its experts are busy": tokens(1.5), "it waits for input": READS},
+    ),
+    Case(
+        "straggler-clocks", 14.0, WAITING, COMPUTES | THROTTLED,
+        {"clocks are alike": GPUS_ALIKE, "it waits for input": READS},
+    ),
+    Case(
+        "straggler-host", 12.0, WAITING,
+        {"communication_late": [STEADY], "communication_excess": [LostTime("idle: python", 12.0)]},
+        {
+            "no entry has most": MIXED,
+            "ranks are late by turns": {"communication_late": [BY_TURNS]},
+        },
+    ),
+    Case(
+        "unbalanced-experts", 14.0 * 0.3 / 0.4, WAITING, COMPUTES | tokens(1.3),
+        {"loads are alike": tokens(1.1), "it waits for input": READS},
+    ),
+    Case(
+        "jitter", 10.0, WAITING, {"communication_late": [BY_TURNS]} | varying(late=10.0),
+        {
+            "the same rank is late": {"communication_late": [STEADY]},
+            "it costs little": varying(late=4.0),
+            "a busy host delays its ranks": {"step_device": "cpu"},
+        },
+    ),
+    Case(
+        "jitter", 10.0, MOVING, {"communication_late": [STEADY]} | varying(transfer=10.0),
+        {"it costs little": varying(transfer=4.0)},
+    ),
+    Case(
+        "slow-group", 27.0, EXPOSED, groups(),
+        {
+            "it is on one host": groups(hosts=1),
+            "the other group moves as much": groups(near_bytes=0.9e9),
+            "links are alike": groups(near_rate=25e9),
+        },
+    ),
+    Case(
+        "synchronous", 10.0, BLOCKED, {"communication_blocking": [Blocking(4.0, "all_reduce", 10.0, 0.5)]},
+        {
+            "the host does not wait": {"communication_blocking": []},
+            "it costs little": {"communication_blocking": [Blocking(4.0, "all_reduce", 1.0, 0.2)]},
+        },
+    ),
+    Case(
+        "unused-parameters", 6.0, BLOCKED, {"communication_unused": [Search(100, 5.0, 1.0)]},
+        {
+            "nothing is searched": {"communication_unused": []},
+            "it costs little": {"communication_unused": [Search(100, 1.0, 0.5)]},
+        },
+    ),
+    Case(
+        "after-backward", 35.0, EXPOSED, after(40.0, 200e6),
+        {
+            "they start earlier": {"communication_after_backward": []},
+            "it costs little": after(4.0, 200e6),
+            "one bucket has nothing to hide in": after(40.0, 20e6),
+        },
+    ),
+    Case(
+        "gathers-late", 27.5, GATHERING, gathers(),
+        {"few are exposed": gathers(exposed=20.0), "there are none": {"communication_gathers": []}},
+    ),
+    Case(
+        "gathered-twice", 18.0, GATHERING, gathers() | MEMORY,
+        {
+            "memory is full": {"device_used_bytes": 70e9},
+            "the backward pass gathers nothing": gathers(again=0.0, again_bytes=0.0),
+            "it gathers other parameters": gathers(again_bytes=1e9),
+            "they are hidden": gathers(exposed=4.0),
+        },
+    ),
+    Case(
+        "pipeline-bubble", 100 - 50 * (1 + 3 / 16), STAGE, pipeline(4),
+        {
+            "there are many micro-batches": pipeline(16),
+            "the bubble is small": pipeline(4, share=0.05),
+            "ranks form none": {"communication_pipeline": []},
+        },
+    ),
+    Case(
+        "padded-tokens", 15.0, EXPOSED, padding(2.0, 30.0),
+        {
+            "there is little padding": padding(1.1, 30.0),
+            "it costs little": padding(2.0, 4.0),
+            "sizes vary": {"communication_padding": []},
+        },
+    ),
+)  # fmt: skip
+
+
+def found(case: Case, given: Mapping[str, Any]) -> Any:
+    known = {"communication_account": account(60.0, collective(36.0, 40.0)), **given}
+    kind = f"communication-{case.kind}"
+    return raised(signals(case.ledger, **known), kind).get(kind)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+def test_a_finding_claims_what_it_gains(case: Case) -> None:
+    candidate = found(case, case.signals)
+    assert candidate is not None and candidate.evidence
+    assert candidate.gain_ms == pytest.approx(case.gain_ms)
+    assert sum(claim.ms for claim in candidate.claims) == pytest.approx(case.gain_ms)
+
+
+@pytest.mark.parametrize(
+    ("case", "given"),
+    [
+        pytest.param(case, given, id=f"{case.kind}: {why}")
+        for case in CASES
+        for why, given in case.unless.items()
+    ],
+)
+def test_it_is_not_raised_without_its_cause(case: Case, given: Mapping[str, Any]) -> None:
+    assert found(case, {**case.signals, **given}) is None
