@@ -183,7 +183,7 @@ CASES = (
 )  # fmt: skip
 
 
-def found(case: Case, given: Mapping[str, Any]) -> Any:
+def candidate_of(case: Case, given: Mapping[str, Any]) -> Any:
     known = {"communication_account": account(60.0, collective(36.0, 40.0)), **given}
     kind = f"communication-{case.kind}"
     return raised(signals(case.ledger, **known), kind).get(kind)
@@ -191,7 +191,7 @@ def found(case: Case, given: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
 def test_a_finding_claims_what_it_gains(case: Case) -> None:
-    candidate = found(case, case.signals)
+    candidate = candidate_of(case, case.signals)
     assert candidate is not None and candidate.evidence
     assert candidate.gain_ms == pytest.approx(case.gain_ms)
     assert sum(claim.ms for claim in candidate.claims) == pytest.approx(case.gain_ms)
@@ -206,4 +206,4 @@ def test_a_finding_claims_what_it_gains(case: Case) -> None:
     ],
 )
 def test_it_is_not_raised_without_its_cause(case: Case, given: Mapping[str, Any]) -> None:
-    assert found(case, {**case.signals, **given}) is None
+    assert candidate_of(case, {**case.signals, **given}) is None
