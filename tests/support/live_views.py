@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from fathom.analysis.live import (
-    Alert,
-    Change,
-    DeviceView,
-    Entry,
-    FoundCause,
-    Insight,
-    Live,
-    RankView,
-)
+from fathom.analysis.compare import Change
+from fathom.analysis.live import Alert, DeviceView, FoundCause, Insight, Live, RankView, Slowdown
 
 NOW, S = 1_700_000_723_000_000_000, 1_000_000_000
 WORKERS = FoundCause(
@@ -28,6 +20,11 @@ COMPILE = FoundCause(
     3.0,
     0.12,
 )
+
+
+def moved(entry: str, detail: str, ns: int) -> Change:
+    """Return an entry that became longer by `ns`."""
+    return Change(entry, detail, 0, ns, ns, 1e5, True, "same")
 
 
 def rank(number: int = 0, step_ms: float = 24.1, **more) -> RankView:
@@ -76,8 +73,11 @@ def full_view(ranks: int = 1) -> Live:
         40.8e9,
     )
     host = DeviceView(-1, "host", busy_percent=34.0, memory_bytes=12.1 * 2**30)
-    change = Change(
-        12.4, 24.1, [Entry("idle: input", "", 11.4), Entry("compute", "gemm 132·384", 0.3)], [WORKERS]
+    change = Slowdown(
+        12.4,
+        24.1,
+        [moved("idle: input", "", 11_400_000), moved("compute", "gemm 132·384", 300_000)],
+        findings=[WORKERS],
     )
     insight = Insight(
         NOW - 95 * S,
@@ -86,7 +86,6 @@ def full_view(ranks: int = 1) -> Live:
         "Compile the model with torch.compile.",
         mfu=0.121,
         communication_ms=0.9,
-        ledger=[Entry("compute", "gemm 132·384", 12.4)],
         findings=[COMPILE, WORKERS],
         counters=["gemm 132·384", "DRAM throughput 71 %", "tensor pipe 34 %"],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -11,13 +10,18 @@ import sys
 import time
 
 import msgspec
+import polars as pl
 import pytest
 
-from fathom.analysis.live import Alert, Change, Entry, FoundCause, Insight
+import fathom
+from benchmarks.comparison.planting import copied, slower
+from fathom.analysis.live import Alert, FoundCause, Insight, Slowdown
 from fathom.watch import Rule, Watch, examining
 from fathom.watch.examining import copy
-from fathom.watch.insights import Examiner, change
+from fathom.watch.insights import PASSED, Examiner
 from tests.support.live_recording import BEGUN, LiveRecording, S
+from tests.support.live_views import moved
+from tests.support.paths import EXAMPLES
 
 
 @pytest.fixture
@@ -159,8 +163,8 @@ class FakeExaminer(Examiner):
     def busy(self):
         return self.running
 
-    def start(self, folder, now_s, since_ns=0, until_ns=0):
-        self.asked.append((since_ns, until_ns))
+    def _start(self, result, folder, now_s, ns):
+        self.asked.append((result, ns))
         self.running = True
 
     def result(self, now_s):
@@ -168,13 +172,9 @@ class FakeExaminer(Examiner):
         return self.insights.pop(0)
 
 
-USUAL = Insight(1, 20.0, ledger=[Entry("ops", "mm", 19.0), Entry("idle: input", "", 1.0)])
-SLOW = Insight(
-    2,
-    40.0,
-    ledger=[Entry("ops", "mm", 19.0), Entry("idle: input", "", 21.0)],
-    findings=[FoundCause("input-slow", "Batches are late", "Use workers", 20.0)],
-)
+USUAL = Insight(1, 20.0)
+CAUSE = FoundCause("input-slow", "Batches are late", "Use workers", 20.0)
+SLOW = Slowdown(20.0, 40.0, [moved("idle: input", "", 20_000_000)], findings=[CAUSE])
 
 
 def test_the_timeline_of_an_alert_is_compared_with_the_usual_one(recording):
@@ -186,7 +186,7 @@ def test_the_timeline_of_an_alert_is_compared_with_the_usual_one(recording):
     recording.phase, recording.burst = "clean", 3
     recording.steps(200, 20)
     viewed(watch)
-    assert viewed(watch).insight == USUAL and examiner.asked == [(0, 0)]
+    assert viewed(watch).insight == USUAL and examiner.asked == [(Insight, 0)]
     recording.steps(60, 40)
     assert viewed(watch).alerts[0].state == "recording"
     recording.phase, recording.burst = "slow", 4
@@ -194,11 +194,10 @@ def test_the_timeline_of_an_alert_is_compared_with_the_usual_one(recording):
     recording.phase, recording.burst = "clean", 5
     recording.steps(100, 40)
     assert viewed(watch).alerts[0].state == "examining"
-    since, until = examiner.asked[-1]
-    assert BEGUN + 9 * S < since < BEGUN + 11 * S and until == 0
+    result, onset = examiner.asked[-1]
+    assert result is Slowdown and BEGUN + 9 * S < onset < BEGUN + 11 * S
     [alert] = viewed(watch).alerts
-    assert alert.state == "explained" and alert.change.entries[0] == Entry("idle: input", "", 20.0)
-    assert [finding.id for finding in alert.change.findings] == ["input-slow"]
+    assert alert.state == "explained" and alert.change == SLOW
     assert watch.view().insight == USUAL
 
 
@@ -213,17 +212,18 @@ def test_a_failed_examination_leaves_the_cause_unknown(recording):
     assert alert.state == "unexplained" and "failed" in alert.change.why_not
 
 
-def test_changes_of_entries_sum_to_the_change_of_the_step():
-    before = Insight(1, 10.0, ledger=[Entry("a", "x", 6.0), Entry("a", "y", 4.0)])
-    after = Insight(2, 14.0, ledger=[Entry("a", "x", 9.0), Entry("b", "", 5.0)])
-    result = change(before, after)
-    assert sum(row.ms for row in result.entries) == pytest.approx(result.after_ms - result.before_ms)
-    assert [row.ms for row in result.entries] == [5.0, 3.0, -4.0]
-
-
-def test_steps_that_were_fast_again_are_not_explained():
-    result = change(Insight(1, 10.0, ledger=[Entry("a", "", 10.0)]), Insight(2, 9.0))
-    assert result.entries == [] and "fast again" in result.why_not
+def test_a_slowdown_names_what_changed_beyond_noise(tmp_path):
+    """A recording of an H200, and a copy in which one kernel family takes a third more."""
+    original = EXAMPLES / "train_gpt-h200.fathom.zip"
+    before = fathom.open(original)
+    family = before.ledger.filter(entry="compute").sort("ms")["detail"][-1]
+    folder = copied(original, tmp_path / "slower.fathom")
+    slower(folder, 1.33, pl.col("family") == family)
+    result = examining.slowdown(before, fathom.open(folder))
+    assert [change.detail for change in result.entries] == [family] and result.why_not == ""
+    grown = result.after_ms - result.before_ms
+    assert result.entries[0].change_ms == pytest.approx(grown, rel=0.15)
+    assert examining.slowdown(fathom.open(folder), before).why_not == PASSED
 
 
 # examinations
@@ -270,11 +270,11 @@ def test_an_examination_that_takes_too_long_or_prints_nonsense_gives_nothing(tmp
         return subprocess.Popen([sys.executable, "-c", program], **options)
 
     examiner, program = Examiner(spawn), "import time; time.sleep(60)"
-    examiner.start(tmp_path, now_s=0.0)
+    examiner.examine(tmp_path, now_s=0.0)
     assert examiner.result(1.0) is None and examiner.busy
     assert examiner.result(1e6) is None and not examiner.busy
     program = "print('{')"
-    examiner.start(tmp_path, now_s=0.0)
+    examiner.examine(tmp_path, now_s=0.0)
     while examiner.busy:
         assert examiner.result(1.0) is None
         time.sleep(0.01)
@@ -310,12 +310,11 @@ def test_a_program_that_becomes_slow_is_explained_while_it_runs(tmp_path):
     assert explained, live  # a busy host may raise others before
     alert = explained[-1]
     more = alert.change.after_ms - alert.change.before_ms
-    host = sum(row.ms for row in alert.change.entries if row.entry.startswith("idle: "))
+    host = sum(row.change_ms for row in alert.change.entries if row.entry.startswith("idle: "))
     assert more > 5 and host == pytest.approx(more, rel=0.2)
     msgspec.json.decode(msgspec.json.encode(live))
 
 
 def test_views_can_be_printed_as_json():
-    alert = Alert(1, 0, 5, 10.0, 20.0, change=Change(10.0, 20.0, [Entry("a", "", 10.0)]))
+    alert = Alert(1, 0, 5, 10.0, 20.0, change=SLOW)
     assert msgspec.json.decode(msgspec.json.encode(alert), type=Alert) == alert
-    assert io.BytesIO(msgspec.json.encode(alert)).read().startswith(b"{")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fathom.analysis.compare.results import Cause, Change
+
 HOST = -1  # device of the host's sensors
 PROFILED = "profiled"  # entry of the wall time: time that steps took longer while details were recorded
 
@@ -65,14 +67,6 @@ class FoundCause(msgspec.Struct):
     source: str = ""
 
 
-class Entry(msgspec.Struct):
-    """A row of the ledger of the clean step."""
-
-    entry: str
-    detail: str
-    ms: float
-
-
 class Insight(msgspec.Struct):
     """The result of examining what was recorded until then."""
 
@@ -82,18 +76,18 @@ class Insight(msgspec.Struct):
     action: str = ""
     mfu: float | None = None
     communication_ms: float | None = None  # exposed, per step; null without a timeline
-    ledger: list[Entry] = []  # of the first device
     findings: list[FoundCause] = []
     counters: list[str] = []  # measures of the longest kernel family
     abstained: str = ""  # the reason if there is no ledger
 
 
-class Change(msgspec.Struct):
-    """The difference of the step before and since an alert. `entries` sum to it."""
+class Slowdown(msgspec.Struct):
+    """The comparison of the steps since an alert with those before it, as `fathom compare` makes it."""
 
     before_ms: float
     after_ms: float
-    entries: list[Entry] = []  # ms of after minus before, largest first
+    entries: list[Change] = []  # that changed by more than noise, largest change first
+    causes: list[Cause] = []
     findings: list[FoundCause] = []  # that are new since the alert, or cost more
     why_not: str = ""  # the reason if the cause is not known
 
@@ -107,7 +101,7 @@ class Alert(msgspec.Struct):
     baseline_ms: float
     step_ms: float
     state: str = "recording"  # recording (a timeline), examining, explained, unexplained
-    change: Change | None = None
+    change: Slowdown | None = None
     over: bool = False  # steps are as fast as before again
 
 

@@ -99,8 +99,8 @@ def run(
     ),
     count_after: int | None = Option(
         None,
-        help="Clean steps after which the others are only counted, so that the log of a long run stays small;"
-        " `fathom watch` does not see counted steps. [default: never]",
+        help="Clean steps after which the others are only counted, so that the log of a long run stays small."
+        " [default: 10000 at surface depth, else never]",
         metavar="N",
     ),
     settle: str = Option(

@@ -11,6 +11,7 @@ STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 # In the order of a round. `input` comes last: the unchanged stretch after it waits until the batches that
 # the loader has made ahead are used up.
 TRIALS = ("logging", "gc", "input")
+COUNT_AFTER = 10_000  # at surface depth, which may stay on for months
 MOST_SETTLING_STEPS = 100
 MOST_SETTLING_NS = 60_000_000_000
 
@@ -36,8 +37,10 @@ class ProbePlan:
         """Build a plan from the dictionary of `plan.json`; missing or null options keep their defaults."""
         settle, stop = options.get("settle"), options.get("stop_after")
         step_on = options.get("step_on") or "auto"
+        depth = options.get("depth") or "auto"
+        count = options.get("count_after") or (COUNT_AFTER if depth == "surface" else None)
         return cls(
-            depth=options.get("depth") or "auto",
+            depth=depth,
             steps=int(options.get("steps") or 10),
             settle=None if settle in (None, "auto") else int(settle),
             step_on=step_on if step_on in STEP_ON else "auto",
@@ -45,7 +48,7 @@ class ProbePlan:
             on_slow_step=bool(options.get("on_slow_step")),
             stop_after=stop if stop in (None, "recorded") else int(stop),
             what_if=[str(kind) for kind in options.get("what_if") or []],
-            count_after=None if options.get("count_after") is None else int(options["count_after"]),
+            count_after=None if count is None else int(count),
             max_size=options.get("max_size"),
             counters=options.get("counters") or None,
         )

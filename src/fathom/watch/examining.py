@@ -1,5 +1,8 @@
 """Examine a recording that still grows, in a process of low priority: `python -m fathom.watch.examining`.
 
+`insight FOLDER UNTIL` prints the insight into its steps as JSON, `slowdown FOLDER ONSET` how the steps since
+a time compare with those before it. Times are in ns; 0: without this limit.
+
 The raw records are copied first, without the middle of long logs, so that the work does not grow with the
 length of the run. What is read is what the probe wrote anyway; the program notices nothing.
 """
@@ -12,37 +15,58 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fathom.analysis.live import Entry, FoundCause, Insight
-from fathom.units import MIB
+from fathom.analysis.live import FoundCause, Insight, Slowdown
+from fathom.units import MIB, NS_PER_MS
+from fathom.watch.insights import PASSED
+
+if TYPE_CHECKING:
+    from fathom.analysis.results import Examination, Finding
+    from fathom.api import Sounding
 
 HEAD, TAIL = 2 * MIB, 2 * MIB  # of a log
 SLOW, TIMELINE = "slow", "timeline"  # phases
 FREQUENT = ("batches", "batch", "wait", "micro", "device", "samples")  # records of a log for each step
 ATTRIBUTION = "attribution"  # the steps of the timeline take ops from this phase
 FINDINGS, MEASURES = 8, 3
+CLOSE, SHARE = 0.01, 0.1  # of the step, of its change: findings whose cost grew by less are not named
 
 
-def main(folder: str, since_ns: str = "0", until_ns: str = "0") -> None:
-    """Print the insight into the steps from `since_ns` to `until_ns` as JSON; 0: without this limit."""
+def main(task: str, folder: str, ns: str) -> None:
+    """Print the result of a task as JSON."""
     os.nice(19)
-    result = examined(Path(folder), int(since_ns), int(until_ns))
+    examine = slowdown_since if task == "slowdown" else insight_until
+    result: Insight | Slowdown = examine(Path(folder), int(ns))
     sys.stdout.write(msgspec.json.encode(result).decode())
 
 
-def examined(folder: Path, since_ns: int = 0, until_ns: int = 0) -> Insight:
-    """Return the insight into the steps between the two times. Raises FathomError if there are none."""
+def insight_until(folder: Path, until_ns: int = 0) -> Insight:
+    """Return the insight into the steps until a time. Raises FathomError if there are none."""
+    with part(folder, until_ns=until_ns) as sounding:
+        return insight(sounding)
+
+
+def slowdown_since(folder: Path, onset_ns: int) -> Slowdown:
+    """Return how the steps since a time compare with those before it. Raises FathomError without steps."""
+    with part(folder, until_ns=onset_ns) as before, part(folder, since_ns=onset_ns) as after:
+        return slowdown(before, after)
+
+
+@contextmanager
+def part(folder: Path, since_ns: int = 0, until_ns: int = 0) -> Iterator[Sounding]:
+    """Yield a sounding of the steps between two times, which goes with the block."""
     from fathom.api import Sounding
     from fathom.sounding import import_raw
 
     with tempfile.TemporaryDirectory(prefix="fathom-watch-") as name:
-        part = Path(name) / "part.fathom"
-        copy(folder / "raw", part / "raw", since_ns, until_ns)
-        return insight(Sounding(import_raw(part)))
+        to = Path(name) / "part.fathom"
+        copy(folder / "raw", to / "raw", since_ns, until_ns)
+        yield Sounding(import_raw(to))
 
 
 def copy(raw: Path, to: Path, since_ns: int = 0, until_ns: int = 0) -> None:
@@ -57,6 +81,9 @@ def copy(raw: Path, to: Path, since_ns: int = 0, until_ns: int = 0) -> None:
             lines = _within(lines, since_ns, until_ns) if file.name.startswith("proc-") else lines
             with (to / file.name).open("wb") as sink:
                 sink.writelines(lines)
+        elif file.name.startswith("summary-"):
+            if kept := list(_within([file.read_bytes()], since_ns, until_ns)):
+                (to / file.name).write_bytes(kept[0])
         elif file.is_file() and file.name != "end.json":
             (to / file.name).symlink_to(file.absolute())
     ending: dict[str, Any] = {
@@ -102,6 +129,8 @@ def _time(record: dict[str, Any]) -> int | None:
     kind = record.get("t")
     if kind == "marks":
         return int(record["ns"][0])
+    if kind == "summary":  # a window belongs to the time in which most of its steps were
+        return (int(record["start"]) + int(record["end"])) // 2
     if kind == "batches":
         return int(record["rows"][0][record["columns"].index("start")])
     if kind in ("trace", "samples"):
@@ -115,11 +144,10 @@ def _first(ns: Any) -> Any:
     return ns[0] if isinstance(ns, list) else ns
 
 
-def insight(sounding: Any) -> Insight:
+def insight(sounding: Sounding) -> Insight:
     """Return the insight into a sounding."""
     result = sounding.examine()
     device = next(iter(result.devices), None)
-    rows = (device.mean_ledger or device.ledger) if device else []  # of the step to which gains refer
     used = device.utilisation if device else None
     talks = device.communication if device else None
     return Insight(
@@ -128,15 +156,50 @@ def insight(sounding: Any) -> Insight:
         headline=result.verdict.headline if result.verdict else "",
         action=result.verdict.action if result.verdict else "",
         mfu=used.mfu if used else None,
-        communication_ms=talks.exposed_ms if talks else 0.0 if rows else None,
-        ledger=[Entry(row.entry, row.detail, row.ms) for row in rows],
+        communication_ms=talks.exposed_ms if talks else 0.0 if _has_ledger(result) else None,
         findings=[_cause(finding) for finding in result.findings[:FINDINGS]],
         counters=_counters(sounding) if result.sounding.get("counters") else [],
-        abstained="" if rows else _why(result),
+        abstained="" if _has_ledger(result) else _why(result),
     )
 
 
-def _cause(finding: Any) -> FoundCause:
+def slowdown(before: Sounding, after: Sounding) -> Slowdown:
+    """Return how a sounding compares with an earlier one: entries, causes, and findings that grew."""
+    from fathom.api import compare
+
+    usual, slow = before.examine(), after.examine()
+    result = Slowdown(usual.step.basis_ms or 0.0, slow.step.basis_ms or 0.0)
+    grown = result.after_ms - result.before_ms
+    if grown <= 0:
+        result.why_not = PASSED
+        return result
+    result.findings = _grown(usual, slow, max(CLOSE * result.after_ms, SHARE * grown))
+    lacking = next((side for side in (usual, slow) if not _has_ledger(side)), None)
+    if lacking is not None:
+        result.why_not = f"no ledger to compare: {_why(lacking)}"
+        return result
+    compared = compare([before], [after])
+    result.before_ms, result.after_ms = compared.baseline_ns / NS_PER_MS, compared.candidate_ns / NS_PER_MS
+    result.entries, result.causes = compared.moved, compared.causes
+    result.why_not = "" if compared.moved else "no entry of the ledger changed by more than noise"
+    return result
+
+
+def _has_ledger(result: Examination) -> bool:
+    return bool(result.devices and result.devices[0].ledger)
+
+
+def _grown(before: Examination, after: Examination, least_ms: float) -> list[FoundCause]:
+    """Return the findings that are new, or cost more than before, by over `least_ms`."""
+    costs = {(known.id, known.title): known.gain_ms or 0.0 for known in before.findings}
+    return [
+        _cause(finding)
+        for finding in after.findings[:FINDINGS]
+        if (finding.gain_ms or 0.0) - costs.get((finding.id, finding.title), 0.0) > least_ms
+    ]
+
+
+def _cause(finding: Finding) -> FoundCause:
     from fathom.diagnosis import kinds
 
     kind = kinds().get(finding.id)
@@ -146,11 +209,11 @@ def _cause(finding: Any) -> FoundCause:
     )
 
 
-def _why(result: Any) -> str:
+def _why(result: Examination) -> str:
     return next((f"{entry.what}: {entry.why}" for entry in result.abstained), "no timeline was recorded yet")
 
 
-def _counters(sounding: Any) -> list[str]:
+def _counters(sounding: Sounding) -> list[str]:
     """Return the first measures of the kernel family with the most time, as text."""
     family = next((portrait for portrait in sounding.kernel() if portrait.measures), None)
     if family is None:

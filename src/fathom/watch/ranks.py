@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fathom.analysis.live import RankView
 from fathom.redaction import redact_text
+from fathom.regular import read_json
 from fathom.units import NS_PER_MS, NS_PER_S
+from fathom.watch.counted import Counted, Window
 from fathom.watch.following import Follower, Record
 from fathom.watch.rule import Detector, Rule
 from fathom.watch.wall import EVALUATION, Wall
@@ -19,17 +23,20 @@ POINTS = 120  # of the curve, at least a second each
 NOTES = 5
 STALLED_NS, STALLED_STEPS = 5 * NS_PER_S, 10  # without a mark, the program stalls
 BASELINE = Rule(10.0, 50)  # gives the baseline that is shown if there is no alert rule
-CLEAN, TIMELINES = "clean", ("timeline", "slow")  # phases
+COUNTED_NS = 10 * NS_PER_S  # between two reports of steps that are only counted
+CLEAN, SUMMARY, TIMELINES = "clean", "summary", ("timeline", "slow")  # phases
+QUIET = (CLEAN, SUMMARY)
 
 
 class Step(NamedTuple):
-    """A complete step."""
+    """A complete step, or several that were counted together."""
 
     start: int
     end: int
     phase: str
     samples: int | None
     tokens: int | None
+    steps: int = 1
 
 
 class Crossing(NamedTuple):
@@ -47,6 +54,7 @@ class Rank:
 
     def __init__(self, file: Path, start_ns: int, rule: Rule | None) -> None:
         self.follower = Follower(file)
+        self.unfinished = file.with_name(f"{file.stem.replace('proc', SUMMARY, 1)}.json")
         self.start_ns = start_ns
         self.detector = Detector(rule or BASELINE)
         self.pid = int(file.stem.removeprefix("proc-")) if file.stem[5:].isdigit() else 0
@@ -58,6 +66,7 @@ class Rank:
     def _restart(self) -> None:
         """Start counting: with the first record, and when another source marks the steps."""
         self.wall = Wall(self.start_ns)
+        self.window = Window()
         self.detector.restart()
         self.steps: deque[Step] = deque(maxlen=MOST)
         self.points: deque[float] = deque(maxlen=POINTS)
@@ -80,12 +89,17 @@ class Rank:
             if self.follower.restarted:
                 self.follower.restarted = False
                 self._restart()
-            take = _TAKE.get(str(record.get("t")))
-            try:
-                if take:
-                    take(self, record)
-            except (KeyError, TypeError, ValueError, IndexError):  # a damaged record
-                self.follower.torn += 1
+            if take := _TAKE.get(str(record.get("t"))):
+                self._try(take, record)
+        if self.phase == SUMMARY:
+            with suppress(OSError, ValueError):
+                self._try(Rank._unfinished, read_json(self.unfinished))
+
+    def _try(self, take: Callable[[Rank, Record], None], record: Record) -> None:
+        try:
+            take(self, record)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):  # a damaged record
+            self.follower.torn += 1
 
     def _process(self, record: Record) -> None:
         self.head = record
@@ -106,23 +120,60 @@ class Rank:
             self.bursts[int(run["burst"])] = self.mark_ns
 
     def _step(self, ns: int, kind: str, samples: int | None, tokens: int | None) -> None:
-        step = Step(self.mark_ns, ns, self.phase, samples, tokens)
         rest = self.wall.step(ns, self.phase, kind)
-        self.steps.append(step)
-        self.count, self.total_ns = self.count + 1, self.total_ns + step.end - step.start
-        self.samples, self.tokens = self.samples + (samples or 0), self.tokens + (tokens or 0)
+        self._add(Step(self.mark_ns, ns, self.phase, samples, tokens))
         if self.phase == CLEAN and EVALUATION not in kind:
-            self._add_point(rest)
-            if self.detector.add(rest):
-                self._cross(ns)
+            self._clean(ns, rest, 1)
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.count, self.total_ns = self.count + step.steps, self.total_ns + step.end - step.start
+        self.samples, self.tokens = self.samples + (step.samples or 0), self.tokens + (step.tokens or 0)
+
+    def _clean(self, end: int, ns: int, steps: int) -> None:
+        """Add clean steps, `ns` long together, to the curve and to the alert rule."""
+        self._add_point(ns, steps)
+        if self.detector.add(ns, steps):
+            self._cross(end)
+
+    def _summary(self, record: Record) -> None:
+        """Count the steps of a window that were not counted yet."""
+        known = self.window.known(record["k"])
+        if record["n"] <= known:
+            return
+        if not self._follows(record):
+            self.wall.begin(record["start"])
+            self.mark_ns = record["start"]
+        self._count(record["end"], self.window.grow(record))
+        self.k, self.mark_ns, self.phase = record["k"] + record["n"], record["end"], SUMMARY
+
+    def _unfinished(self, record: Record) -> None:
+        """Count the steps of the open window; its file may be older or newer than the log as read."""
+        if self._follows(record):
+            self._summary(record)
+
+    def _follows(self, record: Record) -> bool:
+        return bool(self.mark_ns) and record["k"] + self.window.known(record["k"]) == self.k
+
+    def _count(self, end: int, kinds: list[Counted]) -> None:
+        samples, tokens = _sum(kind.samples for kind in kinds), _sum(kind.tokens for kind in kinds)
+        count = sum(kind.steps for kind in kinds)
+        self._add(Step(self.mark_ns, end, SUMMARY, samples, tokens, count))
+        if waited := sum(kind.waits.get("input", 0) for kind in kinds):
+            self.loader = True
+            self._waited(end, waited)
+        self.wall.counted(end, kinds)
+        usual = [kind for kind in kinds if EVALUATION not in kind.kind]
+        if steps := sum(kind.steps for kind in usual):
+            self._clean(end, sum(kind.ns for kind in usual), steps)
 
     def _cross(self, ns: int) -> None:
         detector = self.detector
         times = (detector.baseline_ns or 0) / NS_PER_MS, detector.recent_ns / NS_PER_MS
         self.crossings.append(Crossing(self.k, ns, detector.alerting, *times))
 
-    def _add_point(self, ns: int) -> None:
-        self._point = [self._point[0] + ns, self._point[1] + 1]
+    def _add_point(self, ns: int, steps: int) -> None:
+        self._point = [self._point[0] + ns, self._point[1] + steps]
         if self._point[0] >= NS_PER_S:
             self.points.append(self._point[0] / self._point[1] / NS_PER_MS)
             self._point = [0, 0]
@@ -152,11 +203,12 @@ class Rank:
     def view(self, now_ns: int) -> RankView:
         """Return the state at `now_ns`."""
         recent = self._recent()
-        clean = [step for step in recent if step.phase == CLEAN] or recent
+        clean = [step for step in recent if step.phase in QUIET] or recent
         since = max(now_ns - self.mark_ns, 0) if self.mark_ns and not self.ended else 0
         seconds = sum(step.end - step.start for step in recent) / NS_PER_S
         baseline = self.detector.baseline_ns
-        entries = self.wall.entries(self.mark_ns if self.ended else now_ns)
+        delay = int(COUNTED_NS) if self.phase == SUMMARY else 0
+        entries = self.wall.entries(self.mark_ns if self.ended else now_ns, delay)
         return RankView(
             rank=self.head.get("rank") or 0,
             pid=self.pid,
@@ -173,7 +225,7 @@ class Rank:
             input_share=self._input_share(recent),
             input_s=self.input_ns / NS_PER_S,
             since_mark_s=since / NS_PER_S,
-            stalled=since > max(STALLED_NS, STALLED_STEPS * (self.wall.usual_ns or 0)),
+            stalled=since - delay > max(STALLED_NS, STALLED_STEPS * (self.wall.usual_ns or 0)),
             samples=self.samples,
             tokens=self.tokens,
             entries_s={entry: ns / NS_PER_S for entry, ns in entries.items()},
@@ -185,10 +237,12 @@ class Rank:
 
     def _recent(self) -> list[Step]:
         recent: list[Step] = []
+        count = 0
         for step in reversed(self.steps):
-            if step.end < self.mark_ns - RECENT_NS and len(recent) >= RECENT_LEAST:
+            if step.end < self.mark_ns - RECENT_NS and count >= RECENT_LEAST:
                 break
             recent.append(step)
+            count += step.steps
         return recent[::-1]
 
     def _input_share(self, recent: list[Step]) -> float | None:
@@ -200,7 +254,14 @@ class Rank:
 
 
 def _mean_ms(steps: list[Step]) -> float | None:
-    return sum(step.end - step.start for step in steps) / len(steps) / NS_PER_MS if steps else None
+    count = sum(step.steps for step in steps)
+    return sum(step.end - step.start for step in steps) / count / NS_PER_MS if count else None
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """Return the sum; None if an amount is unknown."""
+    known = list(amounts)
+    return None if None in known else sum(amount or 0 for amount in known)
 
 
 def _rate(amounts: list[int | None], seconds: float) -> float | None:
@@ -212,6 +273,7 @@ _TAKE: dict[str, Any] = {
     "process": Rank._process,
     "clock": Rank._clock,
     "marks": Rank._marks,
+    "summary": Rank._summary,
     "batches": Rank._batches,
     "wait": Rank._wait,
     "resettled": Rank._resettled,

@@ -56,9 +56,9 @@ class Detector:
         """The mean step of the last BLOCKS blocks."""
         return sum(self._recent) / max(len(self._recent), 1)
 
-    def add(self, ns: int) -> bool:
-        """Add a step. Return whether an alert began or ended with it."""
-        self._sum, self._count = self._sum + ns, self._count + 1
+    def add(self, ns: int, steps: int = 1) -> bool:
+        """Add a step, or the sum of several in one block. Return whether an alert began or ended with it."""
+        self._sum, self._count = self._sum + ns, self._count + steps
         if self._count * BLOCKS < self.rule.steps:
             return False
         block = self._sum / self._count

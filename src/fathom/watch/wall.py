@@ -8,11 +8,12 @@ from statistics import median
 
 from fathom.analysis import ENTRIES, EVALUATION, STALL
 from fathom.analysis.live import PROFILED
+from fathom.watch.counted import Counted
 
 KNOWN = 256  # steps, drawn from all so far, whose median is the usual one; and waits that are kept
 EVERY = 16  # steps between two medians
 CAUSES = ("compilation", "checkpoint")  # of waits that are entries themselves
-UNDISTURBED = ("settle", "clean")
+UNDISTURBED = ("settle", "clean", "summary")
 
 Wait = tuple[str, int, int]  # cause, start, end
 
@@ -54,6 +55,18 @@ class Wall:
         self._divide(rest, phase, kind)
         return rest
 
+    def counted(self, end: int, kinds: list[Counted]) -> None:
+        """Add steps that were only counted, the last of which ends now."""
+        self._until = end
+        for kind in kinds:
+            for cause in CAUSES:
+                self._entries[cause] += kind.waits.get(cause, 0)
+            if EVALUATION not in kind.kind and kind.bins:
+                self._learn_all(kind)
+        for kind in kinds:
+            for steps, ns in kind.bins.values():
+                self._divide(ns / steps, "summary", kind.kind, steps)
+
     def _take(self, start: int, end: int) -> int:
         """Add the waits within a stretch to their entries, and return their sum."""
         known, later = 0, deque[Wait](maxlen=KNOWN)
@@ -76,9 +89,19 @@ class Wall:
         if self._learned % EVERY == 0 or self._learned < EVERY:
             self.usual_ns = median(self._drawn)
 
-    def _divide(self, rest: int, phase: str, kind: str) -> None:
+    def _learn_all(self, kind: Counted) -> None:
+        """Replace as large a share of the drawn steps as the counted ones have of all."""
+        self._learned += kind.steps
+        lengths = [round(ns / steps) for steps, ns in kind.bins.values()]
+        new = self._random.choices(lengths, [steps for steps, _ in kind.bins.values()], k=KNOWN)
+        share = kind.steps / self._learned
+        kept = [b if self._random.random() < share else a for a, b in zip(self._drawn, new, strict=False)]
+        self._drawn = kept + new[len(kept) : self._learned]
+        self.usual_ns = median(self._drawn)
+
+    def _divide(self, rest: float, phase: str, kind: str, steps: int = 1) -> None:
         usual = rest if self.usual_ns is None else self.usual_ns
-        beyond = max(rest - usual, 0)
+        beyond = steps * max(rest - usual, 0)
         if EVALUATION in kind:
             entry = "evaluation"
         elif phase not in UNDISTURBED:
@@ -88,18 +111,19 @@ class Wall:
         else:
             entry = "productive"
         self._entries[entry] += beyond
-        self._entries["productive"] += rest - beyond
+        self._entries["productive"] += steps * rest - beyond
 
-    def entries(self, now_ns: int) -> dict[str, float]:
+    def entries(self, now_ns: int, delay_ns: int = 0) -> dict[str, float]:
         """Return nanoseconds by entry, which sum to the time since the start; the open step is included.
 
-        An open step counts as productive up to the usual time.
+        An open step counts as productive up to the usual time, and so do the last `delay_ns`, of which steps
+        may not be known yet.
         """
         entries = dict(self._entries)
         rest = max(now_ns - self._until, 0)
         if self.usual_ns is None:
             entries["unattributed" if self._begun else "start-up"] += rest
         else:
-            entries["productive"] += min(rest, self.usual_ns)
-            entries["stall"] += max(rest - self.usual_ns, 0)
+            entries["productive"] += min(rest, delay_ns + self.usual_ns)
+            entries["stall"] += max(rest - delay_ns - self.usual_ns, 0)
         return {entry: ns for entry, ns in entries.items() if ns}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fathom.analysis.live import Alert, Change, Insight, Live, RankView
+from fathom.analysis.live import Alert, Insight, Live, RankView, Slowdown
 from fathom.atomic import write_private
 from fathom.errors import BadInputError
 from fathom.regular import read_json
@@ -16,8 +16,8 @@ from fathom.units import NS_PER_S
 from fathom.visible import visible_line
 from fathom.watch.devices import Devices
 from fathom.watch.folders import recordings
-from fathom.watch.insights import PASSED, Examiner, change
-from fathom.watch.ranks import CLEAN, Crossing, Rank
+from fathom.watch.insights import PASSED, Examiner
+from fathom.watch.ranks import QUIET, Crossing, Rank
 from fathom.watch.rule import Rule
 
 MOST_ALERTS = 8  # each costs the program a few profiled steps
@@ -105,23 +105,16 @@ class Watch:
     def _take_insight(self) -> None:
         if not self._examiner or not self._examiner.busy:
             return
-        insight = self._examiner.result(self.clock() / NS_PER_S)
+        result = self._examiner.result(self.clock() / NS_PER_S)
         if self._examiner.busy:
             return
         alert, self._examining = self._examining, None
         if alert is not None:
-            self._explain(alert, insight)
-        elif insight is not None:
-            self._insight = insight
-
-    def _explain(self, alert: Alert, insight: Insight | None) -> None:
-        before = self._insight or Insight(
-            alert.at_ns, alert.baseline_ms, abstained="none was recorded before"
-        )
-        failed = Change(*_times(alert), why_not=FAILED)
-        alert.change = failed if insight is None else change(before, insight)
-        known = alert.change is not None and (alert.change.entries or alert.change.findings)
-        alert.state = "explained" if known else "unexplained"
+            failed = Slowdown(*_times(alert), why_not=FAILED)
+            alert.change = change = result if isinstance(result, Slowdown) else failed
+            alert.state = "explained" if change.entries or change.findings else "unexplained"
+        elif isinstance(result, Insight):
+            self._insight = result
 
     def _ask(self) -> None:
         """Examine what an alert waits for, or else new bursts."""
@@ -131,11 +124,11 @@ class Watch:
         waiting = next((alert for alert in self._alerts if alert.state == "recording"), None)
         bursts = sum(len(rank.bursts) for rank in self._ranks.values())
         new = bursts > self._examined_bursts
-        if waiting is not None and (self._insight or not new):
+        if waiting is not None:
             self._ask_about(waiting, now)
         elif new and self._calm(now):
             self._examined_bursts = bursts
-            self._examiner.start(self.raw.parent, now / NS_PER_S, 0, self._usual_until())
+            self._examiner.examine(self.raw.parent, now / NS_PER_S, self._usual_until())
 
     def _ask_about(self, alert: Alert, now: int) -> None:
         bursts = [ns for rank in self._ranks.values() for ns in rank.bursts.values() if ns > alert.at_ns]
@@ -145,7 +138,7 @@ class Watch:
             alert.state, self._examining = "examining", alert
             self._examined_bursts = sum(len(rank.bursts) for rank in self._ranks.values())
             assert self._examiner is not None
-            self._examiner.start(self.raw.parent, now / NS_PER_S, self._onset(alert))
+            self._examiner.compare(self.raw.parent, now / NS_PER_S, self._onset(alert))
 
     def _onset(self, alert: Alert) -> int:
         """Return about when the steps became slow."""
@@ -161,7 +154,7 @@ class Watch:
         """Return whether bursts are over and clean steps follow."""
         ranks = [rank for rank in self._ranks.values() if rank.bursts]
         last = max((ns for rank in ranks for ns in rank.bursts.values()), default=0)
-        return all(rank.phase == CLEAN for rank in ranks) and now - last >= AFTER_BURST_NS
+        return all(rank.phase in QUIET for rank in ranks) and now - last >= AFTER_BURST_NS
 
     # alerts
 
@@ -187,7 +180,7 @@ class Watch:
         elif not crossing.began and newest is not None and newest.rank == rank:
             newest.over = True
             if newest.at_ns not in self._requested:
-                newest.state, newest.change = "unexplained", Change(*_times(newest), why_not=PASSED)
+                newest.state, newest.change = "unexplained", Slowdown(*_times(newest), why_not=PASSED)
 
     # the view
 

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
     from fathom.analysis.compare.comparing import compare
     from fathom.analysis.compare.results import Cause, Change, ComparedRun, Figure, SoundingComparison
     from fathom.analysis.compare.run import Run, run_of
-    from fathom.analysis.compare.words import leading, name_of, percent
+    from fathom.analysis.compare.words import cause_of, leading, name_of, percent
 
 __all__, __getattr__ = exports(__name__)

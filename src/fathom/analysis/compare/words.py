@@ -21,6 +21,12 @@ def name_of(change: Change) -> str:
     return f"{change.entry} {change.detail}".strip()
 
 
+def cause_of(change: Change) -> str:
+    """Return the first cause of an entry's change in brackets, after a space; "" without one."""
+    cause = next((cause for cause in change.causes if cause.change_ms is not None), None)
+    return f" ({cause.what}: {cause.baseline} → {cause.candidate})" if cause else ""
+
+
 def headline(result: SoundingComparison) -> str:
     """Return the verdict in one sentence, and the entry that explains most of it in another."""
     before, after = (f"{ns / NS_PER_MS:.4g}" for ns in (result.baseline_ns, result.candidate_ns))
@@ -38,7 +44,5 @@ def leading(result: SoundingComparison) -> str:
     if not moved:
         return ""
     first = moved[0]
-    cause = next((cause for cause in first.causes if cause.change_ms is not None), None)
-    why = f" ({cause.what}: {cause.baseline} → {cause.candidate})" if cause else ""
     lead = "Most of it" if result.verdict in ("faster", "slower") else "Moved most"
-    return f"{lead}: {name_of(first)} {first.change_ms:+.3g} ms{why}."
+    return f"{lead}: {name_of(first)} {first.change_ms:+.3g} ms{cause_of(first)}."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fathom.analysis.live import Alert, Change, FoundCause, Live, RankView
+from fathom.analysis.compare import cause_of, name_of
+from fathom.analysis.live import Alert, FoundCause, Live, RankView, Slowdown
 from fathom.report import units
 from fathom.units import MS_PER_S, NS_PER_S
 
@@ -85,12 +86,12 @@ def alert_lines(live: Live, alert: Alert) -> Iterator[str]:
         yield f"{finding.title}, {saving(finding)}: {finding.action}" if finding.action else finding.title
 
 
-def changes(change: Change) -> str:
-    """Return the entries of the ledger that moved, which sum to the change of the step."""
+def changes(change: Slowdown) -> str:
+    """Return the change of the step, and the entries of the ledger that changed by more than noise."""
     total = change.after_ms - change.before_ms
-    shown = [row for row in change.entries if abs(row.ms) >= SMALL * abs(total)][:ENTRIES]
-    rest = total - sum(row.ms for row in shown)
-    texts = [f"{row.entry}{f' {row.detail}' if row.detail else ''} {_signed(row.ms)}" for row in shown]
+    shown = [row for row in change.entries if abs(row.change_ms) >= SMALL * abs(total)][:ENTRIES]
+    rest = total - sum(row.change_ms for row in shown)
+    texts = [f"{name_of(row)} {_signed(row.change_ms)}{cause_of(row)}" for row in shown]
     texts += [f"all other entries {_signed(rest)}"] if abs(rest) >= SMALL * abs(total) else []
     return f"step {_signed(total)}: {', '.join(texts)}"
 
