@@ -14,10 +14,20 @@ import polars as pl
 
 from fathom.sounding import TABLES, Store, Writer, open_store
 from tests.support.kineto_samples import small, write
+from tests.support.nsys_exports import export_2021, export_2024
 from tests.support.paths import DATA, ROOT
+from tests.support.rocprof_results import database, document
 from tests.support.small_sounding import MS, START, make
 
 RECORDED = ROOT / "examples/soundings/train_gpt-counters-h200.fathom.zip"
+BUDGETS = """[budgets]
+step = "+2 %"
+mfu = ">= 40 %"
+peak_memory = "<= 70 GiB"
+[budgets.ledger]
+compute = "+1 %"
+"idle: *" = "<= 1 % of step"
+"""
 BURSTS = (0, 1, 3, 9, 12, 63)
 NAMES = ("made", "recorded")
 
@@ -39,7 +49,7 @@ def copied(name: str, folder: Path) -> Path:
 
 
 def made_files(kind: str, folder: Path) -> None:
-    """Write undamaged files of a kind: traces, raw records, results of ncu, or machine files."""
+    """Write undamaged files of a kind: traces, exports of profilers, raw records, machine files, budgets."""
     folder.mkdir()
     if kind == "trace":
         for rank in (0, 1):
@@ -47,12 +57,41 @@ def made_files(kind: str, folder: Path) -> None:
     elif kind == "ncu":
         for file in (DATA / "ncu").glob("*.csv"):
             shutil.copy(file, folder)
+    elif kind == "nsys":
+        export_2021(folder / "2021.sqlite", steps=2)
+        export_2024(folder / "2024.sqlite", steps=2)
+    elif kind == "rocprof":
+        database(folder / "results.db")
+        document(folder / "results.json")
+    elif kind == "chrome":
+        (folder / "trace.json").write_text(json.dumps(_begins_and_ends()))
+    elif kind == "budgets":
+        shutil.copytree(base("recorded"), folder / "a.fathom")
+        (folder / "fathom.toml").write_text(BUDGETS)
     elif kind == "machine":
         shutil.copytree(base("made"), folder / "made.fathom")
         for name in ("machine.json", "other.json"):
             shutil.copy(base("recorded") / "machine.json", folder / name)
     else:
         _raw(folder / "raw")
+
+
+def _begins_and_ends() -> list[dict[str, Any]]:
+    """Return steps with two calls each and a kernel on a GPU's lane, in Chrome's format."""
+    host, gpu = {"pid": 1, "tid": "main"}, {"pid": 2, "tid": 13}
+    lanes = {"process_name": "/device:GPU:0", "thread_name": "Stream #13(Compute)"}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", **gpu, "name": name, "args": {"name": lane}} for name, lane in lanes.items()
+    ]
+    for k in range(4):
+        at = 100 * k
+        marks = (("B", 0, f"step {k}"), ("B", 10, "call"), ("B", 12, "launch"), ("E", 15, ""), ("E", 40, ""))
+        events += [{"ph": ph, **host, "ts": at + ts, "name": name} for ph, ts, name in marks]
+        events += [{"ph": "E", **host, "ts": at + 90}]
+        events += [
+            {"ph": "X", **gpu, "ts": at + 20, "dur": 50, "name": "fusion", "args": {"correlation_id": k}}
+        ]
+    return events
 
 
 def _raw(folder: Path) -> None:

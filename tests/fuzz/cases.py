@@ -8,12 +8,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz import files, packs, soundings
-from tests.fuzz.bases import NAMES, copied, made_files
+from tests.fuzz import databases, files, packs, soundings
+from tests.fuzz.bases import BUDGETS, NAMES, base, copied, made_files
 from tests.fuzz.values import FLOATS, INTEGERS, TEXTS
 
 Case = dict[str, Any]
-S, OUT = "SOUNDING", "OUT"  # words of commands that stand for paths
+S, BASE, OUT, LIMITS = "SOUNDING", "BASE", "OUT", "LIMITS"  # words of commands that stand for paths
 
 _odd = st.sampled_from(
     [*map(str, INTEGERS), *map(str, FLOATS), *(text for text in TEXTS if "\0" not in text), "-5", "1" * 5000]
@@ -69,6 +69,16 @@ READ = [
     ["import", S],
     ["machine", "compare", S, S],
     ["dive", S, "gemm"],
+    ["compare", BASE, S],
+    ["compare", S, BASE, "--all"],
+    ["compare", BASE, S, "--json"],
+    ["compare", BASE, S, "--html", OUT + ".html"],
+    ["gate", S, "--budgets", LIMITS, "--baseline", BASE],
+    ["gate", S, "--budgets", LIMITS, "--baseline", BASE, "--markdown", OUT + ".md", "--junit", OUT + ".xml"],
+    ["export", S, OUT + ".pftrace", "--to", "perfetto"],
+    ["export", S, OUT, "--to", "parquet"],
+    ["export", S, OUT, "--to", "csv"],
+    ["export", S, OUT + ".json", "--to", "otel"],
 ]
 
 
@@ -87,6 +97,8 @@ def _with_arguments() -> st.SearchStrategy[list[str]]:
         st.tuples(st.just(["merge", S, S, "-o", OUT]), st.just("--ranks"), _odd),
         st.tuples(st.just(["dive", S, "gemm"]), st.sampled_from(["--launch", "--set"]), _odd),
         st.tuples(st.just(["tips", S]), st.sampled_from(["--area", "--status", "--manifest"]), _odd),
+        st.tuples(st.just(["compare", BASE, S]), st.sampled_from(["--margin", "--rank", "--kind"]), _odd),
+        st.tuples(st.just(["export", S, OUT]), st.just("--to"), _odd),
         st.tuples(st.just(["machine", "check"]), st.sampled_from(["--only", "--manifest"]), _odd),
     ).map(lambda drawn: [*drawn[0], f"{drawn[1]}={drawn[2]}"])
     return st.one_of(
@@ -98,6 +110,7 @@ def _with_arguments() -> st.SearchStrategy[list[str]]:
         _odd.map(lambda text: ["explain", "--", text]),
         _odd.map(lambda text: ["report", "--", text]),
         _odd.map(lambda text: ["import", "--", text]),
+        _odd.map(lambda text: ["compare", "--", S, text]),
         _odd.map(lambda text: ["lab", "list", "--", text]),
     )
 
@@ -119,7 +132,7 @@ def _imports(*names: str) -> st.SearchStrategy[list[str]]:
 
 def cases() -> st.SearchStrategy[Case]:
     """Cases of all kinds."""
-    base, reading = st.sampled_from(NAMES), st.sampled_from(READ)
+    bases, reading = st.sampled_from(NAMES), st.sampled_from(READ)
     documents = files.values_in("manifest.json", "machine.json")
     of_files = files.bytes_of(
         "manifest.json", "machine.json", "rank-0/kernels.parquet", "rank-0/steps.parquet"
@@ -130,11 +143,13 @@ def cases() -> st.SearchStrategy[Case]:
     traces, csv = ("rank0.json", "rank1.json"), ("raw.csv", "summary.csv", "details.csv", "german.csv")
     other = ("raw/stacks-7.jsonl", "raw/frames-7.json", "raw/iterators-7.json", "raw/telemetry.jsonl")
     raw = (*["raw/proc-7.jsonl"] * 3, "raw/end.json", "raw/launch.json", "raw/trace-7-1.json", *other)
+    nsys, rocprof = ("2021.sqlite", "2024.sqlite"), ("results.db", "results.json")
+    gate = ["gate", f"{S}/a.fathom", "--budgets", f"{S}/fathom.toml", "--baseline", BASE]
     machine = st.sampled_from([["machine", "compare", f"{S}/machine.json", f"{S}/other.json"],
                                ["report", f"{S}/made.fathom", "--machine", f"{S}/machine.json"]])  # fmt: skip
     return st.one_of(
-        _case("sounding", sounding, reading, base=base),
-        _case("sounding", sounding, reading, base=base),
+        _case("sounding", sounding, reading, base=bases),
+        _case("sounding", sounding, reading, base=bases),
         _case("pack", packs.damages(), reading),
         _case(
             "trace",
@@ -143,12 +158,22 @@ def cases() -> st.SearchStrategy[Case]:
         ),
         _case("raw", files.values_in(*raw) | files.bytes_of(*raw), st.just(["import", S])),
         _case("ncu", files.bytes_of(*csv) | files.cells_of(*csv), st.sampled_from(csv).flatmap(_imports)),
+        _case(
+            "nsys", databases.rows_of(*nsys) | files.bytes_of(*nsys), st.sampled_from(nsys).flatmap(_imports)
+        ),
+        _case(
+            "rocprof",
+            databases.rows_of(rocprof[0]) | files.values_in(rocprof[1]) | files.bytes_of(*rocprof),
+            st.sampled_from(rocprof).flatmap(_imports),
+        ),
+        _case("chrome", files.values_in("trace.json") | files.bytes_of("trace.json"), _imports("trace.json")),
+        _case("budgets", files.bytes_of("fathom.toml"), st.just(gate)),
         _case("machine", files.values_in("machine.json") | files.bytes_of("machine.json"), machine),
         st.fixed_dictionaries(
             {
                 "kind": st.just("arguments"),
                 "damage": st.just([]),
-                "base": base,
+                "base": bases,
                 "commands": st.lists(_with_arguments(), min_size=1, max_size=2),
             }
         ),
@@ -170,7 +195,9 @@ def prepare(case: Case, folder: Path) -> list[list[str]]:
         made_files(case["kind"], inputs)
         for damage in case["damage"]:
             files.apply(inputs / damage["file"], damage)
-    paths = {S: str(inputs), OUT: str(folder / "out.fathom")}
+    (limits := folder / "limits.toml").write_text(BUDGETS)
+    known = str(base(case.get("base", "recorded")))
+    paths = {S: str(inputs), OUT: str(folder / "out.fathom"), BASE: known, LIMITS: str(limits)}
     return [[_filled(word, paths) for word in words] for words in case["commands"]]
 
 

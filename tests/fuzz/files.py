@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.fuzz import databases
 from tests.fuzz.values import FLOATS, INTEGERS, TEXTS, Damage
 
 _json = st.recursive(
@@ -81,6 +82,8 @@ def apply(file: Path, damage: Damage) -> None:
         _value(file, damage)
     elif damage["do"] in ("cell", "column"):
         _cell(file, damage)
+    elif damage["do"].startswith(databases.PREFIX):
+        databases.apply(file, damage)
     elif damage["do"] in ("cut", "flip", "insert", "twice", "empty", "gzip"):
         file.write_bytes(_bytes(file.read_bytes(), damage))
     else:

@@ -34,12 +34,12 @@ def _top(result: SoundingComparison) -> dict[str, Any]:
     tiles = [(before, "baseline step"), (after, "candidate step"), (percent(result.ratio), "change")]
     if result.interval:
         low, high = map(percent, result.interval)
-        tiles.append((f"{low} to {high}", "99 % interval"))
+        tiles.append((f"{low} to {high}".replace(" %", "\u00a0%"), "99 % interval"))
     sides = ("baseline", result.baseline), ("candidate", result.candidate)
     return {
         "damaged": False, "bound": result.verdict, "headline": result.headline.removesuffix(leading(result)),
-        "advice": leading(result), "figures": tiles, "bar": [],
-        "facts": [f"{name}: {', '.join(run.name for run in runs)}" for name, runs in sides],
+        "advice": "", "reason": leading(result), "figures": tiles, "bar": [],
+        "facts": [" · ".join(f"{name}: {', '.join(run.name for run in runs)}" for name, runs in sides)],
         "step": [f"{name} is damaged; `fathom report` says how" for name in result.damaged],
     }  # fmt: skip
 
@@ -62,8 +62,9 @@ def _sections(result: SoundingComparison) -> list[Section]:
     ]
     causes = [(cause_line(c), "" if c.change_ms is None else f"{c.change_ms:+.3f}") for c in result.causes]
     return [
-        Section("changes", "Changes", {"entries": entries, "digits": digits}, [figure], note),
+        Section("waterfall", "Changes", {}, [figure]),
         *([Section("causes", "Why", {"causes": causes})] if causes else []),
+        Section("changes", "Entries", {"entries": entries, "digits": digits}, [], note),
         *([Section("figures", "Figures", {"figures": figures})] if figures else []),
     ]
 
