@@ -31,5 +31,5 @@ def export(
     from fathom.api import open
 
     if to not in FORMATS:
-        raise BadParameter(f"'{to}' is none of {', '.join(FORMATS)}.", param_hint="--to")
+        raise BadParameter(f"'{visible_line(to)}' is none of {', '.join(FORMATS)}.", param_hint="--to")
     print(visible_line(open(sounding, machine=machine).export(to, target)))

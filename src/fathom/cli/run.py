@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 
 from fathom.cli.console import Replace, examples, explain, say
 from fathom.errors import FathomError
+from fathom.visible import visible_line
 
 if TYPE_CHECKING:
     from fathom.recorder import Destination, Plan, Recording
@@ -154,7 +155,7 @@ def run(
             max_size=size_of(max_size),
         )
     except FathomError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(visible_line(str(error))) from None
     try:
         place = choose_destination(output, command)
     except FathomError as error:

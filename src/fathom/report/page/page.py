@@ -119,6 +119,7 @@ def _top(result: Examination) -> dict[str, Any]:
         "bound": verdict.bound if verdict else "",
         "headline": verdict.headline if verdict else "",
         "advice": heading.advice(result) if verdict else "",
+        "reason": "",
         "facts": lines[1:],
         "step": [
             line.plain.strip()
