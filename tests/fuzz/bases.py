@@ -66,7 +66,7 @@ def made_files(kind: str, folder: Path) -> None:
     elif kind == "chrome":
         (folder / "trace.json").write_text(json.dumps(_begins_and_ends()))
     elif kind == "budgets":
-        shutil.copytree(base("recorded"), folder / "a.fathom")
+        shutil.copytree(base("made"), folder / "a.fathom")
         (folder / "fathom.toml").write_text(BUDGETS)
     elif kind == "machine":
         shutil.copytree(base("made"), folder / "made.fathom")

@@ -167,7 +167,7 @@ def cases() -> st.SearchStrategy[Case]:
             st.sampled_from(rocprof).flatmap(_imports),
         ),
         _case("chrome", files.values_in("trace.json") | files.bytes_of("trace.json"), _imports("trace.json")),
-        _case("budgets", files.bytes_of("fathom.toml"), st.just(gate)),
+        _case("budgets", files.bytes_of("fathom.toml"), st.just(gate), base=st.just("made")),
         _case("machine", files.values_in("machine.json") | files.bytes_of("machine.json"), machine),
         st.fixed_dictionaries(
             {
