@@ -52,7 +52,7 @@ def test_without_a_path_the_newest_recording_that_runs_is_watched(recording, tmp
     ("words", "text"),
     [
         (["nothing.fathom"], "does not exist"),
-        (["."], "is not a recording that runs"),
+        (["."], "is not a running recording"),
         (["done.fathom"], "read it with `fathom report"),
         (["run.fathom", "--alert", "0"], "at least 1 percent"),
         (["run.fathom", "--alert", "20", "--alert-steps", "2"], "at least 5 steps"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fathom import recorder
 from fathom.errors import BadInputError
 from fathom.recorder.launch import NewFolder
 from fathom.sounding.store import Writer
@@ -136,6 +137,17 @@ def test_a_failed_creation_replaces_nothing(tmp_path, monkeypatch, make):
             make(tmp_path / "out.fathom")
     assert record(tmp_path / "out.fathom", "end")["exit_status"] == 7
     assert [path.name for path in tmp_path.iterdir()] == ["out.fathom"]
+
+
+def test_a_path_that_cannot_be_created_is_refused_before_ceilings_are_measured(tmp_path):
+    (tmp_path / "file").touch()
+
+    def measured() -> dict:
+        raise AssertionError("measured first")
+
+    with pytest.raises(BadInputError, match="cannot be created: part of its path is a file"):
+        recorder.record(["true"], recorder.Plan(), tmp_path / "file" / "out.fathom", machine=measured)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_replace_spares_other_folders(tmp_path):

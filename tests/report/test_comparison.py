@@ -40,7 +40,7 @@ def gate(name: str = "idle: input") -> GateResult:
     budgets = [
         Checked("step", "+2 %", "exceeded", "ms", 10.0, 11.5, 10.2, 0.1),
         Checked(f"ledger.{name}", "<= 1 ms", "kept", "ms", 0.1, 0.1, 1.0, 0.01),
-        Checked("energy", "+5 %", "unknown", why="the recordings do not have it"),
+        Checked("energy", "+5 %", "unknown", why="it was not recorded"),
     ]
     return GateResult(False, budgets, comparison(name))
 
@@ -110,4 +110,4 @@ def test_junit_counts_its_cases():
     cases = suite.findall("testcase")
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     assert [bool(case.find("failure") is not None) for case in cases] == [True, False, False]
-    assert cases[2].find("error").get("message") == "the recordings do not have it"
+    assert cases[2].find("error").get("message") == "it was not recorded"

@@ -163,9 +163,7 @@ def test_spans_of_steps_and_findings_in_a_file(sounding, tmp_path):
     assert root["name"] == "recording n" and len(bytes.fromhex(root["traceId"])) == 16
     assert {span["parentSpanId"] for span in spans if span is not root} == {root["spanId"]}
     steps = sounding.table("steps").select("mark_ns", "end_ns").collect()
-    times = [
-        (int(s["startTimeUnixNano"]), int(s["endTimeUnixNano"])) for s in spans if s["name"] == "step step"
-    ]
+    times = [(int(s["startTimeUnixNano"]), int(s["endTimeUnixNano"])) for s in spans if s["name"] == "step"]
     assert Counter(times) == Counter(steps.rows())
     assert {finding.title for finding in sounding.findings} <= {span["name"] for span in spans}
 

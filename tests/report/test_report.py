@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.results import Abstained, Claim, Evidence, Finding, LedgerRow, Step, Where
+from fathom.analysis.results import Abstained, Claim, Evidence, Finding, LedgerRow, LongSteps, Step, Where
 from fathom.diagnosis.kinds import kinds
 from fathom.errors import BadInputError
 from fathom.report import print_report, save_picture
@@ -271,8 +271,10 @@ def test_several_devices_are_compared_and_one_is_detailed():
 
 
 def test_a_rank_that_was_not_recorded_is_refused():
-    with pytest.raises(BadInputError, match="Rank 7 was not recorded; use one of: 0"):
+    with pytest.raises(BadInputError, match="Rank 7 has no ledger; use one of: 0"):
         text(gpu(), rank=7)
+    with pytest.raises(BadInputError, match="leave --rank out"):
+        text(msgspec.structs.replace(gpu(), devices=[]), rank=0)
 
 
 def test_a_sounding_without_steps_still_has_a_report():
@@ -388,3 +390,13 @@ def test_folding_loses_nothing(times, top):
     shown, rest = fold(group, sum(times), top)
     assert sorted(e.ms for e in shown + rest) == sorted(times)
     assert len(rest) != 1
+
+
+def test_a_gpu_of_amd_is_not_called_cuda():
+    named = msgspec.structs.replace(device(), name="AMD Instinct MI300X")
+    assert (named.label, device().label) == ("GPU 0", "cuda:0")
+
+
+def test_long_steps_of_the_only_kind_are_named_once():
+    rare = LongSteps(0, "step", 4, 40, 10, 5.0, 50.0, 0.5, [])
+    assert "one step in 10 takes" in text(msgspec.structs.replace(gpu(), long_steps=[rare]))

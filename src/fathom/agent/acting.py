@@ -33,9 +33,7 @@ KEPT = 1 << 20  # bytes of a stream's end
 SHOWN = 1200  # characters of a program's output
 BEAT_S, GRACE_S = 5.0, 10.0  # between reports of progress; until a program that was asked to end is killed
 
-Command = Annotated[
-    str, Field(description="A command that this server allows, as you would type it. No shell.")
-]
+Command = Annotated[str, Field(description="An allowed command, as you would type it; there is no shell.")]
 Seconds = Annotated[int, Field(description="Seconds after which it is stopped.", ge=1)]
 
 
@@ -74,9 +72,9 @@ class Acting:
         steps: Annotated[int | None, Field(description="Steps recorded in each phase.", ge=1)] = None,
         timeout_s: Seconds = 900,
     ) -> Digest:
-        """Record a program until enough steps are measured, end it, and show the verdict.
+        """Record a program, stop it once the recording is complete, and show the verdict.
 
-        The program is stopped once the recording is complete. An existing sounding is never overwritten.
+        An existing sounding is never overwritten.
         """
         words = self.allowed.command(command)
         path = self._free(name or words[-1 if len(words) == 1 else 1])
@@ -128,8 +126,8 @@ class Acting:
     ) -> Digest:
         """Prove that the candidate is faster and computes the same; keep a change only if it is `faster`.
 
-        Both run in fresh processes, in turns. The verdict is faster, slower, same, ambiguous, or refused with
-        a reason, for example because results differ.
+        Both run alternately, in fresh processes. The verdict is faster, slower, same, ambiguous, or refused
+        with a reason, for example because results differ.
         """
         arguments = ["--json", "--margin", str(margin), "--budget", str(budget_s)]
         if _is_address(baseline) and _is_address(candidate):
@@ -146,7 +144,7 @@ class Acting:
         budget_s: Annotated[float, Field(description="Seconds for timing.", gt=0)] = 30,
         timeout_s: Seconds = 600,
     ) -> Digest:
-        """Prove a technique of the lab on this machine: does it gain here what it promises?"""
+        """Prove on this machine whether a technique of the lab is faster, and by how much."""
         from fathom import lab
 
         if name not in lab.techniques():
@@ -191,7 +189,7 @@ class Acting:
                     await err.done.wait()
                     tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
-            raise BadInputError(f"It was stopped after {limit} s; give a larger timeout_s, or less to do.")
+            raise BadInputError(f"The program was stopped after {limit} s; raise timeout_s, or do less.")
         return Ran(status, bytes(out.kept), bytes(err.kept), monotonic() - began)
 
 

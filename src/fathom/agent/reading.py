@@ -126,14 +126,14 @@ class Reading:
     ) -> Digest:
         """Compare recordings: which entries of the step moved by more than noise, and why.
 
-        `change_ms` of all rows add up to that of the step; noise alone explains `noise_ms` of it.
+        `change_ms` of all rows add up to that of the step; noise alone can change an entry by `noise_ms`.
         """
         with self._lock:
             before, after = ([self.opened(name) for name in side] for side in (baseline, candidate))
             return digest.comparison(compare(before, after, kind, rank))
 
     def explain(
-        self, kind: Annotated[str | None, Field(description="Id of a finding; none lists all.")] = None
+        self, kind: Annotated[str | None, Field(description="Id of a finding; omit to list all.")] = None
     ) -> Digest:
         """Explain a kind of finding: mechanism, signs, remedy, and techniques of the lab that fix it."""
         from fathom.diagnosis import kinds, resembling
@@ -146,7 +146,8 @@ class Reading:
         return digest.kind(kinds()[kind])
 
     def lab_show(
-        self, name: Annotated[str | None, Field(description="A technique or a group; none lists all.")] = None
+        self,
+        name: Annotated[str | None, Field(description="A technique or a group; omit to list all.")] = None,
     ) -> Digest:
         """Show a technique, a runnable pair of plain and tuned code: idea, cost, when not to use it."""
         from fathom import lab

@@ -16,7 +16,7 @@ from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.processor import regions
 from fathom.analysis.recording import TABLES_OF_TIMELINE, Timeline, read_timeline
-from fathom.analysis.results import Abstained, Device, LedgerRow, Window
+from fathom.analysis.results import Abstained, Device, LedgerRow, Window, step_noun
 from fathom.analysis.roofline import at_ceiling, check_rates, utilisation
 from fathom.analysis.rows import RowKey, busy_ms, entries_of, step_of, windows_of
 from fathom.analysis.sampled import makes_batches
@@ -161,7 +161,7 @@ def _add_regions_and_copies(to: Account) -> None:
 def _not_analysed(account: Account, ahead: bool, left_out: str) -> list[Abstained]:
     reasons = {
         "clean step": AHEAD_OF_DEVICE if ahead else "",
-        f"work of {account.kind} steps": (
+        f"work of {step_noun(account.kind)}s": (
             OTHER_SHAPES if shaped_elsewhere(account.steps, account.kind) else ""
         ),
         LATER: left_out,

@@ -32,6 +32,11 @@ class Step(msgspec.Struct):
         return "window" if self.source in ("repetition", "host") else "step"
 
 
+def step_noun(kind: str) -> str:
+    """Return the noun for a step of this kind: `prefill step`; `step` if its kind has no name."""
+    return "step" if kind in ("", "step") else f"{kind} step"
+
+
 class StepKind(msgspec.Struct):
     """One kind of the program's steps: `train`, `prefill`, `decode`, `train+evaluation`, ..."""
 
@@ -162,6 +167,11 @@ class Device(msgspec.Struct):
     communication: Communication | None = None  # of the profiled steps; null without any
     categories: list[Category] = []  # of `ledger`, longest first
     shapes: list[OpShape] = []  # of the profiled steps, the 100 longest; [] if shapes were not recorded
+
+    @property
+    def label(self) -> str:
+        """The name of the device for people: `cuda:0`, `cpu`, or `GPU 0` for a GPU of AMD."""
+        return self.device.replace("cuda:", "GPU ") if self.name.startswith("AMD") else self.device
 
 
 class Region(msgspec.Struct):

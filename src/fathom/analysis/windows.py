@@ -11,6 +11,7 @@ import polars as pl
 
 from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
+from fathom.analysis.results import step_noun
 from fathom.units import NS_PER_MS
 
 SETTLED_SHARE = 0.05  # of a window: a settled lead differs from the usual one by at most this
@@ -277,7 +278,7 @@ def _settled(windows: Windows, same: Array) -> Array:
 
 def _why_not(windows: Windows, i: int, kind: str, same: bool) -> str:
     if not same:
-        return f"the means are of {kind} steps"
+        return f"the means are of {step_noun(kind)}s"
     if windows.ends[i] <= windows.starts[i]:
         return "the device finished this step's work before it was marked"
     if windows.cut[i]:

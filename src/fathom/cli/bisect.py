@@ -21,7 +21,7 @@ def bisect(
     good: str = Option(..., help="A revision that is fast enough."),
     bad: str = Option("HEAD", help="A later revision that is slower."),
     time: Literal["steps", "command"] = Option(
-        "steps", help="Time recorded clean steps, or the whole command from start to end."
+        "steps", help="Time clean steps, or the whole command from start to end."
     ),
     setup: str | None = Option(None, help="Shell command that prepares a revision, such as a build."),
     link: list[Path] | None = Option(
@@ -35,9 +35,9 @@ def bisect(
 ) -> None:
     """Find the commit that slowed a step down.
 
-    git's bisection chooses the revisions. Each is timed in turns with the good one, in fresh processes, until
-    its interval of 99 % is on one side of the midpoint between good and bad; at least five pairs. Revisions
-    that fail to run are skipped. All of it happens in temporary worktrees: your files stay as they are.
+    `git bisect` chooses the revisions. Each one runs alternately with the good one, in fresh processes, at
+    least five times, until the 99 % interval of their ratio is on one side of the midpoint between good and
+    bad. Revisions that fail to run are skipped. All runs use temporary worktrees; your files do not change.
     """
     from fathom.cli.progress import shown
     from fathom.referee import Search, find_commit

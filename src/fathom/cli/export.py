@@ -1,4 +1,4 @@
-"""`fathom export`: a sounding in the format of another tool."""
+"""`fathom export`: write a sounding in the format of another tool."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def export(
 ) -> None:
     """Write a sounding in the format of another tool.
 
-    perfetto: timeline with counters, ledger and findings as tracks. parquet, csv: a file per table. otel:
-    steps and findings as spans, in a file or sent to a collector.
+    perfetto: a timeline with counters, ledger and findings as tracks. parquet, csv: one file per table.
+    otel: steps and findings as spans, written to a file or sent to a collector.
     """
     from fathom.api import open
 
     if to not in FORMATS:
-        raise BadParameter(f"'{visible_line(to)}' is none of {', '.join(FORMATS)}.", param_hint="--to")
+        raise BadParameter(f"'{visible_line(to)}' is not one of {', '.join(FORMATS)}.", param_hint="--to")
     print(visible_line(open(sounding, machine=machine).export(to, target)))

@@ -1,4 +1,4 @@
-"""`fathom gate`: hold recordings against budgets."""
+"""`fathom gate`: check recordings against budgets."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def gate(
     soundings: list[Path] | None = Argument(None, metavar="[CANDIDATE]", help="A sounding, packed or not."),
     baseline: list[Path] | None = Option(None, help="Recordings of the baseline, for relative budgets."),
     candidate: list[Path] | None = Option(None, help="Recordings of the candidate, instead of the argument."),
-    budgets: Path = Option(Path("fathom.toml"), help="File with a section [budgets]."),
+    budgets: Path = Option(Path("fathom.toml"), help="TOML file with a [budgets] section."),
     junit: Path | None = Option(None, help="Write the result as JUnit XML to this file."),
     markdown: Path | None = Option(None, help="Write the result as Markdown to this file."),
     kind: str | None = Option(None, help="Kind of step: prefill, decode, or its number in a report."),
     rank: int | None = Option(None, help="Rank to check; by default the first."),
     json: bool = Option(False, "--json", help="Print the whole result as JSON."),
 ) -> None:
-    """Hold recordings against the budgets in fathom.toml.
+    """Check recordings against the budgets in fathom.toml.
 
-    A budget is exceeded only if a figure is beyond its limit by more than noise. Exit status: 0 if all
-    budgets are kept, 1 if one is exceeded or its figure is unknown, 2 if the input cannot be used.
+    A budget is exceeded only if its figure is beyond the limit by more than noise. Exit status: 0 if all
+    budgets are met, 1 if one is exceeded or its figure is unknown, 2 if the input cannot be used.
     """
     try:
         result = _checked(budgets, [*(soundings or []), *(candidate or [])], baseline or [], kind, rank)

@@ -32,7 +32,7 @@ def import_(
     step_range: str | None = Option(
         None,
         "--step-range",
-        help="Ranges that are steps: name, part or pattern. [default: named like step]",
+        help="Ranges that mark steps: a name, a part of it, or a pattern. [default: ranges named like step]",
     ),
     replace: Replace = False,
     json: bool = Option(False, "--json", help="Print a summary of the import as JSON."),
@@ -78,7 +78,7 @@ def _text(summary: dict[str, Any]) -> str:
     counts = [_count(counted[name], name) for name in shown]
     lines = [f"{summary['path']}: {', '.join(counts)}"]
     lines += [f"  problem: {problem.text}" for problem in summary["problems"]]
-    lines += [f"  abstained: {row['what']}: {row['why']}" for row in summary["abstained"]]
+    lines += [f"  not analysed: {row['what']}: {row['why']}" for row in summary["abstained"]]
     return "\n".join(lines)
 
 

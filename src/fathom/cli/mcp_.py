@@ -20,27 +20,29 @@ TOKEN = "FATHOM_MCP_TOKEN"
 
 def mcp_(
     root: list[Path] | None = Option(
-        None, help="Folder that may be read (repeatable). Programs run in the first. [default: this folder]"
+        None, help="Folder to read (repeatable). Programs run in the first one. [default: this folder]"
     ),
     allow_run: list[str] | None = Option(
         None,
         metavar="PATTERN",
-        help="Let agents record and prove commands that match (repeatable): * is any text within one"
-        " argument, a last word * all further arguments. For functions: 'norm.py:*'.",
+        help="Let agents record and prove commands that match (repeatable): * matches any text within one"
+        " argument, and as the last word all remaining arguments. For functions: 'norm.py:*'.",
     ),
     http: int | None = Option(
         None,
         metavar="PORT",
-        help=f"Serve HTTP on 127.0.0.1 instead of standard input. Clients send the token in {TOKEN}, by"
-        " default a new one.",
+        help=f"Serve HTTP on 127.0.0.1 instead of standard input. Clients must send the token in {TOKEN};"
+        " if it is not set, Fathom prints a new token.",
     ),
-    tokens: int = Option(2000, min=500, help="Maximum length of an answer in tokens; the rest has a handle."),
-    time_limit: int = Option(3600, min=1, metavar="SECONDS", help="Maximum time of a program that is run."),
+    tokens: int = Option(
+        2000, min=500, help="Maximum tokens of an answer; the tool `more` returns the rest."
+    ),
+    time_limit: int = Option(3600, min=1, metavar="SECONDS", help="Maximum run time of a program."),
 ) -> None:
     """Serve soundings to coding agents through the Model Context Protocol.
 
     The server only reads, and only in the given folders. With --allow-run it also records and proves programs
-    that match a pattern, without a shell.
+    that match a pattern. It never uses a shell.
     """
     import secrets
     from importlib.util import find_spec

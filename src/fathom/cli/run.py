@@ -100,8 +100,8 @@ def run(
     ),
     count_after: int | None = Option(
         None,
-        help="Clean steps after which the others are only counted, so that the log of a long run stays small."
-        " [default: 10000 at surface depth, else never]",
+        help="Record N clean steps and only count later ones, so that the log of a long run stays small."
+        " [default: 10000 at surface depth, otherwise record all]",
         metavar="N",
     ),
     settle: str = Option(

@@ -1,4 +1,4 @@
-"""`fathom watch`: follow a program that runs."""
+"""`fathom watch`: follow a running program."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ EXAMPLES = examples(
 def watch(
     recording: Path | None = Argument(
         None,
-        help="The folder that `fathom run` writes to, or one with a job's parts."
-        " [default: the newest one here that runs]",
+        help="Folder that `fathom run` writes to, or a folder with the parts of a job."
+        " [default: the newest running recording in this folder]",
         show_default=False,
     ),
     alert: float | None = Option(
         None,
         metavar="PERCENT",
-        help="Raise an alert if the steps become slower than the first clean ones by so much. Then a"
-        " timeline of a few steps is recorded, and what changed is shown.",
+        help="Raise an alert if steps become this much slower than the first clean steps. Fathom then records"
+        " a timeline of a few steps and shows which entries of the ledger changed.",
     ),
-    alert_steps: int = Option(50, metavar="N", help="For so many steps in a row."),
+    alert_steps: int = Option(50, metavar="N", help="Number of consecutive slow steps that raises an alert."),
     serve: str | None = Option(
         None,
         metavar="[ADDRESS:]PORT",
-        help="Serve metrics for Prometheus at /metrics; to this machine alone unless an address is given.",
+        help="Serve Prometheus metrics at /metrics, only to this machine unless an address is given.",
     ),
     findings: bool = Option(
         True,
         "--findings/--no-findings",
         help="Examine the recording after each timeline, in a process of low priority.",
     ),
-    every: float = Option(10.0, metavar="SECONDS", help="Time between two lines if there is no terminal."),
-    plain: bool = Option(False, "--plain", help="Print lines on a terminal too."),
-    once: bool = Option(False, "--once", help="Print the present state, and exit."),
-    json: bool = Option(False, "--json", help="Print JSON: one line for each line of text."),
+    every: float = Option(10.0, metavar="SECONDS", help="Time between lines without a terminal."),
+    plain: bool = Option(False, "--plain", help="Print lines even on a terminal."),
+    once: bool = Option(False, "--once", help="Print the current state and exit."),
+    json: bool = Option(False, "--json", help="Print JSON lines instead of text."),
 ) -> None:
-    """Show the steps of a program that runs: time, waits, goodput, sensors, findings.
+    """Show a running program: step time, waits, goodput, sensors and findings.
 
-    It reads what `fathom run` records anyway. Ctrl-C ends the watch, not the program.
+    The watch only reads the records that `fathom run` writes. Ctrl-C ends the watch, not the program.
     """
     from rich.console import Console
 

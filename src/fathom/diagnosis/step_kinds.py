@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account
-from fathom.analysis.results import StepKind
+from fathom.analysis.results import StepKind, step_noun
 from fathom.diagnosis.ranks import total
 from fathom.errors import BadInputError
 
@@ -50,9 +50,9 @@ def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
     recorded = any(account.devices for account in accounts)
     absent = "none of them fell into the timeline; record more steps, as with `fathom run --steps 50`"
     return [
-        *(Abstained(f"clean {kind.name} step", kind.why) for kind in kinds if kind.why),
+        *(Abstained(f"clean {step_noun(kind.name)}", kind.why) for kind in kinds if kind.why),
         *(
-            Abstained(f"ledger of {kind.name} steps", absent)
+            Abstained(f"ledger of {step_noun(kind.name)}s", absent)
             for kind in kinds
             if recorded and not kind.windows
         ),

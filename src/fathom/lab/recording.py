@@ -55,9 +55,9 @@ def _recorded(
         raise KeyboardInterrupt
     if ended not in ("finished", "stopped"):
         raise NotRecordedError(
-            f"The {form} form of {technique.name} failed while recorded; `fathom lab run {technique.name}"
-            " --force` shows why."
+            f"The {form} form of {technique.name} failed while it was recorded; "
+            f"`fathom lab run {technique.name} --force` shows why."
         )
     if store is None:
-        raise NotRecordedError(f"{output} is no sounding yet; make one of it with `fathom import {output}`.")
+        raise NotRecordedError(f"{output} is not a sounding yet; finish it with `fathom import {output}`.")
     return store

@@ -231,7 +231,7 @@ class Session:
             self._summary.add(times, *self._repeated)
 
     def _write(self, signal: StepSignal, orders: Orders) -> bool:
-        """Record the mark; return whether the next marks may be like it."""
+        """Record the mark, and return whether the next marks can be recorded the same way."""
         query, self._query = self._query, signal.query
         kind, samples, tokens = self._close_step(signal)
         self._repeated = kind, samples, tokens

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -118,6 +119,15 @@ class NewFolder:
         shutil.rmtree(self.path)
         if self._before:
             self._before.restore()
+
+
+def check_creatable(folder: Path) -> None:
+    """Raise BadInputError if `folder` cannot be created, because measuring ceilings first takes long."""
+    try:
+        parent = next(place for place in folder.absolute().parents if place.exists())
+        Path(tempfile.mkdtemp(prefix=".fathom-", dir=parent)).rmdir()
+    except OSError as error:
+        raise BadInputError(file_error(folder, error, "created")) from None
 
 
 def check_free(folder: Path, replace: bool) -> None:

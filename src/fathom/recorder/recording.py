@@ -15,7 +15,15 @@ from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, prevented, resolve_command
 from fathom.recorder.counters import met, unsampled
 from fathom.recorder.destination import Destination, choose_destination
-from fathom.recorder.launch import NewFolder, check_free, child_environment, flush_output, spawn, write_launch
+from fathom.recorder.launch import (
+    NewFolder,
+    check_creatable,
+    check_free,
+    child_environment,
+    flush_output,
+    spawn,
+    write_launch,
+)
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
 from fathom.recorder.stacks import StackSampler
@@ -56,6 +64,7 @@ def record(
     place = output if isinstance(output, Destination) else choose_destination(output, command, environment)
     folder = place.folder
     check_free(folder, replace or place.url is not None)
+    check_creatable(folder)
     warning = prevented(command)
     if warning:
         say(warning)

@@ -1,7 +1,7 @@
 """Find the commit that slowed a step down: git's bisection, with a proof for every revision.
 
-Each revision is timed in turns with the good one, in fresh processes, until the interval of their ratio is on
-one side of the threshold. The threshold is halfway between the good and the bad revision.
+Each revision is timed alternately with the good one, in fresh processes, until the interval of their
+ratio is on one side of the threshold. The threshold is halfway between the good and the bad revision.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def find_commit(search: Search, good: str, bad: str) -> Bisection:
     """
     first, last = resolved(search.folder, good, bad)
     with worktrees(search.folder, [first, last], search.links) as (fast, slow):
-        search.progress(f"timing {good} and {bad} in turns")
+        search.progress(f"timing {good} and {bad} alternately")
         ratio = _whole_change(search, fast, slow, good, bad)
         threshold = sqrt(ratio.value)
         search.tell(f"{bad} takes {_shown(ratio)} of the time of {good}")

@@ -33,8 +33,8 @@ def page(result: Bisection, width: int) -> Iterator[Text]:
     yield from paragraph("", result.subject, width)
     low, high = result.interval
     yield Text(
-        f"{result.bad[:SHORT]} takes {result.ratio:.3f} ({low:.3f} to {high:.3f}) of the time of "
-        f"{result.good[:SHORT]}; the threshold is {result.threshold:.3f}",
+        f"{result.bad[:SHORT]} takes {result.ratio:.3f} times as long as {result.good[:SHORT]} "
+        f"({low:.3f} to {high:.3f}); slow is a ratio above {result.threshold:.3f}",
         "dim",
     )
     yield Text()

@@ -88,7 +88,7 @@ def late(ranks: list[LateRank], width: int) -> Iterator[Text]:
     for number, rank in enumerate(lost[:ROWS]):
         at = ", ".join(f"{count} {name}" for name, count in rank.operations.items())
         text = (
-            f"rank {rank.rank} is the last at {rank.last} of {rank.of} collectives ({at}); all others "
+            f"rank {rank.rank} arrives last at {rank.last} of {rank.of} collectives ({at}); all others "
             f"wait {units.duration(rank.cost_ms)} per step for it{_lost_in(rank)}"
         )
         yield from paragraph("late      " if number == 0 else " " * 10, text, width)
@@ -154,4 +154,4 @@ def experts(loads: list[ExpertLoad], width: int) -> Iterator[Text]:
     if loads:
         most = sorted(loads, key=lambda load: -load.load)[:ROWS]
         text = ", ".join(f"rank {load.rank} {100 * load.load:.0f} %" for load in most)
-        yield from paragraph("experts   ", f"tokens over those of the mean rank: {text}", width)
+        yield from paragraph("experts   ", f"tokens relative to the mean rank: {text}", width)

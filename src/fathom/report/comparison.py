@@ -18,6 +18,7 @@ from fathom.analysis.compare import (
     name_of,
     percent,
 )
+from fathom.analysis.results import step_noun
 from fathom.report import units
 from fathom.report.screen import paragraph, reasons_of, show, within_margins
 from fathom.report.verdict import STYLES
@@ -27,7 +28,7 @@ TOP = 12  # entries that moved, and causes
 FIGURES = 12
 COLUMN = 10
 MARKS = {True: "●", False: " "}
-LEGEND = "● moved by more than noise. The changes add up to that of the step: {basis}, {kind} steps."
+LEGEND = "● moved by more than noise. The changes add up to that of the step ({basis} of {step}s)."
 ASSUMED = (
     "A side is a single recording, so the variation between runs is assumed. Record each side several times "
     "to measure it: fathom compare --baseline A1 A2 --candidate B1 B2"
@@ -69,7 +70,7 @@ def _verdict(comparison: SoundingComparison) -> Text:
     line = Text.assemble((f" {comparison.verdict.upper()} ", style))
     line.append(f"  {before} → {after}  {percent(comparison.ratio)}", "bold")
     if comparison.interval is None:
-        return line.append("   too few steps to know the noise", "dim")
+        return line.append("   too few steps to estimate the noise", "dim")
     low, high = map(percent, comparison.interval)
     return line.append(f"   99 % interval {low} to {high}", "dim")
 
@@ -115,14 +116,13 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
         yield from _entry(change, room, digits)
     if rest:
         moved = sum(change.moved for change in rest)
-        label = f"{len(rest)} other entries" + (f", {moved} of them moved" if moved else ", within noise")
+        other = "other entries" if shown else "entries"
+        label = f"{len(rest)} {other}, {f'{moved} of them moved' if moved else 'within noise'}"
         before, after = (sum(getattr(c, name) for c in rest) for name in ("baseline_ns", "candidate_ns"))
         yield Text("  " + _row(label, before, after, None, room, digits), "dim")
-    band = None
-    yield Text(
-        "  " + _row("step", comparison.baseline_ns, comparison.candidate_ns, band, room, digits), "bold"
-    )
-    yield Text(LEGEND.format(basis=comparison.basis, kind=comparison.kind or "recorded"), "dim")
+    step = _row("step", comparison.baseline_ns, comparison.candidate_ns, None, room, digits)
+    yield Text(f"  {step}", "bold")
+    yield Text(LEGEND.format(basis=comparison.basis, step=step_noun(comparison.kind)), "dim")
 
 
 def _entry(change: Change, room: int, digits: int) -> Iterator[Text]:
@@ -134,13 +134,6 @@ def _entry(change: Change, room: int, digits: int) -> Iterator[Text]:
     yield line
     if change.aligned not in ("same", "baseline only", "candidate only") and change.baseline_details:
         yield Text(units.shorten(f"    was {change.baseline_details[0]}", room + 2), "dim")
-
-
-def _half(comparison: SoundingComparison) -> float | None:
-    """Return half of the step's interval in ns."""
-    if comparison.interval is None:
-        return None
-    return (comparison.interval[1] - comparison.interval[0]) / 2 * comparison.baseline_ns
 
 
 def _row(label: str, before: int, after: int, band: float | None, room: int, digits: int) -> str:

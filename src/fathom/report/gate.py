@@ -35,7 +35,7 @@ def print_gate(result: GateResult, console: Console | None = None) -> None:
 
 
 def page(result: GateResult, width: int) -> Iterator[Text]:
-    """Yield the whole screen, checked Text per line."""
+    """Yield the whole screen, one Text per line."""
     word, style = WORDS[result.passed]
     yield Text()
     yield Text.assemble((f" {word} ", style))
@@ -93,7 +93,7 @@ def _text(text: str) -> str:
 
 
 def gate_junit(result: GateResult) -> str:
-    """Return the result as JUnit XML: checked test case per budget."""
+    """Return the result as JUnit XML: one test case per budget."""
     exceeded = sum(checked.status == "exceeded" for checked in result.budgets)
     unknown = sum(checked.status == "unknown" for checked in result.budgets)
     counts = {"tests": str(len(result.budgets)), "failures": str(exceeded), "errors": str(unknown)}

@@ -179,7 +179,7 @@ def counted(steps: list[CountedSteps], width: int) -> Iterator[Text]:
     for later in steps:
         whose = f" of rank {later.rank}" if len(steps) > 1 else ""
         usual, rare = units.duration(later.usual_ms), units.duration(later.p99_ms)
-        text = f"{later.n:,} later steps{whose} were counted: median {usual}, 99 % within {rare}"
+        text = f"{later.n:,} later steps{whose} were only counted: median {usual}, 99th percentile {rare}"
         yield Text(units.shorten(text, width), "dim")
 
 

@@ -52,7 +52,7 @@ def _ledger(device: Device) -> str:
     if not rows:
         return ""
     label = "step, as profiled" if device.observer_ms is None else "clean step"
-    head = f"<tr><th>{escape(device.device)}</th><th>ms</th><th>%</th></tr>"
+    head = f"<tr><th>{escape(device.label)}</th><th>ms</th><th>%</th></tr>"
     return f"<table>{head}{''.join(rows)}{_row(label, total, total, 'b')}</table>"
 
 

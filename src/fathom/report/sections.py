@@ -14,7 +14,17 @@ from rich.text import Text
 from fathom.analysis import where
 from fathom.analysis.communication import LateRank
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, LongSteps, Memory
+from fathom.analysis.results import (
+    Abstained,
+    Cost,
+    Device,
+    Energy,
+    Examination,
+    Input,
+    LongSteps,
+    Memory,
+    step_noun,
+)
 from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.communication import LATE
@@ -158,8 +168,8 @@ def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
 def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
     """Yield how often rare long steps occur, the time they cost, and where the host spent it."""
     for rare in outliers:
-        some = f"{rare.n} of {rare.of} {rare.kind} steps"
-        often = f"one {rare.kind} step in {rare.every}" if rare.every else some
+        step = step_noun(rare.kind)
+        often = f"one {step} in {rare.every}" if rare.every else f"{rare.n} of {rare.of} {step}s"
         whose = f" of rank {rare.rank}" if len(outliers) > 1 else ""
         verb = "takes" if rare.every or rare.n == 1 else "take"
         times = f"{rare.ms / rare.usual_ms:.2g} times the usual step"
@@ -272,7 +282,7 @@ def devices(listed: list[Device], late: list[LateRank], width: int, every: bool)
     yield Text(f"{'rank':>4}  {'device':<{width - 64}}{'step ms':>9}{head}", "dim underline")
     shown = listed if every or len(listed) <= MOST_DEVICES else _few_devices(listed, late)
     for device in shown:
-        label = units.shorten(f"{device.device} {device.name}".rstrip(), width - 65)
+        label = units.shorten(f"{device.label} {device.name}".rstrip(), width - 65)
         totals = _totals(device)
         cells = "".join(_cell(totals.get(name, 0.0), device, room) for name, room in _COLUMNS.items())
         step = _cell(step_ms(device) or None, device, 9)

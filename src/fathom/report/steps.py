@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.analysis.results import StepKind, Trial
+from fathom.analysis.results import StepKind, Trial, step_noun
 from fathom.report import units
 
 _COLUMNS = {"n": 7, "clean": 11, "as profiled": 13, "of time": 10, "tokens/s": 12}
@@ -37,7 +37,7 @@ def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
         yield Text(f"{label:<{name}}{cells}{_USED if kind.used else ''}", "bold" if kind.used else "")
     for kind in kinds:
         if kind.note:
-            yield Text(f"  clean {kind.name} steps: {kind.note}", "yellow")
+            yield Text(f"  clean {step_noun(kind.name)}s: {kind.note}", "yellow")
     for kind in kinds:
         yield from _verdict(kind, width)
 

@@ -128,7 +128,8 @@ def _lines(
     for entry in shown:
         yield "  " + name(entry), entry.ms, _tail(columns, entry), "", entry.inferred
     if rest:
-        label, inferred = f"  {len(rest)} other {group.kind.members}", any(entry.inferred for entry in rest)
+        label = f"  {len(rest)} {'other ' if shown else ''}{group.kind.members}"
+        inferred = any(entry.inferred for entry in rest)
         yield label, sum(entry.ms for entry in rest), _work(columns, rest), "dim", inferred
 
 

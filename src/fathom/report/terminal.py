@@ -46,7 +46,7 @@ class View(TypedDict, total=False):
 def print_report(examination: Examination, console: Console | None = None, **view: Unpack[View]) -> None:
     """Print the report, 80 to 120 columns wide; in plain ASCII on terminals without Unicode.
 
-    Raises BadInputError if the rank of `view` was not recorded.
+    Raises BadInputError if the rank of `view` has no ledger.
     """
     show(lambda width: page(examination, width, **view), console)
 
@@ -86,7 +86,7 @@ def page(
 ) -> Iterator[Text]:
     """Yield the whole report, one Text per line of at most `width` cells.
 
-    Raises BadInputError if `rank` was not recorded.
+    Raises BadInputError if `rank` has no ledger.
     """
     detailed = _detailed(examination.devices, rank)
     several, noun = len(examination.devices) > 1, examination.step.noun
@@ -143,7 +143,7 @@ def _device(
 ) -> Iterator[Iterable[Text]]:
     """Yield the paragraphs about one device: its ledger and related sections."""
     if several:
-        yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
+        yield [Text(f"rank {device.rank} · {device.label} {device.name}".rstrip(), "bold")]
     yield table.stacked(device, width)
     if device.ledger:
         yield table.rows(device, width, top, noun, by_launch)
@@ -175,8 +175,10 @@ def _below(examination: Examination, width: int, top: int | None) -> Iterator[It
 def _detailed(devices: list[Device], rank: int | None) -> list[Device]:
     if rank is None:
         return devices[:1]
+    if not devices:
+        raise BadInputError("No rank of this recording has a ledger; leave --rank out.")
     chosen = [device for device in devices if device.rank == rank]
     if not chosen:
         ranks = ", ".join(str(r) for r in sorted({device.rank for device in devices}))
-        raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
+        raise BadInputError(f"Rank {rank} has no ledger; use one of: {ranks}.")
     return chosen

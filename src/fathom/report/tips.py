@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from fathom.analysis.results import step_noun
 from fathom.report import units
 from fathom.report.findings import ALONE
 from fathom.report.screen import grouped, joined, paragraph, show, unknown
@@ -85,8 +86,7 @@ def _cost(entry: Score) -> str:
     low, high = (entry.gain_ms if end is None else end for end in (entry.low_ms, entry.high_ms))
     saved = units.within(entry.gain_ms, low, high)
     if entry.share is not None:
-        step = f"a {entry.step_kind or 'program'} step".replace("a step step", "a step")
-        saved += f", {100 * entry.share:.0f} % of {step}"
+        saved += f", {100 * entry.share:.0f} % of a {step_noun(entry.step_kind or 'program')}"
     return joined(saved, units.a_day(entry.saves_per_day))
 
 

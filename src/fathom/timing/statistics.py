@@ -71,7 +71,7 @@ def weighted_quantile(
     order = np.argsort(values, kind="stable")
     ordered, reached = np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
     if not len(reached) or reached[-1] <= 0:
-        raise ValueError("the quantile of no values")
+        raise ValueError("a quantile needs at least one value")
     first, last = (np.searchsorted(reached, share * reached[-1], side) for side in ("left", "right"))
     return float(ordered[first] + ordered[min(last, len(ordered) - 1)]) / 2
 

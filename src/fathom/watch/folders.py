@@ -43,4 +43,4 @@ def _require(path: Path) -> None:
         raise BadInputError(f"{path} is a finished recording; read it with `fathom report {path}`.")
     if not path.exists():
         raise BadInputError(f"{path} does not exist; give the folder that `fathom run -o` writes to.")
-    raise BadInputError(f"{path} is not a recording that runs; start one with `fathom run -- COMMAND`.")
+    raise BadInputError(f"{path} is not a running recording; start one with `fathom run -- COMMAND`.")

@@ -30,7 +30,7 @@ class Watch:
     """Follows the recording in `folder`. Call `poll` regularly, and `view` for what is known.
 
     `rule` is the alert rule. `examine`: whether to look for findings, in a child process of low priority.
-    Raises BadInputError if `folder` contains no recording that runs.
+    Raises BadInputError if `folder` contains no running recording.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Watch:
         self._plan = _json(self.raw / "plan.json")
         if not self._launch:
             raise BadInputError(
-                f"{folder} is not a recording that runs; start one with `fathom run -- COMMAND`."
+                f"{folder} is not a running recording; start one with `fathom run -- COMMAND`."
             )
         self._start_ns = int(self._launch.get("start_ns") or clock())
         self._devices = Devices(self.raw / "telemetry.jsonl", self._launch.get("machine") or {})

@@ -69,7 +69,7 @@ def host_collectives(ops: pl.DataFrame, steps: pl.DataFrame, met: pl.DataFrame |
 
 
 def _placed(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return `rows` with their position in the step among those of their name, and the number `of` these."""
+    """Return `rows` with their position among those of the same name and step, and their number `of`."""
     marks = steps.filter(pl.col("parent").is_null())["mark_ns"].drop_nulls().sort().to_numpy()
     within = np.searchsorted(marks, rows["start_ns"].to_numpy(), "right")
     return rows.with_columns(within=pl.Series(within, dtype=pl.Int64)).with_columns(

@@ -135,7 +135,7 @@ def _budget(name: str, text: Any, where: str) -> Budget:
 
 
 def check(budgets: list[Budget], comparison: SoundingComparison, baseline: bool = True) -> GateResult:
-    """Hold the candidate against budgets.
+    """Check the candidate against budgets.
 
     Without a `baseline`, the comparison is of the candidate with itself. Raises BadInputError for units that
     do not fit, and for a relative budget without a baseline.
@@ -150,7 +150,7 @@ def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> 
     measured = _measured(budget.name, comparison)
     result = Checked(budget.name, budget.text, "unknown")
     if measured is None:
-        result.why = "the recordings do not have it"
+        result.why = "it was not recorded"
         return result
     result.unit, result.band = measured.unit, measured.band
     result.baseline = measured.baseline if baseline else None
@@ -159,7 +159,7 @@ def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> 
     if over <= 0:
         result.status = "kept"
     elif measured.band is None:
-        result.why = "too few steps were recorded to know its noise"
+        result.why = "too few steps were recorded to estimate its noise"
     else:
         result.status = "exceeded" if over > measured.band else "kept"
         result.why = "" if over > measured.band else "beyond the limit, but within noise"

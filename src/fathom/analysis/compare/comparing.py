@@ -219,12 +219,12 @@ def _change(
 def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) -> Iterator[Abstained]:
     """Yield what was not compared, and why."""
     if basis == PROFILED:
-        lacking = [run.name for run in (*baseline, *candidate) if CLEAN not in run.entries]
+        lacking = dict.fromkeys(run.name for run in (*baseline, *candidate) if CLEAN not in run.entries)
         yield Abstained("clean step", f"{', '.join(lacking)} has none, so profiled steps are compared")
     if basis != PROFILED and any(len(run.clean_ms) < ENOUGH for run in (*baseline, *candidate)):
         why = f"a recording has fewer than {ENOUGH} clean steps; let the program run longer"
         yield Abstained("noise of the step", why)
     if not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
-        yield Abstained("counters", "not both sides have hardware counters")
+        yield Abstained("counters", "a side has no hardware counters")
     if any(len(run.clocks_mhz) < causes.FEW for run in (*baseline, *candidate)):
         yield Abstained("clocks", f"a recording has fewer than {causes.FEW} samples of the GPU's clock")

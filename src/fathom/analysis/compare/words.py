@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fathom.analysis.compare.results import Change, SoundingComparison
 from fathom.analysis.entries import Entry
+from fathom.analysis.results import step_noun
 from fathom.units import NS_PER_MS
 
 _VERDICTS = {"faster": "Faster", "slower": "Slower", "same": "The same", "ambiguous": "Undecided"}
@@ -30,10 +31,10 @@ def cause_of(change: Change) -> str:
 def headline(result: SoundingComparison) -> str:
     """Return the verdict in one sentence, and the entry that explains most of it in another."""
     before, after = (f"{ns / NS_PER_MS:.4g}" for ns in (result.baseline_ns, result.candidate_ns))
-    verdict, kind = _VERDICTS[result.verdict], f"{result.kind} step".replace("step step", "step").strip()
-    text = f"{verdict}: the {kind} took {before} ms, now {after} ms, "
+    verdict = _VERDICTS[result.verdict]
+    text = f"{verdict}: the {step_noun(result.kind)} took {before} ms, now {after} ms, "
     if result.interval is None:
-        return f"{text}{percent(result.ratio)}, but too few steps were recorded to know its noise."
+        return f"{text}{percent(result.ratio)}, but too few steps were recorded to estimate its noise."
     low, high = map(percent, result.interval)
     return f"{text}{percent(result.ratio)} ({low} to {high}). {leading(result)}".rstrip()
 

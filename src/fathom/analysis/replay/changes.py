@@ -120,7 +120,7 @@ _ZERO = {"sync": "Synchronisation", WAITING: "Waiting for peers", LATE: "The lat
 
 def _of_link(text: str, factor: float | None) -> Change:
     if not factor:
-        raise BadInputError(f"'{text}' needs a factor above 0 on the speed of the links, like link=2.")
+        raise BadInputError(f"'{text}' needs a factor above 0 for the speed of the links, like link=2.")
     return Change("communication", "", 1.0 / factor, None)
 
 

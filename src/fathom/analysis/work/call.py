@@ -150,5 +150,5 @@ def numel(shape: tuple[int, ...] | list[int]) -> int:
 def same(a: int, b: int) -> int:
     """Return a size, after checking that the other one is equal. Raises UnknownWorkError if they differ."""
     if a != b:
-        raise UnknownWorkError(f"its shapes do not fit together: {a} and {b}")
+        raise UnknownWorkError(f"its shapes are incompatible: {a} and {b}")
     return a

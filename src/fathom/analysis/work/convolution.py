@@ -68,7 +68,7 @@ def _forward(layout: ConvolutionLayout) -> Formula:
         shape = _transposed_shape if transposed else _direct_shape
         out = shape(call, layout, x.shape, weight.shape)
         if not all(size > 0 for size in out[2:]):
-            raise UnknownWorkError("its shapes do not fit together: the output would be empty")
+            raise UnknownWorkError("its shapes are incompatible: the output would be empty")
         extra = sum(call.tensor(i).bytes for i in (layout.bias, *layout.more) if i >= 0 and call.has(i))
         read = x.bytes * (1.0 if transposed else _touched(x.shape, weight.shape, out))
         moved = read + weight.bytes + numel(out) * x.size + extra

@@ -32,7 +32,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def _common(sizes: tuple[int, ...]) -> int:
     large = {size for size in sizes if size != 1}
     if len(large) > 1:
-        raise UnknownWorkError(f"its shapes do not fit together: {sorted(large)}")
+        raise UnknownWorkError(f"its shapes are incompatible: {sorted(large)}")
     return large.pop() if large else 1
 
 

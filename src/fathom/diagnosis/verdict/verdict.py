@@ -17,7 +17,7 @@ _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch for {share} of {step}",
     "host": "Host-bound: {who} waits for the host for {share} of {step}",
     "launch": "Launch-bound: {who} waits for kernel launches for {share} of {step}",
-    "first use": "Starting up: libraries and code load for the first time for {share} of {step}",
+    "first use": "Starting up: libraries and code are loading for {share} of {step}",
     "communication": "Communication-bound: exposed communication takes {share} of {step}",
     "copy": "Copy-bound: exposed copies take {share} of {step}",
     "memory": "Memory-bound: work limited by memory bandwidth takes {share} of {step}",
@@ -25,10 +25,7 @@ _PHRASES = {
     "unknown": "The recording does not show what bounds {step}",
 }
 
-_WARM_UP = (
-    "Record later steps, after the first use: with torch.profiler.schedule(wait=5, warmup=5, active=3), "
-    "or with fathom run."
-)
+_WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
 _OF_CPU = "Host-bound: work outside the framework's operations takes {share} of {step}"
 
 

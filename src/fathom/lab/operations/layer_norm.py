@@ -47,7 +47,7 @@ def triton_layernorm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
       keeps its row in registers and computes the variance from it in two steps, which is as exact as
       possible.
     cost: Two passes over the rows instead of about ten. A row must fit in a program's registers.
-    not_when: F.layer_norm can be called, whose kernel is already fused. Short rows leave most of a program
+    not_when: F.layer_norm can be called; its kernel is already fused. Short rows leave most of a program
       idle, so let one program take several.
     shows: {kernel launches in the norm: seven or more → one}
     findings: [kernels-unfused-norm]

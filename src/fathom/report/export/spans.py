@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.analysis.results import step_noun
 from fathom.errors import BadInputError
 from fathom.report.export.exported import Exported, written
 from fathom.version import VERSION
@@ -61,7 +62,7 @@ def _steps(content: Exported) -> list[tuple[str, int, int, dict[str, Any]]]:
     rows = content.store.table("steps").filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())
     facts = ("rank", "step", "source", "phase", "samples", "tokens")
     return [
-        (f"{row['kind']} step", row["mark_ns"], row["end_ns"], {f"fathom.{key}": row[key] for key in facts})
+        (step_noun(row["kind"]), row["mark_ns"], row["end_ns"], {f"fathom.{key}": row[key] for key in facts})
         for row in rows.collect().iter_rows(named=True)
     ]
 

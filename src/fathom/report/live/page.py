@@ -108,7 +108,7 @@ def _shade(share: float) -> str:
 
 def _pace(rank: RankView, width: int) -> Text:
     change = words.against_baseline(rank)
-    base = f"  {change} of the baseline {units.duration(rank.baseline_ms)}" if change else ""
+    base = f"  {change} vs. baseline {units.duration(rank.baseline_ms)}" if change else ""
     room = width - LABEL - VALUE - len(base) - 4
     return Text.assemble((curve(rank.recent_ms, max(room, 0)), "cyan"), (base, "dim"))
 
@@ -133,7 +133,7 @@ def _losses(rank: RankView) -> str:
 
 
 def _each(rank: RankView, share: float) -> str:
-    return f"{units.duration(share * rank.step_ms)} a step" if rank.step_ms else ""
+    return f"{units.duration(share * rank.step_ms)} per step" if rank.step_ms else ""
 
 
 def _alerts(live: Live, width: int) -> Iterator[Text]:

@@ -14,7 +14,7 @@ ENTRIES = 4
 STATES = {
     "recording": "recording a timeline",
     "examining": "examining the timeline",
-    "unexplained": "its cause is not known",
+    "unexplained": "the cause is unknown",
 }
 
 
@@ -65,7 +65,7 @@ def saving(finding: FoundCause) -> str:
 def alert_title(alert: Alert) -> str:
     """Return where the alert began, and how much slower the steps became."""
     more = 100 * (alert.step_ms / alert.baseline_ms - 1) if alert.baseline_ms else 0.0
-    over = "; as fast as before again" if alert.over else ""
+    over = "; back to normal" if alert.over else ""
     times = f"{units.duration(alert.baseline_ms)} → {units.duration(alert.step_ms)}"
     return f"slower since about step {alert.step:,}: {times} ({more:+.0f} %){over}"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.analysis.compare import Change, SoundingComparison, leading, name_of, percent
+from fathom.analysis.results import step_noun
 from fathom.report import units
 from fathom.report.comparison import LEGEND, amount, cause_line
 from fathom.report.page.account import waterfall
@@ -55,7 +56,7 @@ def _sections(result: SoundingComparison) -> list[Section]:
         [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)],
     )
     entries = [_line(change, digits) for change in result.entries]
-    note = LEGEND.format(basis=result.basis, kind=result.kind or "recorded")
+    note = LEGEND.format(basis=result.basis, step=step_noun(result.kind))
     figures = [
         (f.name, f.of, amount(f.baseline, f.unit), amount(f.candidate, f.unit), f.moved)
         for f in result.figures

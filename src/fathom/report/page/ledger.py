@@ -40,7 +40,7 @@ def _tables(device: Device, several: bool, noun: str) -> dict[str, Any]:
     both = device.observer_ms is not None and bool(device.profiled_ledger)
     views = [("clean" if device.observer_ms is not None else "as profiled", device)]
     views += [("profiled", as_profiled(device))] if both else []
-    label = f"rank {device.rank} · {device.device}" if several else device.device
+    label = f"rank {device.rank} · {device.label}" if several else device.label
     facts = [] if device.at_ceiling_ms is None else [("speed of light", units.duration(device.at_ceiling_ms))]
     shares = device.utilisation
     if shares is not None and shares.mfu is not None:
@@ -66,7 +66,7 @@ def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
         lines = [_line(entry, total, digits) for entry in entries]
         if rest:
             ms = sum(entry.ms for entry in rest)
-            more = f"{len(rest)} other {group.kind.members}"
+            more = f"{len(rest)} {'other ' if entries else ''}{group.kind.members}"
             colour = of_entry(group.kind.name)
             lines.append(_empty(more, colour) | _amount(ms, total, digits))
         listed.append({
@@ -112,7 +112,7 @@ def _figure(devices: list[Device]) -> Figure:
     rows: list[dict[str, Any]] = []
     table = [["Device", "Entry", "ms"]]
     for device in devices:
-        label = f"rank {device.rank} {device.device}" if len(devices) > 1 else device.device
+        label = f"rank {device.rank} {device.label}" if len(devices) > 1 else device.label
         for place, group in enumerate(groups(device)):
             row = {"device": label, "entry": str(group.kind.name), "ms": group.ms, "place": place}
             rows.append(row)

@@ -60,7 +60,7 @@ def _heat(devices: list[Device]) -> Figure:
             ms = mine.get(entry, 0.0) if entry != "step" else step_ms(device)
             rows.append(
                 {
-                    "rank": f"{device.rank} {device.device}",
+                    "rank": f"{device.rank} {device.label}",
                     "entry": entry,
                     "ms": ms,
                     "more": ms - median(every),

@@ -65,7 +65,7 @@ def _step(recording: Recording, store: Store) -> Figure | None:
     return Figure(
         "timeline",
         f"Step{which} as profiled, {units.duration(length)}" + _limited(rows),
-        f"{len(rows)} events: streams of {device.device}, ops of host threads, and waits.",
+        f"{len(rows)} events: streams of {device.label}, ops of host threads, and waits.",
         rows,
         _draw,
         _longest(rows),
