@@ -45,7 +45,7 @@ def test_without_a_path_the_newest_recording_that_runs_is_watched(recording, tmp
     over.end()
     assert "run.fathom" in watched("--once")[1]
     recording.end()
-    assert "no recording runs in this folder" in watched("--once")[1]
+    assert "no running recording in this folder" in watched("--once")[1]
 
 
 @pytest.mark.parametrize(

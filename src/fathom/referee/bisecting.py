@@ -104,8 +104,8 @@ def _whole_change(search: Search, fast: Worktree, slow: Worktree, good: str, bad
         raise BadInputError(f"The command does not run at {good} or {bad}: {error}.") from None
     if decide(ratio, search.margin) != "slower":
         raise BadInputError(
-            f"{bad} is not slower than {good}: it takes {_shown(ratio)} of its time, and differences of "
-            f"{100 * search.margin:g} % count as the same. Check that the command runs the code of its "
+            f"{bad} is not slower than {good}: it takes {_shown(ratio)} times as long, and differences "
+            f"of {100 * search.margin:g} % count as the same. Check that the command runs the code of its "
             "working directory, or give more --pairs."
         )
     return ratio

@@ -102,7 +102,7 @@ def resolved(folder: Path, good: str, bad: str) -> tuple[str, str]:
     git(folder, "rev-parse", "--show-toplevel")
     first, last = (_commit(folder, name) for name in (good, bad))
     if first == last:
-        raise BadInputError(f"{good} and {bad} are the same commit.")
+        raise BadInputError(f"{good} and {bad} are the same commit; give an earlier --good.")
     if _run(folder, "merge-base", "--is-ancestor", first, last).returncode:
         raise BadInputError(f"{good} is not an ancestor of {bad}; give revisions of one branch.")
     return first, last

@@ -1,4 +1,4 @@
-"""Examine a recording that still grows, in a process of low priority: `python -m fathom.watch.examining`.
+"""Examine an unfinished recording, in a process of low priority: `python -m fathom.watch.examining`.
 
 `insight FOLDER UNTIL` prints the insight into its steps as JSON, `slowdown FOLDER ONSET` how the steps since
 a time compare with those before it. Times are in ns; 0: without this limit.

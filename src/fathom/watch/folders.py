@@ -1,4 +1,4 @@
-"""Find recordings that run."""
+"""Find running recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recordings(folder: Path) -> list[Path]:
 
 
 def running(path: Path | None) -> Path:
-    """Return `path`, or by default the newest recording in this folder that runs.
+    """Return `path`, or by default the newest running recording in this folder.
 
     Raises BadInputError if there is none.
     """
@@ -27,7 +27,7 @@ def running(path: Path | None) -> Path:
         return path
     running_now = [folder for folder in Path().iterdir() if folder.is_dir() and _runs(folder)]
     if not running_now:
-        raise BadInputError("no recording runs in this folder; start one with `fathom run -- COMMAND`.")
+        raise BadInputError("There is no running recording in this folder; start one with `fathom run`.")
     return max(running_now, key=lambda folder: (recordings(folder)[0] / "raw" / LAUNCH).stat().st_mtime_ns)
 
 

@@ -22,10 +22,10 @@ def address(text: str) -> tuple[str, int]:
         ipaddress.ip_address(LOOPBACK if host == "localhost" else host)
     except ValueError:
         raise BadInputError(
-            f"--serve {text}: {host!r} is no IP address; write PORT or ADDRESS:PORT."
+            f"--serve {text}: {host!r} is not an IP address; write PORT or ADDRESS:PORT."
         ) from None
     if not port.isascii() or not port.isdecimal() or not 0 <= int(port) <= 65535:
-        raise BadInputError(f"--serve {text}: {port!r} is no port; write PORT or ADDRESS:PORT.")
+        raise BadInputError(f"--serve {text}: {port!r} is not a port; write PORT or ADDRESS:PORT.")
     return host, int(port)
 
 

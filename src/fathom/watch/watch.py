@@ -249,7 +249,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    """Return the GPUs or the processor, and the host's name is left out."""
+    """Return the names of the GPUs, or else of the processor, without the host's name."""
     names = [str(gpu.get("name")) for gpu in machine.get("gpus") or []]
     cpu = str(((machine.get("host") or {}).get("cpu") or {}).get("model") or "")
     return f"{len(names)} × {names[0]}" if len(names) > 1 else names[0] if names else cpu

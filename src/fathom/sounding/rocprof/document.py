@@ -153,7 +153,7 @@ def read_document(path: Path, step_range: str | None = None) -> list[Trace]:
         raise BadInputError(file_error(path, error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(
-            f"{path} cannot be imported: it is no valid result of rocprofv3 ({error})."
+            f"{path} cannot be imported: it is not a valid result of rocprofv3 ({error})."
         ) from None
     every = [_events(process) for process in document.processes if process.buffer_records.kernel_dispatch]
     if not every:
