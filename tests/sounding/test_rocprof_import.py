@@ -52,10 +52,10 @@ def test_the_machine_and_its_secrets(store):
 
 
 WRONG = {
-    "a cut document": (lambda text: text[: len(text) // 2], "no valid result of rocprofv3"),
+    "a cut document": (lambda text: text[: len(text) // 2], "not a valid result of rocprofv3"),
     "a text as time": (
         lambda text: text.replace('"start_timestamp": 1', '"start_timestamp": "1', 1),
-        "no valid",
+        "not a valid",
     ),
     "no dispatches": (lambda text: json.dumps({"rocprofiler-sdk-tool": [{}]}), "no kernel dispatches"),
 }
