@@ -10,9 +10,10 @@ import pytest
 import fathom
 from fathom.analysis.results import Examination
 from fathom.diagnosis import examine
+from fathom.report.communication import critical
 from faults.labels import Program, timelines
 from faults.score import case_of, false_findings, place
-from faults.timelines.simulator import Job
+from faults.timelines.simulator import COMPUTE, Job, forward, update
 
 BY_NAME = {program.name: program for program in timelines()}
 SAMPLE = ("few_micro_batches", "popular_experts", "tensor_parallel_across_hosts", "gathers_not_prefetched")
@@ -77,3 +78,26 @@ def test_a_late_rank_costs_as_much_in_the_report_as_in_the_finding(name: str, tm
     lost_ms = job(name, "faulty").step_ms - job(name, "mended").step_ms
     assert result.findings[0].gain_ms == pytest.approx(result.late[0].cost_ms)
     assert result.late[0].cost_ms == pytest.approx(lost_ms, rel=0.1)
+
+
+def test_the_critical_path_runs_through_the_late_rank(tmp_path: Path) -> None:
+    """Rank 3 waits 12 ms for its data. All ranks compute for 4 ms, reduce for 2 ms and update for 0.2 ms."""
+
+    def step(of: Job) -> None:
+        for rank in of.ranks:
+            rank.synchronise()
+            rank.wait("input", 12_000 if rank.number == 3 else 20)
+        forward(of, 10, 400)
+        of.collective("all_reduce", 1e8, us=2000)
+        of.follow()
+        update(of, 200)
+
+    result = examine(Job(count=4).run(step).write(tmp_path / "late.fathom"))
+    parts = {(part.rank, part.stream, part.entry): part.ms for part in result.critical_path}
+    assert parts[3, None, "input"] == pytest.approx(12.0, abs=0.05)
+    assert parts[3, COMPUTE, "compute"] == pytest.approx(4.0, abs=0.01)
+    assert sum(ms for key, ms in parts.items() if key[2] == "communication") == pytest.approx(2.0, abs=0.01)
+    assert sum(parts.values()) == pytest.approx(result.step.timeline_ms)
+    assert sum(part.share for part in result.critical_path) == pytest.approx(1.0)
+    lines = [str(line) for line in critical(result.critical_path, 78)]
+    assert lines[1].split()[:3] == ["input", "3", "host"] and len(lines) - 1 < len(parts)

@@ -370,6 +370,17 @@ class Part(msgspec.Struct):
     owner: str  # peak, ceiling, no ceiling, finding ID, lead FAMILY, kernels CLASS, cause CAUSE, unexplained
 
 
+class CriticalPart(msgspec.Struct):
+    """Work on the critical path through all ranks: the chain that determines the length of the step."""
+
+    rank: int
+    stream: int | None  # null on the host, and between pieces of work
+    entry: str  # compute, communication, copy; else the cause: python, input, launch latency, device gap ...
+    detail: str  # the kernel family with most of the time
+    ms: float  # per step
+    share: float  # of the step
+
+
 class RankSummary(msgspec.Struct):
     """One rank of a job: its step on its first device, and its part in the job's lost time."""
 
@@ -416,4 +427,5 @@ class Examination(msgspec.Struct):
     counted: list[CountedSteps] = []  # steps of long runs that were only counted, of the ranks shown
     pipeline: Pipeline | None = None  # null unless ranks send and receive micro-batches
     experts: list[ExpertLoad] = []  # of ranks; [] if all-to-alls deliver equal parts
+    critical_path: list[CriticalPart] = []  # longest first; [] if the arrivals of ranks are unknown
     jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps

@@ -72,6 +72,7 @@ def examine(
         counted=[counted for account in ranks.accounts if (counted := _counted(store, account))],
         pipeline=pipeline_in(ranks.accounts),
         experts=experts_in(ranks.accounts),
+        critical_path=diagnosis.critical,
         goodput=analysis.goodput_of([store]),
     )
 

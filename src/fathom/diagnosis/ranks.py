@@ -13,7 +13,19 @@ import polars as pl
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Step
 from fathom.analysis.communication import LateRank
-from fathom.analysis.results import Device, Energy, Finding, Input, Lead, Memory, Part, Trial, Verdict
+from fathom.analysis.replay import Replay
+from fathom.analysis.results import (
+    CriticalPart,
+    Device,
+    Energy,
+    Finding,
+    Input,
+    Lead,
+    Memory,
+    Part,
+    Trial,
+    Verdict,
+)
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.signals import Recorded, Signals
@@ -34,6 +46,7 @@ class Diagnosis(msgspec.Struct):
     leads: list[Lead]
     abstained: list[Abstained]
     limited: dict[str, str]
+    critical: list[CriticalPart] = []
 
 
 class Ranks(msgspec.Struct, dict=True):
@@ -153,7 +166,8 @@ class Ranks(msgspec.Struct, dict=True):
         recorded.peers, recorded.accounts = self.peers, self.accounts
         signals = Signals(None, recorded)
         causes, abstained = findings(signals)
-        return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals))
+        critical = [] if self.beside else _critical(signals, self.store)
+        return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals), critical)
 
     def conclusion(self, causes: list[Finding]) -> tuple[Verdict | None, list[Part]]:
         """The verdict and the account of the device to which the findings `causes` belong."""
@@ -163,6 +177,14 @@ class Ranks(msgspec.Struct, dict=True):
         limits = bounds_of(self.machine, account.subjects[0].index)
         diagnosis = self.diagnosis
         return conclude(account.devices[0], self.step, causes, diagnosis.leads, limits, diagnosis.limited)
+
+
+def _critical(signals: Signals, store: Store) -> list[CriticalPart]:
+    """Return the critical path through all ranks; [] if it is unknown, as for a large job."""
+    if len(store.ranks) < 2 or analysis.is_large(store):
+        return []
+    replay: Replay | None = signals.get("step.replay").value
+    return replay.critical_path if replay else []
 
 
 def step_of(accounts: list[Account]) -> Step:

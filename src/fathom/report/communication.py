@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from fathom.analysis.communication import Collective, Communication, ExpertLoad, Jitter, LateRank, Pipeline
-from fathom.analysis.results import Examination
+from fathom.analysis.results import CriticalPart, Examination
 from fathom.report import units
 from fathom.report.screen import paragraph
 from fathom.units import GB
@@ -16,6 +16,8 @@ ROWS = 8
 CAUSES = 2  # entries named for a late rank
 COSTLY = 0.03  # of the step: a straggler or jitter that costs less is not shown
 MOSTLY = 0.5  # of the time lost to late ranks, and of the steps
+ON_PATH = 0.01  # of the step: shorter parts of the critical path are not shown
+CELL = 9  # columns of a number on the critical path
 LATE = 0.05  # of all time lost to late ranks: ranks that lose less are not named
 _COLUMNS = {"per step": 9, "median ms": 11, "waits ms": 10, "exposed ms": 12, "overlap": 9, "bus GB/s": 10,
             "of ceiling": 12}  # fmt: skip
@@ -155,3 +157,19 @@ def experts(loads: list[ExpertLoad], width: int) -> Iterator[Text]:
         most = sorted(loads, key=lambda load: -load.load)[:ROWS]
         text = ", ".join(f"rank {load.rank} {100 * load.load:.0f} %" for load in most)
         yield from paragraph("experts   ", f"tokens relative to the mean rank: {text}", width)
+
+
+def critical(parts: list[CriticalPart], width: int) -> Iterator[Text]:
+    """Yield a table of the work that determines the step, over ranks and streams."""
+    shown = [part for part in parts if part.share >= ON_PATH]
+    if not shown:
+        return
+    columns = "".join(f"{title:>{CELL}}" for title in ("rank", "stream", "ms", "of step"))
+    name = width - len(columns)
+    yield Text(f"{'critical path through ranks and streams':<{name}}{columns}", "dim underline")
+    digits = units.decimals(sum(part.ms for part in parts))
+    for part in shown:
+        stream = "host" if part.stream is None else str(part.stream)
+        cells = (str(part.rank), stream, f"{part.ms:.{digits}f}", f"{100 * part.share:.0f} %")
+        work = units.shorten(f"  {part.entry} {part.detail}".rstrip(), name - 1)
+        yield Text(f"{work:<{name}}" + "".join(f"{cell:>{CELL}}" for cell in cells))

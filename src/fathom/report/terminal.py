@@ -129,6 +129,8 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
         yield communication.jitter(examination.jitter, examination.step.timeline_ms, width)
         yield communication.pipeline(examination.pipeline, width)
         yield communication.experts(examination.experts, width)
+        if top is None:
+            yield communication.critical(examination.critical_path, width)
 
 
 def _device(

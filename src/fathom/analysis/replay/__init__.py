@@ -8,6 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.analysis.replay.changes import Change, parse
+    from fathom.analysis.replay.critical import critical_path
     from fathom.analysis.replay.recorded import replayed_device
     from fathom.analysis.replay.replay import FLOOR, Replay
     from fathom.analysis.replay.results import Gain, Moved, Prediction

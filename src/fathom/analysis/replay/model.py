@@ -34,7 +34,7 @@ class Model(msgspec.Struct, dict=True):
     timelines: dict[int, Timeline]
     parts: list[Part]
     graph: Graph
-    _owner: Array
+    owner: Array  # of each edge: the index of its part
     _last: tuple[tuple[object, ...], list[Durations]] | None = None
 
     @classmethod
@@ -69,10 +69,10 @@ class Model(msgspec.Struct, dict=True):
         `typical` uses constants for all slack. `host` and `long` are the factors passed to `Durations.of`.
         """
         durations = self._durations(changes, host, long)
-        edge_weights = np.zeros(len(self._owner))
+        edge_weights = np.zeros(len(self.owner))
         for part, mine, own in zip(self.parts, durations, self._edges, strict=True):
             edge_weights[own.rows] = weights(own, part, mine, typical)
-        return Replayed(self, durations, self.graph.times(edge_weights))
+        return Replayed(self, durations, self.graph.times(edge_weights), edge_weights)
 
     def _durations(self, changes: Sequence[Change], host: float, long: float) -> list[Durations]:
         """The new durations of each part; the last ones are kept, because replays with and without recorded
@@ -86,7 +86,7 @@ class Model(msgspec.Struct, dict=True):
     @cached_property
     def _edges(self) -> list[PartEdges]:
         """The graph's edges of each part."""
-        rows = [np.flatnonzero(self._owner == i) for i in range(len(self.parts))]
+        rows = [np.flatnonzero(self.owner == i) for i in range(len(self.parts))]
         return [
             PartEdges.of(part, mine, self.graph.edges) for part, mine in zip(self.parts, rows, strict=True)
         ]
@@ -98,6 +98,7 @@ class Replayed(msgspec.Struct):
     model: Model
     durations: list[Durations]
     at: Array  # by instant
+    weights: Array  # of the edges, in ns
 
     def of(self, rank: int) -> Times:
         """Return the new times of a rank."""

@@ -49,7 +49,7 @@ class ReplayedDevice(msgspec.Struct):
 
     def ledger(self, timeline: Timeline) -> Ledger:
         """Return the ledger of a recorded or replayed timeline."""
-        windows = self._windows(timeline)
+        windows = self.windows_in(timeline)
         host = timeline.host(windows.bursts)
         if self.index is None:
             return processor_ledger(timeline.ops, windows, host, timeline.moving)
@@ -63,7 +63,8 @@ class ReplayedDevice(msgspec.Struct):
         summed = rows.group_by("entry").agg(pl.col("ns").sum())
         return {entry: ns / len(used) / NS_PER_MS for entry, ns in summed.iter_rows()}
 
-    def _windows(self, timeline: Timeline) -> Windows:
+    def windows_in(self, timeline: Timeline) -> Windows:
+        """Return the windows of a recorded or replayed timeline; the same ones are used."""
         windows = windows_of(timeline, self.index, self.kind, self.usual)
         windows.used = self.used
         return windows

@@ -14,10 +14,11 @@ from fathom.analysis.peers import Meetings
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
+from fathom.analysis.replay.critical import critical_path
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
-from fathom.analysis.results import Abstained, LedgerRow
+from fathom.analysis.results import Abstained, CriticalPart, LedgerRow
 from fathom.analysis.rows import INFLATED, busy_ms
 from fathom.analysis.steps import Clean
 from fathom.analysis.subjects import label
@@ -107,6 +108,11 @@ class Replay:
     def step_ms(self, changes: Sequence[Change] = ()) -> float | Abstained:
         """Return the mean of the replayed steps in ms, with profiling; or the reason why it is unknown."""
         return self._refusal or float(self._steps(changes).mean())
+
+    @property
+    def critical_path(self) -> list[CriticalPart]:
+        """The chain of work over all ranks that determines the step; [] if the step cannot be replayed."""
+        return [] if self._refusal else critical_path(self.model, self._device)
 
     @cached_property
     def clean(self) -> Clean | None:
