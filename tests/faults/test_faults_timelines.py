@@ -101,3 +101,27 @@ def test_the_critical_path_runs_through_the_late_rank(tmp_path: Path) -> None:
     assert sum(part.share for part in result.critical_path) == pytest.approx(1.0)
     lines = [str(line) for line in critical(result.critical_path, 78)]
     assert lines[1].split()[:3] == ["input", "3", "host"] and len(lines) - 1 < len(parts)
+
+
+@pytest.mark.parametrize(("layers", "transfer_us"), [(8, 300), (8, 1000)])
+def test_a_step_with_perfect_overlap_takes_as_long_as_compute_or_transfers(
+    layers: int, transfer_us: int, tmp_path: Path
+) -> None:
+    def step(of: Job) -> None:
+        forward(of, layers, 800)
+        for _ in range(8):
+            of.collective("all_reduce", 1e8, us=transfer_us)
+        of.follow()
+        update(of)
+        for rank in of.ranks:
+            rank.synchronise()
+
+    built = Job(count=2).run(step)
+    sounding = fathom.open(built.write(tmp_path / "job.fathom").path)
+    compute_ms, transfer_ms = layers * 0.8 + 0.2, 8e-3 * transfer_us
+    assert built.step_ms == pytest.approx(compute_ms + transfer_ms, rel=0.02)
+    result = sounding.what_if("exposed=0")
+    assert result.predicted_ms == pytest.approx(max(compute_ms, transfer_ms), rel=0.02)
+    assert sum(row.after_ms for row in result.moved) == pytest.approx(result.predicted_ms)
+    faster = sounding.what_if("exposed=0", "link=2").predicted_ms
+    assert faster == pytest.approx(max(compute_ms, transfer_ms / 2), rel=0.02)

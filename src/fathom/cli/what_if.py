@@ -16,12 +16,14 @@ fathom what-if job.fathom 'late:7=0' 'link=2'
 
 Selectors: family:NAME, op:NAME, entry:ROW of the ledger, all-kernels, copy, communication, launch,
 launch-latency, device-gap, input, sync (=0 only), recomputed, waiting (=0 only), late:RANK (=0 only), link,
-python, dispatching, blocked, gc, allocator, compilation, checkpoint. A value is a factor, or a
-duration (20us) where each piece has one.
+exposed (=0 only), python, dispatching, blocked, gc, allocator, compilation, checkpoint. A value is a
+factor, or a duration (20us) where each piece has one.
 
 recomputed: the part of the forward pass that the backward pass repeats (checkpointing), on host and device.
 waiting=0: no rank waits for its peers at collectives. late:7=0: nobody waits for rank 7, as if it arrived
-with the other ranks. link=2: collectives move their bytes twice as fast. Of jobs with more than 16 ranks,
+with the other ranks. link=2: collectives move their bytes twice as fast.
+exposed=0: collectives overlap with compute, also of the next step; a step takes at least as long as they do.
+Of jobs with more than 16 ranks,
 only the one shown and the ranks that others wait for are replayed.
 launch: runtime calls alone. The time before them, which a captured graph saves as well, is dispatching (in
 ops) and python (between ops), including that of ops which build a kernel before its launch."""

@@ -17,7 +17,9 @@ DEVICE = {
     "all-kernels": ("compute",),
     "copy": ("copy", "set"),
     "communication": ("collective",),
+    "exposed": ("collective",),
 }
+EXPOSED = "exposed"  # `exposed=0`: collectives overlap with compute perfectly
 CAUSES = causes_of(
     Entry.PYTHON,
     Entry.DISPATCHING,
@@ -38,7 +40,7 @@ LINK = "link"  # `link=2`: links that are twice as fast, so that collectives mov
 DEVICE_SIDE = ("device-gap", "launch-latency")
 NAMED = ("family", "op", LATE)  # need a pattern
 MAY_NAME = (*NAMED, "copy", "communication", "all-kernels")
-ZERO_ONLY = ("sync", WAITING, LATE)
+ZERO_ONLY = ("sync", WAITING, LATE, EXPOSED)
 MAY_SET = ("family", "all-kernels", "copy", "communication", "launch", "input")
 ENTRIES: dict[str, str] = {  # the selector that changes an entry of the ledger
     Entry.COMPUTE: "all-kernels",
@@ -57,7 +59,7 @@ _MOST = 1e6  # the largest factor, or duration in ms, so that int64 nanoseconds 
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, " + ", ".join(CAUSES)
+    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, {EXPOSED}, " + ", ".join(CAUSES)
 )
 
 
@@ -115,7 +117,8 @@ def parse(text: str) -> Change:
     return Change(selector, pattern, factor, ns)
 
 
-_ZERO = {"sync": "Synchronisation", WAITING: "Waiting for peers", LATE: "The lateness of a rank"}
+_ZERO = {"sync": "Synchronisation", WAITING: "Waiting for peers", LATE: "The lateness of a rank",
+         EXPOSED: "Exposed communication"}  # fmt: skip
 
 
 def _of_link(text: str, factor: float | None) -> Change:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from fathom.analysis.entries import cause_of, idle_entry
-from fathom.analysis.intervals import Array
+from fathom.analysis.entries import Entry, cause_of, idle_entry
+from fathom.analysis.intervals import Array, Spans
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.peers import Meetings
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
-from fathom.analysis.replay.changes import Change
+from fathom.analysis.replay.changes import EXPOSED, Change
 from fathom.analysis.replay.critical import critical_path
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
+from fathom.analysis.replay.weights import moving_ns
 from fathom.analysis.results import Abstained, CriticalPart, LedgerRow
 from fathom.analysis.rows import INFLATED, busy_ms
 from fathom.analysis.steps import Clean
@@ -182,8 +184,25 @@ class Replay:
         key = (*changes, host, long, typical)
         if key not in self._made:
             times = self.model.times(changes, host=host, long=long, typical=typical)
-            self._made[key] = device.steps_ms(self.model.timelines[device.rank], times.of(device.rank))
+            self._made[key] = np.maximum(
+                device.steps_ms(self.model.timelines[device.rank], times.of(device.rank)),
+                self._moving_ms(changes),
+            )
         return self._made[key]
+
+    def _moving_ms(self, changes: Sequence[Change]) -> float:
+        """Return the time per step in which collectives move bytes, which bounds a step that hides them all.
+
+        It is that of the busiest stream; 0 if `changes` do not hide them.
+        """
+        others = [change for change in changes if change.selector != EXPOSED]
+        if len(others) == len(changes):
+            return 0.0
+        parts = [part for part in self.model.parts if part.rank == self._device.rank]
+        windows = self._device.windows_in(self.model.timelines[self._device.rank])
+        used = Spans(windows.starts[windows.used], windows.ends[windows.used])
+        ns = sum((moving_ns(part, others, used) for part in parts), Counter[int]())
+        return max(ns.values(), default=0.0) / len(used.starts) / NS_PER_MS
 
     @cached_property
     def _by_chance(self) -> bool:
@@ -239,6 +258,10 @@ class Replay:
         device = self._device
         before = device.by_entry(self._ledger)
         after = device.by_entry(device.ledger(self.model.times(changes).timeline(device.rank)))
+        if any(change.selector == EXPOSED for change in changes):  # the step may be as long as the transfers
+            left = float(self._steps(changes).mean()) - sum(after.values())
+            entry = Entry.MOVING_BYTES if Entry.MOVING_BYTES in before else Entry.COMMUNICATION
+            after[entry] = after.get(entry, 0.0) + max(left, 0.0)
         names = sorted({*before, *after}, key=lambda name: (-before.get(name, 0.0), name))
         return [Moved(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -9,7 +10,7 @@ import msgspec
 import numpy as np
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Array, covered
+from fathom.analysis.intervals import Array, Spans, covered
 from fathom.analysis.replay.changes import CAUSES, DEVICE, LATE, RECOMPUTED, WAITING, Change
 from fathom.analysis.replay.graph import NEVER, EdgeKind, EdgeTable
 from fathom.analysis.replay.part import Part
@@ -128,6 +129,16 @@ def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
         rows = part.pieces_of[change]
         length = np.where(rows, change.of(1.0) * length if change.ns is None else change.ns, length)
     return length
+
+
+def moving_ns(part: Part, changes: Sequence[Change], windows: Spans) -> Counter[int]:
+    """Return the time in which collectives that begin in `windows` move bytes, by stream, with `changes`."""
+    pieces = part.pieces
+    place = np.searchsorted(windows.starts, pieces.start, "right") - 1
+    inside = (place >= 0) & (pieces.start < windows.ends[np.maximum(place, 0)])
+    length = np.where(inside & pieces.of_kind("collective"), pieces.length, 0).astype(float)
+    sums = np.bincount(pieces.line, _piece_times(part, changes, length))
+    return Counter(dict(enumerate(sums.tolist())))
 
 
 def _pieces(part: Part, change: Change) -> Array:
