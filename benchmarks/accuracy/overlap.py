@@ -1,12 +1,15 @@
 """Total, overlapped and exposed communication: Fathom, HolisticTraceAnalysis, and TraceLens's definition.
 
-    python -m benchmarks.accuracy.overlap TRACES [--hta PYTHON] [--json FILE]
+    python -m benchmarks.accuracy.overlap TRACES --hta PYTHON [--json FILE]
 
 All three look at the whole trace, not at its steps. TraceLens is in no registry, so its documented definition
 is counted from the raw events: computation is the union of kernels that are not communication; exposed
 communication is the union of communication minus that of computation. Names decide in both tools: `nccl` in
 HolisticTraceAnalysis, `nccl` or `rccl` in TraceLens. So other libraries, such as symmetric memory in
 b200-eager, count as computation there.
+
+If a trace has several profiler steps, HolisticTraceAnalysis drops kernels whose launch is not in the trace,
+because they were launched before it began. So Fathom's figures are given for the launched kernels too.
 """
 
 from __future__ import annotations
@@ -30,15 +33,24 @@ KERNELS = ("kernel", "Kernel")
 HTA = """
 import sys, json, warnings; warnings.filterwarnings("ignore")
 from hta.trace_analysis import TraceAnalysis
-files = {int(sys.argv[2]): sys.argv[1]}
+from hta.utils.utils import get_kernel_type, merge_kernel_intervals
+files = {0: sys.argv[1]}
 trace = TraceAnalysis(trace_files=files, trace_dir="", include_last_profiler_step=True)
-frame = trace.get_comm_comp_overlap(visualize=False)
-print(json.dumps(float(frame["comp_comm_overlap_pctg"].iloc[0])))
+percent = trace.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0]
+names, frame = trace.t.symbol_table.get_sym_table(), trace.t.traces[0]
+kinds = frame["name"].map(lambda name: get_kernel_type(names[name]))
+def length(*wanted):
+    merged = merge_kernel_intervals(frame[frame["stream"].ne(-1) & kinds.isin(wanted)].copy())
+    return float((merged["end"] - merged["ts"]).sum()) / 1e3
+total, either = length("COMMUNICATION"), length("COMMUNICATION", "COMPUTATION")
+exposed = either - length("COMPUTATION")
+figures = {"total": total, "overlapped": total - exposed, "exposed": exposed, "percent": float(percent)}
+print(json.dumps(figures))
 """
 
 
-def by_fathom(path: Path) -> dict[str, float]:
-    """Return milliseconds of communication in the whole trace: total, overlapped, exposed."""
+def by_fathom(path: Path, *, launched: bool = False) -> dict[str, float]:
+    """Return milliseconds of communication in the whole trace, or of the kernels whose launch is in it."""
     with tempfile.TemporaryDirectory() as folder:
         store = import_traces([path], Path(folder) / "s.fathom")
         rank = store.ranks[0]
@@ -46,6 +58,8 @@ def by_fathom(path: Path) -> dict[str, float]:
         ops, calls, kernels = tables
         device = kernels.filter(kernels["kind"] == "collective")["device"].mode().first()
         kernels = kernels.filter(device=device)
+        if launched:
+            kernels = kernels.join(calls, on="correlation", how="semi")
         total = of_rows(collectives_of(kernels, connect(ops, calls, kernels), ops))
         hidden = intersect(total, of_rows(kernels.filter(kind="compute"))).length
     return {"total": total.length / 1e6, "overlapped": hidden / 1e6, "exposed": (total.length - hidden) / 1e6}
@@ -73,19 +87,16 @@ def by_definition(path: Path) -> dict[str, float]:
     return {"total": (exposed + hidden) / 1e6, "overlapped": hidden / 1e6, "exposed": exposed / 1e6}
 
 
-def by_hta(python: str, path: Path, rank: int) -> float | str:
-    """Return the overlap in percent by HolisticTraceAnalysis, or its error."""
+def by_hta(python: str, path: Path) -> dict[str, float] | str:
+    """Return the same by HolisticTraceAnalysis with its overlap in percent, or its error."""
     with tempfile.TemporaryDirectory() as folder:
-        text = gzip.decompress(path.read_bytes())
         copy = Path(folder) / f"{path.name.split('.')[0]}.json"
-        copy.write_bytes(text)
-        done = subprocess.run(
-            [python, "-c", HTA, str(copy), str(rank)], capture_output=True, text=True, check=False
-        )
-    lines = done.stdout.strip().splitlines()
-    return (
-        float(lines[-1]) if not done.returncode and lines else (done.stderr.strip().splitlines() or ["?"])[-1]
-    )
+        copy.write_bytes(gzip.decompress(path.read_bytes()))
+        done = subprocess.run([python, "-c", HTA, str(copy)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["?"])[-1]
+    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
 
 
 def compared(path: Path, hta: str | None) -> dict[str, Any] | None:
@@ -95,12 +106,26 @@ def compared(path: Path, hta: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     own = by_fathom(path)
-    row: dict[str, Any] = {"trace": path.name.split(".")[0], "fathom": own, "definition": defined}
-    row["largest_difference_ms"] = max(abs(own[name] - defined[name]) for name in own)
-    row["fathom_overlap_percent"] = 100 * own["overlapped"] / own["total"]
-    if hta:
-        row["hta_overlap_percent"] = by_hta(hta, path, 0)
+    row: dict[str, Any] = {"trace": name_of(path), "fathom": own, "definition": defined}
+    row["largest_difference_ms"] = largest_difference(own, defined)
+    if hta and isinstance(theirs := by_hta(hta, path), dict):
+        launched = by_fathom(path, launched=True)
+        row |= {"hta": theirs, "fathom_launched": launched}
+        row["largest_difference_to_hta_ms"] = largest_difference(launched, theirs)
+    elif hta:
+        row["hta"] = theirs
     return row
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a trace: `mi300-resnet`, or `dlrm/rank-0`."""
+    file = path.name.split(".")[0]
+    return f"{path.parent.name}/{file}" if file.startswith("rank-") else file
+
+
+def largest_difference(one: dict[str, float], other: dict[str, float]) -> float:
+    """Return the largest difference between two sets of figures in ms."""
+    return max(abs(one[name] - other[name]) for name in one)
 
 
 def main() -> None:

@@ -196,6 +196,19 @@ def test_small_reductions_between_compute_are_not_joined(tmp_path: Path) -> None
     assert finding(examination, "communication-exposed") is not None
 
 
+def test_one_small_reduction_in_each_step_is_not_joined_with_those_of_other_steps(tmp_path: Path) -> None:
+    """As a progress bar that reduces one number in every step does."""
+    timeline = Timeline()
+    timeline.steps(*range(0, 11_000_000, 1_000_000))
+    for step in range(0, 10_000_000, 1_000_000):
+        timeline.call("cudaDeviceSynchronize", step + 20_000, step + 999_000)
+        reduced(timeline, step + 30_000, step + 900_000, 4096, step + 10_000)
+    examination = examination_of(tmp_path / "s", timeline)
+    (row,) = examination.devices[0].communication.collectives  # type: ignore[union-attr]
+    assert row.count == 1
+    assert finding(examination, "communication-small-messages") is None
+
+
 @shared
 @on_trace("mi300-resnet")
 def test_exposed_all_reduce_is_first_on_a_data_parallel_resnet() -> None:

@@ -208,6 +208,16 @@ def test_ranks_have_tables_of_their_own(tmp_path):
     assert [len(store.table("steps", rank).collect()) for rank in (0, 1)] == [9, 10]
 
 
+@pytest.mark.parametrize(("killed", "dead"), [((7, 8), 0), ((8,), 1)])
+def test_workers_that_a_successful_program_killed_did_not_crash(tmp_path, killed, dead):
+    """Ray ends all workers in this way. If other ranks recorded their end, one without it crashed."""
+    ended = {"t": "end", "ns": T0 + 1000 * MS, "steps": 6, "reason": "exit", "devices": {}}
+    ranks = {pid: [process(pid, rank=pid - 7, world=2), clock(), marks(0, 6)] for pid in (7, 8)}
+    written = {pid: rows if pid in killed else [*rows, ended] for pid, rows in ranks.items()}
+    store = import_raw(write(tmp_path, written, end={"ended": "finished", "exit_status": 0}))
+    assert sum("was killed" in problem.text for problem in store.manifest.problems) == dead
+
+
 @pytest.mark.parametrize("tail", [b'{"t":"marks","k":6,"ns":[17', b"\x00\x00\xff\xfe", b"[1]"])
 def test_a_torn_last_line_is_a_crash_and_no_error(tmp_path, tail):
     folder = write(tmp_path, {7: [process(), clock(), marks(0, 6)]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 
 import numpy as np
@@ -9,7 +10,8 @@ import polars as pl
 
 from fathom.analysis import CPU
 from fathom.analysis.communication import ON_HOST, Communication, LateRank, LostTime, lead_ms
-from fathom.analysis.results import Claim, Device
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import Claim, Device, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Lead, Repeated, SmallMessages
 from fathom.diagnosis.signals.value import signal
@@ -50,16 +52,19 @@ def small(recorded: Recorded) -> list[SmallMessages]:
 
 
 def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
-    """Number the stretches between starts of compute kernels (or longer ops), for each collective."""
+    """Number the stretches between starts of compute kernels (or longer ops) or of steps, for each
+    collective.
+    """
     if recorded.account.indices:
-        computing = recorded.kernels.filter(kind="compute", phase="timeline")["start_ns"].sort().to_numpy()
+        computing = recorded.kernels.filter(kind="compute", phase="timeline")["start_ns"].to_numpy()
     else:
         ops = recorded.ops.filter(pl.col("kind") == "op", phase="timeline")
         long = ops.filter(
             pl.col("end_ns") - pl.col("start_ns") >= LONG_NS, ~pl.col("name").str.contains(CALLS)
         )
-        computing = long["start_ns"].sort().to_numpy()
-    return pl.Series(np.searchsorted(computing, rows["start_ns"].to_numpy(), "right"))
+        computing = long["start_ns"].to_numpy()
+    between = np.sort(np.concatenate((computing, recorded.used.starts)))
+    return pl.Series(np.searchsorted(between, rows["start_ns"].to_numpy(), "right"))
 
 
 def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
@@ -123,14 +128,16 @@ def excess(recorded: Recorded) -> list[LostTime]:
     more = {
         entry: ms - median(other.get(entry, 0.0) for other in others)
         for entry, ms in own[0].items()
-        if entry not in ON_HOST
+        if entry not in (*ON_HOST, Entry.OWN_HOOKS)
     }
     return sorted((LostTime(entry, ms) for entry, ms in more.items() if ms > 0), key=lambda row: -row.ms)
 
 
 @signal("communication.lead", "ms per step")
 def lead(recorded: Recorded) -> Lead:
-    """Return how much longer the others spend in collectives that host threads run than the latest rank."""
+    """Return how much longer the others spend in collectives that host threads run than the latest rank,
+    but no more than the clean step has of the time that a punctual rank would save.
+    """
     (worst, *_), devices = late(recorded), recorded.every
     if any(device.device != CPU for device in devices):
         raise UnknownSignalError("the ranks have devices, so collectives run beside the host")
@@ -142,14 +149,19 @@ def lead(recorded: Recorded) -> Lead:
         rows = [row for row in recorded.clean_ledger if row.entry in longer]
         sums = _entries(recorded.device)
         claims = [Claim(r.entry, r.detail, min(1.0, longer[r.entry] / sums[r.entry]) * r.ms) for r in rows]
+        most = sum(min(ms, _sum(row for row in rows if row.entry == entry)) for entry, ms in longer.items())
     else:
         rows = [row for row in recorded.clean_ledger if row.entry in ON_HOST]
-        claims = [Claim(row.entry, row.detail, row.ms) for row in rows]
-    return Lead(lead_ms(spent, worst.rank), claims)
+        claims, most = [Claim(row.entry, row.detail, row.ms) for row in rows], _sum(rows)
+    return Lead(min(lead_ms(spent, worst.rank), most), claims)
+
+
+def _sum(rows: Iterable[LedgerRow]) -> float:
+    return sum(row.ms for row in rows)
 
 
 def _collective_ms(device: Device) -> float:
-    return sum(row.ms for row in device.profiled_ledger if row.entry in ON_HOST)
+    return _sum(row for row in device.profiled_ledger if row.entry in ON_HOST)
 
 
 def _entries(device: Device) -> dict[str, float]:

@@ -14,8 +14,8 @@ RANK_DIED = "rank-died"  # id of the problem
 def deaths(ranks: Mapping[int, Process], stopped: bool) -> list[Problem]:
     """Return a problem for each rank of a job that ended by a signal or an exception, the first one first.
 
-    A process that a signal killed leaves no record of its end. `stopped`: Fathom ended the program itself,
-    so missing ends mean nothing.
+    A process that a signal killed leaves no record of its end. `stopped`: Fathom or the launcher ended
+    them, so missing ends mean nothing.
     """
     if all((process.head.get("world") or 1) < 2 for process in ranks.values()):
         return []

@@ -49,10 +49,17 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
         writer.discard()
         raise
     about = manifest(raw, recorded, Path(output or folder))
-    about.problems += deaths(ranks, stopped=about.ended in ("stopped", "interrupted"))
+    about.problems += deaths(
+        ranks, stopped=about.ended in ("stopped", "interrupted") or _discarded(ranks, about)
+    )
     if any(process.of("mark") for process in ranks.values()):
         note_missing_ranks(about, without_steps(raw.processes))
     return writer.finish(about, raw.launch.get("machine"))
+
+
+def _discarded(ranks: dict[int, Process], about: Manifest) -> bool:
+    """Return whether the program succeeded and then killed all ranks, as Ray ends its workers."""
+    return about.exit_status == 0 and not any(process.of("end") for process in ranks.values())
 
 
 def _ranks(raw: Raw) -> dict[int, Process]:
