@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.experts import expert_loads
     from fathom.analysis.communication.host import host_collectives, met_on_host, on_host
     from fathom.analysis.communication.jitter import jitter_of
-    from fathom.analysis.communication.late import ON_HOST, cause_of_lateness, late_ranks, lead_ms, lost_by
+    from fathom.analysis.communication.late import (
+        NO_CAUSE,
+        ON_HOST,
+        cause_of_lateness,
+        late_ranks,
+        lead_ms,
+        lost_by,
+    )
     from fathom.analysis.communication.operations import recorded_calls
     from fathom.analysis.communication.pipeline import pipeline_of
     from fathom.analysis.communication.results import (

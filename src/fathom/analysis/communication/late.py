@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LEAST = 0.05  # of the time lost: ranks and entries below it get no cause
 ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
+NO_CAUSE = (*ON_HOST, Entry.OWN_HOOKS)  # entries that make no rank late in clean steps
 INPUT, WORK, HOST = "input", "work", "host"  # causes of lateness
 _WORKS = (Entry.COMPUTE, Entry.OPS, Entry.COPY)
 _HALF = 0.5  # of the time lost: a cause with less is not the cause
@@ -98,7 +99,7 @@ def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
     entries = {device.rank: _by_entry(device) for device in reversed(devices)}
     if len(entries) < 2:
         return
-    names = sorted({name for mine in entries.values() for name in mine if name not in ON_HOST})
+    names = sorted({name for mine in entries.values() for name in mine if name not in NO_CAUSE})
     table = np.array([[mine.get(name, 0.0) for name in names] for mine in entries.values()])
     place = {rank: row for row, rank in enumerate(entries)}
     spent = {rank: sum(mine.get(name, 0.0) for name in ON_HOST) for rank, mine in entries.items()}

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import CPU
-from fathom.analysis.communication import ON_HOST, Communication, LateRank, LostTime, lead_ms
-from fathom.analysis.entries import Entry
+from fathom.analysis.communication import NO_CAUSE, ON_HOST, Communication, LateRank, LostTime, lead_ms
 from fathom.analysis.results import Claim, Device, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Lead, Repeated, SmallMessages
@@ -128,7 +127,7 @@ def excess(recorded: Recorded) -> list[LostTime]:
     more = {
         entry: ms - median(other.get(entry, 0.0) for other in others)
         for entry, ms in own[0].items()
-        if entry not in (*ON_HOST, Entry.OWN_HOOKS)
+        if entry not in NO_CAUSE
     }
     return sorted((LostTime(entry, ms) for entry, ms in more.items() if ms > 0), key=lambda row: -row.ms)
 
