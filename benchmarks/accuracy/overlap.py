@@ -123,9 +123,9 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name}/{file}" if file.startswith("rank-") else file
 
 
-def largest_difference(one: dict[str, float], other: dict[str, float]) -> float:
+def largest_difference(own: dict[str, float], other: dict[str, float]) -> float:
     """Return the largest difference between two sets of figures in ms."""
-    return max(abs(one[name] - other[name]) for name in one)
+    return max(abs(own[name] - other[name]) for name in own)
 
 
 def main() -> None:
