@@ -11,7 +11,7 @@ from fathom.errors import BadInputError
 
 _RECORDED = ("plan.json", "launch.json")
 _LOCKED = re.compile(
-    r"manifest\.json(\.part)?|machine\.json|kernel\.ncu-rep|raw|rank-\d+(/\w+\.parquet)?", re.ASCII
+    r"manifest\.json(\.\w+\.part)?|machine\.json|kernel\.ncu-rep|raw|rank-\d+(/\w+\.parquet)?", re.ASCII
 )
 
 

@@ -21,7 +21,7 @@ from fathom.sounding.raw.folder import read
 PROBE = Path(faults.__file__).parent
 INJECT = PROBE / "inject"
 STANDARD = ("gc", "json", "os", "threading", "time", "_thread")
-FAST = "patch_time_ns patch_open own_profile thread_profile daemonise deep_recursion few_files"
+FAST = "own_cprofile patch_time_ns patch_open own_profile thread_profile daemonise deep_recursion few_files"
 
 
 def injected(folder: Path) -> dict[str, str]:

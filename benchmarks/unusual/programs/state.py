@@ -18,6 +18,11 @@ def environment_of(command):
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
+def shells_environment():
+    with os.popen("env") as shell:  # waits for its end, after which its pipe is closed
+        return sorted(shell.read().splitlines())
+
+
 def signals():
     return {
         number.name: str(signal.getsignal(number)).split(" at ")[0]
@@ -35,7 +40,7 @@ def state():
     return {
         "child": environment_of([sys.executable, "-c", CHILD]),
         "env": sorted(environment_of(["env"]).splitlines()),
-        "shell": sorted(os.popen("env").read().splitlines()),
+        "shell": shells_environment(),
         "environment": dict(os.environ),
         "path": sys.path,
         "files": sorted(os.listdir("/proc/self/fd")),

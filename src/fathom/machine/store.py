@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from fathom.atomic import atomic_write
 from fathom.errors import FathomError, file_error
 from fathom.regular import read_json
 
@@ -88,9 +88,8 @@ def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
     path = place(machine["fingerprint"], folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(machine, file, indent=1)
-        Path(file.name).replace(path)
+        with atomic_write(path) as part:
+            Path(part).write_text(json.dumps(machine, indent=1))
     except OSError as error:
         why = f"The measurements cannot be stored in {path.parent}: {error.strerror}"
         raise MachineFileError(f"{why}; set ${HOME} to a writable folder.") from None

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from fathom.atomic import atomic_write
 from fathom.pristine import json, open, os, time
 from fathom.probe.inherited import SCHEDULE, variables
 from fathom.probe.launchers import task
@@ -80,10 +81,8 @@ class Schedule:
         ):
             return
         self._published.update({k: job and dataclasses.asdict(job) for k, job in new.items()})
-        part = f"{self._path}.{os.getpid()}"
-        with open(part, "w", encoding="utf-8") as file:
+        with atomic_write(self._path) as part, open(part, "w", encoding="utf-8") as file:
             json.dump({"ns": time.time_ns(), "appointments": sorted(self._published.items())}, file)
-        os.replace(part, self._path)
 
     def news(self) -> dict[int, Job | None]:
         """Return the appointments that the leading rank has made since the last call."""

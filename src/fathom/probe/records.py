@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fathom.atomic import atomic_write
 from fathom.pristine import json, open, os
 from fathom.probe.faults import fault
 from fathom.probe.room import Room
@@ -75,25 +76,27 @@ class Records:
         data = "".join(_line(record) for record in records).encode()
         self._room.take(len(data))
         path = os.path.join(self.folder, f"proc-{os.getpid()}.jsonl")
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            self._append(file, b"\n" + data if self._torn else data)
-        finally:
-            os.close(file)
+        self._append(path, b"\n" + data if self._torn else data)
         self.begun = True
 
-    def _append(self, file: int, data: bytes) -> None:
+    def _append(self, path: str, data: bytes) -> None:
         """Write all of `data`, or leave the file as it was if possible."""
-        before = os.fstat(file).st_size
+        before, torn = None, self._torn
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            while data:
-                data = data[os.write(file, data) :]
-            self._torn = False
+            try:
+                before = os.fstat(file).st_size
+                while data:
+                    data = data[os.write(file, data) :]
+            finally:
+                os.close(file)  # this is where a network file system reports that it could not write
         except OSError:
-            self._torn = True
-            os.ftruncate(file, before)
-            self._torn = False
+            if before is not None:
+                self._torn = True
+                os.truncate(path, before)
+                self._torn = torn
             raise
+        self._torn = False
 
     def keep(self, name: str, unfinished: Callable[[], Record | None], now_ns: int) -> None:
         """Every KEEP_NS, replace the file `NAME-PID.json`, from which a crash's loss can be made up."""
@@ -103,10 +106,8 @@ class Records:
         self._kept_ns = now_ns
         path = os.path.join(self.folder, f"{name}-{os.getpid()}.json")
         try:
-            file = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(file, "w", encoding="utf-8") as out:
-                out.write(_line(record))
-            os.replace(path + ".part", path)
+            with atomic_write(path) as part, open(part, "w", encoding="utf-8") as file:
+                file.write(_line(record))
         except OSError as error:
             self._lost = True
             fault("recording", error)

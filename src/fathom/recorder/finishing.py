@@ -51,7 +51,8 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
         if os.environ.get("FATHOM_DEBUG"):
             traceback.print_exception(error)
         say(f"the sounding could not be written: {str(error) or type(error).__name__}")
-        say(f"the raw records are kept in {folder}; try again with `fathom import {folder}`")
+        if (folder / "raw").is_dir():
+            say(f"the raw records are kept in {folder}; try again with `fathom import {folder}`")
         return None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fathom.errors import BadInputError
+from fathom.probe.frames import FIFO
 from fathom.recorder.command import free_output
 from fathom.regular import open_regular
 
@@ -68,10 +69,25 @@ def _import_recording(folder: Path, output: Path | None, replace: bool) -> Store
     from fathom.sounding import import_raw
 
     if output is None or os.path.realpath(output) == os.path.realpath(folder):
+        _require_ended(folder)
         store = fold(import_raw(folder))
-        shutil.rmtree(folder / "raw", ignore_errors=True)
+        if (folder / "raw" / "end.json").exists():  # else the program may outlive its killed recorder
+            shutil.rmtree(folder / "raw", ignore_errors=True)
         return store
     return fold(import_raw(folder, output, replace=replace))
+
+
+def _require_ended(folder: Path) -> None:
+    """Raise BadInputError if a recorder still reads the named pipe in `folder`."""
+    pipe = folder / "raw" / FIFO
+    try:
+        if not pipe.is_fifo():
+            return
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # fails without a reader
+    except OSError:
+        return
+    why = f"{folder} is still being recorded; wait until its program has ended"
+    raise BadInputError(f"{why}, or import what it holds so far under another name with -o.")
 
 
 def _import_files(paths: list[Path], output: Path | None, replace: bool, step_range: str | None) -> Store:

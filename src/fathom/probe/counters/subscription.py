@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from time import time_ns
 from typing import Any
 
+from fathom.pristine import time
 from fathom.probe.counters.calls import RUNTIME_DOMAIN
 from fathom.probe.counters.launches import RuntimeCall
 from fathom.probe.threads import native_id
@@ -92,7 +92,7 @@ class Subscription:
         self._handle = ctypes.c_void_p()
 
     def _called(self, _: Any, __: int, number: int, data: int) -> None:
-        now = time_ns()
+        now = time.time_ns()
         call = CallbackData.from_address(data)
         if self._detaching:
             if call.site == LEFT:

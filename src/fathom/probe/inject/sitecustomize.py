@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADDED = "FATHOM_ADDED"  # names of other variables that Fathom added, separated by commas
 _signal = sys.modules["_signal"]
-_write, _ident = os.write, sys.modules["_thread"].get_ident
+_write, _ident, _is_function = os.write, sys.modules["_thread"].get_ident, callable
 
 
 class _Taken(dict):
@@ -143,11 +143,13 @@ _own_finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec
 def _start(raw: str) -> None:
     """Begin the recording, unseen by the program's profile and trace functions and import hooks."""
     profile, trace = sys.getprofile(), sys.gettrace()
+    hidden = _is_function(profile)  # a profiler in C, such as cProfile, could not be restored
     finder = _OwnFinder(_own_finders)
     mask = _block(range(1, 65))  # handlers of the program wait, because they may raise
     try:
         sys.settrace(None)
-        sys.setprofile(None)
+        if hidden:
+            sys.setprofile(None)
         sys.meta_path.insert(0, finder)
         from fathom.probe import boot
 
@@ -160,7 +162,8 @@ def _start(raw: str) -> None:
     finally:
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
-        sys.setprofile(profile)
+        if hidden:
+            sys.setprofile(profile)
         sys.settrace(trace)
         if mask is not None:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)

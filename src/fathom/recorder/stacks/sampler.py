@@ -9,6 +9,7 @@ import select
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from fathom.probe.frames import FIFO, SPARSE, FrameLayout, ProcessMemory
@@ -72,7 +73,8 @@ class StackSampler:
         os.write(self._pipe, b"\n")
         self._thread.join(timeout=5)
         os.close(self._pipe)
-        (self._raw / FIFO).unlink(missing_ok=True)
+        with suppress(OSError):  # the program may have removed or replaced the folder
+            (self._raw / FIFO).unlink()
 
     def _run(self) -> None:
         try:
