@@ -28,7 +28,7 @@ def write_private(path: str | os.PathLike[str], text: str) -> None:
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a private file to write to; at the end it is renamed to `path`, or removed after an error.
 
-    Each writer gets a file of its own, so that two may write `path` at once: the last one wins.
+    Each writer gets a separate file, so that two may write `path` at once: the last one wins.
     """
     part = f"{os.fspath(path)}.{os.urandom(4).hex()}.part"
     create_private(part)
