@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from fathom.analysis.communication import Collective, Communication, ExpertLoad, Jitter, LateRank, Pipeline
+from fathom.analysis.entries import Entry
 from fathom.analysis.results import CriticalPart, Examination
 from fathom.report import units
 from fathom.report.screen import paragraph
@@ -169,7 +170,8 @@ def critical(parts: list[CriticalPart], width: int) -> Iterator[Text]:
     yield Text(f"{'critical path through ranks and streams':<{name}}{columns}", "dim underline")
     digits = units.decimals(sum(part.ms for part in parts))
     for part in shown:
-        stream = "host" if part.stream is None else str(part.stream)
+        between = part.entry in (Entry.DEVICE_GAP.cause, Entry.LAUNCH_LATENCY.cause)
+        stream = units.MISSING if between else "host" if part.stream is None else str(part.stream)
         cells = (str(part.rank), stream, f"{part.ms:.{digits}f}", f"{100 * part.share:.0f} %")
         work = units.shorten(f"  {part.entry} {part.detail}".rstrip(), name - 1)
         yield Text(f"{work:<{name}}" + "".join(f"{cell:>{CELL}}" for cell in cells))
