@@ -1,4 +1,4 @@
-"""A training loop that becomes slower at a step, for one reason; for `fathom watch --alert`.
+"""A training loop that becomes slower at a step, for one reason.
 
     python slows_down.py --small --steps 2000 --at 800 --cause input --by 20
 
