@@ -62,7 +62,7 @@ def test_a_lookup_is_counted_whole_where_its_index_is_spread_for_a_gather() -> N
     [
         ("mine::op", MM, "no formula for this operator"),
         ("aten::mm", {}, "shapes were not recorded"),
-        ("aten::mm", MM | {"shapes": "[[8, 16], [15, 4]]"}, "do not fit"),
+        ("aten::mm", MM | {"shapes": "[[8, 16], [15, 4]]"}, "incompatible"),
         ("aten::mm", MM | {"shapes": "[[8, 16], [16"}, "malformed"),
         ("aten::mm", MM | {"shapes": "[[8, 16]]"}, "malformed"),
         ("aten::mm", MM | {"shapes": "[[8, -1], [-1, 4]]"}, "malformed"),

@@ -116,7 +116,7 @@ def test_an_empty_table_can_be_asked(sounding):
         ("SELECT * FROM ledgers", "nearest: ledger"),
         ("SELECT nme FROM kernels", "nearest: name"),
         ("SELECT * FROM kernel", "nearest: kernels"),
-        ("SELECT * FROM nonsense_altogether", "the tables are steps, ops"),
+        ("SELECT * FROM nonsense_altogether", "the tables are steps, summaries, ops"),
         ("tell me why", "SQL"),
         ("", "SQL"),
         ("SELECT 1; SELECT 2", "SQL"),

@@ -324,7 +324,7 @@ def test_calls_are_recorded_first_and_then_derived_from_queue_times(
     copy.start, copy.end = BEGAN + 5 * 25_000 + 9_000, BEGAN + 5 * 25_000 + 10_000
     later = [record for n in range(60) if n != 5 for record in launched(n, calls=True)]
     waited = [BEGAN + 60 * 25_000, BEGAN + 60 * 25_000 + 700_000]
-    monkeypatch.setattr(subscription, "time_ns", iter([*waited, 0, 0]).__next__)
+    monkeypatch.setattr(subscription, "time", SimpleNamespace(time_ns=iter([*waited, 0, 0]).__next__))
     trace = traced(cupti, ours, tmp_path / "second.json", [*later, copy], wait=160)
     assert not trace.problems
     result = trace.tables["launches"].sort("correlation")
