@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 READING = (
     "report",
@@ -101,10 +101,10 @@ def _list(value: Any, param: Any) -> list[Any] | None:
 
 
 def _converted(value: Any, annotation: Any) -> str | Path | None:
-    """Return the value as a string, or as a path that is readable or does not exist yet; else None."""
+    """Return a string, one of an option's words, or a path that is readable or does not exist; else None."""
     if not isinstance(value, str):
         return None
-    if annotation is str:
+    if annotation is str or (get_origin(annotation) is Literal and value in get_args(annotation)):
         return value
     readable = annotation is Path and (os.access(value, os.R_OK) or not os.path.lexists(value))
     return Path(value) if readable else None
