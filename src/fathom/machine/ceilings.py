@@ -90,7 +90,7 @@ def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
         return [kind(**_checked(row, {field.name for field in fields(kind)})) for row in rows]
     except TypeError as error:
         raise MachineFileError(
-            f"The ceilings of the machine file {name} are damaged ({error}); remove that file, and measure again."
+            f"The machine file {name} has damaged ceilings ({error}); remove it, and measure again."
         ) from None
 
 
