@@ -69,9 +69,9 @@ def test_ranks_analysed_alone_give_the_same_results(
 ) -> None:
     for module in (many_ranks, store):
         monkeypatch.setattr(module, "MOST_CACHED", 100)
-    together = examine(large)
-    assert together.critical_path and not alone.critical_path  # it needs the timelines of all ranks at once
-    assert results(alone) == results(msgspec.structs.replace(together, critical_path=[]))
+    combined = examine(large)
+    assert combined.critical_path and not alone.critical_path  # it needs the timelines of all ranks at once
+    assert results(alone) == results(msgspec.structs.replace(combined, critical_path=[]))
 
 
 def test_the_straggler_of_a_large_job_is_named_with_its_cause(alone: Examination) -> None:
