@@ -24,6 +24,7 @@ LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
 LEGEND = f"{INFERRED} inferred: profiled time minus its share of the profiling overhead"
 PROFILED = "profiled {noun}s only: no clean {noun} was recorded"
+MEASURE = "These ceilings are from the datasheet; measure that machine with `fathom machine measure`."
 MARK, NAMED = "!", 3
 WHY_ABOVE = (
     "Its data came from a cache, or the ceiling was measured too low: measure again on an idle machine "
@@ -171,6 +172,8 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
     aside += "" if known >= COMPLETE else f" ({100 * known:.0f} % modelled)"
     line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}  {aside}"
     yield Text(line, "cyan")
+    if device.ceilings == DATASHEET:
+        yield Text(MEASURE, "dim")
 
 
 def _header(columns: Columns, noun: str) -> Text:

@@ -107,6 +107,13 @@ def rows(signals: Signals, *entries: str, share: float = 1.0) -> list[Claim]:
     ]
 
 
+def part_of(claims: list[Claim], ms: float) -> list[Claim]:
+    """Return claims of `ms` of the time that `claims` have, but at most all of it, in proportion to each."""
+    total = ms_of(claims)
+    share = min(ms / total, 1.0) if total else 0.0
+    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in claims]
+
+
 def spent(signals: Signals, *entries: str) -> float:
     """Return the milliseconds per step of these entries."""
     return ms_of(rows(signals, *entries))

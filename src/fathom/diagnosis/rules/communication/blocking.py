@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import ms_of, rows
+from fathom.diagnosis.rules.candidates import ms_of, part_of, rows
+from fathom.diagnosis.rules.communication.sharding import exposed_claims
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.collectives import Blocking, Search
@@ -17,9 +18,7 @@ IDLE = (
 
 def _idle(signals: Signals, ms: float) -> list[Claim]:
     """Return claims of `ms` of idle time, in proportion to its rows."""
-    mine = rows(signals, *IDLE)
-    share = min(ms / total, 1.0) if (total := ms_of(mine)) else 0.0
-    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine]
+    return part_of(rows(signals, *IDLE), ms)
 
 
 @rule("communication-synchronous")
@@ -31,8 +30,6 @@ def synchronous(signals: Signals) -> Candidates:
     if seen.idle_ms < LEAST * signals["step.timeline_ms"]:
         return
     moved = min(seen.count * seen.one_ms, seen.idle_ms)
-    exposed = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)
-    share = min(moved / total, 1.0) if (total := ms_of(exposed)) else 0.0
     copies = rows(signals, Entry.COPY)
     left = max(seen.idle_ms - moved - ms_of(copies), 0.0)
     yield Candidate(
@@ -40,7 +37,7 @@ def synchronous(signals: Signals) -> Candidates:
         claims=[
             *_idle(signals, left),
             *copies,
-            *(Claim(claim.entry, claim.detail, share * claim.ms) for claim in exposed),
+            *exposed_claims(signals, moved),
         ],
         evidence=[
             Evidence(f"tiny {seen.operation} calls whose end the host waits for", seen.count, "per step"),
@@ -62,13 +59,11 @@ def unused(signals: Signals) -> Candidates:
     gain = seen.idle_ms + seen.reduced_ms
     if gain < LEAST * signals["step.timeline_ms"]:
         return
-    exposed = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)
-    share = min(seen.reduced_ms / total, 1.0) if (total := ms_of(exposed)) else 0.0
     yield Candidate(
         kind="communication-unused-parameters",
         claims=[
             *_idle(signals, seen.idle_ms),
-            *(Claim(claim.entry, claim.detail, share * claim.ms) for claim in exposed),
+            *exposed_claims(signals, seen.reduced_ms),
         ],
         evidence=[
             Evidence("parameters whose use is reduced in each step, as int32", seen.parameters, "parameters"),

@@ -7,8 +7,8 @@ from statistics import median
 
 from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, cause_of_lateness
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import rows
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.rules.candidates import part_of, rows
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
@@ -44,11 +44,9 @@ def late(signals: Signals) -> Candidates:
     excess: list[LostTime] = signals.get("communication.excess").value or []
     kind, lost = _cause(signals, worst.rank, excess)
     gain = min(gain, lost)
-    total = sum(claim.ms for claim in waiting)
-    share = min(gain / total, 1.0) if total else 0.0
     yield Candidate(
         kind=kind,
-        claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in waiting],
+        claims=part_of(waiting, gain),
         evidence=[
             Evidence(f"collectives at which rank {worst.rank} is the last", worst.last, f"of {worst.of}"),
             Evidence(f"lateness of rank {worst.rank} behind the median rank", worst.behind_ms, "ms"),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from fathom.analysis.communication import Communication
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows
+from fathom.diagnosis.rules.candidates import on_processor, part_of, rows
 from fathom.diagnosis.rules.communication.exposed import described
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Product, Repeated, Signals, SmallMessages
@@ -60,8 +60,7 @@ def on_host(signals: Signals, ms: float) -> list[Claim]:
     """Return claims of `ms` of the time that the host spends in collectives and in calling them."""
     mine = rows(signals, Entry.MOVING_BYTES, Entry.HOST_WAITS_FOR_PEERS, Entry.PYTHON)
     mine += [claim for claim in rows(signals, Entry.OPS) if claim.detail.startswith("c10d::")]
-    share = min(ms / total, 1.0) if (total := ms_of(mine)) else 0.0
-    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine]
+    return part_of(mine, ms)
 
 
 def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:

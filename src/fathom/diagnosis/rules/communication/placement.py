@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fathom.analysis.communication import Pipeline, PlacedGroup
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import ms_of, rows
+from fathom.diagnosis.rules.candidates import part_of, rows
 from fathom.diagnosis.rules.communication.sharding import exposed_claims
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.collectives import Padding
 from fathom.units import GB, MB
@@ -47,7 +47,7 @@ def _ceiling(signals: Signals) -> float | None:
 def _moved(signals: Signals, wide: PlacedGroup, near: PlacedGroup, gain: float) -> Candidate:
     return Candidate(
         kind="communication-slow-group",
-        claims=exposed_claims(signals, gain, ""),
+        claims=exposed_claims(signals, gain),
         evidence=[
             Evidence(f"hosts that group {wide.name} spans, with ranks {_named(wide)}", wide.hosts, "hosts"),
             Evidence(f"bytes of group {wide.name}", wide.bytes / MB, "MB per step"),
@@ -81,10 +81,9 @@ def bubble(signals: Signals) -> Candidates:
     longest = max(stage.compute_ms for stage in seen.stages)
     gain = min(mean * step, max(step - longest * (1 + (stages - 1) / many), 0.0))
     moving = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.WAITING_FOR_PEERS, *IDLE)
-    share = min(gain / total, 1.0) if (total := ms_of(moving)) else 0.0
     yield Candidate(
         kind="communication-pipeline-bubble",
-        claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in moving],
+        claims=part_of(moving, gain),
         evidence=[
             Evidence(f"mean bubble of {stages} stages", 100 * mean, "% of the step"),
             Evidence(f"micro-batches, {seen.schedule}", seen.micro_batches, "per step"),
@@ -107,10 +106,9 @@ def padded(signals: Signals) -> Candidates:
     if seen.factor < PADDED or gain < LEAST * signals["step.timeline_ms"]:
         return
     mine = [c for c in rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES) if c.detail in seen.families]
-    share = min(gain / total, 1.0) if (total := ms_of(mine)) else 0.0
     yield Candidate(
         kind="communication-padded-tokens",
-        claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine],
+        claims=part_of(mine, gain),
         evidence=[
             Evidence("rows that each all-to-all moves", seen.rows, "rows"),
             Evidence("rows that the router routes: tokens times experts per token", seen.routed, "rows"),

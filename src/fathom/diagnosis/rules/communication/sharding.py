@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import ms_of, rows
+from fathom.diagnosis.rules.candidates import part_of, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.collectives import AfterBackward, Gathers
@@ -16,12 +16,11 @@ BACKWARD = 2 / 3  # of the compute of a training step
 ROOM = 0.9  # of the memory
 
 
-def exposed_claims(signals: Signals, ms: float, pattern: str) -> list[Claim]:
+def exposed_claims(signals: Signals, ms: float, pattern: str = "") -> list[Claim]:
     """Return claims of `ms` of exposed communication whose kernels' names contain `pattern`."""
     every = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES)
     mine = [claim for claim in every if pattern in claim.detail.lower().replace("_", "")]
-    share = min(ms / total, 1.0) if (total := ms_of(mine)) else 0.0
-    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in mine]
+    return part_of(mine, ms)
 
 
 @rule("communication-after-backward")

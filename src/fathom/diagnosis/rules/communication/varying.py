@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import rows
+from fathom.diagnosis.rules.candidates import part_of, rows
 from fathom.diagnosis.rules.communication.late import steadily_late
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.ranks import Varying
 
@@ -26,12 +26,9 @@ def jitter(signals: Signals) -> Candidates:
         return
     late = by_turns >= seen.transfer_ms
     gain = by_turns if late else seen.transfer_ms
-    claims = list(rows(signals, *(WAITS if late else MOVES)))
-    total = sum(claim.ms for claim in claims)
-    share = min(gain / total, 1.0) if total else 0.0
     yield Candidate(
         kind="communication-jitter",
-        claims=[Claim(claim.entry, claim.detail, share * claim.ms) for claim in claims],
+        claims=part_of(rows(signals, *(WAITS if late else MOVES)), gain),
         evidence=_late(seen) if late else _slow(seen),
         gain_ms=gain,
         doubt=0.4,
