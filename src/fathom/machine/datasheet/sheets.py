@@ -31,7 +31,7 @@ _FIGURE_OF = {
     "host.copy": "host.memory",
     "host.triad": "host.memory",
 }
-FILES = ("volta", "ampere", "ada", "hopper", "blackwell", "cdna3")
+FILES = ("volta", "ampere", "ada", "hopper", "blackwell", "rubin", "cdna3", "cdna4")
 _ABOUT = {"source", "divide_by", "because"}
 _rules = cache(partial(load, "fathom.machine.datasheet", "cpus"))
 
@@ -48,10 +48,12 @@ class Figure:
 @dataclass(frozen=True)
 class Sheet:
     """The published figures of one chip. Keys: `hbm`, `matmul.bf16`, `vector.fp32`, `link`, `pcie` (each per
-    direction), `power`, and the chip's `sms`, `clock`, `l2`, `memory`."""
+    direction), `power`, and the chip's `sms`, `clock`, `l2`, `memory`. The maker has announced chips that are
+    not sold yet."""
 
     name: str
     figures: dict[str, Figure]
+    announced: bool = False
 
     def figure(self, ceiling: str) -> Figure | None:
         """Return the figure that bounds a ceiling (`hbm.copy`, `matmul.bf16.sustained`), or one by key."""
@@ -104,7 +106,7 @@ def sheets() -> Iterator[tuple[str, Sheet]]:
 @cache
 def _sheets(file: str) -> list[tuple[str, Sheet]]:
     rows = load("fathom.machine.datasheet", file)
-    return [(row["matches"], Sheet(row["name"], dict(_figures(row)))) for row in rows]
+    return [(row["matches"], Sheet(row["name"], dict(_figures(row)), "announced" in row)) for row in rows]
 
 
 def _figures(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:

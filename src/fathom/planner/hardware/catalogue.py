@@ -1,0 +1,177 @@
+"""Systems by name: the chip's datasheet, and its fabric as a tree of domains."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from fathom.data import load
+from fathom.errors import BadInputError
+from fathom.machine import datasheet
+from fathom.planner.quantity import ASSUMED, DATASHEET, Quantity, spread
+
+_SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_WIDER = {"bf16": ("fp4", 1 / 4), "fp16": ("fp4", 1 / 4), "fp8": ("fp4", 1 / 2)}
+_JITTER = "spread of a rank's step time when ranks do equal work; no measurement given"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """GPUs that one kind of link joins: a node, a rack, a cluster.
+
+    `gpus` is the number inside, or 0 for any number. `bandwidth` is per GPU and direction, `latency` per
+    message. `oversubscription` divides the bandwidth of traffic that crosses the domain.
+    """
+
+    name: str
+    gpus: int
+    bandwidth: Quantity
+    latency: Quantity
+    oversubscription: float = 1.0
+
+    @property
+    def rate(self) -> float:
+        """Return the bandwidth in B/s that traffic across the whole domain gets."""
+        return self.bandwidth.value / self.oversubscription
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One kind of accelerator and the fabric that joins many of them.
+
+    `figures` are keyed like datasheets: `matmul.bf16`, `vector.fp32`, `hbm`, `memory`, `power`, `host_power`
+    (of the host, per GPU), `launch`, `jitter` (relative standard deviation of a rank's step) and, if known,
+    `price` (per GPU hour). `fabric` is innermost first.
+    """
+
+    name: str
+    chip: str
+    figures: dict[str, Quantity] = field(default_factory=dict)
+    fabric: tuple[Domain, ...] = ()
+    announced: bool = False
+
+    def __getitem__(self, key: str) -> Quantity:
+        if key not in self.figures:
+            raise BadInputError(
+                f"{self.name} has no figure of {key}; give one as {key}=VALUE, "
+                f"or choose from {', '.join(sorted(self.figures))}."
+            )
+        return self.figures[key]
+
+    def matmul(self, dtype: str) -> Quantity:
+        """Return the peak of matrix products; raises BadInputError if the chip cannot compute in `dtype`."""
+        known = sorted(key.split(".")[1] for key in self.figures if key.startswith("matmul."))
+        if f"matmul.{dtype}" not in self.figures:
+            raise BadInputError(
+                f"{self.name} has no matrix rate for {dtype}; choose one of {', '.join(known)}."
+            )
+        return self.figures[f"matmul.{dtype}"]
+
+    def domain(self, gpus: int) -> Domain:
+        """Return the innermost domain that holds `gpus` neighbouring GPUs."""
+        return next((d for d in self.fabric if d.gpus == 0 or d.gpus >= gpus), self.fabric[-1])
+
+    def having(self, **figures: Quantity) -> Hardware:
+        """Return this hardware with figures replaced or added."""
+        return replace(self, figures=self.figures | figures)
+
+    def assuming(self, changes: Sequence[str]) -> Hardware:
+        """Return this hardware with figures that a user gives, like `hbm=4.2 TB/s` or `price=2.5`."""
+        parsed = dict(_assumption(change) for change in changes)
+        return replace(self, figures=self.figures | parsed)
+
+
+def known_systems() -> list[str]:
+    """Return the names of all systems with a datasheet."""
+    return list(systems())
+
+
+def hardware(name: str) -> Hardware:
+    """Return the system called `name`, from its datasheet; raises BadInputError with the nearest name."""
+    key = name.lower().replace("_", "-").replace(" ", "-")
+    row = systems().get(_aliases().get(key, key))
+    if row is None:
+        near = difflib.get_close_matches(key, list(_aliases()), n=1, cutoff=0.3)
+        hint = f"the nearest is {_aliases()[near[0]]}" if near else f"choose from {', '.join(systems())}"
+        raise BadInputError(f"{name!r} is not a known system or a machine file; {hint}.")
+    return _built(row)
+
+
+@cache
+def systems() -> dict[str, dict[str, Any]]:
+    """Return the rows of `systems.yaml` by name."""
+    return {row["name"]: row for row in load("fathom.planner.hardware", "systems")}
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    return {alias: name for name, row in systems().items() for alias in (name, *row.get("aliases", ()))}
+
+
+def _built(row: dict[str, Any]) -> Hardware:
+    sheet = datasheet.find({"name": row["chip"]})
+    assert sheet is not None, row["chip"]
+    figures = {
+        key: Quantity(f.value, f.unit, DATASHEET, f.source) for key, f in sheet.figures.items()
+    } | _published(row)
+    figures |= _assumed(figures)
+    domains = tuple(_domain(level, figures) for level in row["fabric"])
+    return Hardware(row["name"], sheet.name, figures, domains, sheet.announced)
+
+
+def _published(row: dict[str, Any]) -> dict[str, Quantity]:
+    source = row.get("published_source", "")
+    figures = {key: _quantity(words, DATASHEET, source) for key, words in row.get("published", {}).items()}
+    if "host_power" in row:
+        figures["host_power"] = _quantity(row["host_power"], DATASHEET, row["host_source"])
+    return figures
+
+
+def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:
+    """Return figures that the maker does not publish, by the rule that fits its other chips."""
+    known = {"launch": spread(4e-6, 0.4, "s", ASSUMED, "launch of a small kernel; measure the machine")}
+    known["jitter"] = Quantity(0.01, "", ASSUMED, _JITTER, 0.002, 0.03)
+    if "power" in figures:
+        known["host_power"] = spread(
+            0.6 * figures["power"].value, 0.4, "W", ASSUMED, "0.6 × the GPU's, as in DGX systems"
+        )
+    for dtype, (other, factor) in _WIDER.items():
+        if f"matmul.{other}" in figures and f"matmul.{dtype}" not in figures:
+            source = f"{factor:g} × the published {other} rate, as on the maker's other chips"
+            rate = figures[f"matmul.{other}"].value * factor
+            known[f"matmul.{dtype}"] = spread(rate, 0.1, "FLOP/s", ASSUMED, source)
+    return {key: q for key, q in known.items() if key not in figures}
+
+
+def _domain(level: dict[str, Any], figures: dict[str, Quantity]) -> Domain:
+    named = figures.get(level["bandwidth"])
+    source = level.get("source", "")
+    bandwidth = named or _quantity(level["bandwidth"], DATASHEET, source)
+    latency = _quantity(level["latency"], ASSUMED, "typical of this link; measure the machine")
+    slack = 0.5 * latency.value
+    return Domain(
+        level["name"],
+        level["gpus"],
+        bandwidth,
+        replace(latency, low=latency.value - slack, high=latency.value + slack),
+        float(level.get("oversubscription", 1.0)),
+    )
+
+
+def _quantity(words: Any, provenance: str, source: str) -> Quantity:
+    parsed = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", str(words).strip())
+    if parsed is None:
+        raise BadInputError(f"{words!r} is not a quantity; write a number with a unit, like 4.8 TB/s.")
+    value = float(parsed[1]) * _SCALES[parsed[2]]
+    return Quantity(value, parsed[3] or "", provenance, source)
+
+
+def _assumption(change: str) -> tuple[str, Quantity]:
+    key, equals, words = change.partition("=")
+    if not equals:
+        raise BadInputError(f"{change!r} is not an assumption; write FIGURE=VALUE, like hbm=4.2 TB/s.")
+    return key.strip(), _quantity(words, ASSUMED, "given by the user")

@@ -1,0 +1,226 @@
+"""Models from the table of public ones, a Hugging Face `config.json`, or a YAML file of the same keys."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fathom.data import load
+from fathom.errors import BadInputError, file_error
+from fathom.planner.workload.model import (
+    Attention,
+    Block,
+    Dense,
+    Experts,
+    Latent,
+    Mixer,
+    Model,
+    Recurrent,
+    Vision,
+)
+
+_UNGATED = {
+    "gpt2",
+    "gpt_neox",
+    "gptj",
+    "opt",
+    "mpt",
+    "bloom",
+    "falcon",
+    "nemotron",
+    "phi",
+    "starcoder2",
+    "megatron",
+}
+_NAMES = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "n_head_kv", "num_kv_heads"),
+    "ffn": ("intermediate_size", "n_inner", "ffn_hidden_size"),
+    "vocab": ("vocab_size",),
+    "experts": ("num_experts", "num_local_experts", "n_routed_experts"),
+    "active": ("num_experts_per_tok", "experts_per_token", "moe_topk"),
+}
+_SLIDING, _LINEAR = "sliding_attention", "linear_attention"
+
+
+def known_models() -> list[str]:
+    """Return the names of the public models in the table."""
+    return list(_table())
+
+
+def model(name: str) -> Model:
+    """Return a public model by name, or the one of a config file. Raises BadInputError."""
+    path = Path(name)
+    if path.suffix in (".json", ".yaml", ".yml") or path.is_dir():
+        return parse_config(_read(path / "config.json" if path.is_dir() else path), name=path.stem)
+    key = name.lower().rsplit("/", 1)[-1]
+    if key not in _table():
+        near = difflib.get_close_matches(key, known_models(), n=1, cutoff=0.3)
+        hint = f"the nearest is {near[0]}" if near else "`fathom plan models` lists them"
+        raise BadInputError(f"{name!r} is not a known model; {hint}, or give the path of its config.json.")
+    return parse_config(_table()[key], name=key)
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    return load("fathom.planner.workload", "models")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+    except OSError as error:
+        raise BadInputError(file_error(path, error)) from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise BadInputError(f"{path} is not valid JSON or YAML; give a Hugging Face config.json.") from None
+    if not isinstance(config, dict):
+        raise BadInputError(f"{path} is not a model's configuration; give a Hugging Face config.json.")
+    return config
+
+
+def parse_config(config: dict[str, Any], name: str = "model") -> Model:
+    """Return the model of a Hugging Face configuration; raises BadInputError for missing or odd sizes."""
+    text = config.get("text_config") or config
+    read = _Reader(text, name)
+    hidden = read("hidden")
+    blocks = tuple(_blocks(read, hidden))
+    return Model(
+        name=str(config.get("name") or config.get("_name_or_path") or name),
+        hidden=hidden,
+        vocab=read("vocab"),
+        blocks=blocks,
+        tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", read.kind == "gpt2"))),
+        positions=_positions(read),
+        predicted=int(text.get("num_nextn_predict_layers") or 0),
+        vision=_vision(config.get("vision_config")),
+        source=str(config.get("source", "its config.json")),
+    )
+
+
+class _Reader:
+    """Reads sizes under the names that families of models give them."""
+
+    def __init__(self, config: dict[str, Any], name: str) -> None:
+        self.config, self.name = config, name
+        self.kind = str(config.get("model_type", ""))
+
+    def __call__(self, key: str, default: int | None = None) -> int:
+        names = _NAMES.get(key, (key,))
+        value = next((self.config[n] for n in names if self.config.get(n) is not None), default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise BadInputError(
+                f"The configuration of {self.name} has no usable {names[0]} ({value!r}); add a whole number."
+            )
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        return bool(self.config.get(key, default))
+
+
+def _blocks(read: _Reader, hidden: int) -> Iterator[Block]:
+    """Yield the kinds of layers with their counts; their order does not change the work."""
+    layers = Counter((_mixer(read, hidden, i), _mlp(read, hidden, i)) for i in range(read("layers")))
+    for (mixer, mlp), count in layers.items():
+        yield Block(count, mixer, mlp)
+
+
+def _mixer(read: _Reader, hidden: int, layer: int) -> Mixer:
+    config = read.config
+    if config.get("kv_lora_rank"):
+        return _latent(read)
+    if _kind_of(read, layer) == _LINEAR:
+        return _recurrent(read)
+    heads = read("heads")
+    if hidden % heads and "head_dim" not in config:
+        raise BadInputError(
+            f"{read.name} has a hidden size of {hidden}, which {heads} heads do not divide; "
+            f"the nearest that works is {_nearest_divisor(hidden, heads)} heads, or give head_dim."
+        )
+    groups = read("kv_heads", heads if not config.get("multi_query") else 1)
+    if groups == 0 or heads % groups:
+        raise BadInputError(f"{read.name} has {heads} heads, which {groups} key-value heads do not divide.")
+    window = config.get("sliding_window") if _kind_of(read, layer) == _SLIDING else None
+    return Attention(heads, groups, int(config.get("head_dim") or hidden // heads), window)
+
+
+def _kind_of(read: _Reader, layer: int) -> str:
+    """Return the kind of a layer's mixer: from `layer_types`, a pattern, or the family's habit."""
+    config = read.config
+    kinds = config.get("layer_types")
+    if kinds:
+        return str(kinds[layer % len(kinds)])
+    if pattern := config.get("sliding_window_pattern"):
+        return _SLIDING if (layer + 1) % pattern else "full_attention"
+    if interval := config.get("full_attention_interval"):
+        return _LINEAR if (layer + 1) % interval else "full_attention"
+    always = config.get("sliding_window") and config.get("use_sliding_window", read.kind == "mistral")
+    return _SLIDING if always else "full_attention"
+
+
+def _latent(read: _Reader) -> Latent:
+    return Latent(
+        read("heads"),
+        read.config.get("q_lora_rank"),
+        read("kv_lora_rank"),
+        read("qk_nope_head_dim"),
+        read("qk_rope_head_dim"),
+        read("v_head_dim"),
+    )
+
+
+def _recurrent(read: _Reader) -> Recurrent:
+    if "linear_num_value_heads" in read.config:  # gated DeltaNet
+        heads, dim = read("linear_num_value_heads"), read("linear_value_head_dim")
+        return Recurrent(heads, dim, read("linear_key_head_dim"), read("linear_num_key_heads"))
+    return Recurrent(
+        read("mamba_num_heads"), read("mamba_head_dim"), read("ssm_state_size"), read("n_groups", 1)
+    )
+
+
+def _mlp(read: _Reader, hidden: int, layer: int) -> Dense | Experts:
+    config = read.config
+    gated = read.flag("gated", read.kind not in _UNGATED)
+    is_dense = (
+        not any(config.get(n) for n in _NAMES["experts"])
+        or layer < config.get("first_k_dense_replace", 0)
+        or layer in (config.get("mlp_only_layers") or ())
+        or (layer + 1) % config.get("decoder_sparse_step", 1) != 0
+        or layer % config.get("interleave_moe_layer_step", 1)
+        != config.get("interleave_moe_layer_step", 1) - 1
+    )
+    if is_dense:
+        return Dense(read("intermediate_size_mlp", read("ffn", 4 * hidden)), gated)
+    width = read("moe_intermediate_size", read("ffn"))
+    shared = config.get("shared_expert_intermediate_size") or width * (config.get("n_shared_experts") or 0)
+    return Experts(read("experts"), read("active"), width, int(shared), gated)
+
+
+def _positions(read: _Reader) -> int:
+    learned = read.flag("learned_positions", read.kind in ("gpt2", "opt", "megatron"))
+    names = ("n_positions", "n_ctx", "max_position_embeddings")
+    return int(next((read.config[n] for n in names if n in read.config), 0)) if learned else 0
+
+
+def _vision(config: dict[str, Any] | None) -> Vision | None:
+    if not config:
+        return None
+    config = {"num_attention_heads": config.get("num_heads", 16), **config}
+    if "depth" in config:
+        config["num_hidden_layers"] = config["depth"]
+    read = _Reader(config, "the vision encoder")
+    hidden, heads = read("hidden"), read("heads")
+    mixer = Attention(heads, heads, hidden // heads)
+    block = Block(read("layers"), mixer, Dense(read("ffn", 4 * hidden), gated=config.get("gated", False)))
+    return Vision((block,), hidden, read("patch_size", 14), int(config.get("spatial_merge_size", 1)) ** 2)
+
+
+def _nearest_divisor(value: int, wanted: int) -> int:
+    return min((d for d in range(1, value + 1) if value % d == 0), key=lambda d: (abs(d - wanted), d))

@@ -1,0 +1,116 @@
+"""Models have the published parameters and FLOPs; configurations that cannot be are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fathom.errors import BadInputError
+from fathom.planner.workload import convention as named
+from fathom.planner.workload import (
+    flops_per_token,
+    known_models,
+    matmuls,
+    model,
+    parse_config,
+    translate,
+)
+
+# Total and active billions of parameters, as the model cards and reports state them.
+PUBLISHED = {
+    "gpt2": (0.124, 0.124),
+    "gpt2-xl": (1.558, 1.558),
+    "llama2-7b": (6.74, 6.74),
+    "llama2-70b": (68.98, 68.98),
+    "llama3-8b": (8.03, 8.03),
+    "llama3-70b": (70.55, 70.55),
+    "llama3.1-405b": (405.85, 405.85),
+    "llama-3.2-1b": (1.24, 1.24),
+    "mistral-7b": (7.24, 7.24),
+    "mixtral-8x7b": (46.7, 12.9),
+    "grok1-314b": (314.0, 86.0),
+    "gemma-2-9b": (9.24, 9.24),
+    "qwen2.5-7b": (7.62, 7.62),
+    "qwen3-30b-a3b": (30.5, 3.3),
+    "qwen3-235b-a22b": (235.0, 22.0),
+    "qwen3-next-80b-a3b": (80.0, 3.9),
+    "gpt-oss-20b": (20.9, 4.2),
+    "gpt-oss-120b": (116.8, 5.7),
+    "deepseek-v2": (236.0, 21.0),
+    "deepseek-v3": (671.0, 37.5),
+    "kimi-k2": (1026.0, 32.9),
+    "glm-4.5": (355.0, 33.0),
+    "mamba2-2.7b": (2.70, 2.70),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_match_the_model_card(name):
+    total, active = PUBLISHED[name]
+    assert model(name).parameters / 1e9 == pytest.approx(total, rel=0.01)
+    assert model(name).active_parameters / 1e9 == pytest.approx(active, rel=0.04)
+
+
+def test_megatrons_formula_counts_the_same_flops():
+    # arXiv:2104.04473, equation 3: 96 B s l h² (1 + s / 6h + V / 16 l h), with full recomputation
+    gpt, h, layers, vocab, seq = model("gpt3-175b"), 12288, 96, 51200, 2048
+    formula = 96 * layers * h**2 * (1 + seq / (6 * h) + vocab / (16 * layers * h))
+    assert flops_per_token(gpt, seq, named("hfu")) == pytest.approx(formula, rel=0.001)
+
+
+def test_the_mfu_of_mosaicml_counts_six_n_and_the_square_of_attention():
+    mpt, seq = model("mpt-7b"), 2048
+    counted = 6 * mpt.parameters + 12 * 32 * 4096 * seq
+    assert flops_per_token(mpt, seq, named("6n")) == pytest.approx(counted, rel=0.001)
+
+
+def test_conventions_translate_there_and_back():
+    llama = model("llama3-8b")
+    full = translate(llama, 8192, 0.40, "model", "full")
+    assert full > 0.40
+    assert translate(llama, 8192, full, "full", "model") == pytest.approx(0.40)
+
+
+def test_a_window_limits_attention_and_the_cache():
+    spec = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    spec |= {"vocab_size": 100, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}
+    small = parse_config(spec)
+    assert small.kv_elements(32) == 2 * 64 * (32 + 8)
+    # Tokens that each token sees, counted one by one: the mean of (i + 1/2), and of those in the window.
+    exact = [sum(min(i + 0.5, 8) for i in range(32)) / 32, sum(i + 0.5 for i in range(32)) / 32]
+    assert {round(b.mixer.window or 0) for b in small.blocks} == {0, 8}
+    pure = flops_per_token(small, 32, named("model")) - 6 * sum(
+        b.count * sum(m.parameters for m in matmuls(b, 64)) for b in small.blocks
+    )
+    mixing = (pure - 6 * 100 * 64) / 3
+    assert mixing == pytest.approx(4 * 64 * sum(exact), rel=0.02)
+
+
+def test_a_config_file_is_the_model(tmp_path):
+    spec = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+    spec |= {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256}
+    (tmp_path / "config.json").write_text(json.dumps(spec))
+    assert model(str(tmp_path)).parameters == model("llama3-8b").parameters
+    assert model("meta-llama/Llama-3.1-8B").parameters == model("llama3-8b").parameters
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_attention_heads": 30}, "nearest that works is 32 heads"),
+        ({"num_key_value_heads": 5}, "do not divide"),
+        ({"hidden_size": "wide"}, "no usable hidden_size"),
+        ({"vocab_size": None}, "no usable vocab_size"),
+    ],
+)
+def test_an_impossible_configuration_is_refused_in_one_sentence(change, words):
+    spec = {"hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "vocab_size": 10}
+    with pytest.raises(BadInputError, match=words):
+        parse_config(spec | {"intermediate_size": 64} | change)
+
+
+def test_an_unknown_model_names_the_nearest():
+    with pytest.raises(BadInputError, match="the nearest is llama3-70b"):
+        model("lama3-70b")
+    assert len(known_models()) >= 40
