@@ -4,7 +4,7 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, equal, aftermath or timeline; or lanes: LANES="counters,lab faults,unrelated" does these lists side
+# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath or timeline; or lanes: LANES="counters,lab faults,unrelated" does these lists side
 # by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
@@ -184,6 +184,12 @@ print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])
 lab-ranks() { # verdicts on NAMES or all techniques for several ranks, on two GPUs: about 8 min
     "$python" -m fathom lab run ${NAMES:-ranks} --json --force --jobs 1 --budget "${BUDGET:-8}" --limit "${LIMIT:-90}" \
         > "$out/lab-ranks.json" 2> "$out/lab-ranks.txt" || echo "lab-ranks: status $?"
+}
+
+live-ranks() { # faults of communication on 2 and 4 CPU ranks, four cores each; needs polars (carry.sh): 8 min on 16 cores
+    "$python" -m benchmarks.ranks.live --ranks "${RANKS:-2,4}" --lanes $(($(nproc) / 4)) --keep "$out/live" \
+        --out "$out/live_ranks.json" ${ONLY:+--only "$ONLY"}
+    tar -C "$out" -czf "$out/live.tar.gz" live && rm -r "$out/live"
 }
 
 equal() { # ten kernels against themselves and with 2 % planted, shared among the GPUs, one process on each; what

@@ -1,16 +1,18 @@
 """Faults of communication planted in programs that train on CPU ranks: are cause, rank and lost time right?
 
-    python -m benchmarks.ranks.live [--ranks 2,4] [--only slow_input,...] [--runs 1] [--keep FOLDER [--judge]]
+    python -m benchmarks.ranks.live [--ranks 2,4] [--only slow_input,...] [--runs 1] [--lanes 1]
+        [--keep FOLDER [--judge]]
 
 Each program of `faults/programs/ranks` runs unrecorded in both forms, by turns, and is recorded with its
-fault. The first finding has to name the planted cause and, where one rank is late, that rank; its gain has
-to be within 10 % of what the mended program gains. Sensors of throttled clocks are made up: no CPU rank has
-any. Writes `results/live_ranks.json`.
+fault; lanes are jobs side by side, each on cores of its own. The first finding has to name the planted cause
+and, where one rank is late, that rank; its gain has to be within 10 % of what the mended program gains.
+Sensors of throttled clocks are made up: no CPU rank has any. Writes `results/live_ranks.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from fathom.sounding import Store, conform, open_store
 from fathom.sounding.store import checksum
 from fathom.units import NS_PER_MS
 from faults.labels import FORMS, LATE, programs
+from faults.parallel import shares
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "live_ranks.json"
@@ -41,32 +45,34 @@ WITHIN = 0.10
 WARMUP = 0.2  # of the steps
 TIMED, RECORDED = 120, 600  # steps
 SLOWER = (1.3, 1.7, 2.3)  # by severity, as in the program
-PERIOD_NS, WELL_MHZ = 100 * NS_PER_MS, 1980
+PERIOD_NS, WELL_MHZ = int(100 * NS_PER_MS), 1980
 
 
-def run(words: Sequence[str]) -> None:
+def run(words: Sequence[str], late: int) -> None:
     """Run a command; 143 means that Fathom ended its program. Raises SystemExit with its last lines."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, LATE: str(late)}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=400)
     if done.returncode not in (0, 1, 143):
         sys.exit(f"{' '.join(words)[:200]} failed: {done.stderr[-2000:]}")
 
 
-def step_ms(words: Sequence[str]) -> float:
+def step_ms(words: Sequence[str], late: int) -> float:
     """Return the mean step of an unrecorded run after warm-up, without its longest twentieth."""
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder) / "times.json"
-        run([*words, "--steps", str(TIMED), "--times", str(times)])
+        run([*words, "--steps", str(TIMED), "--times", str(times)], late)
         steps = json.loads(times.read_text())["steps_s"]
     kept = sorted(steps[int(len(steps) * WARMUP) :])
     return 1e3 * statistics.mean(kept[: int(len(kept) * 0.95)])
 
 
-def recorded(words: Sequence[str], path: Path) -> Store:
+def recorded(words: Sequence[str], path: Path, late: int) -> Store:
     """Record the program with its fault."""
     shutil.rmtree(path, ignore_errors=True)
     options = ["--no-measure", "--quiet", "--stop-after", "recorded", "-o", str(path)]
-    run([sys.executable, "-m", "fathom", "run", *options, "--", *words, "--steps", str(RECORDED)])
+    command = [sys.executable, "-m", "fathom", "run", *options, "--", *words, "--steps", str(RECORDED)]
+    run(command, late)
     return open_store(path)
 
 
@@ -92,13 +98,12 @@ def add_sensors(store: Store, late: int, slower: float) -> None:
 def measure(name: str, ranks: int, severity: int, seed: int, keep: Path, pairs: int) -> dict[str, Any]:
     """Run one program, and judge what Fathom says of it."""
     program, late = PROGRAMS[SENSED.get(name, name)], random.Random(f"{name}{ranks}{seed}").randrange(ranks)
-    os.environ[LATE] = str(late)
     faulty, mended = (program.command(form, severity, ranks=ranks) for form in FORMS)
     times: dict[str, list[float]] = {"faulty": [], "mended": []}
     for form in ("faulty", "mended", "mended", "faulty")[: 2 * pairs]:
-        times[form].append(step_ms(faulty if form == "faulty" else mended))
+        times[form].append(step_ms(faulty if form == "faulty" else mended, late))
     file = f"{name}.{ranks}.{severity}.{seed}.fathom"
-    store = recorded(faulty, keep / file)
+    store = recorded(faulty, keep / file, late)
     if name in SENSED:
         add_sensors(store, late, SLOWER[severity - 1])
     before, after = (statistics.mean(times[form]) for form in FORMS)
@@ -148,6 +153,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join([*PROGRAMS, *SENSED]))
     parser.add_argument("--severity", type=int, default=3)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=1, help="jobs side by side")
     parser.add_argument("--pairs", type=int, choices=(1, 2), default=2, help="of unrecorded runs")
     parser.add_argument("--keep", type=Path, help="keep the soundings in this folder")
     parser.add_argument("--judge", action="store_true", help="judge the kept soundings anew, and run nothing")
@@ -161,11 +167,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         keep, rows = options.keep or Path(scratch), []
         keep.mkdir(parents=True, exist_ok=True)
-        for seed in range(options.runs):
-            for ranks in map(int, options.ranks.split(",")):
-                for name in options.only.split(","):
-                    rows.append(measure(name, ranks, options.severity, seed, keep, options.pairs))
-                    write(options.out, rows)
+        jobs = itertools.product(
+            options.only.split(","), map(int, options.ranks.split(",")), range(options.runs)
+        )
+        with lanes(options.lanes) as pool:
+            work = [
+                pool.submit(measure, name, ranks, options.severity, seed, keep, options.pairs)
+                for name, ranks, seed in jobs
+            ]
+            for done in as_completed(work):
+                rows.append(done.result())
+                write(options.out, rows)
+
+
+def lanes(count: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads, and the processes that they start, have cores of their own."""
+    places = iter(shares(count))
+    return ThreadPoolExecutor(count, initializer=lambda: os.sched_setaffinity(0, next(places)))
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

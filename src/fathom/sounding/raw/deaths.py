@@ -9,13 +9,14 @@ from fathom.sounding.manifest import Problem
 from fathom.sounding.raw.folder import Process
 
 RANK_DIED = "rank-died"  # id of the problem
+INTERRUPTED = f"{EXCEPTION}KeyboardInterrupt"
 
 
 def deaths(ranks: Mapping[int, Process], stopped: bool) -> list[Problem]:
     """Return a problem for each rank of a job that ended by a signal or an exception, the first one first.
 
     A process that a signal killed leaves no record of its end. `stopped`: Fathom or the launcher ended
-    them, so missing ends mean nothing.
+    them, so missing ends and interruptions mean nothing.
     """
     if all((process.head.get("world") or 1) < 2 for process in ranks.values()):
         return []
@@ -47,7 +48,7 @@ def _how(process: Process, stopped: bool) -> str:
     if not process.of("end"):
         return "" if stopped else "was killed by a signal or crashed"
     reason = str(process.of("end")[-1].get("reason"))
-    if not reason.startswith(EXCEPTION):
+    if not reason.startswith(EXCEPTION) or (stopped and reason == INTERRUPTED):
         return ""
     return f"ended with the exception {reason.removeprefix(EXCEPTION)}"
 
