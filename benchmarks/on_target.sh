@@ -4,8 +4,9 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath or timeline; or lanes: LANES="counters,lab faults,unrelated" does these lists side
-# by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
+# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath, timeline or watch; or lanes:
+# LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores of its own, with their
+# results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -181,9 +182,14 @@ print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])
     wait
 }
 
-lab-ranks() { # verdicts on NAMES or all techniques for several ranks, on two GPUs: about 8 min
-    "$python" -m fathom lab run ${NAMES:-ranks} --json --force --jobs 1 --budget "${BUDGET:-8}" --limit "${LIMIT:-90}" \
-        > "$out/lab-ranks.json" 2> "$out/lab-ranks.txt" || echo "lab-ranks: status $?"
+lab-ranks() { # verdicts on NAMES or all techniques for several ranks, on two GPUs, each printed as it comes: about 8 min
+    names=${NAMES:-$("$python" -c "from fathom.lab import techniques
+print(*(name for name, technique in techniques().items() if technique.group == 'ranks'))")}
+    for name in $names; do
+        "$python" -m fathom lab run "$name" --json --force --jobs 1 --budget "${BUDGET:-8}" --limit "${LIMIT:-90}" \
+            2>> "$out/lab-ranks.txt" | tee -a "$out/lab-ranks.jsonl" || echo "$name: status $?"
+    done
+    tar -C "$FATHOM_HOME" -czf "$out/home.tar.gz" . # the kept verdicts: benchmarks.referee.lab gather
 }
 
 live-ranks() { # faults of communication on 2 and 4 CPU ranks, four cores each; needs polars (carry.sh): 8 min on 16 cores
