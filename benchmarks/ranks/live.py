@@ -4,7 +4,7 @@
         [--keep FOLDER [--judge]]
 
 Each program of `faults/programs/ranks` runs unrecorded in both forms, by turns, and is recorded with its
-fault; lanes are jobs side by side, each on cores of its own. The first finding has to name the planted cause
+fault; lanes are jobs side by side, each on other cores. The first finding has to name the planted cause
 and, where one rank is late, that rank; its gain has to be within 10 % of what the mended program gains.
 Sensors of throttled clocks are made up: no CPU rank has any. Writes `results/live_ranks.json`.
 """
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def lanes(count: int) -> ThreadPoolExecutor:
-    """Return a pool whose threads, and the processes that they start, have cores of their own."""
+    """Return a pool whose threads, and the processes that they start, run on other cores than the rest."""
     places = iter(shares(count))
     return ThreadPoolExecutor(count, initializer=lambda: os.sched_setaffinity(0, next(places)))
 
