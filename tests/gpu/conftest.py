@@ -42,7 +42,8 @@ def record(tmp_path: Path) -> Record:
         output = str(tmp_path / "recorded.fathom")
         quiet = ["--quiet", "--no-measure", "--replace", "-o", output]
         command = [*fathom, "run", *quiet, *options, "--", sys.executable]
-        subprocess.run([*command, str(PROGRAMS / program)], check=True, env={**os.environ, **environment})
+        words = [*command, str(PROGRAMS / program)]
+        subprocess.run(words, check=True, env={**os.environ, **environment}, timeout=180)
         report = subprocess.run([*fathom, "report", output, "--json"], check=True, capture_output=True)
         return json.loads(report.stdout)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fathom.probe import recorder
+from fathom.probe.kineto import activities
 from fathom.probe.orders import Job
 
 
@@ -80,3 +81,21 @@ def test_a_snapshot_of_memory_belongs_to_no_thread(ours, log):
     ours.arm(job), ours.start(job, 5, 1), ours.stop(7)
     assert ours.arm(Job("memory", 1)) and elsewhere(ours.start, Job("memory", 1), 9, 2)
     assert elsewhere(ours.stop, 10)[1] and log[-2:] == ["snapshot.begin", "snapshot.end"]
+
+
+@pytest.mark.parametrize(
+    ("initialised", "device_only", "recorded"),
+    [(True, False, {"CPU", "CUDA"}), (True, True, {"CUDA"}), (False, False, {"CPU"}), (False, True, {"CPU"})],
+)
+def test_kineto_leaves_a_device_alone_that_the_program_does_not_use(
+    initialised: bool, device_only: bool, recorded: set[str]
+) -> None:
+    """CUPTI is released at a later call of CUDA; without one, the program would never exit."""
+    lib = SimpleNamespace(
+        cuda=SimpleNamespace(is_available=lambda: True, is_initialized=lambda: initialised),
+        autograd=SimpleNamespace(_supported_activities=lambda: {"CPU", "CUDA"}),
+        _C=SimpleNamespace(
+            _profiler=SimpleNamespace(ProfilerActivity=SimpleNamespace(CPU="CPU", CUDA="CUDA"))
+        ),
+    )
+    assert activities(lib, device_only) == recorded

@@ -65,7 +65,7 @@ class Kineto:
         """Set up the tracer without recording. On a GPU the first call may take a second."""
         bindings = self._torch._C._profiler
         options = _supported(bindings._ExperimentalConfig, **{EVERYWHERE: everywhere}, trace_only=not stacks)
-        self._activities = _activities(self._torch, device_only)
+        self._activities = activities(self._torch, device_only)
         self._config = bindings.ProfilerConfig(
             bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
         )
@@ -153,13 +153,16 @@ def _knows(config: Any, option: str) -> bool:
     return True
 
 
-def _activities(torch: Any, device_only: bool = False) -> set[Any]:
+def activities(torch: Any, device_only: bool = False) -> set[Any]:
+    """Return the activities to record: the device's only if the program uses it.
+
+    After its burst Kineto releases CUPTI at the next call of CUDA's runtime. A program that makes none would
+    wait for that for ever when it exits.
+    """
     activity = torch._C._profiler.ProfilerActivity
-    supported = torch.autograd._supported_activities()
-    wanted = {activity.CPU}
-    if torch.cuda.is_available() and activity.CUDA in supported:
-        wanted = {activity.CUDA} if device_only else {activity.CPU, activity.CUDA}
-    return wanted
+    if not torch.cuda.is_initialized() or activity.CUDA not in torch.autograd._supported_activities():
+        return {activity.CPU}
+    return {activity.CUDA} if device_only else {activity.CPU, activity.CUDA}
 
 
 def _trim() -> None:
