@@ -38,3 +38,17 @@ def file_error(path: object, error: OSError, action: str = "read") -> str:
     else:
         why = f"{error.strerror or error}; check the path"
     return f"{path} cannot be {action}: {why}."
+
+
+def foreseen(error: Exception) -> str | None:
+    """Return a sentence for an error of a file, or of polars in a damaged table; None for any other."""
+    if type(error).__module__.startswith("polars."):
+        return f"a table of the sounding is damaged ({first_line(error)}); record or import it again."
+    if isinstance(error, OSError) and error.strerror:
+        return file_error(error.filename or "a file", error, "used")
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, without a full stop."""
+    return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")

@@ -9,45 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.fuzz import databases, files, packs, soundings
+from tests.fuzz.arguments import BASE, LIMITS, OUT, TOOL, S, command_lines
 from tests.fuzz.bases import BUDGETS, NAMES, base, copied, made_files
-from tests.fuzz.values import FLOATS, INTEGERS, TEXTS
 
 Case = dict[str, Any]
-S, BASE, OUT, LIMITS = "SOUNDING", "BASE", "OUT", "LIMITS"  # words of commands that stand for paths
-
-_odd = st.sampled_from(
-    [*map(str, INTEGERS), *map(str, FLOATS), *(text for text in TEXTS if "\0" not in text), "-5", "1" * 5000]
-)
-_pattern = st.sampled_from(
-    ["gemm", "*", "(a+)+$", "(.*)*x", "[", "\x1b[2J", "a" * 5000, "", "(?i)g", r"(\w+\s?)+$"]
-)
-_change = st.builds(
-    "{}={}".format,
-    st.sampled_from(
-        ["all-kernels", "input", "launch", "family:gemm", "family:(a+)+$", "op:*", "entry:", "sync", "x"]
-    ),
-    st.sampled_from(["0", "0.5", "1e308", "-1", "nan", "inf", "4us", "9" * 400, "", "1e999s"]),
-)
-QUERIES = (
-    "select * from kernels",
-    "select count(*) from steps",
-    "select name, sum(end_ns - start_ns) as t from kernels group by name order by t desc limit 5",
-    "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t",
-    "select * from read_csv('/etc/passwd')",
-    "select " + "+".join(["1"] * 900) + " from steps",
-    "select " + "+".join(["1"] * 3000),
-    "select " + "(" * 500 + "1" + ")" * 500 + " from steps",
-    "select repeat(name, 1000000000) from kernels",
-    "select \x1b[2J from steps",
-    "create table x as select * from steps",
-    "drop table steps",
-    ";",
-    "select name from kernels where name ~ '(a+)+$'",
-    "select cast(start_ns as varchar) from kernels",
-    "select max(start_ns) * max(end_ns) from kernels",
-    "explain select * from steps",
-    "show tables",
-)
 READ = [
     ["report", S],
     ["report", S, "--json"],
@@ -80,39 +45,6 @@ READ = [
     ["export", S, OUT, "--to", "csv"],
     ["export", S, OUT + ".json", "--to", "otel"],
 ]
-
-
-def _with_arguments() -> st.SearchStrategy[list[str]]:
-    option = st.one_of(
-        st.tuples(st.sampled_from([["report", S], ["findings", S], ["tips", S]]), st.just("--price"), _odd),
-        st.tuples(
-            st.sampled_from([["report", S], ["kernel", S], ["what-if", S, "input=0"]]),
-            st.just("--rank"),
-            _odd,
-        ),
-        st.tuples(st.just(["report", S]), st.sampled_from(["--kind", "--machine", "--html", "--svg"]), _odd),
-        st.tuples(
-            st.just(["query", S, "select * from kernels"]), st.sampled_from(["--limit", "--format"]), _odd
-        ),
-        st.tuples(st.just(["merge", S, S, "-o", OUT]), st.just("--ranks"), _odd),
-        st.tuples(st.just(["dive", S, "gemm"]), st.sampled_from(["--launch", "--set"]), _odd),
-        st.tuples(st.just(["tips", S]), st.sampled_from(["--area", "--status", "--manifest"]), _odd),
-        st.tuples(st.just(["compare", BASE, S]), st.sampled_from(["--margin", "--rank", "--kind"]), _odd),
-        st.tuples(st.just(["export", S, OUT]), st.just("--to"), _odd),
-        st.tuples(st.just(["machine", "check"]), st.sampled_from(["--only", "--manifest"]), _odd),
-    ).map(lambda drawn: [*drawn[0], f"{drawn[1]}={drawn[2]}"])
-    return st.one_of(
-        option,
-        _pattern.map(lambda text: ["kernel", S, "--", text]),
-        _pattern.map(lambda text: ["dive", S, text]),
-        st.lists(_change, min_size=1, max_size=3).map(lambda changes: ["what-if", S, *changes]),
-        st.sampled_from(QUERIES).map(lambda query: ["query", S, query]),
-        _odd.map(lambda text: ["explain", "--", text]),
-        _odd.map(lambda text: ["report", "--", text]),
-        _odd.map(lambda text: ["import", "--", text]),
-        _odd.map(lambda text: ["compare", "--", S, text]),
-        _odd.map(lambda text: ["lab", "list", "--", text]),
-    )
 
 
 def _case(kind: str, damage: st.SearchStrategy[Any], commands: st.SearchStrategy[Any], **more: Any) -> Any:
@@ -174,7 +106,7 @@ def cases() -> st.SearchStrategy[Case]:
                 "kind": st.just("arguments"),
                 "damage": st.just([]),
                 "base": bases,
-                "commands": st.lists(_with_arguments(), min_size=1, max_size=2),
+                "commands": st.lists(command_lines(), min_size=1, max_size=2),
             }
         ),
     )
@@ -198,7 +130,8 @@ def prepare(case: Case, folder: Path) -> list[list[str]]:
     (limits := folder / "limits.toml").write_text(BUDGETS)
     known = str(base(case.get("base", "recorded")))
     paths = {S: str(inputs), OUT: str(folder / "out.fathom"), BASE: known, LIMITS: str(limits)}
-    return [[_filled(word, paths) for word in words] for words in case["commands"]]
+    roots = {TOOL: [str(folder)]}
+    return [[_filled(word, paths) for word in words] + roots.get(words[0], []) for words in case["commands"]]
 
 
 def _filled(word: str, paths: dict[str, str]) -> str:

@@ -6,41 +6,60 @@ import json
 import os
 import re
 import resource
-import sys
-import time
+import tempfile
 import traceback
 import unicodedata
 from pathlib import Path
 from typing import Any
+
+from tests.fuzz.arguments import TOOL
 
 os.environ["FATHOM_NO_CACHE"] = "1"
 _PEAK = re.compile(r"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 
 
 def main() -> None:
-    """Run each command of standard input, and answer on the original standard output."""
-    answers = os.fdopen(os.dup(1), "w")
+    """Run each command of standard input in an empty folder, and answer on the original standard output."""
+    answers, orders = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
     os.dup2(2, 1)
-    for line in sys.stdin:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(tempfile.mkdtemp(prefix="fathom-fuzz-"))
+    for line in orders:
         answers.write(json.dumps(run(json.loads(line))) + "\n")
         answers.flush()
 
 
 def run(words: list[str]) -> dict[str, Any]:
     """Run one command in this process; `wrong` says what no command may do, None if it did nothing of it."""
+    status, wrong = _tool(*words[1:]) if words[0] == TOOL else _command(words)
+    return {"status": status, "peak_gib": _peak_gib(), "wrong": wrong}
+
+
+def _command(words: list[str]) -> tuple[int, str | None]:
     from typer.testing import CliRunner
 
     from fathom.cli import app
 
-    begun = time.perf_counter()
     done = CliRunner().invoke(app, words)
-    seconds = time.perf_counter() - begun
-    return {
-        "status": done.exit_code,
-        "seconds": seconds,
-        "peak_gib": _peak_gib(),
-        "wrong": _wrong(done, words[0]),
-    }
+    return done.exit_code, _wrong(done, words[0])
+
+
+def _tool(name: str, arguments: str, root: str) -> tuple[int, str | None]:
+    """Call a tool of the server for agents, which may read one folder."""
+    import anyio
+    from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+    from pydantic import ValidationError
+
+    from fathom.agent import Allowed, Roots, make_server
+
+    server = make_server(Roots([Path(root)]), Allowed())
+    try:
+        answer: Any = anyio.run(server.call_tool, name, json.loads(arguments))
+    except UnexpectedToolError as error:
+        return 1, _unforeseen(error.__cause__ or error)
+    except ToolError as error:  # the SDK quotes arguments that do not fit, which the caller chose
+        return 1, None if isinstance(error.__cause__, ValidationError) else _strange(str(error))
+    return 0, _strange(answer.content[0].text)
 
 
 def _peak_gib() -> float:
@@ -55,17 +74,25 @@ def _wrong(done: Any, command: str) -> str | None:
 
     error = done.exception
     if error is not None and not isinstance(error, SystemExit) and "unexpected" in explain(error):
-        frames = traceback.extract_tb(done.exc_info[2])
-        mine = [frame for frame in frames if "/fathom/" in frame.filename] or frames
-        place = f"{mine[-1].filename.rpartition('/fathom/')[2]}:{mine[-1].lineno}"
-        return f"{type(error).__name__} at {place}: {str(error)[:200]}"
+        return _unforeseen(error)
     if error is not None and not isinstance(error, SystemExit):
         return None  # main() prints one sentence
     lines = done.stderr.count("\n")
     judged = command == "gate" and done.exit_code == 1 and not lines  # a budget is exceeded
     if done.exit_code not in (0, 2) and lines != 1 and not judged:  # 2: the command line itself is wrong
         return f"{lines} lines on standard error: {done.stderr[:200]!r}"
-    strange = {character for character in done.stdout + done.stderr if _is_control(character)}
+    return _strange(done.stdout + done.stderr)
+
+
+def _unforeseen(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = [frame for frame in frames if "/fathom/" in frame.filename] or frames
+    place = f"{mine[-1].filename.rpartition('/fathom/')[2]}:{mine[-1].lineno}"
+    return f"{type(error).__name__} at {place}: {str(error)[:200]}"
+
+
+def _strange(text: str) -> str | None:
+    strange = {character for character in text if _is_control(character)}
     return f"control characters {sorted(strange)} on the terminal" if strange else None
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fathom.probe.chooser import Chooser, StepSignal
 from fathom.probe.steps import StepFacts
 
@@ -164,3 +167,37 @@ def test_an_optimizer_that_pauses_stays_the_clock():
     events = Events()
     assert events(FORWARD, OPTIMIZER, times=20) == OPTIMIZER
     assert events(FORWARD, times=500) == OPTIMIZER  # an evaluation
+
+
+def test_a_step_like_the_last_one_needs_its_batch_and_no_other():
+    facts = StepFacts()
+    for ns in (0, 10, 20):
+        facts.batch(1, ns, 4, None)
+        facts.close("train", ns + 5)
+    assert not facts.alike
+    facts.batch(1, 30, 4, None)
+    assert facts.alike
+    facts.batch(2, 31, 4, None)
+    assert not facts.alike and facts.close("train", 35)[0] == "train+evaluation"
+
+
+BATCH = st.tuples(st.sampled_from([1, 1, 1, 2]), st.sampled_from([4, 4, 4, 3]))  # loader, samples
+
+
+@given(st.lists(st.tuples(st.lists(BATCH, max_size=2), st.sampled_from([False] * 9 + [True])), max_size=60))
+def test_steps_that_are_deferred_get_the_labels_that_they_would_get_one_by_one(steps):
+    closed, deferred, labels = StepFacts(), StepFacts(), []
+    for number, (batches, restarts) in enumerate(steps * 3):
+        for facts in (closed, deferred):
+            if restarts or not number:
+                facts.epoch(1)
+            for loader, samples in batches:
+                facts.batch(loader, 10 * number, samples, None)
+        label = closed.close("train", 10 * number + 5)
+        if labels and labels[-1][0] == "train" and deferred.alike:
+            assert labels[-1] == label
+            deferred.alike = deferred.steady
+            deferred.passed(1)
+        else:
+            assert deferred.close("train", 10 * number + 5) == label
+        labels.append(label)

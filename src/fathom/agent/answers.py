@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
 
-from fathom.errors import BadInputError, FathomError
+from fathom.errors import BadInputError, FathomError, foreseen
 from fathom.report.digest import Digest
 from fathom.visible import visible
 
@@ -131,11 +131,15 @@ def text_of(answer: Answer) -> str:
 
 @contextmanager
 def tool_errors() -> Iterator[None]:
-    """Context manager that turns Fathom's errors into messages for the caller."""
+    """Context manager that turns errors of the input into messages for the caller."""
     try:
         yield
     except FathomError as error:
         raise ToolError(visible(str(error))) from None
+    except Exception as error:
+        if (sentence := foreseen(error)) is None:
+            raise
+        raise ToolError(visible(sentence)) from None
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fathom.errors import file_error
+from fathom.errors import first_line, foreseen
 from fathom.redaction import redact_text
 from fathom.visible import escaped, visible_line
 
@@ -43,12 +43,9 @@ def write_json(content: Any) -> None:
 
 def explain(error: Exception) -> str:
     """Return one sentence for an unexpected error, and write its traceback to a file."""
-    kind = type(error)
-    if kind.__module__.startswith("polars."):
-        return f"a table of the sounding is damaged ({_first_line(error)}); record or import it again."
-    if isinstance(error, OSError) and error.strerror:
-        return file_error(error.filename or "a file", error, "used")
-    return f"unexpected {kind.__name__}: {_first_line(error)}{_keep_details(error)}"
+    if (sentence := foreseen(error)) is not None:
+        return sentence
+    return f"unexpected {type(error).__name__}: {first_line(error)}{_keep_details(error)}"
 
 
 def _keep_details(error: Exception) -> str:
@@ -58,10 +55,6 @@ def _keep_details(error: Exception) -> str:
     except OSError:
         return ""
     return f"; the details are in {file.name}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
 
 
 SoundingPath = Annotated[Path, typer.Argument(help="A sounding, packed or not.")]

@@ -19,6 +19,7 @@ from fathom.probe.threads import get_ident
 # A partial is called without the event of a C call that a profile function would receive.
 get_profile, set_profile = partial(sys.getprofile), partial(sys.setprofile)
 get_trace, set_trace = partial(sys.gettrace), partial(sys.settrace)
+this_thread, identity = partial(get_ident), partial(id)
 is_function = partial(callable)  # profilers in C, such as Kineto's, cannot be restored from Python
 suspended: dict[int, Any] = {}  # the program's profile functions, by thread
 _disabled: set[str] = set()

@@ -18,6 +18,7 @@ from fathom.probe.faults import (
     set_profile,
     set_trace,
     suspended,
+    this_thread,
 )
 from fathom.probe.inherited import RAW, variables
 from fathom.probe.threads import get_ident
@@ -25,6 +26,7 @@ from fathom.probe.threads import get_ident
 if TYPE_CHECKING:
     from fathom.probe.session import Session
 
+PART = "counting steps"
 _asked: list[bool] = []  # not empty once a recording was started here: it does not restart after its end
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,10 +37,24 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
     From the first call on, steps are counted by it (unless `--step-on` says otherwise). A program without
     torch needs no other call to be recorded.
     """
-    session = current.session
-    if session is None and _asked:
+    try:
+        session = current.session
+        if session is None:
+            if _asked:
+                return
+        else:  # most steps of a long run; see `DeferredMarks`
+            marks = session.deferred
+            if marks.like == ("mark", 0, kind, samples, tokens) and marks.thread == this_thread():
+                now = marks.now()
+                if now < marks.until and (facts := marks.facts).alike:
+                    marks.append(now)
+                    facts.alike = facts.steady
+                    return
+    except RecursionError:  # here or in the program; a call to report it would raise again
         return
-    # Like `guarded`, but without the cost of another call.
+    except BaseException as error:
+        contain(PART, error)
+    # Like `guarded`, whose call the program's profile function would see.
     profile, trace = get_profile(), get_trace()
     hidden = profile is not None and is_function(profile)
     if hidden:
@@ -50,10 +66,10 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
         session = session or _begun()
         if session is not None:
             session.signal("mark", 0, kind=kind, samples=samples, tokens=tokens)
-    except RecursionError:  # here or in the program; a call to report it would raise again
+    except RecursionError:
         pass
     except BaseException as error:
-        contain("counting steps", error)
+        contain(PART, error)
     finally:
         if trace is not None:
             set_trace(trace)

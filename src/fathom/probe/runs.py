@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fathom.probe.threads import get_ident
 
 if TYPE_CHECKING:
     from fathom.probe.chooser import StepSignal
+    from fathom.probe.steps import StepFacts
 
 
-LONGEST_NS = 20_000_000
+OFTEN_NS, RARELY_NS = 20_000_000, 100_000_000  # to defer; often if a GPU is timed or batches are recorded
 
 
 class Label(NamedTuple):
@@ -62,22 +65,33 @@ class MarkRuns:
 
 
 class DeferredMarks:
-    """Stores the times of marks like the last processed one, for a while. `Session.signal` appends to `times`
-    directly, because a call would cost as much as the rest of a short mark.
+    """Stores the times of marks like the last processed one, for a while.
+
+    The most frequent hooks append to it directly, without a call of ours or the fence, which would cost more
+    than the rest of a short mark: if mark and facts are alike, and `now()` is before `until`. They call
+    partials, because a profile function of the program does not see these.
     """
 
-    def __init__(self) -> None:
-        self.like: tuple[object, ...] = ()  # source, key, kind, samples, tokens and thread
-        self.until = 0  # ns
-        self.times: list[int] = []
+    __slots__ = "append", "facts", "like", "now", "optimizer", "thread", "times", "until"
 
-    def begin(self, signal: StepSignal) -> None:
-        """Start deferring marks like `signal`."""
-        self.like = (signal.source, signal.key, signal.kind, signal.samples, signal.tokens, get_ident())
-        self.until = signal.ns + LONGEST_NS
+    def __init__(self, facts: StepFacts, clock: Callable[[], int]) -> None:
+        self.facts, self.now = facts, partial(clock)
+        self.like: tuple[object, ...] = ()  # source, key, kind, samples, tokens
+        self.optimizer = 0  # the key if an optimizer marks the steps
+        self.thread = self.until = 0  # `until` in ns
+        self.times: list[int] = []
+        self.append = partial(self.times.append)
+
+    def begin(self, signal: StepSignal, ns: int) -> None:
+        """Start deferring marks like `signal`, for `ns`."""
+        self.like = (signal.source, signal.key, signal.kind, signal.samples, signal.tokens)
+        self.optimizer = signal.key if signal.source == "optimizer" else 0
+        self.thread = get_ident()
+        self.until = signal.ns + ns
 
     def end(self) -> list[int]:
         """Stop deferring and return the stored times."""
         self.until = 0
         times, self.times = self.times, []
+        self.append = partial(self.times.append)
         return times

@@ -18,7 +18,7 @@ from fathom.probe.plan import ProbePlan
 from fathom.probe.process import describe, devices
 from fathom.probe.records import BATCH, Record, Records
 from fathom.probe.room import Room
-from fathom.probe.runs import DeferredMarks, Label, MarkRuns
+from fathom.probe.runs import OFTEN_NS, RARELY_NS, DeferredMarks, Label, MarkRuns
 from fathom.probe.steps import StepFacts
 from fathom.probe.summary import Summary
 from fathom.probe.threads import RLock, get_ident, native_id
@@ -77,7 +77,7 @@ class Session:
         self._ignored: frozenset[str] = frozenset()  # sources that the clock has ruled out for good
         self._marks = MarkRuns()
         self._summary: Summary | None = None  # of the steps since the phase `summary` began
-        self._deferred = DeferredMarks()
+        self.deferred = DeferredMarks(self.facts, time_ns)
         self._lock = RLock()
         self._repeated: tuple[str, int | None, int | None] = ("", None, None)  # of the last step that ended
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
@@ -100,11 +100,12 @@ class Session:
         query: int | None = None,
     ) -> None:
         """Handle an event that may open a step."""
-        deferred = self._deferred
-        if deferred.like == (source, key, kind, samples, tokens, get_ident()) and not self.facts.pending:
+        marks, facts = self.deferred, self.facts
+        if marks.like == (source, key, kind, samples, tokens) and facts.alike:
             now = time_ns()
-            if now < deferred.until:
-                deferred.times.append(now)
+            if now < marks.until and marks.thread == get_ident():
+                marks.append(now)
+                facts.alike = facts.steady
                 return
         if source in self._ignored:
             return
@@ -211,19 +212,23 @@ class Session:
         signal = self.conductor.opens(self.k, signal)
         plain = self._write(signal, self.conductor.orders)
         self.conductor.opened(self.k, signal.ns)
-        if len(self._marks.times) >= BATCH or self.records.due(signal.ns):
+        quiet = self.conductor.quiet
+        many = len(self.batches) >= EARLY or (len(self._marks.times) >= BATCH and not quiet)
+        if many or self.records.due(signal.ns):
             self.flush(signal.ns)
         if self.plan.stop_after is not None:
             self._stop_when_done()
-        elif plain and self.conductor.quiet:
-            self._deferred.begin(signal)
+        elif plain and quiet:
+            often = self._summary is None and (self.batches or self.torch.cuda.is_initialized())
+            self.deferred.begin(signal, OFTEN_NS if often else RARELY_NS)
 
     def catch_up(self) -> None:
         """Count the deferred marks as steps with the same label as the step before them."""
-        times = self._deferred.end()
+        times = self.deferred.end()
         if not times:
             return
         self.k += len(times)
+        self.facts.passed(len(times))
         self.conductor.passes(times)
         if self._summary is None:
             self._marks.repeat(times)

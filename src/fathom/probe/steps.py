@@ -14,24 +14,49 @@ class StepFacts:
         self._started: set[int] = set()
         self._batches: list[tuple[int, int, int | None, int | None]] = []
         self._restarted: set[int] = set()
-        self.pending = False  # whether a loader was active since the last mark
+        self.pending = False  # whether a loader did something unusual since the last mark
+        self._usual: tuple[int, int | None, int | None] | None = None  # the only batch of the last step
+        self._came_ns = 0  # when the same batch came for the open step
+        self.alike = True  # whether a mark now would end a step like the last one
+        self.steady = True  # whether it ends one like the last without any batch
 
     def batch(self, loader: int, ns: int, samples: int | None, tokens: int | None) -> None:
         """Note that `loader` delivered a batch to the program at `ns`."""
+        if not (self.alike or self.pending) and self._usual == (loader, samples, tokens):
+            self._came_ns, self.alike = ns, True
+            return
+        self._unfold()
         self._batches.append((loader, ns, samples, tokens))
-        self.pending = True
+        self.pending, self.alike = True, False
+
+    def _unfold(self) -> None:
+        """Treat the usual batch as any other, if it has come."""
+        if self._usual is not None and self.alike:
+            loader, samples, tokens = self._usual
+            self._batches.append((loader, self._came_ns, samples, tokens))
+            self.pending, self.alike = True, False
+
+    def passed(self, steps: int) -> None:
+        """Count steps like the last one."""
+        self._steps += steps
+        if self._usual is not None:
+            self._delivered[self._usual[0]] += steps
 
     def epoch(self, loader: int) -> None:
         """Note that an iterator of `loader` was created; its first does not count as an epoch start."""
         if loader in self._started:
+            self._unfold()
             self._restarted.add(loader)
-            self.pending = True
+            self.pending, self.alike = True, False
         self._started.add(loader)
 
     def close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
         """Return (kind, samples, tokens, start times of micro-steps in ns) of the step that ended at `ns`."""
+        self._unfold()
+        self._usual, self.steady = None, not self.pending
         closed = self._close(kind, ns)
         self.pending = bool(self._batches or self._restarted)
+        self.alike = self.steady and not self.pending
         return closed
 
     def _close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
@@ -46,6 +71,7 @@ class StepFacts:
             loader, _, samples, tokens = batches[0]
             self._delivered[loader] += 1
             if 2 * self._delivered[loader] > self._steps:
+                self._usual = None if self._batches else (loader, samples, tokens)
                 return kind, samples, tokens, []
             self._delivered[loader] -= 1
         loaders = {loader for loader, *_ in batches}

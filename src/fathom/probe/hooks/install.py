@@ -14,7 +14,7 @@ from fathom.probe.session import Session
 _patches = Patches()
 _handles: list[Any] = []
 PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
-    "counting optimizer steps": optimizer.install,
+    optimizer.PART: optimizer.install,
     loader.PART: loader.install,
     forward.PART: forward.install,
     graphs.PART: graphs.install,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fathom.probe.faults import guarded
+from fathom.probe.faults import contain, guarded, identity, this_thread
 from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.session import Session
+
+PART = "counting optimizer steps"
 
 
 def install(session: Session, patches: Patches) -> list[Any]:
@@ -15,14 +17,30 @@ def install(session: Session, patches: Patches) -> list[Any]:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     fired = 0
-    is_compiling, signal = session.torch.compiler.is_compiling, session.signal
+    compiler, marks = session.torch.compiler, session.deferred
+    is_traced = getattr(compiler, "is_dynamo_compiling", compiler.is_compiling)
 
-    @guarded("counting optimizer steps")
     def stepped(optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
         nonlocal fired
-        if not is_compiling():
+        try:
+            if is_traced():
+                return
             fired += 1
-            signal("optimizer", id(optimizer))
+            if marks.optimizer == identity(optimizer) and marks.thread == this_thread():
+                now = marks.now()
+                if now < marks.until and (facts := marks.facts).alike:
+                    marks.append(now)
+                    facts.alike = facts.steady
+                    return
+        except RecursionError:  # a call to report it would raise again
+            return
+        except BaseException as error:
+            contain(PART, error)
+        handle(optimizer)
+
+    @guarded(PART)
+    def handle(optimizer: Any) -> None:
+        session.signal("optimizer", id(optimizer))
 
     def step(original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = fired

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from fathom.pristine import open, time
+from fathom.pristine import os, time
 from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.imports import when_imported
 from fathom.probe.threads import Local
@@ -18,7 +18,10 @@ except ImportError:  # not on Windows
 
 SCHEDULER = "/proc/thread-self/schedstat"  # ns running, ns ready to run, number of runs
 ACCOUNT = "/proc/thread-self/io"
-ACCOUNTED = "rchar", "read_bytes"  # bytes returned by read calls; bytes read from storage, including by mmap
+ACCOUNTED = (
+    b"rchar:",
+    b"read_bytes:",
+)  # bytes returned by read calls; bytes read from storage, including by mmap
 DECODERS = {
     "PIL.ImageFile": ("ImageFile.load",),
     "cv2": ("imread", "imdecode"),
@@ -54,8 +57,7 @@ def ready() -> int | None:
     counted.
     """
     try:
-        with open(SCHEDULER) as file:
-            ran, waited, _ = map(int, file.read().split())
+        ran, waited, _ = map(int, _content(SCHEDULER).split())
         return waited if ran else None  # a kernel that does not count reports 0 for everything
     except (OSError, ValueError):  # kernels may be built without it
         return None
@@ -70,11 +72,19 @@ def ready_since(before: int | None) -> int | None:
 def read() -> tuple[int, ...] | None:
     """Return the bytes read by this thread as in ACCOUNTED, without sockets; None if unknown."""
     try:
-        with open(ACCOUNT) as file:
-            rows = dict(line.split(": ") for line in file)
-        return tuple(int(rows[name]) for name in ACCOUNTED)
-    except (OSError, ValueError, KeyError):  # kernels may be built without it, and containers may hide it
+        words = _content(ACCOUNT).split()
+        return tuple(int(words[words.index(name) + 1]) for name in ACCOUNTED)
+    except (OSError, ValueError):  # kernels may be built without it, and containers may hide it
         return None
+
+
+def _content(path: str) -> bytes:
+    """Return a short file of the kernel, at a fifth of the cost of `open`."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def read_since(before: tuple[int, ...] | None) -> int | None:

@@ -20,7 +20,7 @@ from fathom.probe.session import Session
 from fathom.probe.threads import Local
 
 PART = "watching data loaders"
-FREQUENT = 256  # at surface depth, every batch is timed at first, and one in n / FREQUENT of n batches later
+FREQUENT = 64  # at surface depth, every batch is timed at first, and one in n / FREQUENT of n batches later
 MOST_PINNED = 1000  # batches whose time is kept until it is read
 
 

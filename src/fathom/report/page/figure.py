@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,6 +59,7 @@ def embedded(spec: dict[str, Any]) -> str:
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
+@cache  # bundling takes seconds
 def library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, which loads nothing."""
     import vl_convert

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,29 +79,39 @@ def page(recording: Recording) -> str:
 
 def rendered(name: str, top: dict[str, Any], shown: list[Section]) -> str:
     """Return a page of these sections below `top`: verdict, facts, tiles."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
+    drawn = figure.available()
+    specs = {f.id: figure.specification(f) for s in shown for f in s.figures} if drawn else {}
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            name=name,
+            top=top,
+            sections=shown,
+            drawn=drawn,
+            no_figures=figure.EXTRA,
+            specs={key: Markup(figure.embedded(spec)) for key, spec in specs.items()},
+            library=Markup(figure.library()) if specs else "",
+            style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+            script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        )
+    )
+
+
+@cache  # it keeps what it has compiled
+def _templates() -> Any:
+    """Return the templates of the page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    drawn = figure.available()
-    specs = {f.id: figure.specification(f) for s in shown for f in s.figures} if drawn else {}
-    return environment.get_template("page.html").render(
-        name=name,
-        top=top,
-        sections=shown,
-        drawn=drawn,
-        no_figures=figure.EXTRA,
-        specs={key: Markup(figure.embedded(spec)) for key, spec in specs.items()},
-        library=Markup(figure.library()) if specs else "",
-        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
-        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
     )
 
 
