@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _DERIVED = (
     *("windows", "ledger", "profiled_ledger", "categories", "op_shapes", "collectives"),
-    *("ranks", "late_ranks", "jitter", "pipeline", "experts"),
+    *("ranks", "late_ranks", "jitter", "pipeline", "experts", "request_ledger"),
 )
 
 
@@ -264,6 +264,26 @@ class Sounding:
         return _table(self.examine().experts, ExpertLoad)
 
     @property
+    def request_ledger(self) -> pl.DataFrame:
+        """Where each request's time goes: one row per rank, request and entry; empty without requests.
+
+        - `request`: its number in the table `requests`; `entry`: queue, prefill, decode … (`Entry`)
+        - `ms`: milliseconds, which sum to the time from its arrival to its last byte
+        - `first_ms`: the part until its first token was written, which sum to the time to first token
+        """
+        import polars as pl
+
+        from fathom.analysis.serving import TABLES, request_ledger
+
+        ledgers = [
+            request_ledger({name: self.store.table(name, rank).collect() for name in TABLES}).select(
+                pl.lit(rank).alias("rank"), pl.all()
+            )
+            for rank in self.store.ranks
+        ]
+        return pl.concat(ledgers)
+
+    @property
     def findings(self) -> list[Finding]:
         """Causes of lost time, largest predicted gain first: `id`, `title`, `gain_ms`, `remedy` …"""
         return self.examine().findings
@@ -455,7 +475,7 @@ class Sounding:
         """Run one SELECT over the recorded tables and the computed ones.
 
         The computed ones are `windows`, `ledger`, `profiled_ledger`, `categories`, `op_shapes`,
-        `collectives`, `ranks`, `late_ranks`, `jitter`, `pipeline` and `experts`.
+        `collectives`, `ranks`, `late_ranks`, `jitter`, `pipeline`, `experts` and `request_ledger`.
 
         Raises BadInputError for any other statement, for unknown tables and columns, and for a result of more
         than `most_rows` rows or `most_bytes` bytes.

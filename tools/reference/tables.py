@@ -22,6 +22,10 @@ ROWS = {
     "input": "one batch, as the loader made it",
     "memory": "one event of the allocator",
     "telemetry": "one reading of a device's or the host's sensors",
+    "requests": "one request that a serving engine answered",
+    "request_spans": "a stretch of one request outside of the engine's iterations",
+    "iterations": "one iteration of a serving engine",
+    "turns": "one request in one iteration",
 }
 UNITS = (
     ("_ns", "ns"),
@@ -47,8 +51,8 @@ DataFrame.
 Times are nanoseconds since the epoch. Each table also has a `rank` column when it is read. `phase` is the
 phase in which the row was recorded ({phases}), and `burst` numbers the uninterrupted stretches of a phase.
 
-Queries can also use `ledger`, `profiled_ledger`, `windows`, `collectives`, `ranks`, `late_ranks` and
-`jitter`, which are computed from these tables; the properties of [`Sounding`](api.md#fathom.Sounding) of the
+Queries can also use `ledger`, `profiled_ledger`, `windows`, `collectives`, `ranks`, `late_ranks`,
+`jitter` and `request_ledger`, which are computed from these tables; the properties of [`Sounding`](api.md#fathom.Sounding) of the
 same names describe them.
 
 """

@@ -1,7 +1,7 @@
 """Pure functions over the tables of a sounding: windows, ledger, work, energy, memory, input, integrity.
 
 Other rooms may import from here, and from `causes`, `entries`, `intervals`, `results` and the packages
-`communication`, `compare`, `explaining`, `folding`, `measures`, `replay` and `work`.
+`communication`, `compare`, `explaining`, `folding`, `measures`, `replay`, `serving` and `work`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fathom.analysis.resources import ENTRIES, EVALUATION, STALL
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
+    from fathom.analysis.serving import serving_of
     from fathom.analysis.subjects import CPU, label, slow_steps, window_entries
     from fathom.analysis.trials import trial_results
 

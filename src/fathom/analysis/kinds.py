@@ -18,13 +18,15 @@ from fathom.analysis.steps import (
     stretches,
     undisturbed,
 )
-from fathom.analysis.windows import HOST, Windows, settled_of
+from fathom.analysis.windows import HOST, WAITING, Windows, settled_of
 from fathom.units import NS_PER_MS
 
 _NONE = "none of them ran undisturbed"
 _UNMEASURED = "none of them lies between two device events, and the host's marks are no step times there"
 _UNIDENTIFIED = "the undisturbed steps of this kind are not marked; `fathom.step(kind=...)` names them"
 _DISTURBED = "they ran after the profiler, which lengthened other steps"
+
+NO_STEPS = (HOST, WAITING)
 
 
 def step_kinds(account: Account) -> list[StepKind]:
@@ -46,12 +48,12 @@ def _clean_kinds(steps: pl.DataFrame) -> dict[str, int]:
     """Return the number of complete steps in the clean phase, by kind."""
     complete = steps.filter(pl.col("parent").is_null(), phase="clean").drop_nulls("end_ns")
     kinds = complete["kind"].fill_null("step").str.strip_suffix(EPOCH_START)
-    return {kind: count for kind, count in kinds.value_counts(sort=True).iter_rows() if kind != HOST}
+    return {kind: count for kind, count in kinds.value_counts(sort=True).iter_rows() if kind not in NO_STEPS}
 
 
 def _recorded_kinds(windows: Windows | None) -> list[str]:
     kinds = [] if windows is None else windows.kinds
-    return [kind.removesuffix(EPOCH_START) for kind in kinds if kind != HOST]
+    return [kind.removesuffix(EPOCH_START) for kind in kinds if kind not in NO_STEPS]
 
 
 def _kind(name: str, steps: pl.DataFrame, account: Account, clean: dict[str, int]) -> StepKind:

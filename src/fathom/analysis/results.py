@@ -8,6 +8,7 @@ import msgspec
 
 from fathom.analysis.communication.results import Communication, ExpertLoad, Jitter, LateRank, Pipeline
 from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
+from fathom.analysis.serving.results import Serving
 
 
 class Step(msgspec.Struct):
@@ -428,4 +429,5 @@ class Examination(msgspec.Struct):
     pipeline: Pipeline | None = None  # null unless ranks send and receive micro-batches
     experts: list[ExpertLoad] = []  # of ranks; [] if all-to-alls deliver equal parts
     critical_path: list[CriticalPart] = []  # longest first; [] if the arrivals of ranks are unknown
+    serving: Serving | None = None  # null unless an engine answered requests
     jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps

@@ -23,6 +23,7 @@ SINGLE = "only one step was recorded, which may not be typical"
 CUT = 0.5  # of the usual number of launches: a last step of a trace with fewer was cut, or is empty
 PROFILER = "profiler"  # source of steps whose last one ends where the trace does
 HOST = "host"  # kind of the one window of a recording without steps
+WAITING = "waiting"  # kind of the steps in which a serving engine had no request
 
 
 class Windows(msgspec.Struct):
@@ -58,12 +59,13 @@ def dominant(kinds: list[str], lengths: Array) -> str:
     """Return the kind with the most total time.
 
     Steps with additional work (`train+epoch start`) count as their base kind, so that a few long steps do not
-    win.
+    win. Steps in which an engine had no request win only alone.
     """
     totals: dict[str, int] = {}
     for kind, length in zip(kinds, lengths.tolist(), strict=True):
         totals[base(kind)] = totals.get(base(kind), 0) + length
-    most = max(totals, key=lambda kind: totals[kind]) if totals else ""
+    works = [kind for kind in totals if kind != WAITING] or list(totals)
+    most = max(works, key=lambda kind: totals[kind], default="")
     return most if most in kinds or not totals else next(kind for kind in kinds if base(kind) == most)
 
 

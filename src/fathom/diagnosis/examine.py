@@ -43,6 +43,7 @@ def examine(
         ranks, kinds = ranks.of(other.name), of_ledger(kinds, other)
     diagnosis = ranks.diagnosis
     verdict, parts = ranks.conclusion(diagnosis.findings)
+    serving = analysis.serving_of(store)
     problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
         step=ranks.step,
@@ -73,7 +74,8 @@ def examine(
         pipeline=pipeline_in(ranks.accounts),
         experts=experts_in(ranks.accounts),
         critical_path=diagnosis.critical,
-        goodput=analysis.goodput_of([store]),
+        goodput=None if serving else analysis.goodput_of([store]),
+        serving=serving,
     )
 
 

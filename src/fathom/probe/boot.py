@@ -7,15 +7,17 @@ import sys
 from typing import Any
 
 from fathom.pristine import os
-from fathom.probe import current, ending, faults, inherited, threads
+from fathom.probe import current, ending, engines, faults, imports, inherited, threads
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.ending import EXCEPTION
 from fathom.probe.faults import guarded
+from fathom.probe.hooks.patches import Patches
 from fathom.probe.plain import is_plain, torch_or_stand_in
 from fathom.probe.plan import ProbePlan
 from fathom.probe.session import Session
 
 _collecting: list[Handle] = []  # for programs without torch
+_patches = Patches()  # likewise
 _registered = False
 
 
@@ -45,6 +47,7 @@ def begin(raw: str) -> None:
 def _listen(session: Session) -> None:
     if is_plain(session.torch):
         _collecting.append(collections(session))
+        engines.install(session, _patches)
         return
     from fathom.probe.hooks import install
 
@@ -54,6 +57,8 @@ def _listen(session: Session) -> None:
 def _silence() -> None:
     while _collecting:
         _collecting.pop().remove()
+        imports.forget()
+        _patches.undo()
     if "torch" in sys.modules and "fathom.probe.hooks.install" in sys.modules:
         from fathom.probe.hooks import install
 

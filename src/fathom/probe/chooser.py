@@ -6,16 +6,17 @@ from collections import Counter, deque
 from itertools import pairwise
 from typing import NamedTuple
 
-RANK = {"mark": 4, "optimizer": 3, "replay": 2, "loader": 1, "forward": 0}
+RANK = {"mark": 5, "engine": 4, "optimizer": 3, "replay": 2, "loader": 1, "forward": 0}
 BY_OPTION = {
     "mark": {"mark"},
+    "engine": {"mark", "engine"},
     "optimizer": {"mark", "optimizer", "replay"},
     "loader": {"mark", "loader"},
     "forward": {"mark", "forward"},
     "none": set(),
 }
 # How often a source must fire before it is chosen: lower ones wait for a higher one to appear.
-PATIENCE = {"mark": 1, "optimizer": 2, "replay": 8, "loader": 8, "forward": 8}
+PATIENCE = {"mark": 1, "engine": 1, "optimizer": 2, "replay": 8, "loader": 8, "forward": 8}
 INFERENCE_PATIENCE = 4  # without gradients, no optimizer is expected
 STALE_REPLAYS = 12  # replays since the last optimizer step: the optimizer is now in the graph
 DEAD = 10  # longest pauses without a replay while other graphs run: the graph was captured again

@@ -21,11 +21,11 @@ class _Watch:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.wanted:
             return None
-        actions = self.wanted.pop(name)
+        actions = self.wanted[name]
         for finder in _after(self):
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
-                _follow(spec, actions)
+                _follow(spec, actions, self.wanted)
                 return spec
         return None
 
@@ -58,12 +58,15 @@ def forget() -> None:
 
 
 @guarded("following imports")
-def _follow(spec: Any, actions: list[tuple[Then, Before | None]]) -> None:
+def _follow(spec: Any, actions: list[tuple[Then, Before | None]], wanted: dict[str, Any]) -> None:
     execute = getattr(spec.loader, "exec_module", None)
     if execute is None:
         return
 
     def exec_module(module: Any) -> None:
+        wanted.pop(
+            spec.name, None
+        )  # only now: `importlib.util.find_spec` also asks, and then imports nothing
         for _, before in actions:
             if before is not None:
                 guarded("following imports")(before)()

@@ -7,7 +7,7 @@ from typing import Any
 
 from fathom.pristine import json, open, os
 
-STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
+STEP_ON = ("auto", "mark", "engine", "optimizer", "loader", "forward", "none")
 # In the order of a round. `input` comes last: the unchanged stretch after it waits until the batches that
 # the loader has made ahead are used up.
 TRIALS = ("logging", "gc", "input")

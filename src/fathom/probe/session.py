@@ -51,6 +51,7 @@ KINDS = {
     "loader": "inference",
     "forward": "inference",
     "mark": "step",
+    "engine": "inference",
     "host": "host",
 }
 
@@ -178,6 +179,11 @@ class Session:
             self.conductor.suspend("the program's own profiler began while Fathom's ran, which ended there")
             self.conductor.foreign_profiler = True
         self.note("own-profiler", "the program ran its own profiler, so Fathom's waited")
+
+    def save(self) -> None:
+        """Write pending records now."""
+        with self._lock:
+            self.flush()
 
     def suspend(self, why: str) -> None:
         """End a burst early, keeping its data, because the process forks."""

@@ -20,6 +20,7 @@ from fathom.report import (
     heading,
     leads,
     sections,
+    serving,
     steps,
     table,
     views,
@@ -115,6 +116,7 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity, width)
     yield goodput.section(examination.goodput, width)
+    yield from serving.paragraphs(examination.serving, width)
     yield [*heading.step_lines(examination.step, width), *heading.counted(examination.counted, width)]
     yield steps.kinds_of_steps(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None, noun=examination.step.noun)

@@ -17,7 +17,9 @@ from fathom.sounding.schema import TABLES
 DEVICES = 4096  # more than any host has
 DEVICES_OF_RANK = 128  # more than any process uses: each has a ledger
 _TIME, _COUNT = 2**61, 2**53  # the difference of two times, and a count as a float, are exact
-_TIMES = {"start_ns", "end_ns", "mark_ns", "time_ns", "device_ns", "device_end_ns"}
+_TIMES = {"start_ns", "end_ns", "mark_ns", "time_ns", "device_ns", "device_end_ns"} | {
+    *("submitted_ns", "token_ns", "sent_ns", "prepared_ns", "computed_ns", "sampled_ns"),
+}
 _IDENTITIES = {"thread", "stream", "correlation", "throttle", "graph_node"}  # any number may name something
 _POSITIONS = {"device": (-1, DEVICES), "group": (0, DEVICES)}
 _REQUIRED = {
@@ -33,6 +35,10 @@ _REQUIRED = {
     "input": ("loader", "start_ns"),
     "memory": ("time_ns", "device", "event"),
     "telemetry": ("device", "time_ns"),
+    "requests": ("request", "start_ns", "submitted_ns", "end_ns"),
+    "request_spans": ("request", "what", "start_ns", "end_ns"),
+    "iterations": ("iteration", "start_ns", "end_ns", "kind"),
+    "turns": ("iteration", "request", "phase", "tokens", "generated"),
 }
 _BINS = ("shortest_ns", "counts", "totals_ns")
 _BEGINS = ("start_ns", "mark_ns")  # no later than `end_ns` of their row

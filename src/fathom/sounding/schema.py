@@ -25,7 +25,7 @@ STEPS = {
     "step": pl.Int64,  # number of the step, ascending in time; a micro-step has the number of its step
     "parent": pl.Int64,  # step that contains this micro-step; null for steps
     "kind": pl.String,  # train, micro-step, evaluation, inference, prefill, decode, host, ...
-    "source": pl.String,  # origin of its marks: mark, optimizer, replay, loader, forward, profiler, ...
+    "source": pl.String,  # origin of its marks: mark, engine, optimizer, replay, loader, forward ...
     "thread": pl.Int64,  # host thread that runs the step
     "mark_ns": _TIME,  # start of the step on the host
     "end_ns": _TIME,  # end of the step on the host: the start of the next step, if there is one
@@ -185,6 +185,44 @@ TELEMETRY = {
     "link_rx_bytes": pl.Int64,  # bytes received over NVLink since the driver was loaded
     "link_tx_bytes": pl.Int64,  # bytes sent over NVLink since the driver was loaded
 }
+REQUESTS: Schema = {  # the requests that a serving engine answered while it was recorded
+    "request": pl.Int64,  # number of the request, in order of arrival
+    "start_ns": _TIME,  # arrival: its first bytes reached the server's socket
+    "submitted_ns": _TIME,  # time at which it entered the engine's queue
+    "token_ns": _TIME,  # end of the iteration that generated its first token; null if there was none
+    "sent_ns": _TIME,  # time at which the first chunk with a token had been written; null if not streamed
+    "end_ns": _TIME,  # time at which the last byte of the answer had been written
+    "prompt": pl.Int64,  # tokens of the prompt
+    "cached": pl.Int64,  # tokens of the prompt that the prefix cache held
+    "generated": pl.Int64,  # tokens that the engine generated
+    "chunks": pl.Int64,  # chunks of the answer; an engine may put several tokens into one
+    "status": pl.Int32,  # HTTP status; null for requests without HTTP
+}
+REQUEST_SPANS: Schema = {  # stretches of requests outside of the engine's iterations, if over 0.1 ms
+    "request": pl.Int64,
+    "what": pl.String,  # tokenise, detokenise, send (a write that waited for the client), preempt
+    "start_ns": _TIME,
+    "end_ns": _TIME,
+}
+ITERATIONS: Schema = {  # one row per iteration of the engine
+    "iteration": pl.Int64,  # number of the iteration, in order of time
+    "start_ns": _TIME,  # start of scheduling
+    "prepared_ns": _TIME,  # the batch was ready
+    "computed_ns": _TIME,  # the model had run
+    "sampled_ns": _TIME,  # tokens had been sampled; null if sampling is part of the model's run
+    "end_ns": _TIME,  # the requests had their tokens
+    "kind": pl.String,  # prefill, decode, or mixed
+    "waiting": pl.Int64,  # requests in the queue when the batch was ready
+    "kv_used": pl.Int64,  # blocks of the KV cache in use (tokens, if the engine has no blocks)
+    "kv_total": pl.Int64,  # blocks that the KV cache has
+}
+TURNS: Schema = {  # one row per request and iteration that worked on it
+    "iteration": pl.Int64,
+    "request": pl.Int64,
+    "phase": pl.String,  # prefill, decode, or recompute: prefill of tokens that a preemption discarded
+    "tokens": pl.Int64,  # tokens of the request that the model read
+    "generated": pl.Int64,  # tokens of the request that it generated
+}
 
 TABLES: dict[str, Schema] = {
     "steps": STEPS,
@@ -199,6 +237,10 @@ TABLES: dict[str, Schema] = {
     "input": INPUT,
     "memory": MEMORY,
     "telemetry": TELEMETRY,
+    "requests": REQUESTS,
+    "request_spans": REQUEST_SPANS,
+    "iterations": ITERATIONS,
+    "turns": TURNS,
 }
 
 

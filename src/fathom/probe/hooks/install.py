@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fathom.probe import imports
+from fathom.probe import engines, imports
 from fathom.probe.faults import contain
 from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, trials, waits
 from fathom.probe.hooks.patches import Patches
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
     "timing waits": waits.install,
     trials.PART: trials.install,
     "the end of the recording": leaving.install,
+    engines.PART: engines.install,
     "stepping aside for the program's profiler": profiler.install,
 }
 

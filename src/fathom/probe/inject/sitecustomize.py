@@ -99,17 +99,20 @@ class _OwnFinder:
         return next((spec for spec in specs if spec is not None), None)
 
 
-class _TorchFinder:
-    """Lets later finders find torch, and starts the probe once torch has been imported."""
+# Modules whose import begins the recording: other programs may mark their steps.
+BEGINNING = ("torch", "llama_cpp.server.app")
+
+
+class _BeginningFinder:
+    """Lets later finders find a module of BEGINNING, and starts the probe once it has been imported."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        if name != "torch":
+        if name not in BEGINNING:
             return None
         later = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        sys.meta_path.remove(self)
         for finder in later:
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
@@ -118,7 +121,7 @@ class _TorchFinder:
         return None
 
     def _follow(self, spec: "Any") -> None:
-        loader, raw = spec.loader, self.raw
+        loader = spec.loader
         if not hasattr(loader, "exec_module"):
             return
         execute = loader.exec_module
@@ -129,12 +132,14 @@ class _TorchFinder:
             except BaseException as error:
                 error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
                 raise  # without this frame
-            _start(raw)
+            if self in sys.meta_path:  # `importlib.util.find_spec` also asks, and then imports nothing
+                sys.meta_path.remove(self)
+            _start(self.raw)
 
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            _warn("torch is loaded in a way that Fathom cannot detect")
+            _warn(f"{spec.name} is loaded in a way that Fathom cannot detect")
 
 
 _own_finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
@@ -205,7 +210,7 @@ def _install() -> None:
         fathom = _FathomFinder(os.path.dirname(os.path.dirname(HERE)))
         sys.meta_path.append(fathom)
         _own_finders.append(fathom)
-        sys.meta_path.insert(0, _TorchFinder(raw))
+        sys.meta_path.insert(0, _BeginningFinder(raw))
         try:
             _pass_on(ours)
         except Exception as error:

@@ -21,6 +21,7 @@ from fathom.report.page import (
     ranks,
     resources,
     roofline,
+    serving,
     steps,
     timeline,
     work,
@@ -31,6 +32,7 @@ from fathom.visible import visible
 
 HERE = Path(__file__).parent
 _SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
+    serving.section,
     account.section,
     findings.section,
     ledger.section,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,11 +118,16 @@ def _marks(run: Record) -> Iterator[Record]:
         yield {**about, "k": run["k"] + position, "ns": ns}
 
 
-def _batches(table: Record) -> Iterator[Record]:
-    for row in table["rows"]:
-        batch = {"t": "batch", **dict(zip(table["columns"], row, strict=True))}
-        checked(batch, RECORDS["batch"])
-        yield batch
+def _rows(kind: str) -> Callable[[Record], Iterator[Record]]:
+    """Return a function that yields the rows of a table as records of this kind."""
+
+    def rows(table: Record) -> Iterator[Record]:
+        for values in table["rows"]:
+            row = {"t": kind, **dict(zip(table["columns"], values, strict=True))}
+            checked(row, RECORDS[kind])
+            yield row
+
+    return rows
 
 
 def _single(record: Record) -> Iterator[Record]:
@@ -132,7 +137,13 @@ def _single(record: Record) -> Iterator[Record]:
     yield {"t": kind, **msgspec.to_builtins(known)} if kind in _KEPT else record
 
 
-_PACKED = {"marks": _marks, "batches": _batches}
+_PACKED = {
+    "marks": _marks,
+    "batches": _rows("batch"),
+    "requests": _rows("request"),
+    "spans": _rows("span"),
+    "iterations": _rows("iteration"),
+}
 _KEPT = ("dynamo", "loader")
 
 

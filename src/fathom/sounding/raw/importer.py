@@ -17,6 +17,7 @@ from fathom.sounding.raw import placing, steps, tables, traces
 from fathom.sounding.raw.deaths import deaths, without_steps
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import CounterSamples, samples
+from fathom.sounding.raw.serving import serving
 from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.schema import conform
 from fathom.sounding.store import Store, Writer
@@ -102,6 +103,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         "input": tables.batches(process, raw.processes, marked),
         "memory": tables.memory(process, marked),
         "telemetry": tables.telemetry(raw),
+        **serving(process),
     }
     own["steps"] = _streams(traces.move(own["steps"], shifts, "mark_ns", "end_ns"))
     if "launches" in placed_tables:

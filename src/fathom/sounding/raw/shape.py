@@ -155,6 +155,46 @@ class BatchShape(msgspec.Struct):
     threads: Count | None = None
 
 
+class RequestShape(msgspec.Struct):
+    """A request that an engine answered."""
+
+    request: Count
+    arrival: Time
+    submitted: Time
+    end: Time
+    token: Time | None = None
+    sent: Time | None = None
+    prompt: Count | None = None
+    cached: Count | None = None
+    generated: Count | None = None
+    chunks: Count | None = None
+    status: Annotated[int, Meta(ge=0, le=999)] | None = None
+
+
+class SpanShape(msgspec.Struct):
+    """Something that took a request's time."""
+
+    request: Count
+    what: str
+    start: Time
+    end: Time
+
+
+class IterationShape(msgspec.Struct):
+    """An iteration of an engine; a turn is [request, phase, tokens, tokens generated]."""
+
+    start: Time
+    end: Time
+    kind: str
+    turns: list[tuple[Count, Annotated[int, Meta(ge=0, le=2)], Count, Count]]
+    prepared: Time | None = None
+    computed: Time | None = None
+    sampled: Time | None = None
+    waiting: Count | None = None
+    kv_used: Count | None = None
+    kv_total: Count | None = None
+
+
 Number = Annotated[int, Meta(ge=0, le=_COUNT)]
 
 
@@ -254,6 +294,9 @@ RECORDS: dict[str, Any] = {
     "memory": MemoryShape,
     "snapshot": SnapshotShape,
     "batch": BatchShape,
+    "request": RequestShape,
+    "span": SpanShape,
+    "iteration": IterationShape,
     "summary": SummaryShape,
     "note": NoteShape,
     "dynamo": Counted,

@@ -1,0 +1,1 @@
+"""Servers under load: a tiny model, a client that times each request, and faults planted in the server."""

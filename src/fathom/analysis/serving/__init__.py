@@ -1,0 +1,21 @@
+"""Requests of a serving engine: where the time from arrival to last byte goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.analysis.serving.account import requests_account, serving_of
+    from fathom.analysis.serving.entries import MEANING, Entry
+    from fathom.analysis.serving.ledger import TABLES, request_ledger
+    from fathom.analysis.serving.results import (
+        IterationKind,
+        Percentiles,
+        RequestEntry,
+        Serving,
+        SlowRequest,
+    )
+
+__all__, __getattr__ = exports(__name__)

@@ -1,0 +1,131 @@
+"""The account of an engine's requests: latencies by percentile, the mean ledger, the slowest requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from fathom.analysis.serving.entries import Entry
+from fathom.analysis.serving.ledger import TABLES, request_ledger
+from fathom.analysis.serving.results import (
+    IterationKind,
+    Percentiles,
+    RequestEntry,
+    Serving,
+    SlowRequest,
+)
+from fathom.sounding import Store
+from fathom.units import NS_PER_MS, NS_PER_S
+
+SLOWEST = 5
+BEYOND = 2  # requests beyond a percentile, at least
+FAILED = 400
+
+
+def serving_of(store: Store) -> Serving | None:
+    """Return the account of the first rank that answered requests; None if none did."""
+    for rank in store.ranks:
+        if store.table("requests", rank).limit(1).collect().height:
+            return requests_account({name: store.table(name, rank).collect() for name in TABLES})
+    return None
+
+
+def requests_account(tables: dict[str, pl.DataFrame]) -> Serving:
+    """Return the account of the requests in these tables."""
+    requests, iterations = tables["requests"], tables["iterations"]
+    ledger = request_ledger(tables)
+    low, high = int(requests["start_ns"].min()), int(requests["end_ns"].max())  # type: ignore[arg-type]
+    seconds = max(high - low, 1) / NS_PER_S
+    busy = float((iterations["end_ns"] - iterations["start_ns"]).sum())
+    timed = _timed(requests)
+    share = (iterations["kv_used"] / iterations["kv_total"]).max() if iterations.height else None
+    return Serving(
+        requests=requests.height,
+        failed=int((requests["status"] >= FAILED).sum()),
+        seconds=seconds,
+        tokens_per_s=float(requests["generated"].sum()) / seconds,
+        requests_per_s=requests.height / seconds,
+        busy=min(busy / NS_PER_S / seconds, 1.0),
+        ttft_ms=percentiles(timed["first_ms"]),
+        tpot_ms=percentiles(timed["token_ms"]),
+        e2e_ms=percentiles(timed["ms"]) or Percentiles(0, 0.0, 0.0, None, None, 0.0),
+        ledger=_entries(ledger, requests.height),
+        iterations=_kinds(tables),
+        slowest=_slowest(timed, ledger),
+        prompt_tokens=int(requests["prompt"].sum()),
+        cached_tokens=int(requests["cached"].sum()),
+        generated_tokens=int(requests["generated"].sum()),
+        recomputed_tokens=int(tables["turns"].filter(phase="recompute")["tokens"].sum()),
+        preemptions=tables["request_spans"].filter(what="preempt").height,
+        waiting_max=iterations["waiting"].max(),  # type: ignore[arg-type]
+        kv_peak=share,  # type: ignore[arg-type]
+    )
+
+
+def _timed(requests: pl.DataFrame) -> pl.DataFrame:
+    """Add the latencies of each request in milliseconds."""
+    first = pl.coalesce("sent_ns", "token_ns")
+    more = pl.when(pl.col("generated") > 1).then(pl.col("generated") - 1)
+    return requests.with_columns(
+        ms=(pl.col("end_ns") - pl.col("start_ns")) / NS_PER_MS,
+        first_ms=(first - pl.col("start_ns")) / NS_PER_MS,
+        token_ms=(pl.col("end_ns") - first) / more / NS_PER_MS,
+    )
+
+
+def percentiles(values: pl.Series) -> Percentiles | None:
+    """Return the percentiles of the values that are known; None without any."""
+    known = values.drop_nulls()
+    if known.is_empty():
+        return None
+    n = len(known)
+    of = {q: float(known.quantile(q, "linear")) for q in (0.5, 0.9, 0.99)}  # type: ignore[arg-type]
+    p90, p99 = (of[q] if n * (1 - q) >= BEYOND - 1e-9 else None for q in (0.9, 0.99))
+    return Percentiles(n, float(known.mean()), of[0.5], p90, p99, float(known.max()))  # type: ignore[arg-type]
+
+
+def _entries(ledger: pl.DataFrame, n: int) -> list[RequestEntry]:
+    """Return the entries in the order of a request's life; a request without an entry counts as zero."""
+    total = float(ledger["ms"].sum()) or 1.0
+    rows = []
+    for entry in Entry:
+        mine = ledger.filter(entry=entry.value)
+        if mine.is_empty():
+            continue
+        each = pl.concat([mine["ms"], pl.zeros(n - mine.height, eager=True)])
+        spread = percentiles(each)
+        assert spread is not None
+        shown = (spread.p50, spread.p90, spread.max)
+        first = float(mine["first_ms"].sum()) / n
+        rows.append(RequestEntry(entry.value, spread.mean, float(mine["ms"].sum()) / total, *shown, first))
+    return rows
+
+
+def _kinds(tables: dict[str, pl.DataFrame]) -> list[IterationKind]:
+    per = tables["turns"].group_by("iteration").agg(requests=pl.len(), tokens=pl.col("tokens").sum())
+    rows = tables["iterations"].with_columns(ms=(pl.col("end_ns") - pl.col("start_ns")) / NS_PER_MS)
+    all_ms = rows["ms"].sum() or 1.0
+    of_kind = (
+        rows.join(per, on="iteration", how="left")
+        .group_by("kind")
+        .agg(
+            n=pl.len(),
+            share=pl.col("ms").sum() / all_ms,
+            p50=pl.col("ms").median(),
+            requests=pl.col("requests").mean(),
+            tokens=pl.col("tokens").mean(),
+        )
+    )
+    return [IterationKind(*row) for row in of_kind.sort("share", descending=True).iter_rows()]
+
+
+def _slowest(timed: pl.DataFrame, ledger: pl.DataFrame) -> list[SlowRequest]:
+    names: Sequence[str] = ("request", "ms", "first_ms", "prompt", "generated")
+    rows = timed.sort("ms", descending=True).head(SLOWEST).select(names)
+    result = []
+    for number, ms, first, prompt, generated in rows.iter_rows():
+        mine = ledger.filter(pl.col("request") == number, pl.col("ms") > 0).sort("ms", descending=True)
+        entries = dict(zip(mine["entry"].to_list(), mine["ms"].to_list(), strict=True))
+        result.append(SlowRequest(number, ms, first, prompt, generated, entries))
+    return result

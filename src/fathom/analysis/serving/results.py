@@ -1,0 +1,79 @@
+"""Result types for serving, parts of the contract in `analysis/results.py`. Times are in milliseconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Percentiles(msgspec.Struct):
+    """Percentiles over requests; null where fewer than two requests lie beyond."""
+
+    n: int
+    mean: float
+    p50: float
+    p90: float | None
+    p99: float | None
+    max: float
+
+
+class RequestEntry(msgspec.Struct):
+    """One entry of the requests' ledger."""
+
+    entry: str
+    mean_ms: float  # over requests; the entries sum to the mean time of a request
+    share: float  # of all requests' time
+    p50_ms: float
+    p90_ms: float | None
+    max_ms: float
+    first_mean_ms: float  # until the first token was written
+
+
+class SlowRequest(msgspec.Struct):
+    """One of the slowest requests, with its ledger."""
+
+    request: int
+    ms: float
+    first_ms: float | None  # until its first token was written
+    prompt: int
+    generated: int
+    entries: dict[str, float]  # ms by entry, largest first, which sum to `ms`
+
+
+class IterationKind(msgspec.Struct):
+    """Iterations of one kind."""
+
+    kind: str
+    n: int
+    share: float  # of the time of all iterations
+    p50_ms: float
+    requests: float  # mean per iteration
+    tokens: float  # mean per iteration
+
+
+class Serving(msgspec.Struct):
+    """The requests that an engine answered while it was recorded.
+
+    Time to first token is from arrival until the first chunk with a token was written; for answers that are
+    not streamed, until the token was generated. Time per output token is the time from there to the last
+    byte over the tokens after the first. End to end is from arrival to the last byte.
+    """
+
+    requests: int
+    failed: int  # HTTP status of 400 or more
+    seconds: float  # from the first arrival to the last byte
+    tokens_per_s: float  # generated
+    requests_per_s: float
+    busy: float  # share of the time in which an iteration ran
+    ttft_ms: Percentiles | None
+    tpot_ms: Percentiles | None
+    e2e_ms: Percentiles
+    ledger: list[RequestEntry]
+    iterations: list[IterationKind]
+    slowest: list[SlowRequest]
+    prompt_tokens: int
+    cached_tokens: int  # of prompts, found in the prefix cache
+    generated_tokens: int
+    recomputed_tokens: int  # read again because a preemption had discarded them
+    preemptions: int
+    waiting_max: int | None  # requests in the queue
+    kv_peak: float | None  # largest share of the KV cache in use

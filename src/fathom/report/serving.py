@@ -1,0 +1,138 @@
+"""Requests of a serving engine: latencies, where a request's time goes, and the slowest requests."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from rich.text import Text
+
+from fathom.analysis.serving import (
+    MEANING,
+    Entry,
+    IterationKind,
+    Percentiles,
+    RequestEntry,
+    Serving,
+    SlowRequest,
+)
+from fathom.report import units
+from fathom.report.screen import joined
+
+LABEL, CELL = 24, 10  # columns
+SMALL = 0.001  # of all requests' time: entries below it get no line
+PARTS = 4  # entries of a slow request
+LATENCIES = {
+    "time to first token": "ttft_ms",
+    "time per output token": "tpot_ms",
+    "end to end": "e2e_ms",
+}
+
+
+def paragraphs(serving: Serving | None, width: int) -> Iterator[Iterable[Text]]:
+    """Yield the paragraphs on requests; none without requests."""
+    if serving is not None:
+        yield [*_summary(serving, width), *_latencies(serving)]
+        yield _ledger(serving)
+        yield _iterations(serving)
+        yield _slowest(serving, width)
+
+
+def _summary(serving: Serving, width: int) -> Iterator[Text]:
+    yield Text(headline(serving), "bold")
+    yield from map(
+        Text, textwrap.wrap(joined(*facts(serving)), width - 2, initial_indent="  ", subsequent_indent="  ")
+    )
+
+
+def headline(serving: Serving) -> str:
+    """Return the sentence on how many requests were answered, how fast, and what most of their time was."""
+    worst = max(serving.ledger, key=lambda row: row.share, default=None)
+    most = f"; {100 * worst.share:.0f} % of their time is {worst.entry}" if worst else ""
+    count = "1 request" if serving.requests == 1 else f"{serving.requests:,} requests"
+    return f"{count} in {serving.seconds:,.3g} s{most}."
+
+
+def facts(serving: Serving) -> Iterator[str]:
+    """Yield rates, and what is known of the engine, the cache and the queue."""
+    yield f"{serving.requests_per_s:.3g} requests/s"
+    yield f"{units.scaled(serving.tokens_per_s)} tokens/s"
+    yield f"engine busy {100 * serving.busy:.0f} % of the time"
+    if serving.failed:
+        yield f"{serving.failed:,} failed"
+    if serving.prompt_tokens:
+        yield f"{100 * serving.cached_tokens / serving.prompt_tokens:.0f} % of prompt tokens cached"
+    if serving.kv_peak is not None:
+        yield f"KV cache at most {100 * serving.kv_peak:.0f} % full"
+    if serving.preemptions:
+        yield f"{serving.preemptions:,} preemptions, {serving.recomputed_tokens:,} tokens recomputed"
+    if serving.waiting_max:
+        yield f"up to {serving.waiting_max:,} requests queued"
+
+
+def latencies(serving: Serving) -> list[tuple[str, tuple[str, ...]]]:
+    """Return a row for each latency: a note, and the cells."""
+    rows = []
+    for name, field in LATENCIES.items():
+        of: Percentiles | None = getattr(serving, field)
+        if of is not None:
+            values = (of.p50, of.p90, of.p99, of.max, of.mean)
+            rows.append(("", (name, *(units.duration(value) for value in values))))
+    return rows
+
+
+def entry_cells(row: RequestEntry) -> tuple[str, ...]:
+    """Return name, mean, share, longest, and mean until the first token."""
+    share = f"{100 * row.share:.1f}"
+    times = (units.duration(value) for value in (row.max_ms, row.first_mean_ms))
+    return (row.entry, units.duration(row.mean_ms), share, *times)
+
+
+def iteration_cells(kind: IterationKind) -> tuple[str, tuple[str, ...]]:
+    """Return a note, and the cells of a kind of iterations."""
+    counts = (f"{kind.requests:.3g}", f"{kind.tokens:.3g}")
+    return "", (kind.kind, f"{kind.n:,}", f"{100 * kind.share:.1f}", units.duration(kind.p50_ms), *counts)
+
+
+def _line(cells: Iterable[str], style: str = "") -> Text:
+    first, *others = cells
+    return Text(f"{first:<{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in others), style)
+
+
+def _latencies(serving: Serving) -> Iterator[Text]:
+    yield _line(("latency", "p50", "p90", "p99", "max", "mean"), "dim underline")
+    yield from (_line(cells) for _, cells in latencies(serving))
+
+
+def _ledger(serving: Serving) -> Iterator[Text]:
+    """Yield the mean ledger of a request."""
+    yield _line(("time of a request", "mean", "%", "max", "1st token"), "dim underline")
+    for row in serving.ledger:
+        if row.share >= SMALL:
+            yield _line(entry_cells(row)).append(f"  {MEANING[Entry(row.entry)]}", "dim")
+    first = sum(row.first_mean_ms for row in serving.ledger)
+    yield _line(
+        ("mean request", units.duration(serving.e2e_ms.mean), "100", "", units.duration(first)), "bold"
+    )
+
+
+def _iterations(serving: Serving) -> Iterator[Text]:
+    """Yield a line for each kind of iteration."""
+    yield _line(("iterations", "n", "%", "p50", "requests", "tokens"), "dim underline")
+    yield from (_line(iteration_cells(kind)[1]) for kind in serving.iterations)
+
+
+def _slowest(serving: Serving, width: int) -> Iterator[Text]:
+    yield Text("slowest requests", "dim underline")
+    for request in serving.slowest:
+        yield from map(Text, textwrap.wrap(story(request), width, subsequent_indent="    "))
+
+
+def story(request: SlowRequest) -> str:
+    """Return a sentence on where the time of one request went."""
+    parts = [f"{units.duration(ms)} {name}" for name, ms in list(request.entries.items())[:PARTS]]
+    rest = request.ms - sum(list(request.entries.values())[:PARTS])
+    parts += [f"{units.duration(rest)} other"] if len(request.entries) > PARTS else []
+    first = "" if request.first_ms is None else f", first token after {units.duration(request.first_ms)}"
+    tokens = f"{request.prompt:,} → {request.generated:,} tokens"
+    return f"#{request.request}  {units.duration(request.ms)}{first} ({tokens}): {', '.join(parts)}"

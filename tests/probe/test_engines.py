@@ -1,0 +1,189 @@
+"""Hooks of serving engines: what they record, and that a release without an attribute costs labels only."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import types
+
+import pytest
+
+from fathom.probe.engines import http, llama
+from fathom.probe.engines.hooked import hook
+from fathom.probe.engines.serving import Serving
+from fathom.probe.hooks.patches import Patches, around
+from tests.probe.test_probe_fence import injected
+
+
+class Session:
+    """Stands in for the recording."""
+
+    def __init__(self) -> None:
+        self.on_flush: list = []
+        self.said: list[dict] = []
+        self.signals: list[tuple] = []
+        self.notes: list[tuple[str, str]] = []
+
+    def say(self, record: dict) -> None:
+        self.said.append(record)
+
+    def note(self, what: str, text: str) -> None:
+        self.notes.append((what, text))
+
+    def signal(self, source: str, key: int, grad: bool, kind: str, samples=None, tokens=None) -> None:
+        self.signals.append((source, kind, samples, tokens))
+
+    def save(self) -> None:
+        pass
+
+    def rows(self, kind: str) -> list[dict]:
+        for report in self.on_flush:
+            report()
+        tables = [record for record in self.said if record["t"] == kind]
+        return [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["rows"]]
+
+
+@pytest.fixture
+def serving() -> Serving:
+    return Serving(Session())  # type: ignore[arg-type]
+
+
+def test_a_release_without_an_attribute_costs_labels_only(serving, monkeypatch):
+    engine = types.ModuleType("engine_of_test")
+    engine.Loop = type("Loop", (), {"step": lambda self: "result"})
+    monkeypatch.setitem(sys.modules, "engine_of_test", engine)
+    patches = Patches()
+    hooks = {"Loop.step": around(lambda original, loop: "changed"), "Loop.gone": around(lambda: None)}
+    hook(serving, patches, "engine_of_test", "engine 1.0", hooks)
+    assert engine.Loop().step() == "result"
+    ((_, text),) = serving.session.notes
+    assert "has no Loop.gone" in text and "engine 1.0" in text
+
+
+def test_hooks_are_removed(serving, monkeypatch):
+    engine = types.ModuleType("engine_of_test")
+    engine.Loop = type("Loop", (), {"step": lambda self: "result"})
+    monkeypatch.setitem(sys.modules, "engine_of_test", engine)
+    patches = Patches()
+    hook(serving, patches, "engine_of_test", "engine 1.0", {"Loop.step": around(lambda *_: "changed")})
+    assert engine.Loop().step() == "changed"
+    patches.undo()
+    assert engine.Loop().step() == "result"
+
+
+def answered(serving: Serving, engine, chunks: list[bytes]) -> list[dict]:
+    """Serve one POST whose handler calls `engine`, then sends the chunks; return what the client got."""
+    got = []
+
+    async def app(scope, receive, send):
+        await asyncio.to_thread(engine)  # in another thread, with a copy of the context
+        await send({"type": "http.response.start", "status": 200})
+        for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        got.append(message)
+
+    scope = {"type": "http", "method": "POST"}
+    asyncio.run(http.application(serving, app)(scope, None, send))
+    return got
+
+
+class Model:
+    """Has the methods of llama_cpp.Llama that are wrapped, and its order of calls."""
+
+    n_tokens = 0
+
+    def n_ctx(self):
+        return 64
+
+    def eval(self, tokens):
+        self.n_tokens += len(tokens)
+
+    def sample(self):
+        return 7
+
+    def generate(self, tokens):
+        tokens = list(tokens)
+        for _ in range(3):
+            self.eval(tokens)
+            tokens = [self.sample()]
+            yield tokens[0]
+
+
+@pytest.fixture
+def model(serving, monkeypatch):
+    module = types.ModuleType("llama_cpp.llama")
+    methods = {"tokenize": lambda self, text: list(text), "detokenize": lambda self, tokens: b"x"}
+    module.Llama = type("Llama", (Model,), {**vars(Model), **methods})
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama", module)
+    patches = Patches()
+    llama.install(serving, patches)
+    yield module.Llama()
+    patches.undo()
+
+
+def test_a_request_is_followed_from_http_into_the_engine(serving, model):
+    got = answered(serving, lambda: list(model.generate(range(5))), [b"a", b"b"])
+    assert [message["type"] for message in got].count("http.response.body") == 3
+    (request,) = serving.session.rows("requests")
+    expected = {"prompt": 5, "generated": 3, "chunks": 2, "status": 200, "cached": 0}
+    assert expected.items() <= request.items()
+    order = [request[name] for name in ("arrival", "submitted", "token", "sent", "end")]
+    assert order == sorted(order)
+
+
+def test_iterations_have_kind_turns_and_cache(serving, model):
+    answered(serving, lambda: list(model.generate(range(5))), [b"a"])
+    rows = serving.session.rows("iterations")
+    assert [row["kind"] for row in rows] == ["prefill", "decode", "decode"]
+    assert [row["turns"] for row in rows] == [[(0, 0, 5, 1)], [(0, 1, 1, 1)], [(0, 1, 1, 1)]]
+    assert [row["kv_used"] for row in rows] == [5, 6, 7]
+    assert all(row["start"] <= row["computed"] <= row["sampled"] <= row["end"] for row in rows)
+    assert serving.session.signals == [("engine", "prefill", 1, 5), *[("engine", "decode", 1, 1)] * 2]
+
+
+def test_time_without_requests_is_a_step_of_its_own_kind(serving, model):
+    for _ in range(2):
+        answered(serving, lambda: list(model.generate(range(2))), [b"a"])
+    kinds = [kind for _, kind, *_ in serving.session.signals]
+    assert kinds == ["prefill", "decode", "decode", "waiting", "prefill", "decode", "decode"]
+
+
+def test_a_client_that_leaves_ends_its_request(serving, model):
+    async def app(scope, receive, send):
+        list(model.generate(range(2)))
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(http.application(serving, app)({"type": "http", "method": "POST"}, None, None))
+    (request,) = serving.session.rows("requests")
+    assert request["end"] >= request["token"] and request["sent"] is None
+
+
+def test_requests_that_reach_no_engine_are_not_recorded(serving):
+    answered(serving, lambda: None, [b"a"])
+    assert serving.session.rows("requests") == []
+
+
+PROGRAM = """
+import importlib.util
+importlib.util.find_spec("llama_cpp.server.app")
+import llama_cpp.server.app
+from fathom.probe import current
+print(current.session is not None)
+"""
+
+
+def test_recording_begins_although_the_program_first_asks_whether_a_module_exists(tmp_path):
+    """transformers asks so for torch before anything imports it."""
+    server = tmp_path / "site" / "llama_cpp" / "server"
+    server.mkdir(parents=True)
+    for file in (server.parent / "__init__.py", server / "__init__.py", server / "app.py"):
+        file.write_text("")
+    environment = injected(tmp_path)
+    environment["PYTHONPATH"] += f":{tmp_path / 'site'}"
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
