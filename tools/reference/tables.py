@@ -51,9 +51,9 @@ DataFrame.
 Times are nanoseconds since the epoch. Each table also has a `rank` column when it is read. `phase` is the
 phase in which the row was recorded ({phases}), and `burst` numbers the uninterrupted stretches of a phase.
 
-Queries can also use `ledger`, `profiled_ledger`, `windows`, `collectives`, `ranks`, `late_ranks`,
-`jitter` and `request_ledger`, which are computed from these tables; the properties of [`Sounding`](api.md#fathom.Sounding) of the
-same names describe them.
+Queries can also use `ledger`, `profiled_ledger`, `windows`, `collectives`, `ranks`, `late_ranks`, `jitter`
+and `request_ledger`, which are computed from these tables. The properties of
+[`Sounding`](api.md#fathom.Sounding) with these names describe them.
 
 """
 
