@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +12,8 @@ from typing import Any
 import pytest
 
 from fathom.probe import recorder
-from fathom.probe.kineto import activities
+from fathom.probe.inherited import TEARDOWN
+from fathom.probe.kineto import activities, keeping_cupti
 from fathom.probe.orders import Job
 
 
@@ -90,7 +94,6 @@ def test_a_snapshot_of_memory_belongs_to_no_thread(ours, log):
 def test_kineto_leaves_a_device_alone_that_the_program_does_not_use(
     initialised: bool, device_only: bool, recorded: set[str]
 ) -> None:
-    """CUPTI is released at a later call of CUDA; without one, the program would never exit."""
     lib = SimpleNamespace(
         cuda=SimpleNamespace(is_available=lambda: True, is_initialized=lambda: initialised),
         autograd=SimpleNamespace(_supported_activities=lambda: {"CPU", "CUDA"}),
@@ -99,3 +102,23 @@ def test_kineto_leaves_a_device_alone_that_the_program_does_not_use(
         ),
     )
     assert activities(lib, device_only) == recorded
+
+
+@pytest.mark.parametrize("ours", ["1", None])
+def test_cupti_is_kept_in_a_program_that_makes_no_call_of_cuda(
+    monkeypatch: pytest.MonkeyPatch, ours: str | None
+) -> None:
+    """CUPTI is released at a later call of CUDA, for which the program would wait when it exits."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    monkeypatch.delenv(TEARDOWN, raising=False)
+    monkeypatch.setattr(sys, "_fathom", {} if ours is None else {TEARDOWN: ours}, raising=False)
+    with keeping_cupti(needed=False):
+        assert getenv(TEARDOWN.encode()) is None
+    with keeping_cupti(needed=True):
+        assert getenv(TEARDOWN.encode()) == b"0" and TEARDOWN not in os.environ
+    assert getenv(TEARDOWN.encode()) == (ours and ours.encode())
+    os.unsetenv(TEARDOWN)
+    monkeypatch.setenv(TEARDOWN, "1")  # the user's
+    with keeping_cupti(needed=True):
+        assert getenv(TEARDOWN.encode()) == b"1"

@@ -280,7 +280,7 @@ class Conductor:
         if self._recorder is not None:
             self.safely(self._recorder.stop, k)
             self.safely(self._recorder.disarm)
-            self._recorder.sampler.close()
+            self.safely(self._recorder.close)
         self._events.wait()
         for record in memory.peaks(self._cuda):
             self._session.say(record)

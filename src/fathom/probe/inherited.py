@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from fathom.pristine import os
 
+TEARDOWN = "TEARDOWN_CUPTI"  # says whether Kineto releases CUPTI after a burst
 RAW, SCHEDULE = "FATHOM_RAW", "FATHOM_SCHEDULE"  # the folder of raw records; the ranks' common schedule
 _ATTRIBUTE = "_fathom"  # of `sys`: set by `inject/sitecustomize.py`, which runs before any other code
 

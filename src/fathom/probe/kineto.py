@@ -14,6 +14,7 @@ from fathom.pristine import json, open, os, time
 from fathom.probe.collecting import uncollected
 from fathom.probe.device import device_in_use
 from fathom.probe.faults import get_profile, set_profile, suspended
+from fathom.probe.inherited import TEARDOWN, value_of
 from fathom.probe.threads import get_ident
 
 MARK = "fathom.mark#"
@@ -93,7 +94,7 @@ class Kineto:
         if cuda.is_initialized():
             cuda.synchronize(device_in_use(cuda))
         theirs = get_profile() if self._stacks else None
-        with quiet():
+        with quiet(), keeping_cupti(not cuda.is_initialized()):
             self._result = self._disable()  # with stacks, this removes any profile function
         self.enabled = False
         if theirs is not None and theirs is not self._ours:  # set by the program during the burst
@@ -154,15 +155,29 @@ def _knows(config: Any, option: str) -> bool:
 
 
 def activities(torch: Any, device_only: bool = False) -> set[Any]:
-    """Return the activities to record: the device's only if the program uses it.
-
-    After its burst Kineto releases CUPTI at the next call of CUDA's runtime. A program that makes none would
-    wait for that for ever when it exits.
-    """
+    """Return the activities to record: the device's only if the program uses it."""
     activity = torch._C._profiler.ProfilerActivity
     if not torch.cuda.is_initialized() or activity.CUDA not in torch.autograd._supported_activities():
         return {activity.CPU}
     return {activity.CUDA} if device_only else {activity.CPU, activity.CUDA}
+
+
+@contextmanager
+def keeping_cupti(needed: bool) -> Iterator[None]:
+    """Keep Kineto from releasing CUPTI at the end of a burst if `needed`, unless the user wants it.
+
+    Kineto releases CUPTI at the next call of CUDA. A program that makes none would wait for that for ever
+    when it exits, because a thread of Kineto waits then. The variable is visible to C code only.
+    """
+    if not needed or TEARDOWN in os.environ:
+        yield
+        return
+    os.putenv(TEARDOWN, "0")
+    try:
+        yield
+    finally:
+        before = value_of(TEARDOWN)
+        os.unsetenv(TEARDOWN) if before is None else os.putenv(TEARDOWN, before)
 
 
 def _trim() -> None:

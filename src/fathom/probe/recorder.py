@@ -116,9 +116,15 @@ class Recorder:
         self._prepared = True
         return True
 
+    def close(self) -> None:
+        """Release what a program that exits now would wait for: counters, and Kineto's hold on CUPTI."""
+        self.sampler.close()
+        self._let_go()
+
     def _let_go(self) -> None:
         """Wait until Kineto has released CUPTI, because the release would end the burst about to begin."""
-        direct = activities() if self._cupti_taken else None
+        in_use = self._session.torch.cuda.is_initialized()
+        direct = activities() if self._cupti_taken and in_use else None
         if direct is not None:
             direct.free(self._wait_for_device)
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from fathom.atomic import write_private
 from fathom.errors import BadInputError, file_error
-from fathom.probe.counters.activities import TEARDOWN
-from fathom.probe.inherited import RAW
+from fathom.probe.inherited import RAW, TEARDOWN
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.origin import signature
 from fathom.recorder.redact import allowed_environment, redact_command

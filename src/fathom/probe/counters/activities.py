@@ -17,13 +17,12 @@ from fathom.probe.counters.launches import CallReconstruction, RuntimeCall, Work
 from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, kind_of, name_of
 from fathom.probe.counters.subscription import Subscription
 from fathom.probe.device import device_in_use
-from fathom.probe.inherited import value_of
+from fathom.probe.inherited import TEARDOWN, value_of
 
 BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each launching thread has a buffer
 ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while CUPTI zeroes a buffer
 NEAR_NS = 1_000_000  # largest offset between CUPTI's clock and the host's
 MAPS = "/proc/self/maps"
-TEARDOWN = "TEARDOWN_CUPTI"  # the environment variable that says whether to release CUPTI after a burst
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by the value of TEARDOWN: newer versions of Kineto do not need it
 POLL_S = 0.02
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
