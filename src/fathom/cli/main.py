@@ -28,6 +28,7 @@ from fathom.cli import (
     merge,
     open_,
     pack,
+    plan,
     prove,
     query,
     report,
@@ -143,6 +144,7 @@ for _function, _examples, _about in (
     _name = _function.__name__.rstrip("_").replace("_", "-")
     app.command(_name, short_help=_about, epilog=_examples)(_function)
 app.add_typer(lab.app, name="lab", short_help="Prove optimisation techniques on this machine.")
+app.add_typer(plan.app, name="plan", short_help="Plan training on machines that you do not have.")
 app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
 
 

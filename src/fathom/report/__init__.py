@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from fathom.report.notebook import to_html
     from fathom.report.page.comparison import save_comparison
     from fathom.report.page.page import save_figures, save_page
+    from fathom.report.page.plan import save_plan
     from fathom.report.page.recording import Recording
+    from fathom.report.plan import print_plan
     from fathom.report.terminal import View, print_report, save_picture
     from fathom.report.tips import print_tips
     from fathom.report.verdict import print_verdict

@@ -11,12 +11,16 @@ COLUMN, ROW, UNSPLIT = "column", "row", "unsplit"  # how tensor parallelism spli
 
 @dataclass(frozen=True)
 class Attention:
-    """Softmax attention: multi-head, grouped or multi-query. `window` limits how far back a token sees."""
+    """Softmax attention: multi-head, grouped or multi-query. `window` limits how far back a token sees.
+
+    `sinks`: each head has a learned sink, for which few fused kernels exist.
+    """
 
     heads: int
     kv_heads: int
     head_dim: int
     window: int | None = None
+    sinks: bool = False
 
     @property
     def qk_dim(self) -> int:

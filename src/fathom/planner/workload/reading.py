@@ -148,7 +148,9 @@ def _mixer(read: _Reader, hidden: int, layer: int) -> Mixer:
     if groups == 0 or heads % groups:
         raise BadInputError(f"{read.name} has {heads} heads, which {groups} key-value heads do not divide.")
     window = config.get("sliding_window") if _kind_of(read, layer) == _SLIDING else None
-    return Attention(heads, groups, int(config.get("head_dim") or hidden // heads), window)
+    return Attention(
+        heads, groups, int(config.get("head_dim") or hidden // heads), window, read.kind == "gpt_oss"
+    )
 
 
 def _kind_of(read: _Reader, layer: int) -> str:

@@ -1,0 +1,1 @@
+"""Plans against published measurements: calibration, validation, and other planners' published errors."""

@@ -1,0 +1,213 @@
+"""The question of a plan, and the layout that answers it: the best one, or the nearest that works."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from fathom.errors import BadInputError
+from fathom.planner.hardware import Hardware
+from fathom.planner.training.cost import Step
+from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job, Layouts
+from fathom.planner.training.rates import Rates, Stack, constants, rates_of
+from fathom.planner.training.results import Option
+from fathom.planner.training.search import layouts, rank, why_not_tp
+from fathom.planner.workload import Model
+from fathom.units import GB
+
+OBJECTIVES = ("time", "dollars", "energy")
+USABLE = 0.95  # of the memory: the rest is the driver's and other processes'
+_IDLE_POWER, _BUSY_POWER = 0.35, 0.6  # shares of the rated power, at rest and added by compute
+# The entry of a measured ledger to which each part of a planned step belongs.
+ENTRIES = {
+    "matrix products": "compute",
+    "attention": "compute",
+    "norms and elementwise": "compute",
+    "optimizer": "compute",
+    "tensor parallel": "communication",
+    "context parallel": "communication",
+    "expert parallel": "communication",
+    "pipeline transfers": "communication",
+    "data parallel": "communication",
+    "host": "idle: dispatching",
+    "pipeline bubble": "idle: waiting for peers",
+    "step overhead": "idle: unexplained",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A training job to plan: `tokens` is the length of the run, `memory` the usable bytes of a GPU."""
+
+    model: Model
+    system: Hardware
+    stack: Stack
+    job: Job
+    wanted: dict[str, int]
+    objective: str = "time"
+    tokens: float | None = None
+    memory: float | None = None
+    within: float | None = None  # hours
+
+    @property
+    def limit(self) -> float:
+        """Return the usable bytes of a GPU."""
+        return self.memory or USABLE * self.system["memory"].value
+
+    def rates(self) -> Rates:
+        """Return the calibrated rates."""
+        return rates_of(self.system, self.stack, constants())
+
+
+@dataclass(frozen=True)
+class Search:
+    """The fastest layout of a job on one number of GPUs; without one that fits, that of the least memory."""
+
+    question: Question
+    count: int
+    layout: Layouts
+    seconds: float
+    peak: float
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the layout fits the memory."""
+        return math.isfinite(self.seconds)
+
+    def option(self) -> Option:
+        """Return the layout with its costs."""
+        q, entries = self.question, entries_of(self.question, self.layout)
+        costs = costs_of(q, q.job.gpus, self.seconds, watts_of(q.system, entries))
+        return Option(describe_layout(self.layout), q.job.gpus, self.seconds, self.peak / GB, *costs)
+
+
+def searches(question: Question) -> list[Search]:
+    """Return a search for the job's number of GPUs, and for halves of it."""
+    tried = [_search(question)]
+    for gpus in _fewer(question.job.gpus)[1:]:
+        with suppress(BadInputError):  # the wanted degrees do not fit
+            tried.append(_search(replace(question, job=replace(question.job, gpus=gpus))))
+    return tried
+
+
+def _search(q: Question) -> Search:
+    at = layouts(q.model, q.job, q.wanted)
+    if q.stack.facts.get("no_sp"):
+        at = replace(at, sp=np.zeros(len(at), dtype=bool))
+    seconds, peak = rank(q.model, q.system, q.job, q.rates(), at, q.limit)
+    best = int(np.argmin(seconds))
+    if not np.isfinite(seconds[best]):
+        best = int(np.argmin(peak))
+    return Search(q, len(at), at[best], float(seconds[best]), float(peak[best]))
+
+
+def best_of(question: Question, tried: list[Search]) -> Search:
+    fitting = [search for search in tried if search.fits]
+    if (not tried[0].fits and question.objective == "time") or not fitting:
+        raise BadInputError(_too_large(tried[0]))
+    if question.objective == "time":
+        return tried[0]
+    rated = [(search, search.option()) for search in fitting]
+    in_time = [(s, o) for s, o in rated if not question.within or not o.hours or o.hours <= question.within]
+    if not in_time:
+        fastest = min(o.hours or math.inf for _, o in rated)
+        raise BadInputError(
+            f"No layout ends within {question.within:g} hours; "
+            f"the nearest that works takes {fastest:.4g} hours."
+        )
+    key = "megawatt_hours" if question.objective == "energy" else "gpu_hours"
+    return min(in_time, key=lambda pair: getattr(pair[1], key) or pair[1].step_s * pair[1].gpus)[0]
+
+
+def entries_of(q: Question, at: Layouts) -> dict[str, float]:
+    return {k: float(v[0]) for k, v in Step(q.model, q.system, q.job, at, q.rates()).entries().items()}
+
+
+def watts_of(system: Hardware, entries: dict[str, float]) -> float:
+    """Return the watts of a GPU and its share of the host; power follows the share of time that computes."""
+    if "power" not in system.figures:
+        return 0.0
+    busy = sum(v for k, v in entries.items() if ENTRIES[k] == "compute") / sum(entries.values())
+    return system["power"].value * (_IDLE_POWER + _BUSY_POWER * busy) + system["host_power"].value
+
+
+def costs_of(
+    question: Question, gpus: int, seconds: float, watts: float
+) -> tuple[float | None, float | None, float | None, float | None]:
+    """Return hours, GPU hours, dollars and MWh of the run; None without a number of tokens or a price."""
+    q = question
+    if q.tokens is None:
+        return None, None, None, None
+    hours = q.tokens / (q.job.batch * q.job.seq) * seconds / 3600
+    price = q.system.figures.get("price")
+    dollars = hours * gpus * price.value if price else None
+    return hours, hours * gpus, dollars, hours * gpus * watts / 1e6
+
+
+def _fewer(gpus: int) -> list[int]:
+    return [gpus // 2**i for i in range(7) if gpus % 2**i == 0]
+
+
+def check(question: Question) -> None:
+    model, job, wanted = question.model, question.job, question.wanted
+    question.system.matmul({"mxfp8": "fp8", "nvfp4": "fp4"}.get(job.precision, job.precision))
+    if question.objective not in OBJECTIVES:
+        raise BadInputError(f"{question.objective!r} is not an objective; choose {', '.join(OBJECTIVES)}.")
+    if question.objective == "dollars" and "price" not in question.system.figures:
+        raise BadInputError("A plan for dollars needs the price of a GPU hour; give --price, like 2.50/h.")
+    if "tp" in wanted and (why := why_not_tp(model, wanted["tp"])):
+        fitting = [t for t in range(1, job.gpus + 1) if not why_not_tp(model, t)]
+        near = min(fitting, key=lambda t: abs(math.log(t / wanted["tp"])))
+        raise BadInputError(f"Tensor parallelism of {why}; the nearest that works is tp={near}.")
+    size = math.prod(wanted.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
+    if size > job.gpus:
+        raise BadInputError(
+            f"The layout needs {size} GPUs, and there are {job.gpus}; "
+            f"the nearest that works is --gpus {size}."
+        )
+    if job.gpus % size:
+        below = job.gpus - job.gpus % size
+        raise BadInputError(
+            f"{job.gpus} GPUs do not divide into groups of {size}; the nearest that works is --gpus {below}."
+        )
+    if wanted.get("pp", 1) > model.layers:
+        raise BadInputError(
+            f"{model.name} has {model.layers} layers, too few for pp={wanted['pp']}; "
+            f"the nearest that works is pp={model.layers}."
+        )
+
+
+def _too_large(least: Search) -> str:
+    """Return the sentence for a job that fits nowhere, with the layout that comes closest."""
+    limit = least.question.limit
+    return (
+        f"No layout fits: the smallest, {words(least.layout)}, needs {least.peak / GB:.4g} GB of "
+        f"{limit / GB:.4g} GB usable, {_bytes(least.peak - limit)} too much; use more GPUs, a smaller batch "
+        f"or sequence, or a GPU with {math.ceil(least.peak / USABLE / GB)} GB."
+    )
+
+
+def _bytes(count: float) -> str:
+    return f"{count / GB:.3g} GB" if count >= GB / 1000 else f"{max(1, round(count))} B"
+
+
+def describe_layout(at: Layouts) -> dict[str, Any]:
+    """Return one layout by names that launchers use."""
+    values = {f.name: getattr(at, f.name)[0].item() for f in fields(Layouts)}
+    values["sharding"] = next(name for name, code in SHARDING.items() if code == values["sharding"])
+    values["recompute"] = next(name for name, code in RECOMPUTE.items() if code == values["recompute"])
+    values["sp"] = bool(values["sp"])
+    return values
+
+
+def words(at: Layouts) -> str:
+    """Return one layout in words: `dp=8 tp=4 fsdp`, without degrees of one."""
+    values = describe_layout(at)
+    degrees = [f"{k}={values[k]}" for k in ("dp", "shard", "tp", "pp", "vpp", "cp", "ep") if values[k] > 1]
+    rest = [f"micro={values['micro']}", values["sharding"]]
+    again = "" if values["recompute"] == "none" else f"recompute={values['recompute']}"
+    return " ".join(part for part in (*degrees, *rest, again) if part)

@@ -1,0 +1,66 @@
+"""Layouts of a training job, one or a million at once: how model, batch and sequence are spread over GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+DDP, ZERO1, ZERO2, FSDP = 0, 1, 2, 3
+SHARDING = {"ddp": DDP, "zero1": ZERO1, "zero2": ZERO2, "fsdp": FSDP}
+NONE, SELECTIVE, FULL = 0, 1, 2
+RECOMPUTE = {"none": NONE, "selective": SELECTIVE, "full": FULL}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The goal of a training step, equal for all layouts: the batch, the sequence, and the precision."""
+
+    seq: int
+    batch: int  # sequences in a step, over all GPUs
+    gpus: int
+    precision: str = "bf16"
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Degrees of parallelism as arrays of one length.
+
+    `tp` splits matrices, `pp` layers (in `vpp` interleaved chunks), `cp` the sequence, `ep` the experts, and
+    `dp` the batch; `shard` of the `dp` ranks share one copy of the parameters (HSDP if fewer than all).
+    `micro` is sequences in a micro-batch. `sharding` and `recompute` are codes of this module.
+    """
+
+    dp: Any
+    tp: Any = 1
+    pp: Any = 1
+    vpp: Any = 1
+    cp: Any = 1
+    ep: Any = 1
+    micro: Any = 1
+    sharding: Any = ZERO1
+    shard: Any = 0  # 0: all of dp
+    recompute: Any = NONE
+    sp: Any = True  # sequence parallelism: norms and residuals are split by tp too
+
+    def __post_init__(self) -> None:
+        values = np.broadcast_arrays(*(np.atleast_1d(getattr(self, f.name)) for f in fields(self)))
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
+
+    def __len__(self) -> int:
+        return len(self.dp)
+
+    def __getitem__(self, chosen: Any) -> Layouts:
+        index = np.atleast_1d(chosen)
+        return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @property
+    def gpus(self) -> np.ndarray:
+        """Return the GPUs that each layout takes."""
+        return self.tp * self.pp * self.cp * self.dp
+
+    def accumulation(self, batch: int) -> np.ndarray:
+        """Return the micro-batches of a step."""
+        return np.maximum(1, batch // (self.micro * self.dp))

@@ -1,0 +1,206 @@
+"""A plan of a training job: the best layout, its ledger, its memory, its cost, and how sure all of it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+
+from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
+from fathom.planner.training.choosing import (
+    ENTRIES,
+    Question,
+    best_of,
+    check,
+    costs_of,
+    describe_layout,
+    entries_of,
+    searches,
+    watts_of,
+)
+from fathom.planner.training.cost import Step
+from fathom.planner.training.layout import Layouts
+from fathom.planner.training.memory import peak_bytes
+from fathom.planner.training.rates import constant, constants, draws, names_used, rates_of
+from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale
+from fathom.planner.workload import convention, flops_per_token
+from fathom.units import MS_PER_S
+
+_NOISE = {False: 0.052, True: 0.18}  # spread of published runs about a plan, dense and with experts
+_MEMORY_NOISE = 0.045
+_Z = 1.645  # a 90 % interval
+_EXTRAPOLATED = 16384  # GPUs beyond which no published run is compared
+
+
+def plan_training(question: Question) -> Plan:
+    """Return the best layout for the objective, with its ledger. Raises BadInputError if none works."""
+    check(question)
+    tried = searches(question)
+    chosen = best_of(question, tried)
+    plan = _described(chosen.question, chosen.layout)
+    plan.searched = sum(search.count for search in tried)
+    options = [search.option() for search in tried if search.fits]
+    plan.front = [o for o in options if not any(_dominates(other, o) for other in options)]
+    plan.scaling = _scaling(chosen.question, chosen.layout)
+    return plan
+
+
+def _described(question: Question, at: Layouts) -> Plan:
+    q, rates = question, question.rates()
+    entries = entries_of(q, at)
+    parts = {k: float(v[0]) for k, v in peak_bytes(q.model, q.job, at, rates).items()}
+    seconds = sum(entries.values())
+    tokens = q.job.batch * q.job.seq
+    watts = watts_of(q.system, entries)
+    plan = Plan(
+        model=q.model.name,
+        system=q.system.name,
+        stack=q.stack.name,
+        precision=q.job.precision,
+        gpus=q.job.gpus,
+        sequence=q.job.seq,
+        batch=q.job.batch,
+        layout=describe_layout(at),
+        step=_step_interval(q, at, seconds),
+        memory=_memory_interval(q, at, sum(parts.values())),
+        memory_limit=q.limit,
+        ledger=[Row(ENTRIES[k], k, MS_PER_S * v) for k, v in entries.items() if v > 0],
+        memory_parts={k: v for k, v in parts.items() if v > 0},
+        tokens_per_s=tokens / seconds,
+        tokens_per_s_per_gpu=tokens / seconds / q.job.gpus,
+        mfu=_utilisation(q, seconds),
+        watts_per_gpu=watts,
+        assumptions=_assumptions(q, at, seconds),
+        notes=_notes(q),
+    )
+    plan.hours, _, plan.dollars, plan.megawatt_hours = costs_of(q, q.job.gpus, seconds, watts)
+    plan.provenance = _provenance(q)
+    return plan
+
+
+def _step_interval(question: Question, at: Layouts, seconds: float) -> Interval:
+    q = question
+    drawn = [
+        float(Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).seconds()[0])
+        for c in draws()
+    ]
+    return _interval(seconds, drawn, _NOISE[q.model.is_moe] * (1 if q.system.name in _known_chips() else 2))
+
+
+def _memory_interval(question: Question, at: Layouts, size: float) -> Interval:
+    q = question
+    drawn = [
+        sum(float(v[0]) for v in peak_bytes(q.model, q.job, at, rates_of(q.system, q.stack, c)).values())
+        for c in draws()
+    ]
+    return _interval(size, drawn, _MEMORY_NOISE)
+
+
+def _interval(value: float, drawn: list[float], noise: float) -> Interval:
+    half = _Z * float(np.hypot(np.std(np.log(drawn)), noise))
+    return Interval(value, value * math.exp(-half), value * math.exp(half))
+
+
+def _known_chips() -> set[str]:
+    return {name.removeprefix("chip.") for name in constants() if name.startswith("chip.")}
+
+
+def _provenance(question: Question) -> str:
+    if question.system.name in _known_chips():
+        return CALIBRATED
+    measured = any(q.provenance == MEASURED for q in question.system.figures.values())
+    return MEASURED if measured else ASSUMED
+
+
+def _notes(question: Question) -> list[str]:
+    q, notes = question, []
+    if q.system.announced:
+        notes.append(f"{q.system.chip} is announced, not sold: its figures may change.")
+    if q.system.name not in _known_chips():
+        notes.append(
+            f"No published training run on {q.system.name} calibrates this plan: it is an extrapolation."
+        )
+    return notes
+
+
+def _utilisation(question: Question, seconds: float) -> dict[str, float]:
+    """Return the MFU by the conventions of model FLOPs, over the peak of the precision."""
+    q = question
+    peak = q.system.matmul({"mxfp8": "fp8", "nvfp4": "fp4"}.get(q.job.precision, q.job.precision)).value
+    tokens = q.job.batch * q.job.seq / seconds / q.job.gpus
+    return {
+        name: flops_per_token(q.model, q.job.seq, convention(name)) * tokens / peak
+        for name in ("model", "full", "6n")
+    }
+
+
+def _assumptions(question: Question, at: Layouts, seconds: float) -> list[Assumption]:
+    """Return what the plan rests on, the one that moves the step most first."""
+    q, base = question, constants()
+    used = {
+        *names_used(q.system, q.stack).values(),
+        f"matmul.{q.job.precision.replace('nvfp4', 'fp4')}",
+        "matmul.bf16",
+    }
+    shared = {name for name in base if "." not in name}
+    rows = []
+    for name in sorted(used | shared):
+        quantity = constant(name)
+        ends = [_seconds(q, at, base | {name: end}) for end in quantity.interval]
+        rows.append(_assumption(name, quantity, (ends[1] - ends[0]) / seconds))
+    for key in ("hbm", f"matmul.{q.job.precision}"):
+        if (figure := q.system.figures.get(key)) is not None:
+            rows.append(_assumption(f"{key} of {q.system.chip}", figure, 0.0))
+    return sorted(
+        (row for row in rows if abs(row.moves) > 1e-4 or row.moves == 0.0), key=lambda r: -abs(r.moves)
+    )
+
+
+def _seconds(q: Question, at: Layouts, values: dict[str, float]) -> float:
+    rates = rates_of(q.system, q.stack, values)
+    return float(Step(q.model, q.system, q.job, at, rates).seconds()[0])
+
+
+def _assumption(name: str, q: Quantity, moves: float) -> Assumption:
+    low, high = q.interval
+    return Assumption(name, q.value, low, high, q.provenance, q.source, moves)
+
+
+def _dominates(option: Option, other: Option) -> bool:
+    pairs = ((option.step_s, other.step_s), (option.step_s * option.gpus, other.step_s * other.gpus))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def _scaling(question: Question, at: Layouts) -> list[Scale]:
+    """Return weak scaling: the same model-parallel groups, more of them, with the wait for the slowest."""
+    q, rows, group = question, [], question.job.gpus // int(at.dp[0])
+    per_rank = q.job.batch // int(at.dp[0])
+    base = None
+    for gpus in _sizes(group):
+        dp = gpus // group
+        job = replace(q.job, gpus=gpus, batch=per_rank * dp)
+        grown = replace(at, dp=np.array([dp]), shard=np.where(at.shard > 0, at.shard, np.minimum(at.dp, dp)))
+        seconds = float(Step(q.model, q.system, job, grown, q.rates()).seconds()[0])
+        wait = q.system["jitter"].value * expected_maximum(gpus)
+        base, total = base or seconds, seconds * (1 + wait)
+        rows.append(
+            Scale(
+                gpus,
+                seconds * (1 + wait),
+                base / seconds / (1 + wait),
+                wait / (1 + wait),
+                gpus > _EXTRAPOLATED,
+            )
+        )
+    return rows
+
+
+def _sizes(group: int) -> list[int]:
+    return [n for n in (group * 4**i for i in range(12)) if n <= 1_100_000]
+
+
+def expected_maximum(ranks: int) -> float:
+    """Return the mean of the largest of `ranks` standard normal deviates (Blom's approximation)."""
+    return 0.0 if ranks < 2 else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))

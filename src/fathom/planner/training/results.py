@@ -1,0 +1,91 @@
+"""Result types of a plan, which are the contract of `--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fathom.planner.quantity import CALIBRATED
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A value, and the interval that holds the truth in nine cases of ten."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of a planned ledger; `entry` is that of a measured one."""
+
+    entry: str
+    detail: str
+    ms: float
+
+
+class Assumption(msgspec.Struct, frozen=True):
+    """A constant or figure behind the plan: its interval, source, and how far it moves the step."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    provenance: str
+    source: str
+    moves: float  # relative change of the step from the low to the high end
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One layout of the front: no other one is both faster and cheaper."""
+
+    layout: dict[str, Any]
+    gpus: int
+    step_s: float
+    memory_gb: float
+    hours: float | None
+    gpu_hours: float | None
+    dollars: float | None
+    megawatt_hours: float | None
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """The job on another number of GPUs; `extrapolated` beyond the published runs' sizes."""
+
+    gpus: int
+    step_s: float
+    efficiency: float
+    waiting: float  # share of the step that ranks wait for the slowest one
+    extrapolated: bool
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """A plan of a training job. Times in seconds, memory in bytes."""
+
+    model: str
+    system: str
+    stack: str
+    precision: str
+    gpus: int
+    sequence: int
+    batch: int
+    layout: dict[str, Any]
+    step: Interval
+    memory: Interval
+    memory_limit: float
+    ledger: list[Row]
+    memory_parts: dict[str, float]
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: dict[str, float]
+    watts_per_gpu: float
+    hours: float | None = None
+    dollars: float | None = None
+    megawatt_hours: float | None = None
+    assumptions: list[Assumption] = []
+    front: list[Option] = []
+    scaling: list[Scale] = []
+    searched: int = 0
+    provenance: str = CALIBRATED
+    notes: list[str] = []

@@ -1,0 +1,131 @@
+"""A plan as a page: ledger, front, scaling, and the assumptions that move the answer most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fathom.planner.training import Plan
+from fathom.report import units
+from fathom.report.page.account import waterfall
+from fathom.report.page.figure import Figure, altair
+from fathom.report.page.page import rendered, write
+from fathom.report.page.recording import Section
+from fathom.report.plan import facts, headline, layout_words
+from fathom.units import GB, MS_PER_S
+
+_COLOURS = {"compute": "#2a9d74", "communication": "#4a6fa5"}
+_OTHER, _TOTAL = "#b98a2f", "#5b6470"
+_TOP = 12
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
+    top = {
+        "damaged": False, "bound": "", "headline": headline(plan), "advice": "",
+        "reason": " ".join(plan.notes), "figures": _tiles(plan), "bar": [],
+        "facts": [facts(plan)], "step": [],
+    }  # fmt: skip
+    sections = [
+        Section("plan-ledger", "Ledger", {}, [_ledger(plan)]),
+        Section("plan-front", "Front", {}, [_front(plan)], "No other layout is both faster and cheaper."),
+        Section("plan-scaling", "Scaling", {}, [_scaling(plan)]),
+        Section("plan-sensitivity", "Sensitivity", {}, [_sensitivity(plan)]),
+    ]
+    write(rendered("Plan", top, sections), path)
+
+
+def _tiles(plan: Plan) -> list[tuple[str, str]]:
+    tiles = [
+        (units.duration(MS_PER_S * plan.step.value), "step"),
+        (f"{plan.memory.value / GB:.3g}\u00a0GB", "memory"),
+        (f"{100 * plan.mfu['model']:.1f}\u00a0%", "MFU"),
+    ]
+    return tiles + ([(f"${plan.dollars:,.0f}", "cost")] if plan.dollars else [])
+
+
+def _ledger(plan: Plan) -> Figure:
+    rows: list[dict[str, Any]] = []
+    for part in plan.ledger:
+        start = rows[-1]["end"] if rows else 0.0
+        rows.append(
+            _bar(len(rows), f"{part.entry} · {part.detail}", start, part.ms, _COLOURS.get(part.entry, _OTHER))
+        )
+    total = MS_PER_S * plan.step.value
+    rows.append(_bar(len(rows), "step", 0.0, total, _TOTAL))
+    table = [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)]
+    return Figure(
+        "ledger", "Where a planned step goes", "Parts that add up to the step.", rows, waterfall, table
+    )
+
+
+def _bar(row: int, label: str, start: float, ms: float, colour: str) -> dict[str, Any]:
+    return {"row": row, "label": label, "start": start, "end": start + ms, "colour": colour,
+            "kind": "step", "text": units.duration(ms)}  # fmt: skip
+
+
+def _front(plan: Plan) -> Figure:
+    rows = [
+        {"gpus": o.gpus, "step": o.step_s, "cost": o.step_s * o.gpus, "layout": layout_words(o.layout)}
+        for o in plan.front
+    ]
+    table = [["GPUs", "Step", "GPU seconds", "Layout"]]
+    table += [[str(r["gpus"]), f"{r['step']:.4g} s", f"{r['cost']:.4g}", str(r["layout"])] for r in rows]
+    return Figure(
+        "front", "Step time against GPU time", "One point for each number of GPUs.", rows, _points, table
+    )
+
+
+def _points(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    chart = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("cost:Q", title="GPU seconds per step", scale=alt.Scale(zero=False)),
+        y=alt.Y("step:Q", title="seconds per step", scale=alt.Scale(type="log")),
+        tooltip=[alt.Tooltip("gpus:Q"), alt.Tooltip("layout:N")],
+    )
+    names = chart.mark_text(align="left", dx=8, style="ink").encode(text="gpus:Q")
+    return (chart.mark_line(point=True) + names).properties(height=260)
+
+
+def _scaling(plan: Plan) -> Figure:
+    rows = [
+        {"gpus": row.gpus, "efficiency": row.efficiency, "extrapolated": row.extrapolated}
+        for row in plan.scaling
+    ]
+    table = [["GPUs", "Efficiency"], *([f"{r['gpus']:,}", f"{r['efficiency']:.1%}"] for r in rows)]
+    about = "Efficiency of the same layout on more GPUs, with the wait for the slowest rank."
+    return Figure("scaling", "Weak scaling", about, rows, _efficiency, table)
+
+
+def _efficiency(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    chart = alt.Chart(alt.Data(values=rows)).mark_line(point=True)
+    return chart.encode(
+        x=alt.X("gpus:Q", title="GPUs", scale=alt.Scale(type="log")),
+        y=alt.Y(
+            "efficiency:Q", title="efficiency", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])
+        ),
+        tooltip=[alt.Tooltip("gpus:Q"), alt.Tooltip("efficiency:Q", format=".1%")],
+    ).properties(height=220)
+
+
+def _sensitivity(plan: Plan) -> Figure:
+    rows = [
+        {"name": row.name, "moves": abs(row.moves), "provenance": row.provenance, "source": row.source}
+        for row in plan.assumptions[:_TOP]
+    ]
+    table = [["Assumption", "Moves the step by", "Provenance", "Source"]]
+    table += [[str(r["name"]), f"{r['moves']:.1%}", str(r["provenance"]), str(r["source"])] for r in rows]
+    about = "Change of the step from the low to the high end of each assumption."
+    return Figure("sensitivity", "Which assumption moves the step most", about, rows, _bars, table)
+
+
+def _bars(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=12)
+    return chart.encode(
+        x=alt.X("moves:Q", title="change of the step", axis=alt.Axis(format="%")),
+        y=alt.Y("name:N", title=None, sort="-x", axis=alt.Axis(labelLimit=220)),
+        color=alt.Color("provenance:N", title=None, legend=alt.Legend(orient="top")),
+        tooltip=[alt.Tooltip("source:N")],
+    ).properties(height=24 * max(1, len(rows)))

@@ -1,0 +1,247 @@
+"""Plans of training: against published runs, formulas of papers, brute force, and simulation."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tomllib
+
+from fathom.errors import BadInputError
+from fathom.planner.hardware import hardware
+from fathom.planner.training import (
+    Job,
+    Layouts,
+    Step,
+    ask,
+    calibration,
+    constants,
+    derivation,
+    launch_files,
+    peak_bytes,
+    plan_training,
+    priors,
+    rates_of,
+    stack,
+)
+from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, ZERO1, ZERO2
+from fathom.planner.training.plan import expected_maximum
+from fathom.planner.training.search import layouts, rank
+from fathom.planner.workload import model
+
+H100, LLAMA = hardware("h100"), model("llama3-8b")
+
+
+def rates(name="megatron", system=H100):
+    return rates_of(system, stack(name), constants())
+
+
+def seconds(shape, job, at, **more):
+    return Step(shape, H100, job, at, replace(rates(), **more)).entries()
+
+
+# Published step times that no constant was fitted to: NVIDIA dgxc-benchmarking v25.04.02, and torchtitan.
+PUBLISHED = [
+    ("llama3.1-405b", "h100", "megatron-25.04", "bf16", 8192, 256,
+     {"tp": 8, "pp": 8, "vpp": 8, "cp": 2}, 512, 19.78),
+    ("llama3-70b", "h100", "megatron-25.04", "bf16", 8192, 512,
+     {"tp": 4, "pp": 4, "vpp": 5, "cp": 2}, 256, 14.68),
+    ("nemotron4-15b", "h100", "megatron-25.04", "bf16", 4096, 256, {"tp": 2, "micro": 2}, 64, 2.67),
+    ("nemotron4-340b", "gb200", "megatron-25.05", "bf16", 4096, 512,
+     {"tp": 8, "pp": 4, "vpp": 12}, 128, 32.66),
+    ("llama3-8b", "h100-96gb", "torchtitan-2024", "fp8", 8192, 256,
+     {"micro": 2, "sharding": FSDP, "recompute": 1, "shard": 0}, 128, 1.955),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_published_steps_lie_in_the_interval(row):
+    name, system, software, precision, seq, batch, degrees, gpus, truth = row
+    degrees = {
+        "cp": 1,
+        "pp": 1,
+        "vpp": 1,
+        "tp": 1,
+        "micro": 1,
+        "sharding": ZERO1,
+        "recompute": NONE,
+    } | degrees
+    question = ask(name, system, gpus=gpus, batch=batch, seq=seq, precision=precision, stack=software)
+    plan = plan_training(replace(question, wanted=degrees, memory=1e12))
+    assert plan.step.low <= truth <= plan.step.high
+    assert abs(plan.step.value / truth - 1) < 0.12
+
+
+def test_calibration_rows_are_at_most_five_for_each_type():
+    rows = calibration()["rows"]
+    assert len(rows) == len(set(rows)) <= 5 * 9
+    assert set(calibration()["values"]) == set(priors())
+
+
+def test_vectorised_costs_are_those_of_one_layout_at_a_time():
+    job, everything = Job(8192, 64, 16), layouts(LLAMA, Job(8192, 64, 16))
+    chosen = everything[np.random.default_rng(1).integers(len(everything), size=40)]
+    vectorised = Step(LLAMA, H100, job, chosen, rates()).seconds()
+    alone = [float(Step(LLAMA, H100, job, chosen[i], rates()).seconds()[0]) for i in range(40)]
+    assert vectorised == pytest.approx(alone)
+
+
+def test_the_search_finds_what_nested_loops_find():
+    job, limit = Job(4096, 32, 8), 60e9
+    best = np.inf
+    for tp, pp, cp in itertools.product((1, 2, 4, 8), repeat=3):
+        if 8 % (tp * pp * cp) or (4096 % (2 * cp) and cp > 1) or 4096 // cp < 1024:
+            continue
+        dp = 8 // (tp * pp * cp)
+        chunks = [v for v in (1, 2, 3, 4, 5, 6, 8, 10, 12) if v == 1 or (pp > 1 and 32 % (pp * v) == 0)]
+        micros = [m for m in range(1, 33) if 32 % (dp * m) == 0]
+        shardings = (ZERO1, ZERO2, FSDP) if pp == 1 else (ZERO1, FSDP)
+        for vpp, micro, sharding, again in itertools.product(chunks, micros, shardings, (0, 1, 2)):
+            at = Layouts(dp, tp, pp, vpp, cp, 1, micro, sharding, 0, again, tp > 1)
+            if sum(peak_bytes(LLAMA, job, at, rates()).values())[0] <= limit:
+                best = min(best, Step(LLAMA, H100, job, at, rates()).seconds()[0])
+    at = layouts(LLAMA, job)
+    ranked, _ = rank(LLAMA, H100, job, rates(), at, limit)
+    assert ranked.min() == pytest.approx(best)
+
+
+def test_every_layout_that_the_search_tries_is_valid():
+    for name, job in (("llama3-70b", Job(8192, 96, 48)), ("deepseek-v3", Job(4096, 256, 64))):
+        shape = model(name)
+        at = layouts(shape, job)
+        assert (at.gpus == job.gpus).all() and (job.batch % (at.dp * at.micro) == 0).all()
+        assert all(mixer.heads % tp == 0 for mixer in (b.mixer for b in shape.blocks) for tp in set(at.tp))
+        assert ((at.dp * at.cp * at.tp) % at.ep == 0).all() and (at.pp <= shape.layers).all()
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(2, 1), (4, 1), (4, 2), (8, 4)])
+def test_the_bubble_is_that_of_megatrons_schedules(pp, vpp):
+    # arXiv:2104.04473, sections 2.2.1 and 2.2.2: (p − 1) / m of the ideal time, divided by v if interleaved
+    shape, micro_batches = replace(LLAMA, vocab=128), 32
+    job = Job(2048, micro_batches, pp)
+    entries = seconds(shape, job, Layouts(1, 1, pp, vpp, sharding=DDP), bubble=1.0, step_s=0.0)
+    once = ("pipeline bubble", "optimizer", "step overhead", "data parallel")
+    ideal = sum(float(value[0]) for name, value in entries.items() if name not in once)
+    assert float(entries["pipeline bubble"][0]) / ideal == pytest.approx(
+        (pp - 1) / micro_batches / vpp, rel=0.01
+    )
+
+
+def test_states_take_what_the_zero_paper_counts():
+    # arXiv:1910.02054, figure 1: 7.5 billion parameters on 64 GPUs, fp16 gradients: 120, 31.4 and 16.6 GB
+    shape = replace(model("llama2-7b"), vocab=120_000)
+    billions, job = shape.parameters / 1e9, Job(128, 64, 64)
+    for sharding, per_parameter in ((DDP, 16), (ZERO1, 4 + 12 / 64), (ZERO2, 2 + 14 / 64)):
+        parts = peak_bytes(shape, job, Layouts(64, sharding=sharding), rates())
+        states = sum(float(parts[k][0]) for k in ("parameters", "gradients", "optimizer")) / 1e9
+        assert states == pytest.approx(billions * per_parameter, rel=0.01)
+
+
+def test_recomputation_trades_memory_for_time():
+    job = Job(8192, 8, 1)
+    at = Layouts(np.ones(3, int), recompute=[NONE, 1, FULL])
+    kept = peak_bytes(LLAMA, job, at, rates())["activations"]
+    taken = Step(LLAMA, H100, job, at, rates()).seconds()
+    assert kept[0] > kept[1] > kept[2] and taken[0] < taken[1] < taken[2]
+    products = Step(LLAMA, H100, job, at, rates()).entries()["matrix products"]
+    layers = 1 - 128256 * 4096 / LLAMA.parameters  # the output matrix is not repeated
+    assert products[2] / products[0] == pytest.approx(1 + layers / 3, rel=0.03)
+
+
+def test_a_ring_takes_as_long_as_its_simulation():
+    # Each rank sends one part to its neighbour, n − 1 times; all links work at once.
+    step, size = Step(LLAMA, H100, Job(2048, 8, 8), Layouts(8), rates()), 8e9
+    link = H100.fabric[0].rate * rates().link
+    simulated = sum(max(size / 8 / link for _ in range(8)) for _ in range(7))
+    assert float(np.ravel(step.ring(size, 8, 1))[0]) == pytest.approx(simulated, rel=0.01)
+    across = float(np.ravel(step.ring(size, 16, 8))[0])  # one rank in each node: its own port
+    assert across > 15 / 16 * size / H100.fabric[-1].rate
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64, 1024])
+def test_the_slowest_of_many_ranks_is_the_largest_of_normal_draws(ranks):
+    drawn = np.random.default_rng(3).normal(size=(2000, ranks)).max(1).mean()
+    assert expected_maximum(ranks) == pytest.approx(drawn, abs=0.06)
+
+
+def test_scaling_only_loses_and_marks_what_is_extrapolated():
+    plan = plan_training(ask("llama3-8b", "h100", gpus=8, batch=64))
+    efficiencies = [row.efficiency for row in plan.scaling]
+    assert efficiencies == sorted(efficiencies, reverse=True) and plan.scaling[-1].gpus > 500_000
+    assert plan.scaling[-1].extrapolated and not plan.scaling[0].extrapolated
+
+
+def test_a_plan_adds_up():
+    plan = plan_training(ask("llama3-8b", "h100", gpus=8, batch=64, tokens=1e12, price="2.5/h"))
+    assert sum(row.ms for row in plan.ledger) == pytest.approx(1000 * plan.step.value)
+    assert sum(plan.memory_parts.values()) == pytest.approx(plan.memory.value)
+    assert plan.dollars == pytest.approx(plan.hours * 8 * 2.5)
+    assert plan.hours == pytest.approx(1e12 / plan.tokens_per_s / 3600)
+    assert all(row.low <= row.value <= row.high and row.source for row in plan.assumptions)
+    for option, other in itertools.permutations(plan.front, 2):
+        assert option.step_s > other.step_s or option.gpu_hours > other.gpu_hours
+
+
+def test_the_derivation_ends_with_the_step():
+    question = ask("llama3-8b", "h100", gpus=8, batch=64)
+    plan = plan_training(question)
+    lines = derivation(question, plan)
+    assert lines[-1].startswith("step: ")
+    assert float(lines[-1].split()[1]) == pytest.approx(1000 * plan.step.value, rel=1e-3)
+
+
+def test_dollars_choose_fewer_gpus_than_time():
+    asked = {"gpus": 64, "batch": 256, "tokens": 1e11, "price": "2/h"}
+    cheap = plan_training(ask("llama3-8b", "h100", objective="dollars", **asked))
+    fast = plan_training(ask("llama3-8b", "h100", **asked))
+    assert cheap.gpus < fast.gpus and cheap.dollars < fast.dollars and cheap.hours > fast.hours
+    within = fast.hours * 1.01
+    assert plan_training(ask("llama3-8b", "h100", objective="dollars", within=within, **asked)).gpus == 64
+
+
+def test_launch_files_start_the_planned_layout():
+    plan = plan_training(ask("llama3-70b", "h100", gpus=64, batch=64, tp=8, shard=None))
+    files = launch_files(plan)
+    degrees = tomllib.loads(files["torchtitan.toml"])["parallelism"]
+    size = 1
+    for name in ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel"):
+        size *= degrees[f"{name}_degree"]
+    assert size * degrees["pipeline_parallel_degree"] == 64 and degrees["tensor_parallel_degree"] == 8
+    assert "--nnodes 8 --nproc-per-node 8" in files["megatron.sh"]
+    assert "--tensor-model-parallel-size 8" in files["megatron.sh"]
+
+
+def test_memory_over_by_one_byte_does_not_fit():
+    question = ask(
+        "llama3-8b", "h100", gpus=8, batch=64, tp=1, pp=1, cp=1, micro=1, sharding="fsdp", recompute="full"
+    )
+    size = plan_training(question).memory.value
+    only = replace(question, wanted=question.wanted | {"shard": 0})
+    assert plan_training(replace(only, memory=size)).memory.value <= size
+    least = min(plan_training(only).memory.value, size)
+    with pytest.raises(BadInputError, match="1 B too much"):
+        plan_training(replace(only, memory=np.nextafter(least, 0) if least < 2**53 else least - 1))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"tp": 7}, "does not divide the 32 attention heads; the nearest that works is tp=8"),
+        ({"tp": 4, "pp": 4}, "needs 16 GPUs, and there are 8; the nearest that works is --gpus 16"),
+        ({"gpus": 6, "tp": 4}, "nearest that works is --gpus 4"),
+        ({"gpus": 64, "pp": 64}, "32 layers, too few for pp=64"),
+        ({"precision": "fp4"}, "no matrix rate for fp4"),
+        ({"stack": "megatrn"}, "the nearest is megatron"),
+        ({"stack": "fsdp-26.02"}, "not a known stack"),
+        ({"objective": "dollars"}, "price of a GPU hour"),
+        ({"sharding": "zero9"}, "choose one of ddp"),
+        ({"batch": 7, "tp": 1, "pp": 1, "cp": 1}, "a batch that the remaining data parallelism divides"),
+        ({"memory": "1 GB"}, "No layout fits"),
+    ],
+)
+def test_impossible_asks_are_answered_in_one_sentence(asked, words):
+    with pytest.raises(BadInputError, match=words) as error:
+        plan_training(ask("llama3-8b", "h100", **({"gpus": 8, "batch": 64} | asked)))
+    assert str(error.value).count(". ") == 0
