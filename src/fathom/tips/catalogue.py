@@ -39,7 +39,7 @@ CONDITIONS = {
     "inference": "no inference step was recorded",
     "loader": "no data loader was recorded",
 }
-PLANNED = ("plan",)  # commands that tips refer to and that are still to come
+PLANNED: tuple[str, ...] = ()  # commands that tips refer to and that are still to come
 
 
 class By(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

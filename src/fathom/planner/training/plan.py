@@ -185,15 +185,7 @@ def _scaling(question: Question, at: Layouts) -> list[Scale]:
         seconds = float(Step(q.model, q.system, job, grown, q.rates()).seconds()[0])
         wait = q.system["jitter"].value * expected_maximum(gpus)
         base, total = base or seconds, seconds * (1 + wait)
-        rows.append(
-            Scale(
-                gpus,
-                seconds * (1 + wait),
-                base / seconds / (1 + wait),
-                wait / (1 + wait),
-                gpus > _EXTRAPOLATED,
-            )
-        )
+        rows.append(Scale(gpus, total, base / total, wait / (1 + wait), gpus > _EXTRAPOLATED))
     return rows
 
 
