@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fathom.report.live.lines import live_events, live_line
     from fathom.report.live.metrics import LiveCollector
     from fathom.report.live.page import live_page
+    from fathom.report.load import print_load
     from fathom.report.machine import print_ceilings, print_comparison, print_machine
     from fathom.report.notebook import to_html
     from fathom.report.page.comparison import save_comparison

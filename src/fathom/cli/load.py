@@ -1,0 +1,80 @@
+"""`fathom load`: load a server, and judge the load test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from typer import Argument, Option
+
+from fathom.cli.console import Price, examples, write_json
+
+EXAMPLES = examples(
+    "fathom load http://127.0.0.1:8000 --model qwen --rate 4 --requests 200",
+    "fathom load http://127.0.0.1:8000 --model qwen --rate 4 --slo 'ttft<500,tpot<50'",
+    "fathom load http://127.0.0.1:8000 --model qwen --sweep 1,2,4,8 --slo 'e2e<2s'",
+    "fathom load http://127.0.0.1:8000 --model qwen --pattern replay --trace trace.jsonl",
+)
+
+
+def load(
+    url: str = Argument(metavar="URL", help="Address of a server with OpenAI's API."),
+    model: str = Option(..., help="The model's name at the server."),
+    rate: float = Option(1.0, min=0.001, help="Requests per second."),
+    requests: int = Option(100, min=1, help="Requests to send, warm-up included."),
+    pattern: Literal["constant", "poisson", "bursty", "replay"] = Option(
+        "poisson", help="Arrivals: at equal or exponential intervals, in bursts, or as in a trace."
+    ),
+    trace: Path | None = Option(
+        None, help="Trace to replay: JSON lines with timestamp (ms), text_input, output_length."
+    ),
+    words: int = Option(200, min=1, help="Words of each prompt."),
+    shared: int = Option(0, min=0, help="Words that all prompts begin with, for the prefix cache."),
+    tokens: int = Option(64, min=1, help="Tokens to generate, at most."),
+    turns: int = Option(1, min=1, help="Turns of each conversation."),
+    warmup: int = Option(2, min=0, help="Requests at the start that do not count."),
+    slo: str | None = Option(None, help="Limits that a good request meets, like ttft<500,tpot<50 (ms)."),
+    percentile: float = Option(90.0, min=50, max=99.9, help="Refuse runs too short for this percentile."),
+    sweep: str | None = Option(None, help="Rates to try, like 1,2,4,8; shows the frontier and its knee."),
+    tokenizer: str | None = Option(None, help="Also count tokens with this tokenizer, to compare."),
+    price: Price = None,
+    json: bool = Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Load a server through aiperf, count latency from the scheduled time, and judge the run.
+
+    A run that would mislead is refused with its reasons, and the exit status is 1: a late or busy client, a
+    closed loop, unknown or disputed token counts, warm-up that counts, no steady state, too few requests.
+    """
+    from fathom.load import Load, Slo, Sweep, Workload, drive, frontier, judged
+    from fathom.machine import configured_price, parse_price
+    from fathom.report import print_load
+
+    limits = Slo.parse(slo) if slo else None
+    known = configured_price() if price is None else parse_price(price)
+
+    def run(at: float) -> Load:
+        work = Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace)
+        sent, busiest = drive(url, model, work, tokenizer)
+        return judged(
+            sent, rate=at if trace is None else 0.0, pattern=pattern, warmup=warmup, slo=limits,
+            client_cpu=busiest, percentile=percentile / 100, tokenizer=tokenizer is not None,
+            price_per_hour=known.amount if known else None,
+        )  # fmt: skip
+
+    result = frontier([run(at) for at in _rates(sweep)]) if sweep else run(rate)
+    (write_json if json else print_load)(result)
+    refused = not isinstance(result, Sweep) and result.refusals
+    if refused or (isinstance(result, Sweep) and all(point.load.refusals for point in result.points)):
+        raise SystemExit(1)
+
+
+def _rates(text: str) -> list[float]:
+    from fathom.errors import BadInputError
+
+    try:
+        rates = [float(word) for word in text.split(",")]
+    except ValueError:
+        rates = []
+    if not rates or min(rates) <= 0:
+        raise BadInputError(f"--sweep is {text!r}; give rates in requests per second, like 1,2,4,8.")
+    return rates

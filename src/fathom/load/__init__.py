@@ -1,0 +1,17 @@
+"""Load a server through aiperf, and judge the run: `drive` one rate, `sweep` several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.load.generator import drive, read
+    from fathom.load.judge import judged
+    from fathom.load.knee import frontier
+    from fathom.load.results import DEFINITIONS, Load, Point, Refusal, Sent, Spread, Sweep
+    from fathom.load.schedule import PATTERNS, Workload
+    from fathom.load.slo import Slo
+
+__all__, __getattr__ = exports(__name__)

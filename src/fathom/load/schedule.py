@@ -1,0 +1,82 @@
+"""When requests are sent, and what they say. The schedule is fixed before the run, so lateness is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fathom.errors import BadInputError, file_error
+
+PATTERNS = ("constant", "poisson", "bursty", "replay")
+BURSTINESS = 0.25  # shape of the gamma distribution: the variance is four times Poisson's
+MS = 1000.0
+_TEXT = (
+    "the a of to in and for that with as on is by this from are at be an or which all new more they time "
+    "work page list state order value model data point line part case form number system question"
+)
+_WORDS = _TEXT.split()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The requests to send. `words` are of each prompt, of which the first `shared` are the same in all."""
+
+    rate: float = 1.0
+    requests: int = 100
+    pattern: str = "poisson"
+    words: int = 200
+    shared: int = 0
+    tokens: int = 64
+    turns: int = 1
+    seed: int = 0
+    trace: Path | None = None
+
+
+def offsets(load: Workload) -> list[float]:
+    """Return when each conversation begins, in seconds from the start. Raises BadInputError for a trace."""
+    if load.pattern == "replay":
+        return [float(row["timestamp"]) / MS for row in _trace(load)]
+    draw, n = np.random.default_rng(load.seed), max(load.requests // load.turns, 1)
+    if load.pattern == "constant":
+        gaps = np.full(n, load.turns / load.rate)
+    else:
+        shape = 1.0 if load.pattern == "poisson" else BURSTINESS
+        gaps = draw.gamma(shape, load.turns / load.rate / shape, n)
+    return [float(at) for at in np.cumsum(gaps) - gaps[0]]
+
+
+def rows(load: Workload) -> list[dict[str, Any]]:
+    """Return the requests as aiperf's `mooncake_trace` reads them."""
+    if load.pattern == "replay":
+        return _trace(load)
+    draw = np.random.default_rng(load.seed + 1)
+    prefix = " ".join(draw.choice(_WORDS, load.shared))
+    made = []
+    for number, at in enumerate(offsets(load)):
+        for turn in range(load.turns):
+            own = " ".join(draw.choice(_WORDS, max(load.words - load.shared, 1)))
+            text = " ".join(filter(None, (prefix if turn == 0 else "", f"{number}.{turn}", own)))
+            when = {"timestamp": at * MS} if turn == 0 else {"delay": 0}
+            session = {"session_id": f"s{number}"} if load.turns > 1 else {}
+            made.append({**session, "text_input": text, "output_length": load.tokens, **when})
+    return made
+
+
+def _trace(load: Workload) -> list[dict[str, Any]]:
+    """Read a trace: lines of JSON with `timestamp` (ms), `text_input` or `input_length`, `output_length`."""
+    if load.trace is None:
+        raise BadInputError("--pattern replay needs a trace; give it with --trace FILE.")
+    try:
+        lines = load.trace.read_text(encoding="utf-8").splitlines()
+        read = [json.loads(line) for line in lines if line.strip()]
+    except OSError as error:
+        raise BadInputError(file_error(load.trace, error)) from None
+    except ValueError:
+        raise BadInputError(f"{load.trace} is no trace; give JSON lines with a timestamp in ms.") from None
+    if not read or not all(isinstance(row, dict) and "timestamp" in row for row in read):
+        raise BadInputError(f"{load.trace} has lines without a timestamp in ms; every request needs one.")
+    return sorted(read, key=lambda row: float(row["timestamp"]))
