@@ -71,14 +71,14 @@ class Kineto:
             bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
         )
         self._with_provenance, self._stacks = shapes, stacks
-        with quiet():
+        with self._calling():
             self._prepare(self._config, self._activities)
 
     def enable(self) -> None:
         """Start recording."""
         if self._with_provenance:  # compiled code then reports the ops behind its kernels
             self._profiler._run_on_profiler_start()
-        with quiet():
+        with self._calling():
             self._enable(self._config, self._activities)
         self.enabled = True
         self._ours = get_profile() if self._stacks else None
@@ -94,7 +94,7 @@ class Kineto:
         if cuda.is_initialized():
             cuda.synchronize(device_in_use(cuda))
         theirs = get_profile() if self._stacks else None
-        with quiet(), keeping_cupti(not cuda.is_initialized()):
+        with self._calling():
             self._result = self._disable()  # with stacks, this removes any profile function
         self.enabled = False
         if theirs is not None and theirs is not self._ours:  # set by the program during the burst
@@ -104,7 +104,7 @@ class Kineto:
 
     def save(self, path: str) -> int:
         """Write Kineto's JSON to `path`, free its memory, and return the approximate number of events."""
-        with quiet(), atomic_write(path) as part:
+        with self._calling(), atomic_write(path) as part:
             self._result.save(part)
         if self._stacks:
             self._save_lines(path)
@@ -124,8 +124,15 @@ class Kineto:
 
     def drop(self) -> None:
         """Discard the burst and return its memory to the system."""
-        self._result = None
+        with self._calling():
+            self._result = None
         _trim()
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Call Kineto, without its lines, and so that it does not wait for calls of CUDA."""
+        with quiet(), keeping_cupti(not self._torch.cuda.is_initialized()):
+            yield
 
 
 def profiles_itself() -> bool:
