@@ -53,9 +53,10 @@ def _share_worker(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Hide the stored ceilings of this machine, and caches."""
+    """Hide the stored ceilings of this machine, and caches; programs start without measuring any."""
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path_factory.getbasetemp() / "remembers-nothing"))
     monkeypatch.setenv("FATHOM_NO_CACHE", "1")
+    monkeypatch.setenv("FATHOM_MEASURE", "0")
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from fathom.report.digest import Digest
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=300))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), max_size=60), st.integers(400, 2000))
 def test_pages_hold_every_row_once_in_order_and_within_the_limit(rows, tokens):
     pages = Pages(tokens)

@@ -1,9 +1,8 @@
-"""Tools that run programs, over standard input and output, as an agent starts the server."""
+"""Tools that run programs."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 
 import anyio
 import psutil
@@ -11,8 +10,9 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from fathom.agent import Allowed, Roots, make_server
 from fathom.agent.acting import started
-from tests.support.running import PYTHON, environment
+from tests.support.running import PYTHON, SOURCE, environment
 
 SQUARES = """
 import json, sys, time
@@ -46,10 +46,24 @@ def folder(tmp_path):
     return tmp_path
 
 
-def with_server(folder, work):
-    """Do `work(call)` with a separate server that allows every program in the folder."""
-    words = ["-m", "fathom", "mcp", "--root", str(folder), "--allow-run", f"{PYTHON} *.py *"]
-    server = StdioServerParameters(command=PYTHON, args=words, env=environment(), cwd=folder)
+ALLOWED = f"{PYTHON} *.py *"
+
+
+def separate(folder):
+    """A server over standard input and output, as an agent starts it."""
+    words = ["-m", "fathom", "mcp", "--root", str(folder), "--allow-run", ALLOWED]
+    return StdioServerParameters(command=PYTHON, args=words, env=environment(), cwd=folder)
+
+
+@pytest.fixture
+def server(folder, monkeypatch):
+    """A server in this process."""
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    return make_server(Roots([folder]), Allowed([ALLOWED]))
+
+
+def with_server(server, work):
+    """Do `work(call)` with a server that allows every program in the folder."""
 
     async def run():
         async with Client(server, read_timeout_seconds=180) as client:
@@ -70,21 +84,21 @@ def test_from_a_recording_to_a_proven_fix(folder):
         assert before["sounding"] == "slow.fathom" and before["step"]["clean_ms"] > 0
         report = await call("report", sounding="slow.fathom")
         assert report["step"]["clean_ms"] == before["step"]["clean_ms"]
-        sides = {"baseline": f"{PYTHON} slow.py 100", "candidate": f"{PYTHON} fast.py 100"}
-        proof = await call("prove", **sides, metrics="out.json", budget_s=1, margin=0.1)
+        sides = {"baseline": f"{PYTHON} slow.py 40", "candidate": f"{PYTHON} fast.py 40"}
+        proof = await call("prove", **sides, metrics="out.json", budget_s=0.1, margin=0.1)
         assert proof["ratio"] < 1 and proof["verdict"] in (
             "faster",
             "ambiguous",
         )  # others use this machine too
-        sides["candidate"] = f"{PYTHON} wrong.py 100"
+        sides["candidate"] = f"{PYTHON} wrong.py 40"
         proof = await call("prove", **sides, metrics="out.json", budget_s=0.1)
         assert proof["verdict"] == "refused" and proof["refused_because"]
 
-    with_server(folder, loop)
+    with_server(separate(folder), loop)
 
 
 @pytest.mark.programs
-def test_what_is_not_allowed_does_not_run(folder):
+def test_what_is_not_allowed_does_not_run(folder, server):
     async def attempts(call):
         for command in ("python3 -c pass", f"{PYTHON} -c pass.py", f"{PYTHON} wait.py; {PYTHON} wait.py"):
             assert isinstance(await call("record", command=command), str)
@@ -98,23 +112,23 @@ def test_what_is_not_allowed_does_not_run(folder):
         assert (await call("lab_run", name="transpose"))["state"] == "skipped"  # it needs a GPU
         assert not (folder / "pid").exists()
 
-    with_server(folder, attempts)
+    with_server(server, attempts)
 
 
 @pytest.mark.programs
-def test_a_program_that_prints_much_or_hangs_is_bounded(folder):
+def test_a_program_that_prints_much_or_hangs_is_bounded(server):
     async def runs(call):
         noisy = await call("record", command=f"{PYTHON} noisy.py", depth="surface")
         assert len(noisy if isinstance(noisy, str) else noisy["output"]) < 4000
         assert "stopped after 2 s" in await call("record", command=f"{PYTHON} wait.py", timeout_s=2)
 
-    with_server(folder, runs)
+    with_server(server, runs)
 
 
 @pytest.mark.programs
 def test_a_stopped_run_leaves_no_process(folder, monkeypatch):
     pid = folder / "pid"
-    monkeypatch.setattr(os, "environ", environment())
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
 
     async def stop():
         with anyio.fail_after(120):

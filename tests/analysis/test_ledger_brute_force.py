@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.results import Device
-from tests.support.timelines import DEFAULT_STREAM, ENGINE, MAIN, OTHER, Timeline, examination_of
+from tests.support.timelines import DEFAULT_STREAM, ENGINE, MAIN, OTHER, Timeline, devices_of
 
 SPAN = 120
 ORDER = ("checkpoint", "compilation", "input", "gc", "synchronisation", "allocator", "dispatching")
@@ -164,14 +164,14 @@ def totals(device: Device) -> dict[tuple[str, str], int]:
     return {(entry.entry, entry.detail): entry.ns for entry in device.ledger}
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(timelines())
 def test_every_nanosecond_is_where_the_design_puts_it(made: Timeline) -> None:
     if not made.tables.get("kernels"):
         return
     reference = Reference(made)
     with tempfile.TemporaryDirectory() as folder:
-        (device,) = examination_of(Path(folder) / "s.fathom", made).devices
+        (device,) = devices_of(Path(folder) / "s.fathom", made)
     assert [(window.start_ns, window.end_ns) for window in device.windows] == reference.windows()
     truth: Counter = Counter()
     for window, bounds in zip(device.windows, reference.windows(), strict=True):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.analysis.processor import innermost
-from tests.support.timelines import MAIN, OTHER, Timeline, examination_of
+from tests.support.timelines import MAIN, OTHER, Timeline, devices_of
 
 
 @st.composite
@@ -57,7 +57,7 @@ def test_a_window_that_the_recorder_marked_is_about_the_program(tmp_path: Path) 
     made.step(0, 1000, kind="host", source="host", thread=OTHER)
     made.op("aten::mm", 200, 500, thread=MAIN)
     made.op("aten::mm", 600, 900, thread=MAIN)
-    ledger = examination_of(tmp_path / "s.fathom", made).devices[0].ledger
+    ledger = devices_of(tmp_path / "s.fathom", made)[0].ledger
     assert {(e.entry, e.ns) for e in ledger} == {
         ("ops", 600),
         ("idle: python", 100),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fathom.sounding.manifest import Problem
-from tests.support.timelines import ENGINE, MAIN, OTHER, Timeline, examination_of, nanoseconds
+from tests.support.timelines import ENGINE, MAIN, OTHER, Timeline, devices_of, examination_of, nanoseconds
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def timeline() -> Timeline:
 
 
 def account(path: Path, timeline: Timeline) -> dict[str, int]:
-    (device,) = examination_of(path / "s.fathom", timeline).devices
+    (device,) = devices_of(path / "s.fathom", timeline)
     return nanoseconds(device)
 
 
@@ -68,7 +68,7 @@ def test_details_name_the_call(tmp_path: Path, timeline: Timeline) -> None:
     timeline.call("cudaMalloc", 1100, 1200)
     timeline.call("hipStreamSynchronize", 1200, 1300)
     timeline.kernel(1900, 2000, launched=1800)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     details = {entry.entry: entry.detail for entry in device.ledger if entry.detail}
     assert details == {
         "idle: allocator": "cudaMalloc",
@@ -201,7 +201,7 @@ def test_the_host_cannot_outrun_the_window_that_holds_its_work(tmp_path: Path) -
     for step in range(3):
         start = 1000 + 100 * step
         timeline.kernel(1010 + 300 * step, 1310 + 300 * step, launched=start + 5, name=f"work{step}")
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     bounds = [(window.start_ns, window.end_ns) for window in device.windows]
     assert bounds == [(1000, 1310), (1310, 1610), (1610, 1910)]
 
@@ -209,14 +209,14 @@ def test_the_host_cannot_outrun_the_window_that_holds_its_work(tmp_path: Path) -
 def test_two_streams_share_what_they_compute_at_once(tmp_path: Path, timeline: Timeline) -> None:
     timeline.kernel(1000, 1600, launched=1000, name="a")
     timeline.kernel(1300, 2000, launched=1001, name="b", stream=9)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert {entry.detail: entry.ns for entry in device.ledger} == {"a": 450, "b": 550}
 
 
 def test_shares_of_an_odd_nanosecond_still_sum(tmp_path: Path, timeline: Timeline) -> None:
     for stream, name in enumerate("abc"):
         timeline.kernel(1000, 2000, launched=1000, name=name, stream=stream)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert sorted(entry.ns for entry in device.ledger) == [333, 333, 334]
 
 
@@ -225,7 +225,7 @@ def test_compute_hides_communication_and_both_hide_copies(tmp_path: Path, timeli
     timeline.kernel(1200, 1800, launched=1001, name="ncclAllReduce", kind="collective", stream=8)
     timeline.kernel(1100, 1900, launched=1002, kind="copy", direction="HtoD pinned", stream=9)
     timeline.kernel(1900, 2000, launched=1003, kind="set", stream=9)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert [(entry.entry, entry.detail, entry.ns) for entry in device.ledger] == [
         ("compute", "gemm", 500),
         ("communication", "ncclAllReduce", 300),
@@ -253,7 +253,7 @@ def test_work_of_other_streams_is_clipped_and_carried(tmp_path: Path) -> None:
     timeline.kernel(1000, 1900, launched=1000)
     timeline.kernel(1500, 2400, launched=1001, name="side", stream=9)
     timeline.kernel(2500, 3000, launched=2000)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert [(window.start_ns, window.end_ns) for window in device.windows] == [(1000, 2000), (2000, 3000)]
     assert device.carried_in_ms == pytest.approx(400 / 2 / 1e6)
     assert device.carried_out_ms == pytest.approx(400 / 2 / 1e6)
@@ -266,7 +266,7 @@ def test_a_gap_is_judged_whole_and_cut_at_the_window(tmp_path: Path) -> None:
     timeline.kernel(1000, 1500, launched=1000)
     timeline.wait("input", 1600, 2300)
     timeline.kernel(2500, 3000, launched=2400)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert nanoseconds(device) == {
         "compute": 1000,
         "idle: input": 700,
@@ -334,7 +334,7 @@ def test_micro_steps_are_inside_their_window(tmp_path: Path) -> None:
     timeline.step(1000, 1500, kind="micro-step", parent=0)
     timeline.step(1500, 2000, kind="micro-step", parent=0)
     timeline.kernel(1000, 2000, launched=1000)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert [(window.start_ns, window.end_ns, window.kind, window.used) for window in device.windows] == [
         (1000, 2000, "train", True),
         (1000, 2000, "micro-step", False),  # all the work was launched in the first
@@ -349,7 +349,7 @@ def test_like_is_compared_with_like(tmp_path: Path) -> None:
     timeline.step(2300, 3300)
     for start, end in ((1000, 2000), (2000, 2300), (2300, 3300)):
         timeline.kernel(start, end, launched=start)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert [window.used for window in device.windows] == [True, False, True]
     assert "train" in device.windows[1].why_not
     assert device.total_ms == pytest.approx(1000 / 1e6)
@@ -362,7 +362,7 @@ def test_windows_are_dropped_until_the_hosts_lead_settles(tmp_path: Path) -> Non
     timeline.steps(*marks)
     for step, mark in enumerate(marks[:-1]):
         timeline.kernel(1050 + 1000 * step, 2050 + 1000 * step, launched=mark + 10)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert [window.used for window in device.windows] == [False, False, True, True, True, True]
     assert "settled" in device.windows[0].why_not
 
@@ -414,7 +414,7 @@ def test_bursts_are_kept_separate(tmp_path: Path) -> None:
         for step in (0, 1):
             begin = start + 1000 * step
             timeline.kernel(begin + 100, begin + 900, launched=begin + 50, correlation=step + 1)
-    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    (device,) = devices_of(tmp_path / "s.fathom", timeline)
     assert len(device.windows) == 4
     assert nanoseconds(device) == {"compute": 3200, "idle: launch latency": 200, "idle: python": 600}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.results import Device
-from tests.support.timelines import Timeline, examination_of
+from tests.support.timelines import Timeline, devices_of
 
 MS = 1_000_000
 
@@ -37,7 +37,7 @@ def parts(device: Device) -> list[tuple[int | None, int]]:
 @pytest.mark.parametrize("lead", [0, 3 * MS])
 def test_micro_steps_are_as_long_as_their_work(tmp_path, lead):
     lengths = [[2 * MS, 2 * MS, 5 * MS]] * 4
-    device = examination_of(tmp_path / "s", accumulating(lengths, lead)).devices[0]
+    device = devices_of(tmp_path / "s", accumulating(lengths, lead))[0]
     used = {w.step for w in device.windows if w.used}
     assert used and {step for step, _ in parts(device)} == used
     assert device.micro_ms == pytest.approx([2.0, 2.0, 5.0])
@@ -50,7 +50,7 @@ def test_micro_steps_are_as_long_as_their_work(tmp_path, lead):
 )
 def test_sub_windows_tile_their_window(tmp_path_factory, lengths, lead):
     folder = tmp_path_factory.mktemp("micro") / "s"
-    device = examination_of(folder, accumulating(lengths, lead)).devices[0]
+    device = devices_of(folder, accumulating(lengths, lead))[0]
     for window in [w for w in device.windows if w.used]:
         own = [w for w in device.windows if w.kind == "micro-step" and w.step == window.step]
         assert own[0].start_ns == window.start_ns and own[-1].end_ns == window.end_ns
@@ -59,10 +59,10 @@ def test_sub_windows_tile_their_window(tmp_path_factory, lengths, lead):
 
 
 def test_a_step_of_one_micro_step_has_no_parts(tmp_path):
-    device = examination_of(tmp_path / "s", accumulating([[MS], [MS]])).devices[0]
+    device = devices_of(tmp_path / "s", accumulating([[MS], [MS]]))[0]
     assert not parts(device) and device.micro_ms == []
 
 
 def test_uneven_steps_have_no_mean_by_place(tmp_path):
-    device = examination_of(tmp_path / "s", accumulating([[MS, MS], [MS, MS, MS]])).devices[0]
+    device = devices_of(tmp_path / "s", accumulating([[MS, MS], [MS, MS, MS]]))[0]
     assert device.micro_ms == [] and parts(device)

@@ -19,7 +19,7 @@ from fathom.referee.race import Race, race
 from fathom.timing import decide
 from tests.support.clocks import FakeClock
 
-TRIALS, ROUNDS = 500, 12
+TRIALS, ROUNDS = 200, 12
 Row = dict[str, Any]
 
 

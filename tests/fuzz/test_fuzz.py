@@ -17,7 +17,7 @@ from tests.fuzz.commands import Commands, failure
 from tests.support.running import run_fathom
 
 CORPUS = Path(__file__).parent / "corpus"
-EXAMPLES = 60  # of the same seed each time
+EXAMPLES = 30  # of the same seed each time
 
 
 @pytest.fixture(scope="module")

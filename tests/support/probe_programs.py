@@ -85,12 +85,12 @@ def launch(
     *arguments: str,
     plan: dict[str, Any] | None = None,
     watched: bool = True,
-    launcher: tuple[str, ...] = (),
+    ranks: int = 0,
     cold: bool = False,
     compiles: bool = False,
     **variables: str,
 ) -> Run:
-    """Run a program: without the probe unless `watched`, in a new interpreter if `cold`."""
+    """Run a program: with the probe if `watched`, on `ranks` if any, in a new interpreter if `cold`."""
     pytest.importorskip("torch")
     raw = folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
@@ -101,10 +101,17 @@ def launch(
         environment["FATHOM_RAW"] = str(raw)
         environment["PYTHONPATH"] = os.pathsep.join([str(INJECT), *([before] if before else [])])
     words = [str(PROGRAMS / program), *arguments]
-    if not launcher and not cold:
+    if ranks:
+        each = warm.run_ranks(words, environment, ranks)
+        out, err = (
+            "".join(text) for text in zip(*((done.stdout, done.stderr) for done in each), strict=True)
+        )
+        return Run(folder, next((done.returncode for done in each if done.returncode), 0), out, err)
+    if not cold:
         imported = (warm.TORCH,) if compiles else (warm.TORCH, warm.DYNAMO)
         done = warm.run(words, environment, imported=imported)
         return Run(folder, done.returncode, done.stdout, done.stderr)
-    command = [sys.executable, *(["-m", *launcher] if launcher else []), *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     return Run(folder, done.returncode, done.stdout, done.stderr)

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.analysis import accounts_of, meetings
 from fathom.analysis.results import Device, Examination
 from fathom.diagnosis import examine
 from fathom.sounding import TABLES, Manifest, Rank, Store, Writer
@@ -105,10 +106,8 @@ def store_of(path: Path, *timelines: Timeline, **manifest: Any) -> Store:
 def examination_of(path: Path, *timelines: Timeline, **manifest: Any) -> Examination:
     """The examination of such a sounding; its ledgers are checked to sum."""
     examination = examine(store_of(path, *timelines, **manifest))
+    _check_sums(examination.devices)
     for device in examination.devices:
-        used = sum(window.end_ns - window.start_ns for window in device.windows if window.used)
-        assert sum(entry.ns for entry in device.profiled_ledger) == used
-        assert all(entry.ns > 0 for entry in device.profiled_ledger)
         if (
             device.ledger
             and examination.step.clean_ms is not None
@@ -118,6 +117,22 @@ def examination_of(path: Path, *timelines: Timeline, **manifest: Any) -> Examina
         elif device.observer_ms is None:
             assert device.ledger == device.profiled_ledger
     return examination
+
+
+def devices_of(path: Path, *timelines: Timeline) -> list[Device]:
+    """The devices of such a sounding, in half the time; their ledgers are checked to sum."""
+    store = store_of(path, *timelines).cached()
+    accounts = accounts_of(store, store.machine, meetings(store).of)
+    devices = [device for account in accounts for device in account.devices]
+    _check_sums(devices)
+    return devices
+
+
+def _check_sums(devices: list[Device]) -> None:
+    for device in devices:
+        used = sum(window.end_ns - window.start_ns for window in device.windows if window.used)
+        assert sum(entry.ns for entry in device.profiled_ledger) == used
+        assert all(entry.ns > 0 for entry in device.profiled_ledger)
 
 
 def nanoseconds(device: Device) -> dict[str, int]:

@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SERVER = Path(__file__).with_name("warm_server.py")
 TORCH, DYNAMO = "torch", "torch._dynamo"
-_servers: dict[tuple[str, ...], _Server] = {}  # of this process, by what they have imported
+_servers: dict[tuple[int, tuple[str, ...]], _Server] = {}  # of this process, by rank and imports
 
 
 def run(
@@ -30,22 +31,39 @@ def run(
     cwd: Path | None = None,
     timeout: float = 120,
     imported: tuple[str, ...] = (TORCH, DYNAMO),
+    rank: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python WORDS` to its end, where WORDS begins with a file. Raises TimeoutError.
 
     Optimizers import Dynamo. A program that compiles has to import it itself, because Dynamo's modules keep
-    functions of torch as they are at that moment.
+    functions of torch as they are at that moment. Programs of different `rank` may run at once.
     """
-    if imported not in _servers:
-        _servers[imported] = _Server(imported)
+    server = _servers.get((rank, imported)) or _servers.setdefault((rank, imported), _Server(imported))
     argv = [str(word) for word in words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         request = {"argv": argv, "environment": dict(environment), "cwd": str(cwd or Path.cwd())}
-        status = _servers[imported].status(request, (out.fileno(), err.fileno()), timeout)
+        status = server.status(request, (out.fileno(), err.fileno()), timeout)
         said, complained = (os.pread(file.fileno(), 1 << 30, 0).decode() for file in (out, err))
     # Frozen objects are not freed at the end; Triton's bindings print that last.
     complained = complained.partition("nanobind: leaked")[0]
     return subprocess.CompletedProcess([sys.executable, *argv], status, said, complained)
+
+
+def run_ranks(
+    words: Sequence[object], environment: Mapping[str, str], ranks: int, timeout: float = 120
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run `python WORDS` on all ranks of a job at once, as torchrun does."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks))
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **sizes}
+
+    def of(rank: int) -> subprocess.CompletedProcess[str]:
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        return run(words, {**environment, **job, **own}, timeout=timeout, rank=rank)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(of, range(ranks)))
 
 
 class _Server:

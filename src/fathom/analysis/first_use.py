@@ -8,6 +8,7 @@ import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.entries import Entry
+from fathom.sounding import TABLES
 
 LONG_NS = 1_000_000  # a call that loads nothing takes microseconds
 BEYOND = 10  # times a later launch of the same kernel
@@ -27,8 +28,10 @@ def first_uses(calls: pl.DataFrame, kernels: pl.DataFrame, ops: pl.DataFrame) ->
     kernel are short. Until the program first frees memory, a recording that starts the device also shows the
     allocator's first growth.
     """
-    calls = _with_ops(calls, ops)
     took = pl.col("end_ns") - pl.col("start_ns")
+    if _is_warm(calls["api"], calls.filter(took >= LONG_NS)["api"]):
+        return _NO_USE
+    calls = _with_ops(calls, ops)
     starting, loading = _called(calls, _START.pattern), _called(calls, causes.APIS[_CAUSE].pattern)
     long = pl.concat([starting.filter(took >= LONG_NS), _first_launches(calls, kernels)])
     long = pl.concat([long, loading.filter(took >= LONG_NS)])
@@ -40,6 +43,15 @@ def first_uses(calls: pl.DataFrame, kernels: pl.DataFrame, ops: pl.DataFrame) ->
 
 _CAUSE = Entry.FIRST_USE.cause
 _PIECE = ["burst", "correlation"]
+_NO_USE = pl.DataFrame(schema={name: TABLES["launches"].get(name, pl.String) for name in COLUMNS})
+
+
+def _is_warm(every: pl.Series, long: pl.Series) -> bool:
+    """Return whether no call loads code, and no long one starts the device or launches a kernel."""
+    loads = causes.APIS[_CAUSE].search
+    if any(map(loads, every.unique().drop_nulls())):
+        return False
+    return not any(_START.search(name) or _LAUNCH.search(name) for name in set(long.drop_nulls()))
 
 
 def _with_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -42,7 +42,7 @@ def report(
     """Show where the time of a step goes."""
     from fathom.api import open
     from fathom.cli.progress import ranks_shown
-    from fathom.report import View, print_report, save_figures, save_page, save_picture
+    from fathom.report import View, print_report, save_picture
 
     opened = open(sounding, machine=machine)
     with ranks_shown(opened, on):
@@ -53,6 +53,8 @@ def report(
     if svg:
         save_picture(examination, svg, **view)
     if html or figures:
+        from fathom.report import save_figures, save_page  # imported here, because pages need the checks
+
         recording = opened.recording(examination)
         if html:
             save_page(recording, page_path(html))

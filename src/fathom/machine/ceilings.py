@@ -87,7 +87,8 @@ def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
     try:
         if not isinstance(rows, list):
             raise TypeError(f"`{key}` is not a list")
-        return [kind(**_checked(row, {field.name for field in fields(kind)})) for row in rows]
+        known = {field.name for field in fields(kind)}
+        return [kind(**_checked(row, known)) for row in rows]
     except TypeError as error:
         raise MachineFileError(
             f"The machine file {name} has damaged ceilings ({error}); remove it, and measure again."

@@ -82,8 +82,9 @@ def flaw(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
     for column in _REQUIRED[table]:
         if column not in schema:
             return f"it has no column {column}"
-    numbers = [column for column, kind in known.items() if kind.is_numeric() and column in schema]
-    for values in collected(frame.select(numbers), file):
+    numeric = [column for column, kind in known.items() if kind.is_numeric() and column in schema]
+    numbers = collected(frame.select(numeric), file)
+    for values in numbers:
         nulls = values.null_count()
         absent = values.name in _ABSENT and nulls == len(values)
         if values.name in _REQUIRED[table] and nulls and not absent:
@@ -92,25 +93,19 @@ def flaw(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
             return f"column {values.name} has an impossible value"
         if values.name == "device" and (count := values.n_unique()) > DEVICES_OF_RANK:
             return f"it has {count:,} devices, more than any process uses"
-    return _disorder(frame, table, file)
-
-
-def _disorder(frame: pl.LazyFrame, table: str, file: Path) -> str | None:
-    schema = frame.collect_schema()
-    begins = next((column for column in _BEGINS if column in schema and "end_ns" in schema), None)
-    if begins and _is_reversed(collected(frame.select(begins, "end_ns"), file)):
-        return "a row ends before it begins"
     if table == "summaries" and _has_odd_bins(collected(frame.select(_BINS), file)):
         return "its bins of step lengths do not match"
-    nested = table == "ops" and "parent" in schema
-    if nested and _has_late_parents(collected(frame.select("id", "parent"), file)):
+    return _disorder(numbers, table)
+
+
+def _disorder(numbers: pl.DataFrame, table: str) -> str | None:
+    begins = next((column for column in _BEGINS if {column, "end_ns"} <= set(numbers.columns)), None)
+    if begins and (numbers[begins] > numbers["end_ns"]).any():
+        return "a row ends before it begins"
+    # Ids are in the order of nesting, so that no op can be around itself.
+    if table == "ops" and "parent" in numbers.columns and (numbers["parent"] >= numbers["id"]).any():
         return "an op is around one that began before it"
     return None
-
-
-def _is_reversed(times: pl.DataFrame) -> bool:
-    begins, ends = times.get_columns()
-    return bool((begins > ends).any())
 
 
 def _has_odd_bins(bins: pl.DataFrame) -> bool:
@@ -123,11 +118,6 @@ def _has_odd_bins(bins: pl.DataFrame) -> bool:
     values = [column.explode().to_frame("value") for column in bins.filter(first > 0)]
     inside = (frame["value"].is_between(0, _COUNT).fill_null(False).all() for frame in values)
     return not all(inside)
-
-
-def _has_late_parents(ops: pl.DataFrame) -> bool:
-    """Ids are in the order of nesting, so that no op can be around itself."""
-    return bool((ops["parent"] >= ops["id"]).any())
 
 
 def _possible(column: pl.Series) -> bool:

@@ -8,6 +8,7 @@ of an uninterrupted stretch of a phase. The comment behind a column is published
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import polars as pl
 
@@ -244,6 +245,7 @@ TABLES: dict[str, Schema] = {
 }
 
 
+@cache
 def empty(table: str) -> pl.DataFrame:
     """Return an empty frame with the table's columns."""
     return pl.DataFrame(schema=TABLES[table])

@@ -8,6 +8,7 @@ import os
 import shutil
 import zlib
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Store:
         """Ranks that were recorded, ascending."""
         return sorted(rank.rank for rank in self.manifest.ranks)
 
-    @property
+    @cached_property
     def machine(self) -> dict[str, Any]:
         """The machine's inventory at the time of recording; for an imported trace, only its GPUs.
 
@@ -117,6 +118,7 @@ class _Cached(Store):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.path, store.manifest)
+        self._of = store
         self._checked, self._valid = store._checked, store._valid
         self._tables: dict[int, dict[str, pl.DataFrame]] = {}
         count = len(store.manifest.ranks)
@@ -124,6 +126,10 @@ class _Cached(Store):
 
     def cached(self) -> Store:
         return self
+
+    @cached_property
+    def machine(self) -> dict[str, Any]:
+        return self._of.machine
 
     def _read(self, name: str, rank: int) -> pl.LazyFrame:
         if name == "samples":

@@ -8,11 +8,9 @@ import msgspec
 import polars as pl
 
 from fathom import cache
-from fathom.analysis.folding.device import fold_device
 from fathom.analysis.folding.readings import readings_of
 from fathom.analysis.folding.results import Folding, folding_from, packed, pools_from, unpacked
 from fathom.analysis.folding.rows import SAMPLED, STATIC, static_attributes
-from fathom.analysis.folding.solver import one_thread
 from fathom.analysis.results import Abstained
 from fathom.sounding import COUNTERS, Store, conform
 
@@ -106,6 +104,10 @@ def fold_samples(
     if not readings:
         why = "no counters were sampled; record with `fathom run --depth counters`"
         return Folding(conform("counters", pl.DataFrame()), [*abstained, Abstained("counters", why)], [])
+    # Imported here, because most readers find the counters folded.
+    from fathom.analysis.folding.device import fold_device
+    from fathom.analysis.folding.solver import one_thread
+
     devices = []
     with one_thread():
         for device in sorted({group.device for group in readings}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -82,7 +83,8 @@ def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
     """Return for each row of `table` the row in `ops` with the ID in `column`, in the same burst; or NONE."""
     if not ops.height:
         return np.full(table.height, NONE)
-    keys, wanted = _keys(ops, ops, "id"), _keys(ops, table, column)
+    extent = _extent(ops)
+    keys, wanted = _keys(extent, ops, "id"), _keys(extent, table, column)
     most = int(keys.max())
     if most <= _DENSE * len(keys):
         place = np.full(most + 2, NONE)
@@ -94,28 +96,33 @@ def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
     return np.where((wanted >= 0) & (keys[rows] == wanted), rows, NONE)
 
 
-def _keys(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
+class _Extent(NamedTuple):
+    """The phases of a table of ops, its first and last burst, and its largest ID."""
+
+    phases: list[str]
+    low: int
+    high: int
+    most: int
+
+
+def _extent(ops: pl.DataFrame) -> _Extent:
+    phases, burst = pl.col("phase").fill_null("").unique().sort().implode(), pl.col("burst")
+    bounds = {"low": burst.min(), "high": burst.max(), "most": pl.col("id").max()}
+    return _Extent(*ops.select(phases, **{name: bound.fill_null(0) for name, bound in bounds.items()}).row(0))
+
+
+def _keys(of: _Extent, table: pl.DataFrame, column: str) -> Rows:
     """Return one number per burst and ID, as IDs may repeat across bursts; negative if one is missing."""
-    low, high, most = _extent(ops)
-    names = table["phase"].fill_null("")
-    phase = np.full(table.height, NONE)
-    for number_of_phase, name in enumerate(ops["phase"].fill_null("").unique().sort().to_list()):
-        phase[(names == name).to_numpy()] = number_of_phase
-    burst, number = _numbers(table["burst"], low - 1), _numbers(table[column], NONE)
-    usable = (number >= 0) & (number <= most) & (phase >= 0) & (burst >= low - 1) & (burst <= high)
-    code = phase * (high - low + 2) + (burst - (low - 1))
-    return np.where(usable, code * (most + 1) + number, NONE)
-
-
-def _numbers(column: pl.Series, missing: int) -> Rows:
-    return column.cast(pl.Int64).fill_null(missing).to_numpy()
-
-
-def _extent(ops: pl.DataFrame) -> tuple[int, int, int]:
-    """Return the first burst, the last burst, and the largest ID."""
-    burst = ops["burst"]
-    low, high, most = (int(bound or 0) for bound in (burst.min(), burst.max(), ops["id"].max()))  # type: ignore[arg-type]
-    return low, high, most
+    phases = pl.col("phase").fill_null("").cast(pl.Enum(of.phases), strict=False).to_physical()
+    columns = {
+        "phase": phases.cast(pl.Int64).fill_null(NONE),
+        "burst": pl.col("burst").cast(pl.Int64).fill_null(of.low - 1),
+        "number": pl.col(column).cast(pl.Int64).fill_null(NONE),
+    }
+    phase, burst, number = (values.to_numpy() for values in table.select(**columns))
+    usable = (number >= 0) & (number <= of.most) & (phase >= 0) & (burst >= of.low - 1) & (burst <= of.high)
+    code = phase * (of.high - of.low + 2) + (burst - (of.low - 1))
+    return np.where(usable, code * (of.most + 1) + number, NONE)
 
 
 def grow(ops: pl.DataFrame) -> Tree:

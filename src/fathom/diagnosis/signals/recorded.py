@@ -243,7 +243,8 @@ class OpPaths:
         step = ops["name"].fill_null("").str.contains(STEPS)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
-        self._marks = ops.select("source", "ran", "module", region=region)
+        self._ops = ops.select("source", "ran", "module", region=region)
+        self._marks: dict[str, pl.Series] = {}
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
     def names(self, row: int) -> tuple[str, ...]:
@@ -264,19 +265,22 @@ class OpPaths:
         """Return the nearest `source`, line that `ran`, `module` or (annotated) `region` of the op or a
         caller.
         """
-        return self.marks(what, np.array([row]))[0]
+        return self._marked(what)[row]
 
     def marks(self, what: str, rows: np.ndarray) -> pl.Series:
         """Return `mark` of each of `rows`, null if there is none."""
-        column = self._marks[what]
-        known = np.append(column.is_not_null().to_numpy(), True)  # NONE is the last
-        place = rows.copy()
-        for _ in range(len(column)):
-            going = np.flatnonzero(~known[place])
-            if not len(going):
-                break
-            place[going] = self._rows[place[going]]
-        lost = pl.Series(~known[place] | (place == NONE))
-        if not len(column):
-            return pl.Series(what, [None] * len(rows), pl.String)
-        return column.gather(pl.Series(np.maximum(place, 0)).set(lost, None))
+        return self._marked(what).gather(np.where(rows == NONE, len(self._rows), rows))
+
+    def _marked(self, what: str) -> pl.Series:
+        """Return the mark of each op, then null for NONE; each kind is made once."""
+        if what not in self._marks:
+            column, end = self._ops[what].extend_constant(None, 1), len(self._rows)
+            known = np.append(column[:end].is_not_null().to_numpy(), True)
+            place = np.append(np.where(known[:end], np.arange(end), self._rows), end)
+            place[place == NONE] = end
+            for _ in range(end.bit_length() + 1):  # each pass doubles the way to the marked caller
+                going = np.flatnonzero(~known[place])
+                place[going] = place[place[going]]
+            place[~known[place]] = end
+            self._marks[what] = column.gather(place)
+        return self._marks[what]
