@@ -229,6 +229,15 @@ watch() { # the watch's cost, then a program that becomes slow while it is watch
     done
 }
 
+serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 45 min on 8 cores
+    "$python" benchmarks/serving/tiny.py "$out/model"
+    "$python" -m benchmarks.serving.ledger "$python" "$out/model" --requests 60 > "$out/serving-ledger.txt"
+    "$python" -m benchmarks.serving.faults "$python" "$out/model" > "$out/serving-faults.txt"
+    "$python" -m benchmarks.serving.surface "$python" "$out/model" --turns "${TURNS:-3}" \
+        --minutes "${MINUTES:-5}" > "$out/serving-surface.txt"
+    rm -r "$out/model"
+}
+
 gpus() { # as CUDA_VISIBLE_DEVICES takes them
     echo "${CUDA_VISIBLE_DEVICES:-$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")}"
 }

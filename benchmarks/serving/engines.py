@@ -82,14 +82,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def record(
-    command: Sequence[str], port: int, folder: Path, load: Load, *options: str
+    command: Sequence[str], port: int, folder: Path, load: Load, *options: str, **more: str
 ) -> list[dict[str, Any]]:
     """Record a server under load into `folder/serve.fathom`; return the requests as the client saw them.
 
-    Two short requests before the load start the engine.
+    Two short requests before the load start the engine. `more` are variables of the server's environment.
     """
     run = [*FATHOM, "run", *options, "-o", str(folder / "serve.fathom"), "--", *command]
-    with running(run, port, folder / "server.log"):
+    with running(run, port, folder / "server.log", **more):
         drive(port, folder, Load(requests=2, rate=2.0, tokens=4, words=20, model=load.model, path=load.path))
         return drive(port, folder, load)
 

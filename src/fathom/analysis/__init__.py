@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fathom.analysis.resources import ENTRIES, EVALUATION, STALL
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
-    from fathom.analysis.serving import serving_of
     from fathom.analysis.subjects import CPU, label, slow_steps, window_entries
     from fathom.analysis.trials import trial_results
 

@@ -9,7 +9,9 @@ from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
 from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by
 from fathom.analysis.results import CountedSteps, LongSteps, StepKind
+from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
+from fathom.diagnosis.serving import serving_findings
 from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.sounding import Store
@@ -43,7 +45,7 @@ def examine(
         ranks, kinds = ranks.of(other.name), of_ledger(kinds, other)
     diagnosis = ranks.diagnosis
     verdict, parts = ranks.conclusion(diagnosis.findings)
-    serving = analysis.serving_of(store)
+    serving = _serving(store)
     problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
         step=ranks.step,
@@ -77,6 +79,16 @@ def examine(
         goodput=None if serving else analysis.goodput_of([store]),
         serving=serving,
     )
+
+
+def _serving(store: Store) -> Serving | None:
+    """Return the account of the requests, with its findings; None if no engine answered any."""
+    tables = serving_tables(store)
+    if tables is None:
+        return None
+    serving = requests_account(tables)
+    serving.findings = serving_findings(serving, tables)
+    return serving
 
 
 def _counted(store: Store, account: analysis.Account) -> CountedSteps | None:

@@ -14,6 +14,7 @@ from fathom.analysis.serving import (
     Percentiles,
     RequestEntry,
     Serving,
+    ServingFinding,
     SlowRequest,
 )
 from fathom.report import units
@@ -34,6 +35,7 @@ def paragraphs(serving: Serving | None, width: int) -> Iterator[Iterable[Text]]:
     if serving is not None:
         yield [*_summary(serving, width), *_latencies(serving)]
         yield _ledger(serving)
+        yield _findings(serving, width)
         yield _iterations(serving)
         yield _slowest(serving, width)
 
@@ -120,6 +122,28 @@ def _iterations(serving: Serving) -> Iterator[Text]:
     """Yield a line for each kind of iteration."""
     yield _line(("iterations", "n", "%", "p50", "requests", "tokens"), "dim underline")
     yield from (_line(iteration_cells(kind)[1]) for kind in serving.iterations)
+
+
+def _findings(serving: Serving, width: int) -> Iterator[Text]:
+    """Yield each cause with its predicted saving per request, its evidence and its remedy."""
+    if serving.findings:
+        yield Text("causes, with the time that the mean request would save", "dim underline")
+    for finding in serving.findings:
+        yield Text.assemble((f"{saving(finding):<34}", "green"), (finding.title, "bold"))
+        for text in (f"{finding.id}: {evidence(finding)}", finding.action):
+            yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
+
+
+def saving(finding: ServingFinding) -> str:
+    """Return the gain with its interval and share, like `may save 40 ms (0 – 80) 12 %`."""
+    perhaps = "may save" if units.perhaps(finding.gain_ms, finding.low_ms, finding.high_ms) else "saves"
+    within = units.within(finding.gain_ms, finding.low_ms, finding.high_ms)
+    return f"{perhaps} {within} {100 * finding.share:.0f} %"
+
+
+def evidence(finding: ServingFinding) -> str:
+    """Return the facts behind the finding, as text."""
+    return ", ".join(f"{name} {value:.3g}" for name, value in finding.evidence.items())
 
 
 def _slowest(serving: Serving, width: int) -> Iterator[Text]:

@@ -195,6 +195,7 @@ REQUESTS: Schema = {  # the requests that a serving engine answered while it was
     "end_ns": _TIME,  # time at which the last byte of the answer had been written
     "prompt": pl.Int64,  # tokens of the prompt
     "cached": pl.Int64,  # tokens of the prompt that the prefix cache held
+    "repeated": pl.Int64,  # tokens of the prompt, from its start, that an earlier prompt began with
     "generated": pl.Int64,  # tokens that the engine generated
     "chunks": pl.Int64,  # chunks of the answer; an engine may put several tokens into one
     "status": pl.Int32,  # HTTP status; null for requests without HTTP

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.analysis.serving.account import requests_account, serving_of
+    from fathom.analysis.serving.account import requests_account, serving_tables
     from fathom.analysis.serving.entries import MEANING, Entry
     from fathom.analysis.serving.ledger import TABLES, request_ledger
     from fathom.analysis.serving.results import (
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Percentiles,
         RequestEntry,
         Serving,
+        ServingFinding,
         SlowRequest,
     )
 

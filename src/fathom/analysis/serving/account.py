@@ -23,11 +23,11 @@ BEYOND = 2  # requests beyond a percentile, at least
 FAILED = 400
 
 
-def serving_of(store: Store) -> Serving | None:
-    """Return the account of the first rank that answered requests; None if none did."""
+def serving_tables(store: Store) -> dict[str, pl.DataFrame] | None:
+    """Return the tables of the first rank that answered requests; None if none did."""
     for rank in store.ranks:
         if store.table("requests", rank).limit(1).collect().height:
-            return requests_account({name: store.table(name, rank).collect() for name in TABLES})
+            return {name: store.table(name, rank).collect() for name in TABLES}
     return None
 
 

@@ -39,6 +39,21 @@ class SlowRequest(msgspec.Struct):
     entries: dict[str, float]  # ms by entry, largest first, which sum to `ms`
 
 
+class ServingFinding(msgspec.Struct):
+    """A cause that lengthens requests, with the time that its remedy saves per request on average."""
+
+    id: str
+    title: str
+    gain_ms: float  # the middle of the interval
+    low_ms: float
+    high_ms: float
+    share: float  # of the mean request
+    claims: dict[str, float]  # ms per request, by entry of the ledger
+    evidence: dict[str, float]
+    action: str
+    mechanism: str
+
+
 class IterationKind(msgspec.Struct):
     """Iterations of one kind."""
 
@@ -77,3 +92,4 @@ class Serving(msgspec.Struct):
     preemptions: int
     waiting_max: int | None  # requests in the queue
     kv_peak: float | None  # largest share of the KV cache in use
+    findings: list[ServingFinding] = []  # largest gain first

@@ -49,7 +49,7 @@ class Calls:
 
     @guarded(PART)
     def _submitted(self, tokens: Any) -> None:
-        self.request = self.serving.submitted(id(self), len(tokens))
+        self.request = self.serving.submitted(id(self), tokens)
         self._prompted = False
 
     @guarded(PART)

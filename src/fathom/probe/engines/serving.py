@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
@@ -15,12 +16,13 @@ PART = "watching the serving engine"
 PREFILL, DECODE, RECOMPUTE = 0, 1, 2  # phases of a request's turn in an iteration
 WAITING = "waiting"  # kind of the step in which the engine has no request
 SHORTEST_NS = 100_000  # of a span that is worth a row
+BLOCK, PREFIXES = 32, 16_384  # tokens of a block, and blocks that are remembered
 ROWS = 65_536  # that wait for a flush, at most
 now = time.time_ns
 
 REQUEST = (
     *("request", "arrival", "submitted", "token", "sent", "end"),
-    *("prompt", "cached", "generated", "chunks", "status"),
+    *("prompt", "cached", "repeated", "generated", "chunks", "status"),
 )
 ITERATION = (
     *("start", "prepared", "computed", "sampled", "end"),
@@ -37,7 +39,7 @@ class Request:
         self.token: int | None = None  # the first one was generated
         self.sent: int | None = None  # the first chunk after it had been written
         self.end: int | None = None  # the last chunk had been written
-        self.prompt = self.cached = self.generated = self.chunks = 0
+        self.prompt = self.cached = self.repeated = self.generated = self.chunks = 0
         self.status: int | None = None
         self.served = False  # through HTTP
         self.key: Any = None
@@ -45,7 +47,8 @@ class Request:
     def row(self) -> tuple[Any, ...]:
         """Return the values in the order of REQUEST."""
         times = (self.arrival, self.submitted, self.token, self.sent, self.end)
-        return (self.number, *times, self.prompt, self.cached, self.generated, self.chunks, self.status)
+        tokens = (self.prompt, self.cached, self.repeated, self.generated)
+        return (self.number, *times, *tokens, self.chunks, self.status)
 
 
 class Batch:
@@ -74,6 +77,25 @@ class Batch:
         return (self.start, self.prepared, self.computed, self.sampled, end, self.kind, *cache, turns)
 
 
+class Prefixes:
+    """Remembers how prompts began, in blocks, by hashes; no token is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, None] = {}
+
+    def seen(self, prompt: Sequence[int]) -> int:
+        """Return how many tokens of the prompt, from its start, an earlier prompt began with."""
+        seen, chain = 0, 0
+        for at in range(0, len(prompt) - BLOCK + 1, BLOCK):
+            chain = hash((chain, *prompt[at : at + BLOCK]))
+            if chain in self._known:
+                seen = at + BLOCK
+            self._known[chain] = None
+        while len(self._known) > PREFIXES:
+            del self._known[next(iter(self._known))]
+        return seen
+
+
 class Serving:
     """Follows the requests of this process. Any thread may call."""
 
@@ -85,6 +107,7 @@ class Serving:
         self._numbers = count()
         self._of: dict[Any, Request] = {}
         self._idle = False
+        self._prefixes = Prefixes()
         self._requests: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
         self._spans: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
         self._iterations: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
@@ -96,12 +119,13 @@ class Serving:
         """Return a new request."""
         return Request(next(self._numbers), arrival)
 
-    def submitted(self, key: Any, prompt: int) -> Request:
+    def submitted(self, key: Any, prompt: Sequence[int]) -> Request:
         """Note that the request of this context enters the engine, which calls it `key`."""
         request = self.here.get()
         if request is None or request.submitted is not None:
             request = self.arrived(now())
-        request.submitted, request.prompt, request.key = now(), prompt, key
+        request.repeated = self._prefixes.seen(prompt)
+        request.submitted, request.prompt, request.key = now(), len(prompt), key
         self._of[key] = request
         return request
 

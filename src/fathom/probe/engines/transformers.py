@@ -75,7 +75,7 @@ class Loop:
         """Note a request that enters the queue."""
         if request_id is None:  # the engine will name it so
             request_id = f"req_{manager._request_counter}"
-        self.serving.submitted(request_id, len(input_ids))
+        self.serving.submitted(request_id, input_ids)
 
     def prepare(self, original: Any, processor: Any) -> Any:
         """Time the scheduling of a batch."""

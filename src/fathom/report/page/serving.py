@@ -17,6 +17,10 @@ def section(recording: Recording) -> Section | None:
         "facts": list(serving.facts(result)),
         "latencies": serving.latencies(result),
         "ledger": [(MEANING[Entry(row.entry)], serving.entry_cells(row)) for row in result.ledger],
+        "findings": [
+            (f.title, serving.saving(f), f"{f.id}: {serving.evidence(f)}", f.action, f.mechanism)
+            for f in result.findings
+        ],
         "iterations": [serving.iteration_cells(kind) for kind in result.iterations],
         "slowest": [serving.story(request) for request in result.slowest],
         "mean": units.duration(result.e2e_ms.mean),

@@ -166,6 +166,7 @@ class RequestShape(msgspec.Struct):
     sent: Time | None = None
     prompt: Count | None = None
     cached: Count | None = None
+    repeated: Count | None = None
     generated: Count | None = None
     chunks: Count | None = None
     status: Annotated[int, Meta(ge=0, le=999)] | None = None

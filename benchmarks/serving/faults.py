@@ -1,0 +1,97 @@
+"""Plant faults in `transformers serve`, and check that each is named first and its gain predicted.
+
+    python -m benchmarks.serving.faults PYTHON MODEL [FAULT ...]
+
+PYTHON has transformers[serving]; `benchmarks/serving/tiny.py` makes the MODEL. Both forms of a fault run in
+turn under the same load, so that whatever else uses the cores disturbs both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import fathom
+from benchmarks.serving import engines
+from benchmarks.serving.client import Load
+from fathom.analysis.serving import Serving
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault: the finding that names it, the load that shows it, and the options of both forms."""
+
+    finding: str
+    load: Load
+    fault: str = ""  # for `faulty.py`
+    faulty: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+
+
+USUAL = Load(requests=30, rate=4.0, tokens=16, words=60)
+PLANTED = {
+    "batch-limit": Planted("serving-batch-limit", replace(USUAL, rate=8.0, words=10), "batch-limit"),
+    "slow-tokenizer": Planted("serving-tokenizer", replace(USUAL, tokens=4, words=20), "slow-tokenizer"),
+    "slow-detokeniser": Planted("serving-detokeniser", replace(USUAL, words=20), "slow-detokeniser"),
+    "no-prefix-cache": Planted(
+        "serving-prefix-cache", replace(USUAL, words=20, shared=600, tokens=4, rate=2.0), "no-prefix-cache"
+    ),
+    "tiny-cache": Planted(
+        "serving-kv-preemption",
+        replace(USUAL, rate=20.0, words=20, tokens=64),
+        faulty=("--cb-num-blocks", "16"),
+        mended=("--cb-num-blocks", "256"),
+    ),
+    "long-prefills": Planted(
+        "serving-prefill-blocks-decode",
+        replace(USUAL, rate=3.0, words=500, tokens=24),
+        faulty=("--cb-max-batch-tokens", "2048"),
+        mended=("--cb-max-batch-tokens", "64"),
+    ),
+}
+
+
+def recorded(python: str, model: Path, planted: Planted, faulty: bool) -> Serving:
+    """Record one form under the load, and return the account of its requests."""
+    with tempfile.TemporaryDirectory() as made:
+        port = engines.free_port()
+        options = planted.faulty if faulty else planted.mended
+        command = engines.transformers_serve(python, model, port, *options)
+        load = replace(planted.load, model=str(model))
+        variables = {"SERVING_FAULT": planted.fault} if faulty and planted.fault else {}
+        engines.record(command, port, Path(made), load, "--depth", "surface", **variables)
+        result = fathom.open(Path(made) / "serve.fathom").examine().serving
+    assert result is not None
+    return result
+
+
+def main() -> None:
+    """Print a line for each fault: its first finding, the predicted and the true gain."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("python")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("faults", nargs="*", help=", ".join(PLANTED))
+    chosen = parser.parse_args()
+    for name in chosen.faults or PLANTED:
+        planted = PLANTED[name]
+        faulty, mended = (recorded(chosen.python, chosen.model, planted, form) for form in (True, False))
+        print(name, outcome(planted, faulty, mended), flush=True)
+
+
+def outcome(planted: Planted, faulty: Serving, mended: Serving) -> str:
+    """Return whether the fault is named first, and whether its gain's interval holds the true one."""
+    names = [finding.id for finding in faulty.findings]
+    true = faulty.e2e_ms.mean - mended.e2e_ms.mean
+    first = next(iter(faulty.findings), None)
+    right = first is not None and first.id == planted.finding
+    gain = f"{first.low_ms:.0f} to {first.high_ms:.0f}" if first else "none"
+    inside = first is not None and first.low_ms <= true <= first.high_ms
+    quiet = planted.finding not in [finding.id for finding in mended.findings]
+    means = f"{faulty.e2e_ms.mean:.0f} -> {mended.e2e_ms.mean:.0f} ms"
+    return f"first={right} inside={inside} mended-quiet={quiet} {means}, predicted {gain}, {names}"
+
+
+if __name__ == "__main__":
+    main()

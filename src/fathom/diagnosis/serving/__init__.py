@@ -1,0 +1,12 @@
+"""Findings on the requests of a serving engine: what lengthens them, and what a remedy would save."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.diagnosis.serving.findings import serving_findings
+
+__all__, __getattr__ = exports(__name__)

@@ -1,0 +1,67 @@
+"""Facts about the requests of a recording that rules compare with their thresholds."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.analysis.serving import Entry, Serving
+
+Tables = dict[str, pl.DataFrame]
+
+
+def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
+    """Return the facts by name; shares are of the requests' mean time."""
+    share = {row.entry: row.share for row in serving.ledger}
+    requests = max(serving.requests, 1)
+    prompt, generated = max(serving.prompt_tokens, 1), max(serving.generated_tokens, 1)
+    spent = _spans_ms(tables)
+    return {
+        "busy": serving.busy,
+        "queue_share": share.get(Entry.QUEUE, 0.0),
+        "at_limit_share": _at_limit(tables),
+        "kv_free": 1.0 - (serving.kv_peak or 0.0),
+        "preemptions": float(serving.preemptions),
+        "preempted_share": share.get(Entry.PREEMPTED, 0.0) + share.get(Entry.RECOMPUTE, 0.0),
+        "repeated_share": (_repeated(tables) - serving.cached_tokens) / prompt,
+        "prefill_share": sum(
+            share.get(entry, 0.0) for entry in (Entry.PREFILL, Entry.PREFILL_OTHERS, Entry.DECODE_OTHERS)
+        ),
+        "tokenise_share": share.get(Entry.TOKENISE, 0.0),
+        "tokenise_ms_per_1000": 1000 * spent.get("tokenise", 0.0) / prompt,
+        "detokenise_ms_per_token": spent.get("detokenise", 0.0) / generated,
+        "tokenise_ms": spent.get("tokenise", 0.0) / requests,
+        "concurrency": serving.e2e_ms.mean * serving.requests_per_s / 1000,  # Little's law
+        "detokenise_ms": spent.get("detokenise", 0.0) / requests,
+        "stream_share": share.get(Entry.STREAM, 0.0),
+        "blocked_share": share.get(Entry.DECODE_OTHERS, 0.0),
+        "longest_over_decode": _longest_over_decode(serving),
+    }
+
+
+def _spans_ms(tables: Tables) -> dict[str, float]:
+    """Return the summed length of spans by name; of nested ones (tokenise), only the longest per request."""
+    spans = tables["request_spans"].with_columns(ms=(pl.col("end_ns") - pl.col("start_ns")) / 1e6)
+    outer = spans.filter(what="tokenise").group_by("request").agg(pl.col("ms").max())
+    total = spans.group_by("what").agg(pl.col("ms").sum())
+    return {**dict(total.iter_rows()), "tokenise": float(outer["ms"].sum())}
+
+
+def _at_limit(tables: Tables) -> float:
+    """Return the share of iterations that leave requests waiting and hold as many requests as any does."""
+    counts = tables["turns"].group_by("iteration").agg(n=pl.len())
+    rows = tables["iterations"].join(counts, on="iteration")
+    waiting = rows.filter(pl.col("waiting") > 0)
+    if waiting.is_empty():
+        return 0.0
+    most = rows["n"].max()
+    return waiting.filter(pl.col("n") == most).height / waiting.height
+
+
+def _repeated(tables: Tables) -> int:
+    return int(tables["requests"]["repeated"].sum())
+
+
+def _longest_over_decode(serving: Serving) -> float:
+    """Return how many times longer the median iteration with a prefill is than that of decodes."""
+    of_kind = {kind.kind: kind.p50_ms for kind in serving.iterations}
+    return of_kind.get("mixed", 0.0) / of_kind["decode"] if of_kind.get("decode") else 0.0
