@@ -1,4 +1,4 @@
-"""Measure what `fathom run --depth surface` costs a server at load: throughput in turns, and memory over time.
+"""Measure what `fathom run --depth surface` costs a server at load: throughput in turns, and memory.
 
     python -m benchmarks.serving.surface PYTHON MODEL [--turns 6] [--minutes 5]
 

@@ -11,11 +11,8 @@ from fathom.diagnosis.serving.findings import rules, serving_findings
 from tests.analysis.test_serving import iteration, request, tables, turn
 
 MS = 1_000_000
-NOTHING = {
-    **dict.fromkeys((name for rule in rules() for name in rule.when), 0.0),
-    "detokenise_ms": 0.0,
-    "concurrency": 0.0,
-}
+NAMES = ("tokenise_ms", "detokenise_ms", "concurrency", "uneven")
+NOTHING = dict.fromkeys((*NAMES, *(name for rule in rules() for name in rule.when)), 0.0)
 SOUND = {"busy": 0.5, "kv_free": 0.8, "longest_over_decode": 1.0}
 
 

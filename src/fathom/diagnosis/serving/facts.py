@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from fathom.analysis.serving import Entry, Serving
@@ -31,6 +32,7 @@ def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
         "detokenise_ms_per_token": spent.get("detokenise", 0.0) / generated,
         "tokenise_ms": spent.get("tokenise", 0.0) / requests,
         "concurrency": serving.e2e_ms.mean * serving.requests_per_s / 1000,  # Little's law
+        "uneven": _uneven(tables),
         "detokenise_ms": spent.get("detokenise", 0.0) / requests,
         "stream_share": share.get(Entry.STREAM, 0.0),
         "blocked_share": share.get(Entry.DECODE_OTHERS, 0.0),
@@ -65,3 +67,10 @@ def _longest_over_decode(serving: Serving) -> float:
     """Return how many times longer the median iteration with a prefill is than that of decodes."""
     of_kind = {kind.kind: kind.p50_ms for kind in serving.iterations}
     return of_kind.get("mixed", 0.0) / of_kind["decode"] if of_kind.get("decode") else 0.0
+
+
+def _uneven(tables: Tables) -> float:
+    """Return the share of decode iterations' time beyond what their tenth percentile would take."""
+    rows = tables["iterations"].filter(kind="decode")
+    took = (rows["end_ns"] - rows["start_ns"]).to_numpy()
+    return 1.0 - float(np.quantile(took, 0.1) / took.mean()) if len(took) else 0.0

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.analysis.serving import Serving, ServingFinding
+from fathom.analysis.serving import Entry, Serving, ServingFinding
 from fathom.data import load
 from fathom.diagnosis.serving.engine import saved
 from fathom.diagnosis.serving.facts import facts_of
 
 LEAST = 0.02  # of the mean request: findings whose upper end is below save nothing worth a change
 FEWEST = 8  # requests
+IN_ENGINE = (Entry.QUEUE, Entry.PREFILL, Entry.DECODE, Entry.WAITING, Entry.SCHEDULER)
 OWN = 0.7  # of the claimed time, which a remedy saves at least
 
 
@@ -77,5 +78,7 @@ def _gain(
         return low * inside, high * inside
     if rule.gain in ("tokenise", "detokenise"):  # it may hold the interpreter, and with it all other requests
         ms = facts[f"{rule.gain}_ms"]
-        return OWN * min(ms, claimed), ms * (1 + facts["concurrency"])
+        engine = sum(row.mean_ms for row in serving.ledger if row.entry in IN_ENGINE)
+        others = ms * facts["concurrency"] + engine * facts["uneven"]
+        return OWN * min(ms, claimed), max(ms, claimed) + others
     return rule.shares[0] * claimed, rule.shares[1] * claimed
