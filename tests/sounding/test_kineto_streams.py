@@ -53,7 +53,7 @@ def dumps(value: object, indent: int | None) -> str:
     return text
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     traces(), st.sampled_from([None, 0, 2]), st.booleans(), st.sampled_from([64, 333, 1 << 19]), st.booleans()
 )

@@ -75,7 +75,7 @@ def test_a_timeline_with_ops_is_left_as_it_is(recorded: Any) -> None:
 CODES = st.lists(st.integers(0, 4), max_size=24)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(CODES, CODES)
 def test_pairs_are_equal_and_in_order(item: list[int], other: list[int]) -> None:
     first, second = np.array(item, np.int64), np.array(other, np.int64)

@@ -42,7 +42,7 @@ def test_no_query_reads_a_file(tmp_path, query):
 
 
 @given(st.text("aA_()'\"`-/*\n ,t.;", max_size=20), st.text("'\"`-/*\n ", max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_spelling_of_a_reader_gets_through(tmp_path_factory, before, between):
     file = tmp_path_factory.getbasetemp() / "secret.csv"
     file.write_text("hidden\n41\n")
