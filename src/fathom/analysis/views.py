@@ -14,7 +14,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.results import Category, LedgerRow, OpShape
 from fathom.analysis.work.classes import class_of
 from fathom.analysis.work.tree import NONE
-from fathom.units import NS_PER_S, NS_PER_US
+from fathom.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 MOST = 100  # rows of shapes
 MOSTLY = 0.5  # of a call inside the used windows: others are cut by their bounds
@@ -22,7 +22,6 @@ COMMUNICATION, COPY, OTHER = "communication", "copy", "other"
 # Names of categories for classes of work; other classes keep their names.
 NAMES = {"matrix product": "matmul", "normalisation": "norm", "copy and cast": COPY}
 _OPTIMIZER = "Optimizer."  # begins the names of regions around optimizer steps
-_NS_PER_MS = 1e6
 
 
 class Views(msgspec.Struct):
@@ -129,7 +128,7 @@ def _shape(row: dict[str, Any], steps: int) -> OpShape:
         dtypes=str(row["dtypes"] or ""),
         category=str(row["category"]),
         count=int(row["count"]) / steps,
-        ms=float(row["span"]) / steps / _NS_PER_MS,
+        ms=float(row["span"]) / steps / NS_PER_MS,
         min_us=least,
         median_us=median,
         max_us=most,

@@ -10,10 +10,10 @@ from rich.text import Text
 from fathom.analysis.results import Goodput
 from fathom.report import units
 from fathom.report.screen import show
+from fathom.units import NS_PER_S
 
 BAR = 10
 LABEL, SECONDS = 18, 12  # columns
-NS_PER_S = 1e9
 MEANINGS = {
     "productive": "steps at their usual time",
     "start-up": "before the first step",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.analysis.measures.facts import launch_size
     from fathom.analysis.measures.portraits import device_portraits, portraits_of
     from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
 

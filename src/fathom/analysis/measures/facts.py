@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -61,6 +62,12 @@ def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
     figures = {name: float(value) for name, value in known.items() if value}
     rates = {name: value for name, value in published.items() if name.startswith("vector.f")}
     return Hardware(on, figures, limits_of(machine, index), peaks_of(machine, index) | rates)
+
+
+def launch_size(sides: str | None) -> int | None:
+    """Return the blocks of a grid, or the threads of a block: 512 for `64x8x1`; None if unknown."""
+    counts = (sides or "").split("x")
+    return math.prod(map(int, counts)) if all(count.isdecimal() for count in counts) else None
 
 
 def _dram(gpu: dict[str, Any]) -> float | None:

@@ -14,7 +14,7 @@ from fathom.analysis.folding import Folding, by_family, counters_of
 from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
 from fathom.analysis.measures.evaluate import KnownValues, measures_of
-from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware
+from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware, launch_size
 from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
 from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
 from fathom.analysis.peers import meetings
@@ -135,7 +135,7 @@ def _portrait(
     counted: tuple[list[dict[str, Any]], str],
     abstained: list[Abstained],
 ) -> Portrait:
-    launch = launch | {"threads": _threads(launch["block"])}
+    launch = launch | {"threads": launch_size(launch["block"])}
     seconds = launch["mean"] / US_PER_S
     work = _work(entry, launch["mean"])
     rows, counted_as = counted
@@ -167,16 +167,6 @@ def _portrait(
 
 
 _LAUNCH = ("grid", "block", "threads", "registers", "shared_bytes", "local_bytes", "streams")
-
-
-def _threads(block: str | None) -> int | None:
-    sides = (block or "").split("x")
-    if not all(side.isdigit() for side in sides):
-        return None
-    count = 1
-    for side in sides:
-        count *= int(side)
-    return count
 
 
 def _work(entry: LedgerRow, mean_us: float) -> dict[str, Any]:

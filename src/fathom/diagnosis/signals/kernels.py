@@ -8,10 +8,9 @@ import polars as pl
 from fathom.analysis import detail
 from fathom.analysis.entries import Entry
 from fathom.analysis.folding import counters_of
-from fathom.analysis.measures import Portrait, device_portraits
+from fathom.analysis.measures import Portrait, device_portraits, launch_size
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Family, Work
-from fathom.diagnosis.signals.shapes import blocks_of
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
 from fathom.units import NS_PER_MS, NS_PER_US
@@ -53,8 +52,8 @@ def _work(row: dict, ms: float, steps: int) -> Work:
         count=row["count"] / steps,
         ops=tuple(row["path"]),
         **{name: row[name] for name in _OF_OPS[1:]},
-        blocks=blocks_of(row["grid"]),
-        threads=blocks_of(row["block"]),
+        blocks=launch_size(row["grid"]),
+        threads=launch_size(row["block"]),
         ran=row["ran"],
         alone=row["alone"],
         bytes=row["bytes"] / steps,

@@ -10,12 +10,12 @@ from fathom.analysis import LINES, OTHER_LINES, where
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import FetchingCode, HostLine
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_US
 
 NO_STACKS = "no stacks of the host were sampled"
 ENOUGH_LOOKS, LEAST_LOOKS = 6, 3  # at a line, else at its function
 ALONE = 0.7  # share of time on a core: on a busier host, a thread may stand still for lack of a core
 MOST = 0.99  # of looks that saw it elsewhere: the dwell time of the quickest code is unknown
-NS_PER_US = 1e3
 
 LEAST_IN_WAIT = 2  # samples: a single one may belong to the time before the wait
 LOADER = "/torch/utils/data/"

@@ -7,10 +7,11 @@ from collections import Counter
 import polars as pl
 
 from fathom.analysis import makers
-from fathom.diagnosis.signals.lines import LEAST_OF_LOADER, NO_STACKS, NS_PER_US, dwell_us
+from fathom.diagnosis.signals.lines import LEAST_OF_LOADER, NO_STACKS, dwell_us
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Made
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_US
 
 NOT_RECORDED = "the recording does not say which functions are generators; record it again"
 FILES = r"^(p?readv?|pread64|preadv|openat?|newfstatat|statx?|lseek|getdents64|page fault)$"

@@ -37,14 +37,3 @@ def _list(text: str | None) -> list[Any]:
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
-
-
-def blocks_of(grid: str | None) -> int | None:
-    """Return 512 for `64x8x1`; None if unknown."""
-    sides = (grid or "").split("x")
-    if not all(side.isdigit() for side in sides):
-        return None
-    count = 1
-    for side in sides:
-        count *= int(side)
-    return count
