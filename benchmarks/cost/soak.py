@@ -1,13 +1,15 @@
 """Long runs at surface depth on a simulated clock: processor time per step, memory, and size of the log.
 
 `python -m benchmarks.cost.soak` records 10^7 steps of 15 µs, and 24 hours of steps of 100 ms with batches
-of a loader. It prints the figures of each tenth of the run, which must not grow.
+of a loader, in a few minutes. It keeps the figures of each tenth of the run, and how they change from the
+third tenth to the last: they must not grow.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -27,6 +29,7 @@ from fathom.sounding.raw import import_raw
 US, HOUR = 1_000, 3_600_000_000_000
 START = 1_700_000_000_000_000_000
 TENTHS = 10
+RESULT = Path(__file__).parents[1] / "results" / "soak.json"
 
 
 class Clock:
@@ -86,14 +89,25 @@ def imported(folder: Path, clock: Clock) -> Store:
     return import_raw(folder)
 
 
+def change(figures: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the growth from the third tenth to the last; of the time per step, between medians of tenths."""
+    early, late = ([tenth["us"] for tenth in some] for some in (figures[2:6], figures[6:]))
+    grown = {name: figures[-1][name] - figures[2][name] for name in ("resident_kib", "log_bytes")}
+    return {"us_ratio": round(statistics.median(late) / statistics.median(early), 3), **grown}
+
+
 def main(steps: int = 10_000_000, hours: int = 24) -> None:
-    """Print the figures of both runs."""
+    """Print the figures of both runs, and keep those of runs of full length."""
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         short = tenths(Path(name) / "short", steps, 15 * US, loads=False)
         long = tenths(Path(name) / "long", hours * HOUR // (100_000 * US), 100_000 * US, loads=True)
-    print(
-        json.dumps({f"{steps:,} steps of 15 us": short, f"{hours} hours of steps of 100 ms": long}, indent=1)
-    )
+    runs = {f"{steps:,} steps of 15 us": short, f"{hours} hours of steps of 100 ms": long}
+    result = {title: {"change": change(figures), "tenths": figures} for title, figures in runs.items()}
+    text = json.dumps({"load": round(load, 1), "processors": os.cpu_count(), **result}, indent=1)
+    print(text)
+    if len(sys.argv) == 1:
+        RESULT.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -553,11 +553,14 @@ def compare(
 
     `kind` and `rank` choose the steps, by default those with the most time on the first rank. `margin` is the
     largest difference that counts as the same. With two or more recordings of each side, the variation
-    between runs is measured; otherwise it is assumed. Raises BadInputError if a recording has no ledger, or
-    if the steps are of different kinds.
+    between runs is measured; otherwise it is assumed. Raises BadInputError if a side has no recording, if a
+    recording has no ledger, or if the steps are of different kinds.
     """
     from fathom.analysis.compare import compare as compare_runs
+    from fathom.errors import BadInputError
 
+    if not baseline or not candidate:
+        raise BadInputError("A comparison needs a baseline and a candidate; give a sounding for each.")
     before, after = ([_opened(path)._run(kind, rank) for path in side] for side in (baseline, candidate))
     return compare_runs(before, after, margin)
 

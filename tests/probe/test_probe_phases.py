@@ -54,6 +54,16 @@ class Program:
         return self
 
 
+@pytest.mark.parametrize("at", ["arm", "start"])
+def test_a_fault_of_a_recorder_leaves_only_clean_steps(at):
+    program = Program(ProbePlan())
+    while getattr(program.step(10 * MS), at) is None:
+        pass
+    program.phases.give_up()
+    program.run(20)
+    assert program.labels[-15:] == ["clean"] * 15
+
+
 def test_a_steady_program_is_recorded_within_thirty_steps():
     program = Program(ProbePlan()).run(30)
     assert program.labels[0] == "settle"

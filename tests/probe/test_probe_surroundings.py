@@ -135,3 +135,35 @@ def test_a_recording_survives_a_second_one_an_import_and_the_death_of_its_record
         time.sleep(0.05)
     assert 0 < readable(folder) <= 59
     assert readable(import_any([folder], tmp_path / "all.fathom").path) == 119
+
+
+FULL = """
+mount -t tmpfs -o size=300k tmpfs "$1" && cd "$1"
+"$2" -m fathom run -q --no-measure -o out.fathom -- "$2" -c "$3"
+echo "status $?"
+rm filler
+"$2" -m fathom import out.fathom
+"$2" -m fathom query out.fathom 'select count(*) > 20 as many from steps' --format csv
+"""
+FILLED = """
+import fathom, sys, time
+for k in range(400):
+    fathom.step()
+    time.sleep(0.002)
+    if k == 300:
+        file = open("filler", "wb", buffering=0)
+        try:
+            while file.write(bytes(4096)): pass
+        except OSError: print("full", flush=True)
+sys.exit(13)
+"""
+
+
+def test_a_disk_that_fills_stops_the_recording_and_not_the_program(tmp_path):
+    words = ["unshare", "-rm", "sh", "-c", FULL, "sh", str(tmp_path), sys.executable, FILLED]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120)
+    if "mount" in done.stderr or "unshare" in done.stderr:
+        pytest.skip("a file system cannot be mounted here")
+    assert done.stdout.startswith("full\nstatus 13\n") and done.stdout.endswith("many\ntrue\n")
+    assert "Traceback" not in done.stderr
+    assert "recording is off" in done.stderr and "try again with `fathom import" in done.stderr

@@ -301,6 +301,8 @@ class Conductor:
             self._session.plan.depth = "surface"
             self.phases.give_up()
             self._trials.close()
+            if self._recorder is not None and self._recorder.running:
+                self.safely(self._recorder.stop, self._session.k)
             contain("profiling", error)
             return None
 

@@ -50,20 +50,23 @@ def complain(text: str) -> None:
 
 def fault(part: str, error: BaseException) -> None:
     """Report, once per part, that `part` failed and is now off. The program continues."""
-    if part in _disabled:
-        return
-    _disabled.add(part)
+    try:
+        if part not in _disabled:
+            _disabled.add(part)
+            _report(part, error)
+    except BaseException:  # the program may have replaced what a report needs
+        pass
+
+
+def _report(part: str, error: BaseException) -> None:
     if isinstance(error, OSError) and error.strerror:
         why = str(error.strerror)
         complain(f"{part} is off: {why}")
     else:
         why = f"{type(error).__name__}: {_text(error)}"
         complain(f"{part} is off after a fault of the probe ({why})")
-    try:
-        if _receive is not None:
-            _receive("fault", f"{part} failed: {why}")
-    except BaseException:
-        pass
+    if _receive is not None:
+        _receive("fault", f"{part} failed: {why}")
 
 
 def _text(error: BaseException) -> str:
@@ -75,7 +78,11 @@ def _text(error: BaseException) -> str:
 
 def contain(part: str, error: BaseException) -> None:
     """Report an exception caught in the probe, or raise it again if it belongs to the program."""
-    if belongs_to_program(error):
+    try:
+        is_theirs = belongs_to_program(error)
+    except BaseException:
+        is_theirs = False
+    if is_theirs:
         raise error
     fault(part, error)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fathom.probe import current
 from fathom.probe.faults import (
+    belongs_to_program,
     contain,
     get_profile,
     get_trace,
@@ -87,8 +88,9 @@ def _begun() -> Session | None:
     try:
         if raw:
             getattr(variables(), "start", _start)(raw)
-    except BaseException:  # a signal handler of the program raised it: begin at the next step
-        _asked.clear()
+    except BaseException as error:
+        if belongs_to_program(error):  # begin at the next step
+            _asked.clear()
         raise
     return current.session
 

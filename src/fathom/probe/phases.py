@@ -137,6 +137,8 @@ class Phases:
         self._job = None
         self._more = 0
         self._begun = self._looked_deeper = True
+        if self._state in ("armed", "running"):
+            self.interrupted()
 
     def without_counters(self) -> None:
         """Drop all counter bursts, because counters cannot be sampled here."""

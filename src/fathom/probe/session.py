@@ -218,13 +218,12 @@ class Session:
         signal = self.conductor.opens(self.k, signal)
         plain = self._write(signal, self.conductor.orders)
         self.conductor.opened(self.k, signal.ns)
-        quiet = self.conductor.quiet
-        many = len(self.batches) >= EARLY or (len(self._marks.times) >= BATCH and not quiet)
+        many = len(self._marks.times) >= BATCH or len(self.batches) >= EARLY
         if many or self.records.due(signal.ns):
             self.flush(signal.ns)
         if self.plan.stop_after is not None:
             self._stop_when_done()
-        elif plain and quiet:
+        elif plain and self.conductor.quiet:
             often = self._summary is None and (self.batches or self.torch.cuda.is_initialized())
             self.deferred.begin(signal, OFTEN_NS if often else RARELY_NS)
 
