@@ -39,12 +39,14 @@ def rows_of(*names: str) -> st.SearchStrategy[Damage]:
 
 
 def apply(file: Path, damage: Damage) -> None:
-    """Make the damage; a file that is no database any more stays as it is."""
+    """Make the damage; a file without tables stays as it is."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as base:
         tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         columns = [
             (table, name) for table in tables for _, name, *_ in base.execute(f'PRAGMA table_info("{table}")')
         ]
+        if not columns:
+            return
         table, column = columns[damage["at"] % len(columns)]
         sql = _WORK[damage["do"].removeprefix(PREFIX)]
         base.execute(sql.format(table=f'"{table}"', column=f'"{column}"'), {"value": damage["value"]})
