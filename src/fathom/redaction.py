@@ -18,10 +18,11 @@ from fathom.errors import BadInputError
 from fathom.settings import FILE, settings_in
 
 HIDDEN = "<redacted>"
+# They take linear time on any text: a run of `[\w.-]` is searched from its start only, or to a bounded length.
 # Only the last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
 _LAST = r"(?:token|secret|password|passwd|pwd|passphrase|credentials?|auth|authorization|api_?key|key)"
 NAME = rf"(?:[\w.-]*[._-])?{_LAST}"
-_ASSIGNED = re.compile(rf"""(?<![\w.])((?:--?)?{NAME}["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s&,;"']+)""", re.I)
+_ASSIGNED = re.compile(rf"""(?<![\w.-])((?:--?)?{NAME}["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s&,;"']+)""", re.I)
 _CAMEL = re.compile(r"""((?:api|access|secret|private)(?:Key|Token)["']?\s*[=:]\s*)["']?[^\s&,;"']+["']?""")
 _BEARER = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.I)
 _IN_URL = re.compile(r"(?<=://)[^/\s@\"'\\]+(?=@)")
@@ -30,7 +31,7 @@ _LOOKS = re.compile(
     r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[\w+/=\s\\]*(?:-----END [A-Z ]{0,20}PRIVATE KEY-----)?"
     r"|\b(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|sk-[\w-]{8,}|gh[pousr]_\w{16,}|github_pat_\w{16,}"
     r"|glpat-[\w-]{12,}|xox[abposr]-[\w-]{8,}|nvapi-[\w-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{20,}"
-    r"|eyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|[sr]k_(?:live|test)_\w{8,}|ya29\.[\w-]{8,}|npm_\w{30,}|pypi-[\w-]{16,}"
+    r"|eyJ[\w-]{8,2000}\.[\w-]+\.?[\w-]*|[sr]k_(?:live|test)_\w{8,}|ya29\.[\w-]{8,}|npm_\w{30,}|pypi-[\w-]{16,}"
     r"|do[opr]_v1_[0-9a-f]{32,}|SG\.[\w-]{16,}\.[\w-]{16,}|r8_\w{30,}|gsk_\w{20,}|lin_api_\w{16,})"
 )
 # In every text that the patterns above change; in the syntax of Rust's regex too.

@@ -12,7 +12,7 @@ from fathom.recorder.command import CannotLaunchError, default_name, free_output
 from fathom.recorder.launch import INJECT, child_environment
 from fathom.recorder.plan import Plan
 from fathom.recorder.redact import allowed_environment, redact_command
-from fathom.redaction import HIDDEN
+from fathom.redaction import HIDDEN, redact_text
 
 SECRET = "S3cretValue99"
 
@@ -191,3 +191,10 @@ def test_options_that_mean_nothing_are_refused(options):
 
 def test_the_tests_python_is_not_isolated():
     assert prevented([sys.executable, "train.py"]) is None
+
+
+@pytest.mark.parametrize("part", ["a-", "-eyJaaaaaaaa", "-hf_a", "key "])
+def test_no_text_of_a_stranger_keeps_the_search_for_secrets_busy(part):
+    text = part * (100_000 // len(part))
+    assert redact_text(text) == text
+    assert redact_text(f"{text} --api-key=abc") == f"{text} --api-key={HIDDEN}"

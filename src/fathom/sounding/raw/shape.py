@@ -137,13 +137,13 @@ class SnapshotShape(msgspec.Struct):
 class BatchShape(msgspec.Struct):
     """A batch, as the program received it or as a worker made it."""
 
+    start: Time
     loader: Count | None = None
     batch: Count | None = None
     worker: Count | None = None
     pid: Count | None = None
     epoch: Count | None = None
     nth: Count | None = None
-    start: Time | None = None
     wait: Time | None = None
     fetch: Time | None = None
     collate: Time | None = None
