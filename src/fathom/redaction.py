@@ -22,7 +22,9 @@ HIDDEN = "<redacted>"
 # Only the last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
 _LAST = r"(?:token|secret|password|passwd|pwd|passphrase|credentials?|auth|authorization|api_?key|key)"
 NAME = rf"(?:[\w.-]*[._-])?{_LAST}"
-_ASSIGNED = re.compile(rf"""(?<![\w.-])((?:--?)?{NAME}["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s&,;"']+)""", re.I)
+_ASSIGNED = re.compile(
+    rf"""(?<![\w.-])((?:--?)?{NAME}["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s&,;"']+)""", re.I
+)
 _CAMEL = re.compile(r"""((?:api|access|secret|private)(?:Key|Token)["']?\s*[=:]\s*)["']?[^\s&,;"']+["']?""")
 _BEARER = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.I)
 _IN_URL = re.compile(r"(?<=://)[^/\s@\"'\\]+(?=@)")
