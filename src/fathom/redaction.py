@@ -18,7 +18,7 @@ from fathom.errors import BadInputError
 from fathom.settings import FILE, settings_in
 
 HIDDEN = "<redacted>"
-# They take linear time on any text: a run of `[\w.-]` is searched from its start only, or to a bounded length.
+# They take linear time: a run of `[\w.-]` is searched from its start only, or to a bounded length.
 # Only the last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
 _LAST = r"(?:token|secret|password|passwd|pwd|passphrase|credentials?|auth|authorization|api_?key|key)"
 NAME = rf"(?:[\w.-]*[._-])?{_LAST}"

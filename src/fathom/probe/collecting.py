@@ -38,7 +38,7 @@ class _Clock:
         start, stop = map(self.starts.append, now["start"]), map(self.stops.append, now["stop"])
         reading = {"start": property(partial(next, start)), "stop": property(partial(next, stop))}
         self.callback: Any = partial(getattr, type("Reading", (), reading)())
-        for name in reading:  # what the program has replaced fails here, in the fence
+        for name in reading:  # a built-in that the program replaced fails here, in the fence
             self.callback(name, {})
         self.starts.clear()
         self.stops.clear()
