@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -92,7 +93,7 @@ def start(main: Callable[[Options], Tensor]) -> float:
         "mean_ms": 1e3 * (end - options.ticks[0]) / len(laps),
     }
     print(json.dumps(record), flush=True)
-    if options.times:
+    if options.times and os.environ.get("RANK", "0") == "0":  # one rank writes the file
         options.times.write_text(json.dumps(record | {"steps_s": laps}))
     if options.metrics:
         options.metrics.write_text(json.dumps({"loss": loss}))
