@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ import numpy as np
 import polars as pl
 
 import fathom
+from benchmarks.comparison.between import kernels
 from fathom.analysis import account_of, meetings
 from fathom.analysis.clean import LONGER
 from fathom.analysis.compare import Run, run_of
@@ -24,7 +26,7 @@ from fathom.analysis.entries import DEVICE_WORK, Entry
 from fathom.sounding import open_store
 from fathom.units import NS_PER_MS
 
-DEVICE, HOST = 0.0015, 0.015  # relative standard deviation between runs of one program, as measured
+HOST = 0.015  # relative standard deviation of host time between runs of one program on a quiet host
 _TIMES = ("start_ns", "end_ns", "mark_ns", "device_ns", "device_end_ns", "time_ns")
 Warp = Callable[[np.ndarray], np.ndarray]
 
@@ -112,13 +114,14 @@ def planted(original: Run, path: Path) -> Run:
     return run_of(store, original.examination, account_of(store, rank, store.machine))
 
 
-def drawn(source: Run, random: np.random.Generator, between: bool = True) -> Run:
+def drawn(source: Run, random: np.random.Generator, between: bool = True, windows: int = 0) -> Run:
     """Return a run drawn from a recording: blocks of its steps, with replacement.
 
     `between` also scatters each entry as runs of one program do. The clean step moves with its entries.
+    `windows` is the number of recorded steps to draw, by default as many as the recording has.
     """
     copy: Run = msgspec.json.decode(msgspec.json.encode(source), type=Run)
-    place = _blocks(len(copy.windows_ms), random)
+    place = _blocks(len(copy.windows_ms), random, windows)
     copy.windows_ms = [copy.windows_ms[i] for i in place]
     copy.clean_ms = [copy.clean_ms[i] for i in _blocks(len(copy.clean_ms), random)]
     host = random.normal(1.0, HOST) if between else 1.0
@@ -128,22 +131,36 @@ def drawn(source: Run, random: np.random.Generator, between: bool = True) -> Run
         for row in rows:
             key = row.entry, row.detail
             if key not in scale:
-                own = random.normal(1.0, DEVICE) if between and row.entry in DEVICE_WORK else host
+                own = _kernel(row, random) if between and row.entry in DEVICE_WORK else host
                 scale[key] = own
         after = sum(row.ns * scale[row.entry, row.detail] for row in rows)
         for row in rows:
-            usual = sum(row.each)
+            usual = sum(row.each) * len(place) / max(len(row.each), 1)
             row.each = [round(row.each[i] * scale[row.entry, row.detail]) for i in place if row.each]
             row.ns = round(row.ns * (sum(row.each) / usual if usual else scale[row.entry, row.detail]))
         _close(copy, basis, after / before)
     return copy
 
 
+def _kernel(row: RunEntry, random: np.random.Generator) -> float:
+    """Return a factor as between runs of a kernel that was measured, averaged over launches of a step.
+
+    A kernel varies with the place of its data in memory, which each launch of a step has anew.
+    """
+    return float(random.normal(1.0, random.choice(_scatter()) / max(row.count or 1.0, 1.0) ** 0.5))
+
+
+@cache
+def _scatter() -> list[float]:
+    return list(kernels().values())
+
+
 def _close(run: Run, basis: str, factor: float) -> None:
     """Lengthen the drawn steps as their entries, and let the entries sum to the drawn step."""
     if basis == PROFILED:
         run.windows_ms = [
-            sum(row.each[i] for row in run.entries[basis]) / NS_PER_MS for i in range(len(run.windows_ms))
+            sum(row.each[i] for row in run.entries[basis] if row.each) / NS_PER_MS
+            for i in range(len(run.windows_ms))
         ]
         return
     if basis == CLEAN:
@@ -157,8 +174,8 @@ def _close(run: Run, basis: str, factor: float) -> None:
     row.ns += rest
 
 
-def _blocks(count: int, random: np.random.Generator) -> list[int]:
-    """Return positions of consecutive steps in blocks, `count` in all."""
-    length = max(1, round(count ** (1 / 3)))
-    starts = random.integers(0, max(count, 1), -(-count // length) if count else 0)
-    return [int(start + offset) % count for start in starts for offset in range(length)][:count]
+def _blocks(count: int, random: np.random.Generator, drawn: int = 0) -> list[int]:
+    """Return positions of consecutive steps in blocks, `drawn` or `count` in all."""
+    length, drawn = max(1, round(count ** (1 / 3))), drawn or count
+    starts = random.integers(0, max(count, 1), -(-drawn // length) if count else 0)
+    return [int(start + offset) % count for start in starts for offset in range(length)][:drawn]

@@ -390,7 +390,7 @@ class Sounding:
         """
         return compare([self], [other], kind, rank, margin)
 
-    def _run(self, kind: str | None, rank: int | None) -> Run:
+    def run(self, kind: str | None = None, rank: int | None = None) -> Run:
         """Return this recording as a comparison reads it. Raises BadInputError without a ledger."""
         from fathom.analysis.compare import Run
         from fathom.errors import BadInputError
@@ -561,7 +561,7 @@ def compare(
 
     if not baseline or not candidate:
         raise BadInputError("A comparison needs a baseline and a candidate; give a sounding for each.")
-    before, after = ([_opened(path)._run(kind, rank) for path in side] for side in (baseline, candidate))
+    before, after = ([_opened(path).run(kind, rank) for path in side] for side in (baseline, candidate))
     return compare_runs(before, after, margin)
 
 

@@ -14,7 +14,7 @@ from fathom.recorder.tree import ProcessTree
 HOST = -1
 COLUMNS = (
     *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
-    *("busy_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
+    *("busy_percent", "program_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
 TelemetryRow = dict[str, Any]
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
@@ -63,12 +63,13 @@ class GpuSensors:
 
 
 class HostSensors:
-    """Host sensors: energy of the CPU packages, load, and resident memory of the program."""
+    """Host sensors: energy of the CPU packages, load, the program's part of it, and its resident memory."""
 
     def __init__(self, tree: ProcessTree, rapl: Rapl) -> None:
         self.tree, self.rapl = tree, rapl
         self._refreshed = time.monotonic()
         self._busy = _cpu_percent()
+        self._program = ProgramLoad(tree)
 
     def read(self) -> TelemetryRow:
         """Return one row; `busy_percent` is the load of all cores since the last reading."""
@@ -79,6 +80,7 @@ class HostSensors:
             "device": HOST,
             "energy_j": self.rapl.joules(),
             "busy_percent": self._busy and self._busy(),
+            "program_percent": self._program.percent(),
             "memory_bytes": self.tree.resident_bytes(),
         }
 
@@ -90,6 +92,22 @@ def _cpu_percent() -> Callable[[], float] | None:
         return None
     psutil.cpu_percent(None)
     return lambda: psutil.cpu_percent(None)
+
+
+class ProgramLoad:
+    """The share of all processors' time that a program and its descendants use."""
+
+    def __init__(self, tree: ProcessTree, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tree, self._clock = tree, clock
+        self._used, self._at = tree.processor_seconds(), clock()
+
+    def percent(self) -> float | None:
+        """Return the share since the last call in %; None if it is unknown or a process has ended."""
+        used, now = self._tree.processor_seconds(), self._clock()
+        before, passed = self._used, (now - self._at) * (os.cpu_count() or 1)
+        self._used, self._at = used, now
+        known = used is not None and before is not None and used >= before and passed > 0
+        return 100 * (used - before) / passed if known else None  # type: ignore[operator]
 
 
 class Rapl:

@@ -55,6 +55,12 @@ class ProcessTree:
         known = [size.rss for size in sizes if size]
         return sum(known) if known else None
 
+    def processor_seconds(self) -> float | None:
+        """Return the processor time that the processes have used so far."""
+        times = [_quietly(p.cpu_times) for p in self.processes()]
+        known = [time.user + time.system for time in times if time]
+        return sum(known) if known else None
+
 
 def _family(root: int) -> list[Any]:
     try:

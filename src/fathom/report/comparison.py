@@ -64,15 +64,17 @@ def page(comparison: SoundingComparison, width: int, top: int | None = TOP) -> I
 
 def _verdict(comparison: SoundingComparison) -> Text:
     style = STYLES.get(comparison.verdict, "bold yellow")
+    undecided = comparison.verdict == "ambiguous" and comparison.few_steps is not None
+    word = "CANNOT DECIDE" if undecided else comparison.verdict.upper()
     before, after = (
         units.duration(ns / NS_PER_MS) for ns in (comparison.baseline_ns, comparison.candidate_ns)
     )
-    line = Text.assemble((f" {comparison.verdict.upper()} ", style))
+    line = Text.assemble((f" {word} ", style))
     line.append(f"  {before} → {after}  {percent(comparison.ratio)}", "bold")
-    if comparison.interval is None:
-        return line.append("   too few steps to estimate the noise", "dim")
-    low, high = map(percent, comparison.interval)
-    return line.append(f"   99 % interval {low} to {high}", "dim")
+    if comparison.interval is not None:
+        low, high = map(percent, comparison.interval)
+        line.append(f"   99 % interval {low} to {high}", "dim")
+    return line.append("   too few steps", "yellow") if undecided else line
 
 
 def _sides(comparison: SoundingComparison, width: int) -> Iterator[Text]:
@@ -117,12 +119,19 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
     if rest:
         moved = sum(change.moved for change in rest)
         other = "other entries" if shown else "entries"
-        label = f"{len(rest)} {other}, {f'{moved} of them moved' if moved else 'within noise'}"
+        within = _noise(rest, digits) if comparison.few_windows is None else "undecided: too few steps"
+        label = f"{len(rest)} {other}, {f'{moved} of them moved' if moved else within}"
         before, after = (sum(getattr(c, name) for c in rest) for name in ("baseline_ns", "candidate_ns"))
         yield Text("  " + _row(label, before, after, None, room, digits), "dim")
     step = _row("step", comparison.baseline_ns, comparison.candidate_ns, None, room, digits)
     yield Text(f"  {step}", "bold")
     yield Text(LEGEND.format(basis=comparison.basis, step=step_noun(comparison.kind)), "dim")
+
+
+def _noise(changes: Sequence[Change], digits: int) -> str:
+    """Return what a change of an entry that did not move would have had to exceed, at most."""
+    bands = [change.band_ns for change in changes if change.band_ns is not None]
+    return f"within noise, at most ±{max(bands) / NS_PER_MS:.{digits}f} ms" if bands else "noise unknown"
 
 
 def _entry(change: Change, room: int, digits: int) -> Iterator[Text]:

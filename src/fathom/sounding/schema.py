@@ -181,6 +181,7 @@ TELEMETRY = {
     "memory_clock_mhz": pl.Int32,
     "temperature_c": pl.Int32,
     "busy_percent": pl.Float64,  # utilisation that NVML reports, or of all the host's processors
+    "program_percent": pl.Float64,  # the program's part of the load of all the host's processors
     "memory_bytes": pl.Int64,  # memory used on the GPU; on the host: resident memory of the program
     "throttle": pl.Int64,  # NVML's bit mask of clock event reasons
     "link_rx_bytes": pl.Int64,  # bytes received over NVLink since the driver was loaded

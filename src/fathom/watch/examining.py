@@ -26,6 +26,7 @@ from fathom.units import MIB, NS_PER_MS
 from fathom.watch.insights import PASSED
 
 if TYPE_CHECKING:
+    from fathom.analysis.compare import Run
     from fathom.analysis.results import Examination, Finding
     from fathom.api import Sounding
 
@@ -165,7 +166,7 @@ def insight(sounding: Sounding) -> Insight:
 
 def slowdown(before: Sounding, after: Sounding) -> Slowdown:
     """Return how a sounding compares with an earlier one: entries, causes, and findings that grew."""
-    from fathom.api import compare
+    from fathom.analysis.compare import compare
 
     usual, slow = before.examine(), after.examine()
     result = Slowdown(usual.step.basis_ms or 0.0, slow.step.basis_ms or 0.0)
@@ -178,11 +179,16 @@ def slowdown(before: Sounding, after: Sounding) -> Slowdown:
     if lacking is not None:
         result.why_not = f"no ledger to compare: {_why(lacking)}"
         return result
-    compared = compare([before], [after])
+    compared = compare([_run(before)], [_run(after)])
     result.before_ms, result.after_ms = compared.baseline_ns / NS_PER_MS, compared.candidate_ns / NS_PER_MS
     result.entries, result.causes = compared.moved, compared.causes
     result.why_not = "" if compared.moved else "no entry of the ledger changed by more than noise"
     return result
+
+
+def _run(part: Sounding) -> Run:
+    """Return a part of a recording for a comparison with another part, beside which the same programs ran."""
+    return msgspec.structs.replace(part.run(), others=0.0)
 
 
 def _has_ledger(result: Examination) -> bool:

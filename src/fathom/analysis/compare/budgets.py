@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fathom.analysis.compare.noise import ENOUGH
 from fathom.analysis.compare.results import Change, Figure, SoundingComparison
 from fathom.errors import BadInputError
 from fathom.units import NS_PER_MS
@@ -159,11 +160,20 @@ def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> 
     if over <= 0:
         result.status = "kept"
     elif measured.band is None:
-        result.why = "too few steps were recorded to estimate its noise"
+        result.why = "cannot decide: too few steps to estimate the noise"
     else:
         result.status = "exceeded" if over > measured.band else "kept"
-        result.why = "" if over > measured.band else "beyond the limit, but within noise"
+        result.why = "" if over > measured.band else _within(budget, comparison)
     return result
+
+
+def _within(budget: Budget, comparison: SoundingComparison) -> str:
+    """Return why a budget is kept though the figure is beyond its limit."""
+    ledger = budget.name.startswith(f"{LEDGER}.")
+    few = comparison.few_steps or (comparison.few_windows if ledger else None)
+    if few is None:
+        return "beyond the limit, but within noise"
+    return f"beyond the limit, but cannot decide: too few steps ({few}; {ENOUGH} are needed)"
 
 
 def _measured(name: str, comparison: SoundingComparison) -> _Measured | None:

@@ -102,7 +102,8 @@ def _moved_launches(cause: Cause) -> Cause:
     """Return launches that only moved to other kernels as a choice of kernels."""
     if cause.launches is None or abs(cause.launches[1] - cause.launches[0]) > COUNTED * cause.launches[0]:
         return cause
-    return replace(cause, kind="kernel choice", what=cause.what.replace("launches", "kernels", 1))
+    what, after = cause.what.replace("launches", "kernels", 1), f"{cause.candidate} others"
+    return replace(cause, kind="kernel choice", what=what, candidate=after)
 
 
 def _sum(a: Cause, b: Cause) -> Cause:

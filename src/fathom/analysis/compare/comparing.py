@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, hypot, log
 
 import numpy as np
@@ -12,7 +12,7 @@ from fathom.analysis.compare.align import Pair, align
 from fathom.analysis.compare.results import Cause, Change, ComparedRun, SoundingComparison
 from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED, Run
 from fathom.analysis.compare.sides import SideEntry, entries_of
-from fathom.analysis.compare.words import headline
+from fathom.analysis.compare.words import headline, too_few
 from fathom.analysis.results import Abstained
 from fathom.errors import BadInputError
 from fathom.timing import MARGIN, Ratio, decide, mad, median, midmean
@@ -20,7 +20,7 @@ from fathom.units import NS_PER_MS
 
 MATERIAL = 0.001  # of the step: smaller changes do not count
 MARKS = {"train", "replay", "step"}  # kinds that depend on what marks a step, as a CUDA graph does
-LEAST, ENOUGH = 3, 8  # steps of a run from which its noise is computed, and known well
+LEAST = 3  # steps of a run from which its noise is computed
 
 
 def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = MARGIN) -> SoundingComparison:
@@ -39,7 +39,8 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
     interval = _interval(baseline, candidate, basis, before, after)
     low, high = interval or (None, None)
     ratio = Ratio(after / before, low, high, min(len(baseline), len(candidate)))
-    changes = _changes(pairs, sides, before, interval, causes.clocks_of(baseline, candidate))
+    others = max(run.others for run in (*baseline, *candidate))
+    changes = _changes(pairs, sides, before, interval, others, causes.clocks_of(baseline, candidate))
     moved = {(change.entry, change.detail) for change in changes if change.moved}
     both = [(a, b) for a, b, _ in pairs if a is not None and b is not None and b.keys[0] in moved]
     result = SoundingComparison(
@@ -54,6 +55,8 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
         interval=list(interval) if interval else None,
         margin=margin,
         within_runs=min(len(baseline), len(candidate)) < 2,
+        few_steps=_few(len(_steps(run, basis)) for run in (*baseline, *candidate)),
+        few_windows=_few(len(run.windows_ms) for run in (*baseline, *candidate)),
         baseline=[_run(run, basis) for run in baseline],
         candidate=[_run(run, basis) for run in candidate],
         entries=changes,
@@ -105,6 +108,12 @@ def _run(run: Run, basis: str) -> ComparedRun:
     return ComparedRun(run.name, run.step_ns(basis) / NS_PER_MS, steps, run.command)
 
 
+def _few(counts: Iterable[int]) -> int | None:
+    """Return the smallest number of steps if it is too small to know the noise well."""
+    least = min(counts)
+    return least if least < noise.ENOUGH else None
+
+
 def _interval(
     baseline: Sequence[Run], candidate: Sequence[Run], basis: str, before: int, after: int
 ) -> tuple[float, float] | None:
@@ -142,18 +151,19 @@ def _mean(values: np.ndarray) -> float:
 def _between(runs: Sequence[Run], basis: str) -> float:
     """Return the relative standard deviation between runs of a step.
 
-    It is that of its parts by device and by host. If single steps scatter by more, something disturbs them,
-    like other programs on the host, which will be different in the next run.
+    It is that of its parts by device and by host. If single steps scatter by more, or other programs use the
+    processors, something disturbs the steps that will be different in the next run.
     """
     parts = {noise.DEVICE: 0.0, noise.HOST: 0.0}
     for run in runs:
         for row in run.entries[basis]:
             parts[noise.kind_of(row.entry)] += max(row.ns, 0)
     total = sum(parts.values())
-    usual = hypot(*(noise.OVERALL[kind] * part / total for kind, part in parts.items()))
-    return max(
-        usual, *(noise.DISTURBED * mad(steps) / median(steps) for steps in (_steps(r, basis) for r in runs))
-    )
+    usual = noise.between_runs(noise.OVERALL, max(run.others for run in runs))
+    expected = hypot(*(usual[kind] * part / total for kind, part in parts.items()))
+    each = [_steps(run, basis) for run in runs]
+    few = noise.FEW if _few(map(len, each)) else 0.0
+    return max(expected, few, *(noise.DISTURBED * mad(steps) / median(steps) for steps in each))
 
 
 def _steps(run: Run, basis: str) -> list[float]:
@@ -166,6 +176,7 @@ def _changes(
     sides: tuple[list[SideEntry], list[SideEntry]],
     before: int,
     interval: tuple[float, float] | None,
+    others: float,
     clocks: causes.Clocks | None,
 ) -> list[Change]:
     """Return the change of each pair, the largest first."""
@@ -176,7 +187,10 @@ def _changes(
     changes = []
     for a, b, how in pairs:
         parts = [
-            part for place, side in enumerate((a, b)) if side for part in noise.of_entry(side, usual[place])
+            part
+            for place, side in enumerate((a, b))
+            if side
+            for part in noise.of_entry(side, usual[place], others)
         ]
         recorded = all(side.each for side in (a, b) if side)
         width = max(noise.band(parts, tests), MATERIAL * before) if recorded else step
@@ -221,9 +235,16 @@ def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) ->
     if basis == PROFILED:
         lacking = dict.fromkeys(run.name for run in (*baseline, *candidate) if CLEAN not in run.entries)
         yield Abstained("clean step", f"{', '.join(lacking)} has none, so profiled steps are compared")
-    if basis != PROFILED and any(len(run.clean_ms) < ENOUGH for run in (*baseline, *candidate)):
-        why = f"a recording has fewer than {ENOUGH} clean steps; let the program run longer"
-        yield Abstained("noise of the step", why)
+    few = _few(len(_steps(run, basis)) for run in (*baseline, *candidate))
+    if few is not None:
+        yield Abstained("small changes of the step", too_few(few, "let the program run longer"))
+    few = _few(len(run.windows_ms) for run in (*baseline, *candidate))
+    if few is not None and basis != PROFILED:
+        yield Abstained("small changes of entries", too_few(few, "record more with --steps"))
+    others = max(run.others for run in (*baseline, *candidate))
+    if others > noise.BUSY:
+        why = f"other programs used {100 * others:.0f} % of the host's processors; record on an idle host"
+        yield Abstained("small changes of the host's time", why)
     if not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
         yield Abstained("counters", "a side has no hardware counters")
     if any(len(run.clocks_mhz) < causes.FEW for run in (*baseline, *candidate)):

@@ -7,7 +7,7 @@ of entries of the same kind. Between runs it is a constant, which also stands in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
 import msgspec
@@ -21,12 +21,15 @@ PRIOR = 8.0  # values
 KNOWN = 50.0  # degrees of freedom of a variance that is assumed
 DEVICE, HOST = "device", "host"
 # Relative standard deviation between runs of one program on one machine: of an entry, and of all device work
-# or host time together. Most kernels of two runs of train_gpt on an H200 differ by 0.07 to 0.3 %, one by 2 %;
-# the host's time differs by up to 4 % (decision 4).
-SCATTER = {DEVICE: 0.003, HOST: 0.015}
-OVERALL = {DEVICE: 0.002, HOST: 0.015}
+# or host time together. Measured: `benchmarks.comparison.between`.
+SCATTER = {DEVICE: 0.0035, HOST: 0.04}
+OVERALL = {DEVICE: 0.003, HOST: 0.04}
+ENOUGH = 8  # steps of a run, from which its noise is known well
+FEW = 0.05  # least scatter between runs with fewer: one program's steps may have two lengths, 5 % apart
 DISTURBED = 0.5  # of the scatter of single steps: the least scatter between runs
+LONG = 0.01  # of the step
 LEAST = {DEVICE: 0.001, HOST: 0.02}  # usual relative scatter between steps, at least
+BUSY = 0.1  # share of the host's processors: if other programs use more, their load may change by as much
 INFERRED = 0.2  # relative error of inferred profiling overhead, see `clean.INFLATION`
 CONFIDENCE = 0.99
 BLOCKS, SHORTEST = 10, 3  # parts of a run's steps, whose means are nearly independent; steps of a part
@@ -57,11 +60,12 @@ def kind_of(entry: str) -> str:
 
 
 def usual_scatter(entries: Sequence[SideEntry]) -> Usual:
-    """Return the usual scatter of the entries of one side."""
+    """Return the usual scatter of the entries of one side; short ones, which scatter more, do not count."""
+    least = LONG * sum(entry.ns for entry in entries)
     scatter: dict[str, list[float]] = {DEVICE: [LEAST[DEVICE]], HOST: [LEAST[HOST]]}
     for entry in entries:
         for steps in entry.each:
-            if len(steps) > 1 and np.mean(steps) > 0:
+            if len(steps) > 1 and np.mean(steps) > least:
                 scatter[kind_of(entry.entry)].append(float(np.std(steps, ddof=1) / np.mean(steps)))
     middle = {kind: max(LEAST[kind], float(np.median(values))) for kind, values in scatter.items()}
     return Usual(middle[DEVICE], middle[HOST])
@@ -96,9 +100,14 @@ def _moderated(prior: float, values: Sequence[float]) -> float:
     return (PRIOR * prior + count * own) / (PRIOR + count)
 
 
-def of_entry(side: SideEntry, usual: Usual) -> list[Variance]:
+def between_runs(usual: Mapping[str, float], others: float) -> dict[str, float]:
+    """Return the scatter between runs by kind, where other programs used a share of the processors."""
+    return {**usual, HOST: max(usual[HOST], others if others > BUSY else 0.0)}
+
+
+def of_entry(side: SideEntry, usual: Usual, others: float) -> list[Variance]:
     """Return the variances of an entry's mean."""
-    between = SCATTER[kind_of(side.entry)]
+    between = between_runs(SCATTER, others)[kind_of(side.entry)]
     return variances(side.ns, side.runs, side.each, usual.of(side.entry), between, side.adjusted_ns)
 
 

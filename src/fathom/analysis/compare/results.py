@@ -107,6 +107,8 @@ class SoundingComparison(msgspec.Struct):
     abstained: list[Abstained]
     device: str = ""
     damaged: list[str] = []  # recordings with damaged tables
+    few_steps: int | None = None  # steps of the shortest recording, if too few to decide small changes
+    few_windows: int | None = None  # the same of the recorded steps behind the entries
 
     @property
     def moved(self) -> list[Change]:

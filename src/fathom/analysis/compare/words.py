@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.compare.noise import ENOUGH
 from fathom.analysis.compare.results import Change, SoundingComparison
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import step_noun
@@ -28,13 +29,19 @@ def cause_of(change: Change) -> str:
     return f" ({cause.what}: {cause.baseline} → {cause.candidate})" if cause else ""
 
 
+def too_few(steps: int, remedy: str) -> str:
+    """Return why small changes are not decided, and what to do."""
+    return f"too few steps: a recording has {steps}, and {ENOUGH} are needed; {remedy}"
+
+
 def headline(result: SoundingComparison) -> str:
     """Return the verdict in one sentence, and the entry that explains most of it in another."""
     before, after = (f"{ns / NS_PER_MS:.4g}" for ns in (result.baseline_ns, result.candidate_ns))
-    verdict = _VERDICTS[result.verdict]
+    undecided = result.verdict == "ambiguous" and result.few_steps is not None
+    verdict = "Cannot decide, too few steps" if undecided else _VERDICTS[result.verdict]
     text = f"{verdict}: the {step_noun(result.kind)} took {before} ms, now {after} ms, "
     if result.interval is None:
-        return f"{text}{percent(result.ratio)}, but too few steps were recorded to estimate its noise."
+        return f"{text}{percent(result.ratio)}."
     low, high = map(percent, result.interval)
     return f"{text}{percent(result.ratio)} ({low} to {high}). {leading(result)}".rstrip()
 
