@@ -80,7 +80,9 @@ def _shifts() -> Iterator[list[float]]:
         with kept.unpacked(archive) as paths:
             families = [_families(path) for path in paths]
         for a, b in combinations(families, 2):
-            logs = [float(np.log(b[name][1] / a[name][1])) for name in a if b.get(name, (0,))[0] == a[name][0]]
+            logs = [
+                float(np.log(b[name][1] / a[name][1])) for name in a if b.get(name, (0,))[0] == a[name][0]
+            ]
             if len(logs) >= FAMILIES:
                 yield logs
 

@@ -100,7 +100,9 @@ def test_few_steps_decide_nothing_small():
     assert result.headline.startswith("Cannot decide, too few steps")
     (checked,) = check(budgets_in({"budgets": {"step": "+1 %"}}, "x"), result).budgets
     assert checked.status == "kept" and "too few steps (3" in checked.why
-    twice = changed(sides[0], clean_ms=[20.0] * 3, entries={CLEAN: [RunEntry("compute", "mm", 20_000_000, [])]})
+    twice = changed(
+        sides[0], clean_ms=[20.0] * 3, entries={CLEAN: [RunEntry("compute", "mm", 20_000_000, [])]}
+    )
     assert compare(sides[:1], [twice]).verdict == "slower"
 
 
