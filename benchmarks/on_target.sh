@@ -4,9 +4,9 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath, timeline or watch; or lanes:
-# LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores of its own, with their
-# results in OUT/PART. What the target lacks: carry.sh.
+# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath, timeline, watch, watch-cost
+# or compare; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores
+# of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -218,8 +218,27 @@ timeline() { # what the timeline costs five programs, planted delays in a launch
     done
 }
 
-watch() { # the watch's cost, then a program that becomes slow while it is watched; needs polars (carry.sh): 5 min
-    "$python" -m benchmarks.cost.watch_cost turns --minutes 2 > "$out/watch-turns.json"
+watch-cost() { # steps with the watch over steps without it, on a quiet machine with four cores or more: 8 min
+    "$python" -m benchmarks.cost.watch_cost turns --minutes "${MINUTES:-8}" > "$out/watch-turns.json"
+}
+
+compare() { # GPT-2 with eager attention and with sdpa, three runs of each; needs polars, transformers: 6 min
+    export COLUMNS=110
+    for run in 1 2 3; do
+        for attention in eager sdpa; do
+            "$python" -m fathom run --no-measure -q --replace --stop-after --depth timeline \
+                -o "$out/$attention-$run.fathom" -- "$python" benchmarks/programs/gpt2.py --attention "$attention" \
+                > "$out/$attention-$run.txt" 2>&1 || echo "$attention $run: status $?"
+        done
+    done
+    for pair in eager-1:eager-2 eager-2:eager-3 sdpa-1:sdpa-2 sdpa-2:sdpa-3 eager-1:sdpa-1; do
+        "$python" -m fathom compare "$out/${pair%:*}.fathom" "$out/${pair#*:}.fathom" > "$out/compare-${pair/:/-}.txt"
+    done
+    "$python" -m fathom compare --baseline "$out"/eager-?.fathom --candidate "$out"/sdpa-?.fathom > "$out/compare.txt"
+    tar -C "$out" -czf "$out/soundings.tar.gz" {eager,sdpa}-{1,2,3}.fathom && rm -r "$out"/{eager,sdpa}-?.fathom
+}
+
+watch() { # programs that become slow while they are watched; needs polars (carry.sh): 3 min
     for cause in input python compute; do
         "$python" -m fathom run --no-measure -q --replace -o "$out/slow-$cause.fathom" -- "$python" \
             benchmarks/programs/slows_down.py --steps 12000 --at 4000 --cause $cause --by 4 2> "$out/slow-$cause.txt" &

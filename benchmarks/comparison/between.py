@@ -7,7 +7,8 @@
 - families: kernel families of pairs of recordings of one program that launch them equally often, in
   `benchmarks/unrelated/recordings`. An upper bound: the recordings differ by a planted fault
 - shift: the median over all such families of a pair
-- host: steps that wait for the host, before and after a recording in one process, from `results/compiling.json`
+- host: steps that wait for the host, before and after a recording in one process, from
+  `results/compiling.json`
 
 All are relative standard deviations of one run. Writes `results/between.json`.
 """
@@ -57,7 +58,7 @@ def _of_one(differences: np.ndarray) -> float:
 
 
 def kernels() -> dict[str, float]:
-    """Return the relative standard deviation between processes of each kernel that was timed against itself."""
+    """Return the relative standard deviation between processes of each kernel."""
     proofs = json.loads((RESULTS / "equal_sides.json").read_text())["proofs"]
     variances = defaultdict(list)
     for proof in proofs:

@@ -8,7 +8,8 @@
 - causes: dtype and launches on pairs of the suite of faults, clocks and a library version planted
 
 Runs are drawn with replacement from the steps of a recording, with the scatter between runs that was measured
-(see `between`). `fathom run` records ten steps; pairs of the suite have two to four, from which ten are drawn. Writes `results/comparison.json`.
+(see `between`). `fathom run` records ten steps; pairs of the suite have two to four, of which ten are drawn.
+Writes `results/comparison.json`.
 """
 
 from __future__ import annotations

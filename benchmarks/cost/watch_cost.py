@@ -168,7 +168,10 @@ def ratio(stretches: list[float | None]) -> dict[str, Any]:
     ratios = [2 * with_ / (before + after) for before, with_, after in threes if before and with_ and after]
     draw = random.Random(0)
     drawn = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return {"ratio": statistics.median(ratios), "ci": [drawn[50], drawn[1949]], "stretches": len(ratios)}
+    return {
+        "ratio": statistics.median(ratios), "ci": [drawn[50], drawn[1949]], "stretches": len(ratios),
+        "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[1],
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -7,8 +7,10 @@ import signal
 
 import pytest
 
+from fathom.analysis import by_category
 from fathom.probe.hooks.reading import ready
 from fathom.probe.plan import ProbePlan
+from fathom.sounding import import_raw
 from tests.support.paths import SOURCE
 from tests.support.probe_programs import launch
 
@@ -63,6 +65,19 @@ def test_only_the_attribution_has_shapes_and_stacks(training):
         deep = any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
         stacks = any(event.get("cat") == "python_function" for event in trace["traceEvents"])
         assert (deep, stacks) == ((True, True) if record["phase"] == "attribution" else (False, False))
+
+
+@of_training
+def test_memory_of_a_step_is_known_by_category(training, tmp_path):
+    store = import_raw(training.folder, tmp_path / "train.fathom")
+    held = by_category(store.table("memory").collect(), store.table("ops").collect())
+    parameters = 4 * (32 * 64 + 64 + 64 + 1)
+    assert set(held["parameters"]) == {parameters} and set(held["optimizer state"]) == {0}
+    assert held["gradients"].max() == parameters
+    outputs = 4 * 16 * 64  # of the first layer, and of GELU
+    assert 2 * outputs <= held["activations"].max() <= 4 * outputs
+    allocated = store.table("memory").filter(event="alloc", phase="attribution").collect()
+    assert "aten::addmm" in set(allocated["op"])
 
 
 @pytest.mark.parametrize(

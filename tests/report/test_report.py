@@ -12,14 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.results import Abstained, Claim, Evidence, Finding, LedgerRow, LongSteps, Step, Where
+from fathom.analysis.results import (
+    Abstained,
+    Claim,
+    Evidence,
+    Finding,
+    LedgerRow,
+    LongSteps,
+    Step,
+    Where,
+    label_of,
+)
+from fathom.api import Sounding
 from fathom.diagnosis.kinds import kinds
 from fathom.errors import BadInputError
-from fathom.report import print_report, save_picture
+from fathom.report import print_kernels, print_prediction, print_report, save_picture
 from fathom.report.findings import print_findings
 from fathom.report.ledger import fold, groups
 from fathom.report.table import rows
 from fathom.report.units import apportion, bar
+from tests.support.examined import imported, on_trace
 from tests.support.report_samples import damaged, device, gpu, work
 
 
@@ -395,6 +407,16 @@ def test_folding_loses_nothing(times, top):
 def test_a_gpu_of_amd_is_not_called_cuda():
     named = msgspec.structs.replace(device(), name="AMD Instinct MI300X")
     assert (named.label, device().label) == ("GPU 0", "cuda:0")
+    assert (label_of([named], 0), label_of([named], 1)) == ("GPU 0", "cuda:1")
+
+
+@on_trace("mi300-resnet")
+def test_no_screen_calls_a_gpu_of_amd_cuda():
+    sounding, console = Sounding(imported("mi300-resnet")), Console(file=StringIO(), width=100)
+    print_kernels(sounding.kernel("batch_norm_backward"), None, console)
+    print_prediction(sounding.what_if("all-kernels=0.5"), console)
+    text = console.file.getvalue()
+    assert "GPU 2" in text and "cuda" not in text
 
 
 def test_long_steps_of_the_only_kind_are_named_once():

@@ -51,6 +51,17 @@ class AllocatorPeak(msgspec.Struct):
     peak_reserved_bytes: int | None
 
 
+class StepMemory(msgspec.Struct, omit_defaults=True):
+    """Bytes by category when one step of the first rank holds the most. Null: none."""
+
+    parameters_bytes: int | None = None
+    gradients_bytes: int | None = None
+    optimizer_state_bytes: int | None = None
+    activations_bytes: int | None = None
+    temporaries_bytes: int | None = None
+    other_bytes: int | None = None
+
+
 class Memory(msgspec.Struct, omit_defaults=True):
     """Peak memory in bytes, the largest over devices. Null: not recorded."""
 
@@ -61,6 +72,7 @@ class Memory(msgspec.Struct, omit_defaults=True):
     devices: list[AllocatorPeak] = []  # if there are several
     largest_on_rank: int | None = None  # the rank with the highest allocator peak, if there are several
     imbalance_share: float | None = None  # by which that peak exceeds the median rank's
+    step: StepMemory | None = None
 
 
 class DeviceEnergy(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -172,7 +173,18 @@ class Device(msgspec.Struct):
     @property
     def label(self) -> str:
         """The name of the device for people: `cuda:0`, `cpu`, or `GPU 0` for a GPU of AMD."""
-        return self.device.replace("cuda:", "GPU ") if self.name.startswith("AMD") else self.device
+        return device_label(self.device, self.name)
+
+
+def device_label(device: str, name: str) -> str:
+    """Return the name of a device for people: `cuda:0`, `cpu`, or `GPU 0` if its model is one of AMD."""
+    return device.replace("cuda:", "GPU ") if name.startswith("AMD") else device
+
+
+def label_of(devices: Iterable[Device], index: int) -> str:
+    """Return the name for people of the device with this index."""
+    device = f"cuda:{index}"
+    return device_label(device, next((known.name for known in devices if known.device == device), ""))
 
 
 class Region(msgspec.Struct):

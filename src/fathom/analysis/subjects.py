@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -65,6 +65,12 @@ class Subject(msgspec.Struct):
 def label(index: int | None) -> str:
     """Return the name of a device."""
     return CPU if index is None else f"cuda:{index}"
+
+
+def gpu_name(machine: Mapping[str, Any], index: int | None) -> str:
+    """Return the model of the GPU with this index in a machine's inventory; "" if it is unknown."""
+    gpus = (gpu for gpu in machine.get("gpus") or [] if gpu.get("index") == index)
+    return next((str(gpu.get("name") or "") for gpu in gpus), "")
 
 
 def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:

@@ -109,7 +109,12 @@ class Ranks(msgspec.Struct, dict=True):
         devices = sorted({index for account in self.accounts for index in account.indices})
         peaks = self._of_ranks("memory", pl.col("event") == "peak")
         used = self._of_ranks("telemetry", pl.col("memory_bytes").is_not_null())
-        return analysis.memory_of(peaks, used, devices)
+        result = analysis.memory_of(peaks, used, devices)
+        first = self.store.ranks[0]
+        held = analysis.by_category(*(self.store.table(name, first).collect() for name in ("memory", "ops")))
+        if held is None:
+            return result
+        return msgspec.structs.replace(result or Memory(), step=analysis.at_peak(held))
 
     def _of_ranks(self, table: str, rows: pl.Expr) -> pl.DataFrame:
         """Return the chosen rows of a table of all ranks, one rank after the other."""

@@ -23,7 +23,7 @@ EVERYWHERE = "profile_all_threads"  # without this option, a burst covers only i
 # The log lines of Kineto and of torch's profiler, in all versions.
 NOISE = re.compile(
     rb"USDT:|ERROR: External init callback must run in same thread|(STAGE|VERBOSE|INFO|WARNING|ERROR):\d{4}-"
-    rb"|\[[VIWEF]\d{3,4} [^\]]*(kineto|profiler|Profiler|Cupti|cupti)"
+    rb"|(\[rank\d+\]:)?\[[VIWEF]\d{3,4} [^\]]*(kineto|profiler|Profiler|Cupti|cupti|CPUAllocator)"
 )
 MOST_SECONDS = 3.0  # to read lines: with more calls than that allows, no lines are written
 LIBRARIES = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/", "<")
@@ -51,7 +51,7 @@ class Kineto:
         self._config: Any = None
         self._activities: set[Any] = set()
         self._result: Any = None
-        self._with_provenance = self._stacks = False
+        self._with_provenance = self._stacks = self._memory = False
         self.enabled = False
         self._ours: Any = None  # the profile function with which Kineto records stacks
         self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end a burst
@@ -61,16 +61,21 @@ class Kineto:
         return not self.enabled and bool(self._enabled())
 
     def prepare(
-        self, shapes: bool = False, stacks: bool = False, everywhere: bool = False, device_only: bool = False
+        self,
+        shapes: bool = False,
+        stacks: bool = False,
+        everywhere: bool = False,
+        device_only: bool = False,
+        memory: bool = False,
     ) -> None:
         """Set up the tracer without recording. On a GPU the first call may take a second."""
         bindings = self._torch._C._profiler
         options = _supported(bindings._ExperimentalConfig, **{EVERYWHERE: everywhere}, trace_only=not stacks)
         self._activities = activities(self._torch, device_only)
         self._config = bindings.ProfilerConfig(
-            bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
+            bindings.ProfilerState.KINETO, shapes, memory, stacks, False, False, options
         )
-        self._with_provenance, self._stacks = shapes, stacks
+        self._with_provenance, self._stacks, self._memory = shapes, stacks, memory
         with self._calling():
             self._prepare(self._config, self._activities)
 
@@ -78,8 +83,11 @@ class Kineto:
         """Start recording."""
         if self._with_provenance:  # compiled code then reports the ops behind its kernels
             self._profiler._run_on_profiler_start()
+        early = self._torch.UntypedStorage(64) if self._memory else None
         with self._calling():
             self._enable(self._config, self._activities)
+            # torch warns of every thousandth free of a block from before: its first warning ends here.
+            del early
         self.enabled = True
         self._ours = get_profile() if self._stacks else None
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from fathom.pristine import time
+from fathom.pristine import os, time
 from fathom.probe.device import device_in_use
 from fathom.probe.reporter import Reporter
 
 MOST_EVENTS = 200_000
+MOST_TENSORS = 50_000
+MOST_ON_HOST = 300  # parameters, whose gradients are freed: torch warns of every thousandth free
+PARAMETER, GRADIENT, STATE = "parameter", "gradient", "optimizer state"
 
 
 def peaks(cuda: Any) -> list[dict[str, Any]]:
@@ -64,6 +69,61 @@ class AllocatorSnapshot:
         # Time in ns, action, size: the fields for a row of the `memory` table.
         events = [[int(e.get("time_us", 0)) * 1000, e["action"], e["size"]] for e in of_device]
         return {"t": "snapshot", "device": self._device, "events": events}
+
+
+class Holds:
+    """What the optimizers hold: the addresses and sizes of parameters, gradients and their own state.
+
+    Allocations of a step that are still held at its end are then known by what holds them.
+    """
+
+    def __init__(self, session: Reporter) -> None:
+        self._session = session
+
+    @classmethod
+    def possible(cls, session: Reporter) -> Holds | None:
+        """Return this reader; None if recording allocations would add lines to the program's output."""
+        on_host = 0
+        with suppress(Exception):  # parameters of other frameworks
+            for optimizer in list(session.optimizers):
+                for group in optimizer.param_groups:
+                    on_host += sum(parameter.device.type == "cpu" for parameter in group["params"])
+        return cls(session) if on_host <= MOST_ON_HOST and hasattr(os, "memfd_create") else None
+
+    def say(self, moment: str) -> None:
+        """Report all tensors that are held now, at the beginning or the end of the step."""
+        rows: dict[int, tuple[int, int, int, str]] = {}
+        for optimizer in list(self._session.optimizers):
+            with suppress(Exception):  # an optimizer may keep anything as its state
+                for tensor, category in _held_by(optimizer):
+                    with suppress(Exception):  # tensors without storage, as of other frameworks
+                        row = _stored(tensor, category)
+                        rows.setdefault(row[0], row)
+                    if len(rows) >= MOST_TENSORS:
+                        return
+        if rows:
+            record = {"t": "held", "ns": time.time_ns(), "moment": moment, "tensors": list(rows.values())}
+            self._session.say(record)
+
+
+def _held_by(optimizer: Any) -> Iterator[tuple[Any, str]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            yield parameter, PARAMETER
+            if parameter.grad is not None:
+                yield parameter.grad, GRADIENT
+    for state in optimizer.state.values():
+        for value in state.values() if isinstance(state, dict) else ():
+            if hasattr(value, "untyped_storage"):
+                yield value, STATE
+
+
+def _stored(tensor: Any, category: str) -> tuple[int, int, int, str]:
+    """Return address, bytes, device (-1: the host) and category of a tensor's storage."""
+    local = getattr(tensor, "_local_tensor", tensor)  # of a distributed tensor
+    storage = local.untyped_storage()
+    device = local.device.index if local.device.type == "cuda" else -1
+    return storage.data_ptr(), storage.nbytes(), device, category
 
 
 def _history_is_on(torch: Any) -> bool:

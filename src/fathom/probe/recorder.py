@@ -12,7 +12,7 @@ from fathom.probe.counters.activities import Activities, activities, launch
 from fathom.probe.counters.sampler import CounterSampler
 from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto, profiles_itself
-from fathom.probe.memory import AllocatorSnapshot
+from fathom.probe.memory import AllocatorSnapshot, Holds
 from fathom.probe.orders import Job
 from fathom.probe.plain import Plain, is_plain
 from fathom.probe.reporter import Reporter
@@ -41,6 +41,7 @@ class Recorder:
         self._tracer: Kineto | Plain | Activities = self.kineto
         self._cupti_taken = False  # whether Kineto holds CUPTI, from its first burst on
         self._snapshot: AllocatorSnapshot | None = None
+        self._holds: Holds | None = None  # of the attribution phase, if it records allocations
         self._job: Job | None = None
         self._first = 0
         self._burst = 0
@@ -75,9 +76,12 @@ class Recorder:
         if not deep:
             return self._arm_timeline(job)
         self._tracer = self.kineto
+        self._holds = Holds.possible(self._session) if job.stacks else None
         watched = job.stacks and profiles_itself()
         stacks = job.stacks and not watched
-        self.kineto.prepare(shapes=True, stacks=stacks, everywhere=self._everywhere())
+        self.kineto.prepare(
+            shapes=True, stacks=stacks, everywhere=self._everywhere(), memory=self._holds is not None
+        )
         self._prepared = True
         if not stacks:
             self._session.note("attribution", OWN_PROFILE if watched else TOO_MANY)
@@ -149,6 +153,8 @@ class Recorder:
             return False
         self._prepared = False
         self._job, self._first, self._burst = job, k, burst
+        if job.phase == "attribution" and self._holds is not None:
+            self._holds.say("begin")
         if self._snapshot is not None:
             self._snapshot.begin()
         elif isinstance(self._tracer, Activities):
@@ -209,6 +215,8 @@ class Recorder:
             return 0, False, stop_ns
         self._tracer.disable()
         self._cupti_taken = self._tracer is self.kineto
+        if job.phase == "attribution" and self._holds is not None:
+            self._holds.say("end")
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
             self._tracer.drop()
             self._detach()

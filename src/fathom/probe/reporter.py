@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from fathom.probe.plan import ProbePlan
 from fathom.probe.records import Record
@@ -18,6 +19,7 @@ class Reporter(Protocol):
     torch: Any
     room: Room
     on_flush: list[Callable[[], None]]  # called before pending records are written
+    optimizers: WeakSet[Any]  # that have made a step
 
     def say(self, record: Record) -> None:
         """Append a record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from fathom.pristine import open, os, time
 from fathom.probe.chooser import Chooser, StepSignal
@@ -72,6 +73,7 @@ class Session:
         self.trials = Trials(plan.what_if, self.note)
         self.conductor = Conductor(self)
         self.on_flush: list[Callable[[], None]] = []
+        self.optimizers: WeakSet[Any] = WeakSet()
         self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
         self._first = 0  # first step of the present clock

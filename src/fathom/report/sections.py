@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,7 @@ from fathom.analysis.results import (
     Input,
     LongSteps,
     Memory,
+    label_of,
     step_noun,
 )
 from fathom.diagnosis import kinds
@@ -80,7 +81,7 @@ def pairs(figures: msgspec.Struct | None) -> list[tuple[str, str]]:
     return [pair for key, value in section.items() if not _is_rows(value) for pair in _labelled(key, value)]
 
 
-def energy(spent: Energy | None, width: int) -> Iterator[Text]:
+def energy(spent: Energy | None, devices: Sequence[Device], width: int) -> Iterator[Text]:
     """Yield energy per step, sample and token, mean power, and their source; several devices get rows."""
     if spent is None:
         return
@@ -97,8 +98,8 @@ def energy(spent: Energy | None, width: int) -> Iterator[Text]:
     yield from _paragraph("energy", joined(*parts), width)
     for row in spent.devices[:MOST_ROWS]:
         power = units.significant(row.mean_power_w)
-        text = f"rank {row.rank} · cuda:{row.device} · {units.joules(row.per_step_j)} per step · {power} W"
-        yield from _paragraph("", text, width)
+        where = f"rank {row.rank} · {label_of(devices, row.device)}"
+        yield from _paragraph("", f"{where} · {units.joules(row.per_step_j)} per step · {power} W", width)
     if len(spent.devices) > MOST_ROWS:
         yield from _paragraph("", f"and {len(spent.devices) - MOST_ROWS} more devices", width)
 

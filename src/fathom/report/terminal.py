@@ -170,7 +170,7 @@ def _below(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield [
         *sections.facts("input", examination.input, width),
         *sections.facts("memory", examination.memory, width),
-        *sections.energy(examination.energy, width),
+        *sections.energy(examination.energy, examination.devices, width),
         *sections.cost(examination.cost, width),
     ]
     yield sections.abstained(examination.abstained, width, every=top is None)

@@ -30,7 +30,7 @@ def _page(prediction: Prediction, width: int) -> Iterator[Text]:
 
 
 def _steps(prediction: Prediction) -> Iterator[Text]:
-    where = f"   rank {prediction.rank} · {prediction.device}" if prediction.device else ""
+    where = f"   rank {prediction.rank} · {prediction.label}" if prediction.device else ""
     yield Text(f"what if {' '.join(prediction.changes)}", "bold").append(where, "dim")
     if prediction.recorded_ms is None:
         return

@@ -164,12 +164,16 @@ INPUT = {
 }
 MEMORY = {
     "time_ns": _TIME,
-    "device": pl.Int32,  # index of the GPU
-    "event": pl.String,  # alloc, free, segment_alloc, segment_free, oom, ...; totals only: now, peak
+    "device": pl.Int32,  # index of the GPU, or -1 for the host
+    # alloc, free, segment_alloc, segment_free, oom, ...; totals only: now, peak; a tensor that an optimizer
+    # holds before and after the step of the attribution phase: held, held after
+    "event": pl.String,
     "size": pl.Int64,  # size of the block or segment; null for now and peak
     "allocated": pl.Int64,  # memory in allocated blocks; for peak: its highest value
     "reserved": pl.Int64,  # memory that the allocator holds; for peak: its highest value
-    "op": pl.String,  # not recorded: always null
+    "op": pl.String,  # innermost op that allocated or freed the block, in the attribution phase
+    "address": pl.Int64,  # of the block, in the attribution phase
+    "category": pl.String,  # for held: parameter, gradient or optimizer state
     "phase": pl.String,
 }
 TELEMETRY = {

@@ -13,7 +13,8 @@ _VERDICTS = {"faster": "Faster", "slower": "Slower", "same": "The same", "ambigu
 
 def percent(ratio: float) -> str:
     """Return a ratio as a signed percentage: +3.1 %."""
-    return f"{100 * (ratio - 1):+.1f} %"
+    change = 100 * (ratio - 1)
+    return f"{change:+.0f} %" if abs(change) >= 100 else f"{change:+.1f} %"
 
 
 def name_of(change: Change) -> str:

@@ -163,6 +163,7 @@ def _portrait(
         used=used,
         reasons=reasons,
         abstained=_not_analysed(entry, abstained, counted_as),
+        device_name=device.name,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, device_label
 
 
 class Measure(msgspec.Struct):
@@ -76,3 +76,9 @@ class Portrait(msgspec.Struct):
     used: float | None  # the share of that limit in use, 0 to 1
     reasons: list[Reason]
     abstained: list[Abstained] = []
+    device_name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the device for people."""
+        return device_label(self.device, self.device_name)

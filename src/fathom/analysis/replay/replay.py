@@ -23,7 +23,7 @@ from fathom.analysis.replay.weights import moving_ns
 from fathom.analysis.results import Abstained, CriticalPart, LedgerRow
 from fathom.analysis.rows import INFLATED, busy_ms
 from fathom.analysis.steps import Clean
-from fathom.analysis.subjects import label
+from fathom.analysis.subjects import gpu_name, label
 from fathom.analysis.waits import HOOKED
 from fathom.errors import BadInputError
 from fathom.sounding import MOST_CACHED, Store
@@ -250,8 +250,10 @@ class Replay:
         if self.device is None:
             return Prediction(names, min(self.store.ranks, default=0), "", 0, None, None)
         count = int(self.device.used.sum())
+        device = label(self.device.index)
+        name = gpu_name(self.store.machine, self.device.index)
         return Prediction(
-            names, self.device.rank, label(self.device.index), count, self._recorded, self.error
+            names, self.device.rank, device, count, self._recorded, self.error, device_name=name
         )
 
     def _moved(self, changes: Sequence[Change]) -> list[Moved]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, device_label
 
 
 class Gain(msgspec.Struct):
@@ -49,3 +49,9 @@ class Prediction(msgspec.Struct):
     moved: list[Moved] = []
     notes: list[str] = []
     abstained: list[Abstained] = []
+    device_name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the device for people."""
+        return device_label(self.device, self.device_name)

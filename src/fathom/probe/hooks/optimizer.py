@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from fathom.probe.faults import contain, guarded, identity, this_thread
@@ -16,7 +17,7 @@ def install(session: Session, patches: Patches) -> list[Any]:
     from torch.amp import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    fired = 0
+    fired, known = 0, set[int]()
     compiler, marks = session.torch.compiler, session.deferred
     is_traced = getattr(compiler, "is_dynamo_compiling", compiler.is_compiling)
 
@@ -40,6 +41,10 @@ def install(session: Session, patches: Patches) -> list[Any]:
 
     @guarded(PART)
     def handle(optimizer: Any) -> None:
+        if id(optimizer) not in known:
+            known.add(id(optimizer))
+            with suppress(TypeError):  # an optimizer may forbid weak references
+                session.optimizers.add(optimizer)
         session.signal("optimizer", id(optimizer))
 
     def step(original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

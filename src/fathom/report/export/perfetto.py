@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.analysis.results import Device, label_of
 from fathom.errors import BadInputError
 from fathom.report.export.exported import Exported, written
 from fathom.units import NS_PER_MS
@@ -53,9 +54,11 @@ class _Trace:
     def __init__(self, builder: Any) -> None:
         self._builder = builder
         self._last = 0  # uuid of the last track
+        self._examined: list[Device] = []
 
     def add(self, content: Exported, entries: pl.DataFrame) -> None:
         """Write all tracks."""
+        self._examined = content.examination.devices
         self._findings(content)
         for rank in content.store.manifest.ranks:
             parent = self._track(f"rank {rank.rank}" + (f" (process {rank.pid})" if rank.pid else ""), _HOST)
@@ -99,7 +102,7 @@ class _Trace:
         telemetry, memory = tables["telemetry"].collect(), tables["memory"].collect()
         every = (frame["device"].drop_nulls() for frame in (work, samples, telemetry, memory))
         for device in sorted({*pl.concat([column.cast(pl.Int64) for column in every])}):
-            own = self._track("host" if device < 0 else f"cuda:{device}", parent)
+            own = self._track("host" if device < 0 else label_of(self._examined, device), parent)
             for (stream,), part in work.filter(device=device).group_by("stream", maintain_order=True):
                 self._slices(f"stream {stream}", own, _ordered(part))
             self._samples(samples.filter(device=device), groups or [], own)

@@ -66,7 +66,7 @@ def save_samples(excerpt: Excerpt, portrait: Portrait, path: Path) -> None:
     if path.suffix != ".svg":
         raise BadInputError(f"{path} is not an .svg file; give a file name that ends in .svg.")
     try:
-        title = f"{name(portrait)} on {portrait.device}"
+        title = f"{name(portrait)} on {portrait.label}"
         path.write_text(picture(excerpt, portrait.family, title), encoding="utf-8")
     except OSError as error:
         raise BadInputError(file_error(path, error, "written")) from None

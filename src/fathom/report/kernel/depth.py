@@ -44,7 +44,7 @@ def _times(portrait: Portrait) -> str:
     count = f"{runs(portrait)} " if portrait.launches else ""
     launches = f"{count}launches of {times['mean']}"
     step = f"{units.duration(portrait.ms)} a step ({units.share(portrait.share, 1.0)} %)"
-    return f"{portrait.device} · {step} · {launches}, most {times['p10']} to {times['p90']}"
+    return f"{portrait.label} · {step} · {launches}, most {times['p10']} to {times['p90']}"
 
 
 def _verdict(portrait: Portrait, width: int) -> Iterator[Text]:

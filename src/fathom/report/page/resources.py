@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import polars as pl
 
-from fathom.analysis.results import Cost, Energy
+from fathom.analysis.held_memory import CATEGORIES, by_category, peak_of
+from fathom.analysis.results import Cost, Device, Energy, label_of
 from fathom.report import units
 from fathom.report.page.colours import SERIES, STAGES
 from fathom.report.page.figure import Figure, altair, coloured, thinned
@@ -20,6 +21,8 @@ from fathom.units import NS_PER_MS, NS_PER_S
 POINTS = 300  # of a line
 DEVICES = 8  # with a line each
 NAMES, REST = {"read": "system calls and waits"}, "rest of fetch"
+BY_CATEGORY = "Memory over one step by category, as profiled"
+NO_CATEGORIES = "The recording has no categories: it lacks the allocator's events of the attribution phase."
 LASTING, PASSING, FREE = "held throughout", "allocated for a part", "reserved, free"
 _METRICS = {
     "power_w": ("power", "Power", "W"),
@@ -72,7 +75,8 @@ def _draw_stages(rows: list[dict[str, Any]]) -> Any:
 
 def memory_section(recording: Recording) -> Section | None:
     """Return peaks, and the allocator's memory over one step; None if nothing was recorded."""
-    figure = _over_step(recording.store) if recording.store is not None else None
+    store = recording.store
+    figure = None if store is None else _by_category(store) or _over_step(store)
     known = recording.examination.memory
     if known is None and figure is None:
         return None
@@ -81,7 +85,34 @@ def memory_section(recording: Recording) -> Section | None:
         for p in known.devices
     ]  # fmt: skip
     facts = [] if known is None else pairs(known)
-    return Section("memory", "Memory", {"facts": facts, "devices": devices}, [figure] if figure else [])
+    why = "" if figure is None or figure.title == BY_CATEGORY else NO_CATEGORIES
+    context = {"facts": facts, "devices": devices, "why": why}
+    return Section("memory", "Memory", context, [figure] if figure else [])
+
+
+def _by_category(store: Store) -> Figure | None:
+    """Return the memory over the recorded step by category; None without the allocator's events."""
+    if not store.ranks:
+        return None
+    rank = store.ranks[0]
+    held = by_category(store.table("memory", rank).collect(), store.table("ops", rank).collect())
+    if held is None:
+        return None
+    names = [name for name in CATEGORIES if held[name].max()]
+    places = {*thinned(held.height, POINTS), peak_of(held)}
+    shown = held[sorted(places)]
+    rows = [
+        {"time": round(row["ns"] / NS_PER_MS, 6), "unit": "ms", "kind": name, "gib": row[name] / 2**30}
+        for row in shown.iter_rows(named=True)
+        for name in names
+    ]
+    table = [["Category", "At the peak"]]
+    peak = held.row(peak_of(held), named=True)
+    table += [[name, units.memory(peak[name])] for name in names]
+    about = (
+        "Memory over one step by category: " + ", ".join(f"{name} {size}" for name, size in table[1:]) + "."
+    )
+    return Figure("memory", BY_CATEGORY, about, rows, _draw_memory, table)
 
 
 def _over_step(store: Store) -> Figure | None:
@@ -130,15 +161,28 @@ def _replayed(events: pl.DataFrame) -> pl.DataFrame:
 
 def _draw_memory(rows: list[dict[str, Any]]) -> Any:
     alt = altair()
-    colours = {LASTING: SERIES[0], PASSING: SERIES[1], FREE: "#9fbfe0"}
-    shown = [row | {"place": list(colours).index(row["kind"])} for row in rows]
+    known = {
+        LASTING: SERIES[0],
+        PASSING: SERIES[1],
+        FREE: "#9fbfe0",
+        **dict(zip(CATEGORIES, SERIES, strict=False)),
+    }
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    colours = {kind: known[kind] for kind in kinds}
+    largest = max(row["gib"] for row in rows)
+    unit, factor = ("GiB", 1.0) if largest > 0.5 else ("MiB", 1024.0)
+    shown = [row | {"place": list(colours).index(row["kind"]), "size": row["gib"] * factor} for row in rows]
     area = alt.Chart(alt.Data(values=shown)).mark_area(interpolate="step-after", opacity=0.9)
     return area.encode(
         x=alt.X("time:Q", title=rows[0]["unit"], scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8)),
-        y=alt.Y("gib:Q", title="GiB", stack="zero"),
+        y=alt.Y("size:Q", title=unit, stack="zero"),
         color=coloured(alt, "kind", colours),
         order="place:Q",
-        tooltip=["kind:N", alt.Tooltip("gib:Q", format=".3~f"), alt.Tooltip("time:Q", format=".3~f")],
+        tooltip=[
+            "kind:N",
+            alt.Tooltip("size:Q", title=unit, format=".3~f"),
+            alt.Tooltip("time:Q", format=".3~f"),
+        ],
     ).properties(height=180)
 
 
@@ -146,7 +190,7 @@ def power_section(recording: Recording) -> Section | None:
     """Return energy and cost, and power, clock and temperature over the recording."""
     result = recording.examination
     facts = [*_energy(result.energy), *_cost(result.cost)]
-    figures = _telemetry(recording.store) if recording.store is not None else []
+    figures = _telemetry(recording.store, result.devices) if recording.store is not None else []
     title = "Power, clocks, temperature" if figures or result.energy else "Cost"
     if not facts and not figures:
         return None
@@ -184,27 +228,30 @@ def _cost(prices: Cost | None) -> Iterator[tuple[str, str]]:
             yield f"cost per {noun}", units.amount(value, prices.currency)
 
 
-def _telemetry(store: Store) -> list[Figure]:
+def _telemetry(store: Store, examined: Sequence[Device]) -> list[Figure]:
     """Return a figure for each metric that was sampled, with a line for each of the first DEVICES devices."""
     frame = store.table("telemetry").filter(pl.col("device") >= 0).sort("time_ns").collect()
     devices = frame.select("rank", "device").unique().sort("rank", "device")
     frame = frame.join(devices.head(DEVICES), on=["rank", "device"], how="semi")
     some = f", first {DEVICES} of {devices.height} devices" if devices.height > DEVICES else ""
     return [
-        _metric(key, f"{title} over the recording ({unit}){some}", unit, known, column)
+        _metric(key, f"{title} over the recording ({unit}){some}", unit, known, column, examined)
         for column, (key, title, unit) in _METRICS.items()
         if (known := frame.drop_nulls(column).sort("time_ns")).height > 1
     ]
 
 
-def _metric(key: str, title: str, unit: str, known: pl.DataFrame, column: str) -> Figure:
+def _metric(
+    key: str, title: str, unit: str, known: pl.DataFrame, column: str, examined: Sequence[Device]
+) -> Figure:
     start = int(known["time_ns"][0])
     rows: list[dict[str, Any]] = []
     for (rank, device), samples in known.group_by("rank", "device", maintain_order=True):
         shown = samples[list(thinned(samples.height, POINTS))]
         for time, value in shown.select("time_ns", column).iter_rows():
             at = round((time - start) / NS_PER_S, 3)
-            rows.append({"s": at, "value": value, "device": f"rank {rank} cuda:{device}", "unit": unit})
+            label = f"rank {rank} {label_of(examined, device)}"
+            rows.append({"s": at, "value": value, "device": label, "unit": unit})
     lowest, highest = min(r["value"] for r in rows), max(r["value"] for r in rows)
     about = f"{title}: between {units.significant(lowest)} and {units.significant(highest)} {unit}."
     table = [["Device", "s", unit]]

@@ -149,7 +149,7 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
     )
     names = named.encode(x=x, y=y, text="roof:N")
     slopes = [row for row in roofs if not row["level"] and row["x"] == left]
-    for row, below in zip(sorted(slopes, key=lambda row: row["y"]), (14, -10), strict=False):
+    for row, below in zip(sorted(slopes, key=lambda row: row["y"]), (14, -24), strict=False):
         named = alt.Chart(alt.Data(values=[row])).mark_text(
             align="left", dx=2, dy=below, fontSize=11, style="ink"
         )

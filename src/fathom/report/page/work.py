@@ -37,7 +37,11 @@ def _categories(device: Device) -> Figure:
 
 
 def _shapes(device: Device) -> Figure:
-    rows = [{"label": named(row), "ms": row.ms} for row in device.shapes[:MOST]]
+    by_name: dict[str, float] = {}  # ops of one name and shape may differ in their dtype
+    for row in device.shapes:
+        by_name[named(row)] = by_name.get(named(row), 0.0) + row.ms
+    longest = sorted(by_name.items(), key=lambda item: -item[1])[:MOST]
+    rows = [{"label": label, "ms": ms} for label, ms in longest]
     table = [["Op and shapes", "ms", "Calls", "Median µs", "TFLOP/s", "GB/s"]]
     for row in device.shapes:
         rates = spread(row.flops_per_s, TFLOP), spread(row.bytes_per_s, GB)
@@ -54,9 +58,9 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
     order = [row["label"] for row in rows]
     return (
         alt.Chart(alt.Data(values=rows))
-        .mark_bar(color=SERIES[0])
+        .mark_bar(color=SERIES[0], size=12, cornerRadiusEnd=2)
         .encode(
-            x=alt.X("ms:Q", title="ms per step"),
+            x=alt.X("ms:Q", title="ms per step", axis=alt.Axis(tickCount=6)),
             y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260)),
             tooltip=["label:N", alt.Tooltip("ms:Q", format=".4~f")],
         )

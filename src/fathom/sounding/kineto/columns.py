@@ -23,7 +23,7 @@ _NUMBER = re.compile(rb"\d+")
 
 _COMMON = ("name", "thread", "start", "duration")
 _OPS = ("annotation", "shapes", "dtypes", "values", "provenance", "module", "source")
-_ALLOCATOR = ("device", "size", "allocated", "reserved")
+_ALLOCATOR = ("device", "size", "allocated", "reserved", "address", "thread")
 _DEVICE = (
     "kind", "device", "stream", "correlation", "grid", "block", "registers", "shared_bytes", "local_bytes",
     "graph_node", "bytes",
@@ -157,6 +157,8 @@ class TraceColumns:
                 "size": ints([a.size for a in args]),
                 "allocated": ints([a.allocated for a in args]),
                 "reserved": ints([a.reserved for a in args]),
+                "address": ints([a.address for a in args]),
+                "thread": ints([event.tid for event in events]),
             }
         )
 

@@ -37,6 +37,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     allocated: Any = field(default=None, name="Total Allocated")
     reserved: Any = field(default=None, name="Total Reserved")
     owner: Any = field(default=None, name="Device Id")
+    address: Any = field(default=None, name="Addr")
     kernel_file: Any = None
     kernel_backend: Any = None
     kernel_hash: Any = None

@@ -52,7 +52,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
         {name: conform(name, frame.with_columns(**labels)) for name, frame in tables.items()},
         marks(host.notes),
         steps,
-        memory_table(columns, base, phase),
+        memory_table(columns, base, phase, host.ops),
         _origin(keys, kernels, columns.pid),
         problems,
         facts={TRACED: columns.python_calls} if columns.python_calls else {},

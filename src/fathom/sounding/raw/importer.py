@@ -105,6 +105,12 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         "telemetry": tables.telemetry(raw),
         **serving(process),
     }
+    if "memory" in placed_tables:
+        recorded = (
+            placed_tables.pop("memory"),
+            traces.move(conform("memory", own["memory"]), shifts, "time_ns"),
+        )
+        own["memory"] = pl.concat(recorded).sort("time_ns")
     own["steps"] = _streams(traces.move(own["steps"], shifts, "mark_ns", "end_ns"))
     if "launches" in placed_tables:
         placed_tables["launches"] = traces.in_order(placed_tables["launches"])

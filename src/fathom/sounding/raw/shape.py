@@ -134,6 +134,14 @@ class SnapshotShape(msgspec.Struct):
     events: list[tuple[Time, str, Count]] = []
 
 
+class HeldShape(msgspec.Struct):
+    """Tensors that optimizers hold: address, bytes, device, category."""
+
+    ns: Time
+    moment: str
+    tensors: list[tuple[int, Count, int, str]] = []
+
+
 class BatchShape(msgspec.Struct):
     """A batch, as the program received it or as a worker made it."""
 
@@ -294,6 +302,7 @@ RECORDS: dict[str, Any] = {
     "region": RegionShape,
     "memory": MemoryShape,
     "snapshot": SnapshotShape,
+    "held": HeldShape,
     "batch": BatchShape,
     "request": RequestShape,
     "span": SpanShape,

@@ -85,6 +85,8 @@ def _trace(
     trace = read_trace(path, phase=record["phase"], burst=record["burst"])
     shift = shift_of(record["burst"], marked, trace.marks)
     trace_tables = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
+    if record["phase"] == "attribution":
+        trace_tables["memory"] = trace.memory.filter(pl.col("event") != "peak")
     return trace_tables, shift, list(trace.problems)
 
 

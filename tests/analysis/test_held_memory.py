@@ -1,0 +1,112 @@
+"""Memory over a step by category: lives of blocks, on events written by hand."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.analysis import at_peak, by_category
+from fathom.sounding.schema import conform
+
+DEVICE, MIB = 0, 2**20
+
+
+def events(*rows: tuple[int, str, int, int], **more) -> pl.DataFrame:
+    names = ("time_ns", "event", "address", "size")
+    known = [
+        {**dict(zip(names, row, strict=True)), "device": DEVICE, "phase": "attribution", **more}
+        for row in rows
+    ]
+    return conform("memory", pl.DataFrame(known))
+
+
+def held(moment: str, time: int, **tensors: tuple[int, int]) -> pl.DataFrame:
+    rows = [
+        {"time_ns": time, "event": moment, "address": address, "size": size, "device": DEVICE,
+         "category": name.replace("_", " "), "phase": "transition"}
+        for name, (address, size) in tensors.items()
+    ]  # fmt: skip
+    return conform("memory", pl.DataFrame(rows))
+
+
+def ops(backward: int | None = 50) -> pl.DataFrame:
+    names = [(0, "aten::linear"), (backward, "autograd::engine::evaluate_function: AddmmBackward0")]
+    rows = [
+        {"id": place, "kind": "op", "thread": 1, "name": name, "start_ns": at, "end_ns": at + 10,
+         "phase": "attribution", "burst": 4}
+        for place, (at, name) in enumerate(names) if at is not None
+    ]  # fmt: skip
+    return conform("ops", pl.DataFrame(rows))
+
+
+def test_a_training_step():
+    """Parameters stay, the gradient is made anew, an activation waits for the backward pass."""
+    memory = pl.concat(
+        [
+            held(
+                "held", 1, parameter=(100, 4 * MIB), gradient=(200, 4 * MIB), optimizer_state=(300, 8 * MIB)
+            ),
+            events(
+                (5, "free", 200, 4 * MIB),
+                (10, "alloc", 400, 2 * MIB),  # activation
+                (20, "alloc", 500, MIB),  # workspace
+                (22, "free", 500, MIB),
+                (55, "alloc", 600, 4 * MIB),  # gradient
+                (60, "free", 400, 2 * MIB),
+                (70, "alloc", 700, 3 * MIB),  # the optimizer's workspace
+                (72, "free", 700, 3 * MIB),
+                (80, "alloc", 800, 7),  # the loss
+            ),
+            held(
+                "held after",
+                90,
+                parameter=(100, 4 * MIB),
+                gradient=(600, 4 * MIB),
+                optimizer_state=(300, 8 * MIB),
+            ),
+        ]
+    )
+    over = by_category(memory, ops())
+    assert over is not None
+    columns = over.select("activations", "temporaries", "gradients", "parameters", "optimizer state")
+    assert over["ns"].to_list() == [0, 1, 6, 16, 18, 51, 56, 66, 68, 76]
+    assert [[size // MIB for size in row] for row in columns.iter_rows()] == [
+        [0, 0, 4, 4, 8],
+        [0, 0, 0, 4, 8],
+        [2, 0, 0, 4, 8],
+        [2, 1, 0, 4, 8],
+        [2, 0, 0, 4, 8],
+        [2, 0, 4, 4, 8],
+        [0, 0, 4, 4, 8],
+        [0, 3, 4, 4, 8],
+        [0, 0, 4, 4, 8],
+        [0, 0, 4, 4, 8],
+    ]
+    assert over["other"].to_list()[-1] == 7
+    peak = at_peak(over)
+    assert (peak.temporaries_bytes, peak.activations_bytes, peak.other_bytes) == (3 * MIB, None, None)
+
+
+def test_memory_from_before_the_step_is_other():
+    """The device's total is known; blocks that no optimizer holds are the rest of it."""
+    memory = events((10, "alloc", 400, MIB), (20, "free", 900, 2 * MIB), allocated=6 * MIB)
+    over = by_category(memory, ops(backward=None))
+    assert over is not None and over["other"].to_list() == [5 * MIB, 6 * MIB, 4 * MIB]
+
+
+def test_frees_that_the_host_does_not_report():
+    """An address that is allocated again has been freed; a gradient that is gone was freed before."""
+    memory = pl.concat(
+        [
+            held("held", 1, gradient=(200, MIB), parameter=(100, MIB), optimizer_state=(300, MIB)),
+            events((10, "alloc", 300, 2 * MIB)),
+            held("held after", 90, parameter=(100, MIB)),
+        ]
+    )
+    over = by_category(memory, ops())
+    assert over is not None
+    assert over["gradients"].to_list() == [0, 0] and over["parameters"].to_list() == [MIB, MIB]
+    assert over["optimizer state"].to_list() == [MIB, 0] and over["other"].to_list() == [0, 2 * MIB]
+
+
+def test_no_events_give_no_figure():
+    assert by_category(held("held", 1, parameter=(100, MIB)), ops()) is None
