@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fathom.analysis.feeding import input_of
     from fathom.analysis.first_use import first_uses
     from fathom.analysis.goodput import goodput_of
-    from fathom.analysis.held_memory import at_peak, by_category
+    from fathom.analysis.held_memory import at_peak, by_category, held_over_step
     from fathom.analysis.integrity import integrity_of
     from fathom.analysis.kinds import step_kinds
     from fathom.analysis.long_steps import long_steps_of

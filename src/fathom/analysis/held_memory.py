@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from fathom.analysis.resources import StepMemory
+from fathom.sounding import Store
 
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 ACTIVATIONS, TEMPORARIES, OTHER = "activations", "temporaries", "other"
@@ -21,6 +22,15 @@ BACKWARD = "autograd::engine::evaluate_function"  # begins the names of the back
 
 Held = dict[int, tuple[str, int]]  # category and bytes by address
 Row = tuple[int, str, int, int]  # time, event, address, bytes
+
+
+def held_over_step(store: Store, rank: int) -> pl.DataFrame | None:
+    """Return the memory of a rank by category over its last step with recorded allocations; None without."""
+    memory = store.table("memory", rank).filter(pl.col("address").is_not_null()).collect()
+    if memory.is_empty():
+        return None
+    ops = store.table("ops", rank).filter(pl.col("phase") == "attribution")
+    return by_category(memory, ops.select("name", "start_ns", "phase", "burst").collect())
 
 
 def by_category(memory: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame | None:

@@ -110,8 +110,7 @@ class Ranks(msgspec.Struct, dict=True):
         peaks = self._of_ranks("memory", pl.col("event") == "peak")
         used = self._of_ranks("telemetry", pl.col("memory_bytes").is_not_null())
         result = analysis.memory_of(peaks, used, devices)
-        first = self.store.ranks[0]
-        held = analysis.by_category(*(self.store.table(name, first).collect() for name in ("memory", "ops")))
+        held = analysis.held_over_step(self.store, self.store.ranks[0])
         if held is None:
             return result
         return msgspec.structs.replace(result or Memory(), step=analysis.at_peak(held))

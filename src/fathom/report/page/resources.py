@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.analysis.held_memory import CATEGORIES, by_category, peak_of
+from fathom.analysis.held_memory import CATEGORIES, held_over_step, peak_of
 from fathom.analysis.results import Cost, Device, Energy, label_of
 from fathom.report import units
 from fathom.report.page.colours import SERIES, STAGES
@@ -94,8 +94,7 @@ def _by_category(store: Store) -> Figure | None:
     """Return the memory over the recorded step by category; None without the allocator's events."""
     if not store.ranks:
         return None
-    rank = store.ranks[0]
-    held = by_category(store.table("memory", rank).collect(), store.table("ops", rank).collect())
+    held = held_over_step(store, store.ranks[0])
     if held is None:
         return None
     names = [name for name in CATEGORIES if held[name].max()]
