@@ -6,7 +6,7 @@
   processes' means without that of their launches; the median over proofs, each on one H200 within a minute
 - families: kernel families of pairs of recordings of one program that launch them equally often, in
   `benchmarks/unrelated/recordings`. An upper bound: the recordings differ by a planted fault
-- shift: the median over all such families of a pair
+- shift: the median over all these families of a pair
 - host: steps that wait for the host, before and after a recording in one process, from
   `results/compiling.json`
 

@@ -70,12 +70,12 @@ def test_only_the_attribution_has_shapes_and_stacks(training):
 @of_training
 def test_memory_of_a_step_is_known_by_category(training, tmp_path):
     store = import_raw(training.folder, tmp_path / "train.fathom")
-    held = by_category(store.table("memory").collect(), store.table("ops").collect())
+    over_step = by_category(store.table("memory").collect(), store.table("ops").collect())
     parameters = 4 * (32 * 64 + 64 + 64 + 1)
-    assert set(held["parameters"]) == {parameters} and set(held["optimizer state"]) == {0}
-    assert held["gradients"].max() == parameters
+    assert set(over_step["parameters"]) == {parameters} and set(over_step["optimizer state"]) == {0}
+    assert over_step["gradients"].max() == parameters
     outputs = 4 * 16 * 64  # of the first layer, and of GELU
-    assert 2 * outputs <= held["activations"].max() <= 4 * outputs
+    assert 2 * outputs <= over_step["activations"].max() <= 4 * outputs
     allocated = store.table("memory").filter(event="alloc", phase="attribution").collect()
     assert "aten::addmm" in set(allocated["op"])
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fathom.analysis.feeding import input_of
     from fathom.analysis.first_use import first_uses
     from fathom.analysis.goodput import goodput_of
-    from fathom.analysis.held_memory import at_peak, by_category, held_over_step
     from fathom.analysis.integrity import integrity_of
     from fathom.analysis.kinds import step_kinds
     from fathom.analysis.long_steps import long_steps_of
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from fathom.analysis.resources import ENTRIES, EVALUATION, STALL
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
+    from fathom.analysis.step_memory import MEMORY_CATEGORIES, at_peak, by_category, memory_over_step, peak_of
     from fathom.analysis.subjects import CPU, label, slow_steps, window_entries
     from fathom.analysis.trials import trial_results
 

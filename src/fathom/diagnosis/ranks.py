@@ -110,10 +110,10 @@ class Ranks(msgspec.Struct, dict=True):
         peaks = self._of_ranks("memory", pl.col("event") == "peak")
         used = self._of_ranks("telemetry", pl.col("memory_bytes").is_not_null())
         result = analysis.memory_of(peaks, used, devices)
-        held = analysis.held_over_step(self.store, self.store.ranks[0])
-        if held is None:
+        over_step = analysis.memory_over_step(self.store, self.store.ranks[0])
+        if over_step is None:
             return result
-        return msgspec.structs.replace(result or Memory(), step=analysis.at_peak(held))
+        return msgspec.structs.replace(result or Memory(), step=analysis.at_peak(over_step))
 
     def _of_ranks(self, table: str, rows: pl.Expr) -> pl.DataFrame:
         """Return the chosen rows of a table of all ranks, one rank after the other."""

@@ -72,7 +72,7 @@ class AllocatorSnapshot:
 
 
 class Holds:
-    """What the optimizers hold: the addresses and sizes of parameters, gradients and their own state.
+    """The tensors that optimizers hold: the addresses and sizes of parameters, gradients and their own state.
 
     Allocations of a step that are still held at its end are then known by what holds them.
     """

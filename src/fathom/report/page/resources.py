@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.analysis.held_memory import CATEGORIES, held_over_step, peak_of
+from fathom.analysis import MEMORY_CATEGORIES, memory_over_step, peak_of
 from fathom.analysis.results import Cost, Device, Energy, label_of
 from fathom.report import units
 from fathom.report.page.colours import SERIES, STAGES
@@ -94,19 +94,19 @@ def _by_category(store: Store) -> Figure | None:
     """Return the memory over the recorded step by category; None without the allocator's events."""
     if not store.ranks:
         return None
-    held = held_over_step(store, store.ranks[0])
-    if held is None:
+    over_step = memory_over_step(store, store.ranks[0])
+    if over_step is None:
         return None
-    names = [name for name in CATEGORIES if held[name].max()]
-    places = {*thinned(held.height, POINTS), peak_of(held)}
-    shown = held[sorted(places)]
+    names = [name for name in MEMORY_CATEGORIES if over_step[name].max()]
+    places = {*thinned(over_step.height, POINTS), peak_of(over_step)}
+    shown = over_step[sorted(places)]
     rows = [
         {"time": round(row["ns"] / NS_PER_MS, 6), "unit": "ms", "kind": name, "gib": row[name] / 2**30}
         for row in shown.iter_rows(named=True)
         for name in names
     ]
     table = [["Category", "At the peak"]]
-    peak = held.row(peak_of(held), named=True)
+    peak = over_step.row(peak_of(over_step), named=True)
     table += [[name, units.memory(peak[name])] for name in names]
     about = (
         "Memory over one step by category: " + ", ".join(f"{name} {size}" for name, size in table[1:]) + "."
@@ -164,7 +164,7 @@ def _draw_memory(rows: list[dict[str, Any]]) -> Any:
         LASTING: SERIES[0],
         PASSING: SERIES[1],
         FREE: "#9fbfe0",
-        **dict(zip(CATEGORIES, SERIES, strict=False)),
+        **dict(zip(MEMORY_CATEGORIES, SERIES, strict=False)),
     }
     kinds = dict.fromkeys(row["kind"] for row in rows)
     colours = {kind: known[kind] for kind in kinds}

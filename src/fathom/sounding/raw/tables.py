@@ -67,7 +67,7 @@ def memory(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
     """Return the `memory` table: totals and peaks at phase changes, and one step's allocator events."""
     rows = [row for record in process.of("memory") for row in _peaks(record)]
     rows += [row for record in process.of("snapshot") for row in _events(record)]
-    rows += [row for record in process.of("held") for row in _held(record)]
+    rows += [row for record in process.of("held") for row in _tensors(record)]
     schema = {name: kind for name, kind in TABLES["memory"].items() if name != "phase"}
     return in_phases(pl.DataFrame(rows, schema=schema, strict=False).sort("time_ns"), "time_ns", marked)
 
@@ -89,7 +89,7 @@ def _events(record: Record) -> list[Record]:
     ]
 
 
-def _held(record: Record) -> list[Record]:
+def _tensors(record: Record) -> list[Record]:
     """Return the tensors that optimizers held at the beginning or the end of the attribution phase."""
     event = "held after" if record.get("moment") == "end" else "held"
     return [

@@ -19,7 +19,7 @@ def events(*rows: tuple[int, str, int, int], **more) -> pl.DataFrame:
     return conform("memory", pl.DataFrame(known))
 
 
-def held(moment: str, time: int, **tensors: tuple[int, int]) -> pl.DataFrame:
+def tensors(moment: str, time: int, **tensors: tuple[int, int]) -> pl.DataFrame:
     rows = [
         {"time_ns": time, "event": moment, "address": address, "size": size, "device": DEVICE,
          "category": name.replace("_", " "), "phase": "transition"}
@@ -42,7 +42,7 @@ def test_a_training_step():
     """Parameters stay, the gradient is made anew, an activation waits for the backward pass."""
     memory = pl.concat(
         [
-            held(
+            tensors(
                 "held", 1, parameter=(100, 4 * MIB), gradient=(200, 4 * MIB), optimizer_state=(300, 8 * MIB)
             ),
             events(
@@ -56,7 +56,7 @@ def test_a_training_step():
                 (72, "free", 700, 3 * MIB),
                 (80, "alloc", 800, 7),  # the loss
             ),
-            held(
+            tensors(
                 "held after",
                 90,
                 parameter=(100, 4 * MIB),
@@ -97,9 +97,9 @@ def test_frees_that_the_host_does_not_report():
     """An address that is allocated again has been freed; a gradient that is gone was freed before."""
     memory = pl.concat(
         [
-            held("held", 1, gradient=(200, MIB), parameter=(100, MIB), optimizer_state=(300, MIB)),
+            tensors("held", 1, gradient=(200, MIB), parameter=(100, MIB), optimizer_state=(300, MIB)),
             events((10, "alloc", 300, 2 * MIB)),
-            held("held after", 90, parameter=(100, MIB)),
+            tensors("held after", 90, parameter=(100, MIB)),
         ]
     )
     over = by_category(memory, ops())
@@ -109,4 +109,4 @@ def test_frees_that_the_host_does_not_report():
 
 
 def test_no_events_give_no_figure():
-    assert by_category(held("held", 1, parameter=(100, MIB)), ops()) is None
+    assert by_category(tensors("held", 1, parameter=(100, MIB)), ops()) is None

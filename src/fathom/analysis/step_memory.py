@@ -16,15 +16,15 @@ from fathom.sounding import Store
 
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 ACTIVATIONS, TEMPORARIES, OTHER = "activations", "temporaries", "other"
-CATEGORIES = (PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, TEMPORARIES, OTHER)
+MEMORY_CATEGORIES = (PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, TEMPORARIES, OTHER)
 _NAMES = {"parameter": PARAMETERS, "gradient": GRADIENTS, "optimizer state": STATE}
 BACKWARD = "autograd::engine::evaluate_function"  # begins the names of the backward pass's ops
 
-Held = dict[int, tuple[str, int]]  # category and bytes by address
+Owners = dict[int, tuple[str, int]]  # category and bytes by address
 Row = tuple[int, str, int, int]  # time, event, address, bytes
 
 
-def held_over_step(store: Store, rank: int) -> pl.DataFrame | None:
+def memory_over_step(store: Store, rank: int) -> pl.DataFrame | None:
     """Return the memory of a rank by category over its last step with recorded allocations; None without."""
     memory = store.table("memory", rank).filter(pl.col("address").is_not_null()).collect()
     if memory.is_empty():
@@ -52,13 +52,13 @@ def by_category(memory: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame | None:
     if events.is_empty():
         return None
     first, final = events["time_ns"][0], events["time_ns"][-1]
-    held = memory.filter(pl.col("event").str.starts_with("held"), device=device)
-    before = held.filter(pl.col("time_ns") <= first, event="held")
-    after = held.filter(pl.col("time_ns") >= final, event="held after")
+    owned = memory.filter(pl.col("event").str.starts_with("held"), device=device)
+    before = owned.filter(pl.col("time_ns") <= first, event="held")
+    after = owned.filter(pl.col("time_ns") >= final, event="held after")
     return _replayed(
         list(events.select("time_ns", "event", "address", "size").iter_rows()),
-        _held(before.filter(pl.col("time_ns") == pl.col("time_ns").max())),
-        _held(after.filter(pl.col("time_ns") == pl.col("time_ns").min())),
+        _owners(before.filter(pl.col("time_ns") == pl.col("time_ns").max())),
+        _owners(after.filter(pl.col("time_ns") == pl.col("time_ns").min())),
         _backward(passed),
         events["allocated"][0] - _signed(events["event"][0], events["size"][0])
         if events["allocated"][0] is not None
@@ -66,18 +66,18 @@ def by_category(memory: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame | None:
     )
 
 
-def peak_of(held: pl.DataFrame) -> int:
+def peak_of(over_step: pl.DataFrame) -> int:
     """Return the row in which all categories sum to the most."""
-    return int(held.select(pl.sum_horizontal(CATEGORIES)).to_series().arg_max() or 0)
+    return int(over_step.select(pl.sum_horizontal(MEMORY_CATEGORIES)).to_series().arg_max() or 0)
 
 
-def at_peak(held: pl.DataFrame) -> StepMemory:
+def at_peak(over_step: pl.DataFrame) -> StepMemory:
     """Return the bytes of each category when they sum to the most."""
-    row = held.row(peak_of(held), named=True)
-    return StepMemory(**{f"{name.replace(' ', '_')}_bytes": row[name] or None for name in CATEGORIES})
+    row = over_step.row(peak_of(over_step), named=True)
+    return StepMemory(**{f"{name.replace(' ', '_')}_bytes": row[name] or None for name in MEMORY_CATEGORIES})
 
 
-def _held(rows: pl.DataFrame) -> Held:
+def _owners(rows: pl.DataFrame) -> Owners:
     columns = rows.select("address", "category", "size")
     return {address: (_NAMES.get(name, OTHER), size) for address, name, size in columns.iter_rows()}
 
@@ -93,7 +93,7 @@ def _signed(event: str, size: int) -> int:
 
 
 def _replayed(
-    rows: list[Row], before: Held, after: Held, backward: int | None, total: int | None
+    rows: list[Row], before: Owners, after: Owners, backward: int | None, total: int | None
 ) -> pl.DataFrame:
     """Return the sums by category after each event. `total`: allocated before them; None if unknown.
 
@@ -101,8 +101,8 @@ def _replayed(
     step count as freed before it, those whose address is allocated anew until then.
     """
     seen = after.keys() | {address for _, _, address, _ in rows}
-    live = {address: held for address, held in before.items() if address in seen}
-    now = dict.fromkeys(CATEGORIES, 0)
+    live = {address: known for address, known in before.items() if address in seen}
+    now = dict.fromkeys(MEMORY_CATEGORIES, 0)
     for category, size in live.values():
         now[category] += size
     unknown = _unknown_frees(rows, before)
@@ -119,7 +119,7 @@ def _replayed(
     return pl.DataFrame(result).unique("ns", keep="last", maintain_order=True)
 
 
-def _unknown_frees(rows: Iterable[Row], before: Held) -> int:
+def _unknown_frees(rows: Iterable[Row], before: Owners) -> int:
     """Return the bytes that are freed in the step, but neither allocated in it nor known before."""
     live, total = set(before), 0
     for _, event, address, size in rows:
@@ -132,7 +132,7 @@ def _unknown_frees(rows: Iterable[Row], before: Held) -> int:
     return total
 
 
-def _categories(rows: list[Row], after: Held, backward: int | None) -> dict[int, str]:
+def _categories(rows: list[Row], after: Owners, backward: int | None) -> dict[int, str]:
     """Return the category of each allocation, by its place in `rows`."""
     last: dict[int, int] = {}  # place of the allocation by address
     result: dict[int, str] = {}
