@@ -4,8 +4,8 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath, timeline, watch, watch-cost
-# or compare; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores
+# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath, timeline, watch, watch-cost,
+# compare or plan; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores
 # of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
@@ -255,6 +255,15 @@ serving() { # ledgers against the client, and surface depth on a server; needs t
     "$python" -m benchmarks.serving.surface "$python" "$out/model" --turns "${TURNS:-3}" \
         --minutes "${MINUTES:-5}" > "$out/serving-surface.txt"
     rm -r "$out/model"
+}
+
+plan() { # the GPT planned from the machine file alone, on the GPU and on quiet cores; needs polars (carry.sh): 4 min
+    "$python" -m fathom machine measure --json > "$out/machine.json"
+    for device in cuda cpu; do
+        "$python" -m fathom run -q --no-measure --replace -o "$out/gpt-$device.fathom" -- \
+            "$python" examples/train_gpt.py --device "$device"
+        "$python" -m fathom plan check "$out/gpt-$device.fathom" --json > "$out/plan-$device.json"
+    done
 }
 
 gpus() { # as CUDA_VISIBLE_DEVICES takes them

@@ -8,11 +8,22 @@ from fathom.errors import FathomError
 from fathom.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
-    from fathom.api import Sounding, compare, open, record
+    from fathom.api import Sounding, compare, open, plan, record
     from fathom.probe import region, step
     from fathom.referee import prove
 
-__all__ = ["FathomError", "Sounding", "__version__", "compare", "open", "prove", "record", "region", "step"]
+__all__ = [
+    "FathomError",
+    "Sounding",
+    "__version__",
+    "compare",
+    "open",
+    "plan",
+    "prove",
+    "record",
+    "region",
+    "step",
+]
 
 
 def __dir__() -> list[str]:
@@ -27,7 +38,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("fathom.probe"), name)
     if name == "prove":
         return getattr(import_module("fathom.referee"), name)
-    if name in ("Sounding", "compare", "open", "record"):
+    if name in ("Sounding", "compare", "open", "plan", "record"):
         return getattr(import_module("fathom.api"), name)
     raise AttributeError(f"module 'fathom' has no attribute '{name}'")
 

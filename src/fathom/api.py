@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
+    from fathom.planner.training import Plan
     from fathom.recorder import SelfRecording
     from fathom.report import Recording
     from fathom.sounding import Manifest, Store
@@ -613,3 +614,18 @@ class record:  # noqa: N801 - used like a function
             return
         store = self._session.end(kind)
         self.sounding = None if store is None else Sounding(store)
+
+
+def plan(model: str, on: str = "h100", *, gpus: int, batch: int, **options: Any) -> Plan:
+    """Return the best layout of a training job, with its ledger, memory and cost.
+
+    `model` is a public model's name or the path of a Hugging Face `config.json`; `on` is a system's name or
+    the path of a machine file. `options` are those of `fathom plan train`: `seq`, `precision`, `stack`,
+    `objective`, `tokens`, `price`, `tp` … Raises BadInputError with the nearest that works.
+
+        plan = fathom.plan("llama3-70b", "h100", gpus=256, batch=1024, tp=4)
+        print(plan.step.value, plan.layout)
+    """
+    from fathom.planner.training import ask, plan_training
+
+    return plan_training(ask(model, on, gpus=gpus, batch=batch, **options))

@@ -245,3 +245,12 @@ def test_impossible_asks_are_answered_in_one_sentence(asked, words):
     with pytest.raises(BadInputError, match=words) as error:
         plan_training(ask("llama3-8b", "h100", **({"gpus": 8, "batch": 64} | asked)))
     assert str(error.value).count(". ") == 0
+
+
+def test_fractions_of_a_million_layouts_are_ranked_in_pieces():
+    job = Job(65536, 4096, 1024)
+    at = layouts(model("deepseek-v3"), job)
+    assert len(at) > 60_000  # more than one piece
+    seconds_of, peak = rank(model("deepseek-v3"), H100, job, rates(), at, 76e9)
+    assert seconds_of.shape == peak.shape == (len(at),)
+    assert (np.isfinite(seconds_of) == (peak <= 76e9)).all()

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from fathom.planner.training import Plan
+from fathom.planner.training import Checked, CheckedRow, Plan
 from fathom.report import units
 from fathom.report.screen import show
 from fathom.units import GB, MS_PER_S
@@ -119,3 +119,25 @@ def _assumptions(plan: Plan, width: int, count: int) -> Iterator[Text]:
         span = f"{units.significant(row.low)}–{units.significant(row.high)}"
         line = f"{row.name:<28}{units.significant(row.value):>10}{span:>20}{row.moves:>8.1%}  "
         yield Text(units.shorten(f"{line}{row.provenance}: {row.source}", width))
+
+
+def print_checked(checked: Checked, console: Console | None = None) -> None:
+    """Print how far a recorded program is from its plan."""
+    show(lambda width: _checked_lines(checked, width), console)
+
+
+def _checked_lines(checked: Checked, width: int) -> Iterator[Text]:
+    name = width - 33
+    yield Text(checked.verdict, "bold")
+    yield from (Text(f"! {note}", "yellow") for note in checked.notes)
+    for title, rows in (("entry", checked.entries), ("kernels over 0.5 % of the step", checked.kernels)):
+        yield Text("")
+        yield Text(f"{title:<{name}}{'planned ms':>12}{'recorded':>12}{'off by':>9}", "dim underline")
+        yield from (_checked_line(row, name) for row in rows)
+
+
+def _checked_line(row: CheckedRow, name: int) -> Text:
+    off = units.MISSING if row.error is None else f"{row.error:+.1%}"
+    return Text(
+        f"{units.shorten(row.name, name - 1):<{name}}{row.planned_ms:>12.3f}{row.recorded_ms:>12.3f}{off:>9}"
+    )

@@ -8,6 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.planner.training.asking import ask
+    from fathom.planner.training.checking import Checked, CheckedRow, check_recorded, waves
     from fathom.planner.training.choosing import Question
     from fathom.planner.training.cost import Step
     from fathom.planner.training.explaining import derivation

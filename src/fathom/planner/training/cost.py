@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fathom.planner.hardware import Hardware
-from fathom.planner.training.layout import DDP, FSDP, FULL, SELECTIVE, ZERO2, Job, Layouts
+from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, SELECTIVE, ZERO2, Job, Layouts
 from fathom.planner.training.rates import Rates, is_narrow
 from fathom.planner.workload import Attention, Block, Experts, Latent, Matmul, Model, Recurrent, matmuls
 from fathom.planner.workload.conventions import seen
@@ -91,10 +91,12 @@ class Step:
         seconds = self._attention(block)
         vector = self._vector(block)
         again = np.where(self.at.recompute == FULL, 1.0, 0.0)
+        # Without a fused kernel, selective recomputation repeats attention, whose scores are large.
+        scored = again if rates.fused else np.where(self.at.recompute > NONE, 1.0, 0.0)
         device = forward * (1 + repeated) + backward + seconds + vector
         return Layer(
             matmul=forward * (1 + repeated) + backward,
-            attention=seconds * (1 + again / (1 + _ATTENTION_BACKWARD)),
+            attention=seconds * (1 + scored / (1 + _ATTENTION_BACKWARD)),
             vector=vector * (1 + repeated / 3),
             host=_excess(rates.moe_host_s if block.is_moe else rates.host_s, device),
             tensor=self._tensor(block) * (1 + again / 2),
@@ -104,7 +106,8 @@ class Step:
 
     def _repeated(self) -> np.ndarray:
         """Return the share of the forward pass that the backward pass repeats."""
-        selective = np.where(self.at.recompute == SELECTIVE, self.rates.selective, 0.0)
+        share = self.rates.selective if self.rates.fused else 0.0
+        selective = np.where(self.at.recompute == SELECTIVE, share, 0.0)
         return np.where(self.at.recompute == FULL, 1.0, selective)
 
     def _matmuls(self, block: Block) -> tuple[Any, Any]:

@@ -1,0 +1,198 @@
+"""How far a recorded program is from its plan, entry by entry.
+
+The recording gives the work of each kernel (FLOPs, compulsory bytes, launch shape) and the machine file gives
+the rates. Recorded durations do not enter the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from fathom.analysis.entries import IDLE, Entry
+from fathom.analysis.results import Device, Examination, LedgerRow
+from fathom.data import load
+from fathom.errors import BadInputError
+from fathom.machine import Ceiling, find_ceiling, from_machine
+from fathom.units import MS_PER_S, US_PER_MS
+
+_SHAPE = re.compile(r" (\d[\dx]*)·(\d[\dx]*)$")  # grid and block, at the end of a family's name
+_BY_WAVES = (
+    *("elementwise_kernel", "unrolled_elementwise", "vectorized_elementwise"),
+    *("vectorized_layer_norm", "layer_norm_grad_input", "cudnn::fusion::"),
+)
+_PRODUCTS = ("nvjet", "sm90_xmma_gemm", "cutlass", "ampere_", "sm80_xmma_gemm")
+_FUSED = ("sdpa", "flash")
+_TILE = 128  # head dimension of the tiles of fused attention
+_RESIDENT = 2048  # threads of a multiprocessor, in at most 32 blocks
+_STREAMING = 0.93  # share of the memory rate that streaming kernels reach
+_FLOOR_MS = 0.002  # shortest time of a kernel
+
+
+class CheckedRow(msgspec.Struct, frozen=True):
+    """One entry: planned and recorded milliseconds, and the relative error of the plan."""
+
+    name: str
+    planned_ms: float
+    recorded_ms: float
+    error: float | None
+
+
+class Checked(msgspec.Struct):
+    """A plan beside the recording of the same program: entries that add up to the step, then its kernels."""
+
+    verdict: str
+    entries: list[CheckedRow]
+    kernels: list[CheckedRow]
+    notes: list[str] = []
+
+
+def check_recorded(examination: Examination, machine: dict[str, Any]) -> Checked:
+    """Return the plan of a recorded program beside its ledger. Raises BadInputError without a ledger."""
+    if not examination.devices or not examination.devices[0].ledger:
+        raise BadInputError("The sounding has no ledger to check a plan against; record it with a timeline.")
+    device = examination.devices[0]
+    planner = _Kernels(device, from_machine(machine), machine)
+    work = [(row, planner.planned(row)) for row in device.ledger if not row.entry.startswith(IDLE)]
+    entries = [*_by_entry(work), planner.gaps()]
+    kernels = [_row(row.detail, planned, row.ms) for row, planned in work if row.ms > 0.005 * _total(device)]
+    return Checked(_verdict(entries), entries, kernels, planner.notes())
+
+
+def _total(device: Device) -> float:
+    return sum(row.ms for row in device.ledger)
+
+
+class _Kernels:
+    """Plans kernels from the ceilings of one device."""
+
+    def __init__(self, device: Device, ceilings: list[Ceiling], machine: dict[str, Any]) -> None:
+        index = int(device.device.partition(":")[2] or 0) if device.device != "cpu" else None
+        gpus = machine.get("gpus") or [{}]
+        self.multiprocessors = gpus[min(index or 0, len(gpus) - 1)].get("multiprocessors")
+        self.device, self.ceilings = device, ceilings
+        self.cache = find_ceiling(ceilings, "l2.read", index)
+        self.forward = find_ceiling(ceilings, "attention.forward.bf16", index)
+        self.backward = find_ceiling(ceilings, "attention.backward.bf16", index)
+        self.query = _query(device)
+        self.gap = find_ceiling(ceilings, "latency.graph_node", index)
+
+    def planned(self, row: LedgerRow) -> float:
+        """Return the milliseconds of a row: its work at the ceiling, and the laws of its kind of kernel."""
+        count, name = row.count or 1.0, row.detail
+        if row.at_ceiling_ms is None:
+            return count * _FLOOR_MS
+        if self.device.device == "cpu":
+            return row.at_ceiling_ms / float(_data()["cpu"])
+        if row.entry == Entry.COPY:
+            return max(row.at_ceiling_ms, count * MS_PER_S * (self.gap.value if self.gap else 0.0))
+        if name.startswith(_PRODUCTS):
+            return row.at_ceiling_ms + count * _data()["product_us"] / US_PER_MS
+        if any(word in name for word in _FUSED):
+            return max(self._attention(row), row.at_ceiling_ms, count * _FLOOR_MS)
+        if name.startswith(_BY_WAVES):
+            blocks = count * waves(name, self.multiprocessors) * _data()["wave_us"] / US_PER_MS
+            return max(row.at_ceiling_ms / _STREAMING, blocks, count * _FLOOR_MS)
+        few = self._few_blocks(row)
+        return max(few if few > row.at_ceiling_ms else row.at_ceiling_ms / share_of(name), count * _FLOOR_MS)
+
+    def _attention(self, row: LedgerRow) -> float:
+        """Return the milliseconds of fused attention, whose tiles are as deep for small heads."""
+        backward = "bprop" in row.detail or "bwd" in row.detail
+        ceiling = self.backward if backward else self.forward
+        if ceiling is None or not row.flops:
+            return 0.0
+        length, depth = self.query
+        padded = max(1.0, _TILE / depth) * (1 + _TILE / length)  # tiles on the diagonal are computed whole
+        return MS_PER_S * row.flops * padded / ceiling.value
+
+    def _few_blocks(self, row: LedgerRow) -> float:
+        """Return the milliseconds if too few blocks run to use all of the memory's bandwidth.
+
+        One multiprocessor reads at most its share of the cache's bandwidth.
+        """
+        blocks, _ = launch_shape(row.detail)
+        if not (blocks and self.cache and row.bytes and self.multiprocessors):
+            return 0.0
+        return MS_PER_S * row.bytes / (self.cache.value * min(1.0, blocks / self.multiprocessors))
+
+    def gaps(self) -> CheckedRow:
+        """Return idle time: the device's gap after each kernel, if the host keeps ahead."""
+        idle = sum(row.ms for row in self.device.ledger if row.entry.startswith(IDLE))
+        kernels = sum(row.count or 0.0 for row in self.device.ledger if not row.entry.startswith(IDLE))
+        each = 0.0 if self.device.device == "cpu" else _data()["gap_us"] / US_PER_MS
+        return _row("idle", kernels * each, idle)
+
+    def notes(self) -> list[str]:
+        """Return what the plan lacks."""
+        if self.device.ceilings == "measured":
+            return []
+        return [
+            "The ceilings are not measured: `fathom machine measure` on that machine makes the plan sharper."
+        ]
+
+
+def launch_shape(name: str) -> tuple[int, int]:
+    """Return the blocks and threads per block in a family's name; zeros without a launch shape."""
+    shape = _SHAPE.search(name.strip())
+    if shape is None:
+        return 0, 0
+    blocks, threads = (math.prod(int(part) for part in text.split("x") if part) for text in shape.groups())
+    return blocks, threads
+
+
+def waves(name: str, multiprocessors: int | None) -> float:
+    """Return how many times the blocks of a kernel fill all multiprocessors."""
+    blocks, threads = launch_shape(name)
+    if not blocks or not multiprocessors:
+        return 0.0
+    return blocks / (multiprocessors * min(32, max(1, _RESIDENT // max(1, threads))))
+
+
+def _query(device: Device) -> tuple[float, float]:
+    """Return length and head dimension of the recorded attention; those of large tiles without shapes."""
+    for shape in device.shapes:
+        if shape.category == "attention":
+            with suppress(ValueError, TypeError, IndexError):
+                query = json.loads(shape.shapes)[0]
+                return float(query[-2]), float(query[-1])
+    return math.inf, float(_TILE)
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return load("fathom.planner.training", "kernels")
+
+
+def share_of(name: str) -> float:
+    """Return the share of its ceiling that a kernel's kind reaches, by the beginning of its name."""
+    known = _data()["kinds"]
+    kind = max((k for k in known if name.startswith(k)), key=len, default=None)
+    return float(known[kind][0]) if kind else float(_data()["other"])
+
+
+def _by_entry(work: list[tuple[LedgerRow, float]]) -> Iterator[CheckedRow]:
+    for entry in dict.fromkeys(row.entry for row, _ in work):
+        mine = [(planned, row.ms) for row, planned in work if row.entry == entry]
+        yield _row(entry, sum(p for p, _ in mine), sum(r for _, r in mine))
+
+
+def _row(name: str, planned: float, recorded: float) -> CheckedRow:
+    return CheckedRow(name, planned, recorded, planned / recorded - 1 if recorded else None)
+
+
+def _verdict(entries: list[CheckedRow]) -> str:
+    planned, recorded = (sum(getattr(row, key) for row in entries) for key in ("planned_ms", "recorded_ms"))
+    off = planned / recorded - 1
+    longer = "longer" if off > 0 else "shorter"
+    return (
+        f"The plan is {100 * abs(off):.0f} % {longer} than the recorded step: "
+        f"{planned:.4g} ms planned, {recorded:.4g} ms recorded."
+    )
