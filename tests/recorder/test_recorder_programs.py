@@ -132,9 +132,9 @@ def test_stop_after_ends_a_long_program(tmp_path):
     assert steps_of(tmp_path)[0] >= 39 and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("steps", [6, 22])
-def test_a_short_programs_report_says_how_to_record_its_timeline(tmp_path, steps):
-    program(tmp_path, steps=steps, text=OPTIMIZED)  # its steps are known from the second on
+@pytest.mark.parametrize(("steps", "text"), [(6, OPTIMIZED), (22, TRAIN)], ids=["6", "22"])
+def test_a_short_programs_report_says_how_to_record_its_timeline(tmp_path, steps, text):
+    program(tmp_path, steps=steps, text=text)  # an optimizer's steps are known from the second on
     run = ("run", "--quiet", "-o", "out.fathom", "--replace", "--settle")
     run_fathom(*run, 30, "--", "python", "train.py", cwd=tmp_path)
     by_what = {row.what: row.why for row in open_sounding(tmp_path / "out.fathom").examine().abstained}
