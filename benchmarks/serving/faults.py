@@ -36,12 +36,12 @@ PLANTED = {
     "slow-tokenizer": Planted("serving-tokenizer", replace(USUAL, tokens=4, words=20), "slow-tokenizer"),
     "slow-detokeniser": Planted("serving-detokeniser", replace(USUAL, words=20), "slow-detokeniser"),
     "no-prefix-cache": Planted(
-        "serving-prefix-cache", replace(USUAL, words=20, shared=600, tokens=4, rate=2.0), "no-prefix-cache"
+        "serving-prefix-cache", replace(USUAL, words=20, shared=300, tokens=4, rate=1.0), "no-prefix-cache"
     ),
     "tiny-cache": Planted(
-        "serving-kv-preemption",
-        replace(USUAL, rate=20.0, words=20, tokens=64),
-        faulty=("--cb-num-blocks", "16"),
+        "serving-kv-cache",
+        replace(USUAL, rate=10.0, words=20, tokens=48),
+        faulty=("--cb-num-blocks", "6"),
         mended=("--cb-num-blocks", "256"),
     ),
     "long-prefills": Planted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from fathom.analysis.serving import Entry, Percentiles, RequestEntry, Serving
@@ -73,6 +74,12 @@ def module_findings(frames):
     return serving_findings(requests_account(frames), frames)
 
 
+def test_a_full_cache_is_named_and_not_the_limit_that_it_sets():
+    frames = one_by_one()
+    frames["iterations"] = frames["iterations"].with_columns(kv_used=pl.lit(95))
+    assert [finding.id for finding in module_findings(frames)] == ["serving-kv-cache"]
+
+
 def test_few_requests_show_nothing():
     assert module_findings(one_by_one(n=7)) == []
 
@@ -92,7 +99,6 @@ def serving(**shares: float) -> Serving:
 
 
 RAISED = {
-    "serving-kv-preemption": ({"preemptions": 3, "preempted_share": 0.2}, {"PREEMPTED": 0.2}),
     "serving-tokenizer": (
         {"tokenise_share": 0.3, "tokenise_ms_per_1000": 400, "tokenise_ms": 30},
         {"TOKENISE": 0.3},

@@ -1,6 +1,7 @@
 """Record a program without torch: marks, regions and garbage collections. The recorder samples its stacks.
 
-`fathom.step()` starts it. Nothing here imports torch, or hooks anything but Python's garbage collector.
+`fathom.step()` starts it. Nothing here imports torch, or hooks
+anything but Python's garbage collector and serving engines.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import polars as pl
 
 from fathom.analysis.serving import Entry, Serving
 
+FULL = 0.75  # of the KV cache: a longer prompt may not fit into the rest
 Tables = dict[str, pl.DataFrame]
 
 
@@ -21,8 +22,10 @@ def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
         "queue_share": share.get(Entry.QUEUE, 0.0),
         "at_limit_share": _at_limit(tables),
         "kv_free": 1.0 - (serving.kv_peak or 0.0),
-        "preemptions": float(serving.preemptions),
-        "preempted_share": share.get(Entry.PREEMPTED, 0.0) + share.get(Entry.RECOMPUTE, 0.0),
+        "kv_full_share": _kv_full(tables),
+        "kept_out_share": sum(
+            share.get(entry, 0.0) for entry in (Entry.QUEUE, Entry.PREEMPTED, Entry.RECOMPUTE)
+        ),
         "repeated_share": (_repeated(tables) - serving.cached_tokens) / prompt,
         "prefill_share": sum(
             share.get(entry, 0.0) for entry in (Entry.PREFILL, Entry.PREFILL_OTHERS, Entry.DECODE_OTHERS)
@@ -57,6 +60,13 @@ def _at_limit(tables: Tables) -> float:
         return 0.0
     most = rows["n"].max()
     return waiting.filter(pl.col("n") == most).height / waiting.height
+
+
+def _kv_full(tables: Tables) -> float:
+    """Return the share of iterations that leave requests waiting and have a cache that is nearly full."""
+    waiting = tables["iterations"].filter(pl.col("waiting") > 0)
+    full = waiting.filter(pl.col("kv_used") >= FULL * pl.col("kv_total"))
+    return full.height / waiting.height if waiting.height else 0.0
 
 
 def _repeated(tables: Tables) -> int:
