@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EINVAL
 
 from fathom.pristine import open, os
 
@@ -28,9 +29,13 @@ def write_private(path: str | os.PathLike[str], text: str) -> None:
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a private file to write to; at the end it is renamed to `path`, or removed after an error.
 
-    Each writer gets a separate file, so that two may write `path` at once: the last one wins.
+    Each writer gets a separate file, so that two may write `path` at once: the last one wins. Raises OSError
+    if there is a device or a pipe, which would be replaced too.
     """
-    part = f"{os.fspath(path)}.{os.urandom(4).hex()}.part"
+    path = os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise OSError(EINVAL, "it is not a regular file", path)
+    part = f"{path}.{os.urandom(4).hex()}.part"
     create_private(part)
     try:
         yield part

@@ -469,3 +469,14 @@ def test_packs_with_a_million_entries_are_refused_before_they_are_listed(tmp_pat
     data[end + 12 : end + 16] = (100 << 20).to_bytes(4, "little")  # bytes of a list of a million names
     path.write_bytes(data)
     assert "too many files" in refused(invoke("report", path))
+
+
+def test_a_device_or_a_link_is_not_replaced_by_an_export(tmp_path: Path) -> None:
+    sounding, target, link = make(tmp_path / "a.fathom").path, tmp_path / "real.json", tmp_path / "link.json"
+    os.mkfifo(tmp_path / "pipe")
+    refused(invoke("export", sounding, tmp_path / "pipe", "--to", "otel"))
+    assert (tmp_path / "pipe").is_fifo()
+    target.write_text("old")
+    link.symlink_to(target)
+    assert invoke("export", sounding, link, "--to", "otel").returncode == 0
+    assert link.is_symlink() and target.read_text() != "old"
