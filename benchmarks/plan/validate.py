@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.plan.calibrate import DENSE, EXPERTS, MEMORY, Fit, choose, fit, predict_gib, predict_s
+from benchmarks.plan.calibrate import DENSE, EXPERTS, MEMORY, choose, fit, predict_gib, predict_s
 from benchmarks.plan.published import DATA, Run, read
 from fathom.planner.training import constants, draws
 from fathom.planner.training.rates import calibration
@@ -79,13 +79,9 @@ def interval(run: Run, drawn: list[float], noise: float) -> tuple[float, float]:
 
 def _again(runs: list[Run], seed: int) -> dict[str, float]:
     rows = choose(runs, seed)
-    values = _values(fit(rows))
+    values = fit(rows).values()
     chosen = {run.id for run in rows}
     return _figures([predict_s(run, values) / run.step_s - 1 for run in runs if run.id not in chosen])
-
-
-def _values(result: Fit) -> dict[str, float]:
-    return result.values()
 
 
 def _figures(errors: Iterable[float]) -> dict[str, float]:

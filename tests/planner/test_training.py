@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,7 @@ from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, ZERO1, ZERO2
 from fathom.planner.training.plan import expected_maximum
 from fathom.planner.training.search import layouts, rank
 from fathom.planner.workload import model
+from tests.support.paths import EXAMPLES
 
 H100, LLAMA = hardware("h100"), model("llama3-8b")
 
@@ -254,3 +256,13 @@ def test_fractions_of_a_million_layouts_are_ranked_in_pieces():
     seconds_of, peak = rank(model("deepseek-v3"), H100, job, rates(), at, 76e9)
     assert seconds_of.shape == peak.shape == (len(at),)
     assert (np.isfinite(seconds_of) == (peak <= 76e9)).all()
+
+
+def test_a_measured_machine_plans_like_its_system(tmp_path):
+    with zipfile.ZipFile(EXAMPLES / "train_gpt-counters-h200.fathom.zip") as archive:
+        name = next(n for n in archive.namelist() if n.endswith("machine.json"))
+        (tmp_path / "here.json").write_bytes(archive.read(name))
+    here = plan_training(ask("llama3-8b", str(tmp_path / "here.json"), gpus=8, batch=64))
+    h200 = plan_training(ask("llama3-8b", "h200", gpus=8, batch=64))
+    assert here.step.value == pytest.approx(h200.step.value, rel=0.05)
+    assert here.provenance == "measured here" and here.notes == []

@@ -45,7 +45,8 @@ class Hardware:
 
     `figures` are keyed like datasheets: `matmul.bf16`, `vector.fp32`, `hbm`, `memory`, `power`, `host_power`
     (of the host, per GPU), `launch`, `jitter` (relative standard deviation of a rank's step) and, if known,
-    `price` (per GPU hour). `fabric` is innermost first.
+    `price` (per GPU hour). `fabric` is innermost first. `system` is the
+    catalogue's name, whose calibration applies to a measured machine too.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Hardware:
     figures: dict[str, Quantity] = field(default_factory=dict)
     fabric: tuple[Domain, ...] = ()
     announced: bool = False
+    system: str = ""
 
     def __getitem__(self, key: str) -> Quantity:
         if key not in self.figures:
@@ -120,7 +122,7 @@ def _built(row: dict[str, Any]) -> Hardware:
     } | _published(row)
     figures |= _assumed(figures)
     domains = tuple(_domain(level, figures) for level in row["fabric"])
-    return Hardware(row["name"], sheet.name, figures, domains, sheet.announced)
+    return Hardware(row["name"], sheet.name, figures, domains, sheet.announced, row["name"])
 
 
 def _published(row: dict[str, Any]) -> dict[str, Quantity]:

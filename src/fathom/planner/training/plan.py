@@ -86,7 +86,7 @@ def _step_interval(question: Question, at: Layouts, seconds: float) -> Interval:
         float(Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).seconds()[0])
         for c in draws()
     ]
-    return _interval(seconds, drawn, _NOISE[q.model.is_moe] * (1 if q.system.name in _known_chips() else 2))
+    return _interval(seconds, drawn, _NOISE[q.model.is_moe] * (1 if q.system.system in _known_chips() else 2))
 
 
 def _memory_interval(question: Question, at: Layouts, size: float) -> Interval:
@@ -108,17 +108,16 @@ def _known_chips() -> set[str]:
 
 
 def _provenance(question: Question) -> str:
-    if question.system.name in _known_chips():
-        return CALIBRATED
-    measured = any(q.provenance == MEASURED for q in question.system.figures.values())
-    return MEASURED if measured else ASSUMED
+    if any(q.provenance == MEASURED for q in question.system.figures.values()):
+        return MEASURED
+    return CALIBRATED if question.system.system in _known_chips() else ASSUMED
 
 
 def _notes(question: Question) -> list[str]:
     q, notes = question, []
     if q.system.announced:
         notes.append(f"{q.system.chip} is announced, not sold: its figures may change.")
-    if q.system.name not in _known_chips():
+    if q.system.system not in _known_chips():
         notes.append(
             f"No published training run on {q.system.name} calibrates this plan: it is an extrapolation."
         )

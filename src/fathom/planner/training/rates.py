@@ -161,7 +161,7 @@ def constant(name: str) -> Quantity:
 
 def names_used(system: Hardware, running: Stack) -> dict[str, str]:
     """Return the name of the constant that plays each part, which depends on system and stack."""
-    kin, plain = running.kin, system.name
+    kin, plain = running.kin, system.system
     pick = _first_known
     return {
         "chip": pick(f"chip.{plain}", "chip.other"),
@@ -203,7 +203,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         grouped=c["grouped"] / tuned**0.5,
         matmul_bytes=c["matmul_bytes"],
         cast_bytes=c["cast"],
-        attention_share=use["attention"] * use["chip"],
+        attention_share=_share(system, "bf16", use["attention"] * use["chip"]),
         attention_half=c["attention_half"],
         fused=not facts.get("unfused"),
         fused_sinks=running.months >= 4,
