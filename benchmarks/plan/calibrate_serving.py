@@ -1,4 +1,4 @@
-"""Fit the serving constants to at most five published rows of each GPU type, and keep them as the planner's data.
+"""Fit the serving constants to at most five published rows of each GPU type, and keep them as data.
 
 python -m benchmarks.plan.calibrate_serving          # writes src/fathom/planner/serving/constants.yaml
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.plan.serving_rows import Row, read
-from fathom.planner.serving.calibration import SPREADS, Fit, Observation, fit, sensitivity
 from fathom.planner.serving.constants import names_for, prior
+from fathom.planner.serving.fitting import SPREADS, Fit, Observation, fit, sensitivity
 
 TARGET = Path(__file__).parents[2] / "src" / "fathom" / "planner" / "serving" / "constants.yaml"
 PER_TYPE, SHARE, DRAWS = 5, 3, 16
@@ -30,8 +30,8 @@ def choose(rows: list[Row], skip: int = 0) -> list[Row]:
     first choices, to see what another choice would give.
     """
     vectors = {row.id: _informs(row) for row in rows}
-    names = sorted({name for found in vectors.values() for name in found})
-    matrices = {id_: _matrix(found, names) for id_, found in vectors.items()}
+    names = sorted({name for slopes in vectors.values() for name in slopes})
+    matrices = {id_: _matrix(slopes, names) for id_, slopes in vectors.items()}
     information = np.diag([1 / prior(name)[1] ** 2 for name in names])
     chips = defaultdict(list)
     for row in rows:
@@ -48,16 +48,16 @@ def choose(rows: list[Row], skip: int = 0) -> list[Row]:
 
 
 def _informs(row: Row) -> dict[str, list[float]]:
-    found = sensitivity(observation(row), {})
+    slopes = sensitivity(observation(row), {})
     return {
-        name: [found[name.partition("@")[0]][key] / SPREADS[key] for key in row.measured]
+        name: [slopes[name.partition("@")[0]][key] / SPREADS[key] for key in row.measured]
         for name in names_for(row.fleet.decode)
     }
 
 
-def _matrix(found: dict[str, list[float]], names: list[str]) -> np.ndarray:
-    count = len(next(iter(found.values())))
-    return np.array([found.get(name, [0.0] * count) for name in names]).T
+def _matrix(slopes: dict[str, list[float]], names: list[str]) -> np.ndarray:
+    count = len(next(iter(slopes.values())))
+    return np.array([slopes.get(name, [0.0] * count) for name in names]).T
 
 
 def _gain(information: np.ndarray, rows: np.ndarray) -> float:
@@ -68,7 +68,10 @@ def kept(rows: list[Row], result: Fit) -> str:
     """Return the data file of a fit."""
     spreads = np.sqrt(np.diag(result.covariance))
     drawn = result.draws(DRAWS)
-    lines = ["# Written by `python -m benchmarks.plan.calibrate_serving`: see docs/decisions/0033-serving-plans.md."]
+    lines = [
+        "# Written by `python -m benchmarks.plan.calibrate_serving`: see "
+        "docs/decisions/0033-serving-plans.md."
+    ]
     lines += ["values:", *(f"  {name}: {value:.5g}" for name, value in result.values().items())]
     lines += ["spreads:  # of the logarithm"]
     lines += [f"  {name}: {value:.3g}" for name, value in zip(result.names, spreads, strict=True)]

@@ -1,4 +1,4 @@
-"""Published serving measurements as deployments and loads, with the reason for each row that cannot be one."""
+"""Published serving measurements as deployments and loads, with the reason for each other row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fathom.planner.workload import model
 DATA = Path(__file__).parents[3] / "shared" / "validation" / "serving.csv"
 _GPUS = {"h100_sxm_80g": "h100", "a100_sxm_40g": "a100-40gb"}
 _MODELS = {"13b GPT": "gpt-13b", "DeepSeek-R1-0528": "deepseek-r1", "Meta-Llama-3-70B": "llama3-70b",
-           "Llama-4-Maverick-17B-128E": "llama-4-maverick", "Qwen3-235B-A22B-FP8": "qwen3-235b-a22b"}  # fmt: skip
+           "Llama-4-Maverick-17B-128E": "llama-4-maverick",
+           "Qwen3-235B-A22B-FP8": "qwen3-235b-a22b"}  # fmt: skip
 _REQUESTS = {(8192, 1024): 1500, (1024, 8192): 1500, (32768, 1024): 1000, (1024, 32768): 1000}
 _UNLIKE = {"fastertransformer": "fastertransformer", "nim(trt-llm)": "nim"}
 _ORCA = 294
@@ -38,8 +39,12 @@ class Row:
     def predict(self, values: Mapping[str, float], seed: int = 0) -> dict[str, float]:
         """Return the prediction of everything measured, and of nothing else."""
         served = serve(self.fleet, self.load, values, seed)
-        found = {"tpot": 1e3 * served.tpot.mean(), "ttft": 1e3 * served.ttft.mean(), "throughput": served.output_rate / self.fleet.gpus}
-        return {key: float(found[key]) for key in self.measured}
+        predicted = {
+            "tpot": 1e3 * served.tpot.mean(),
+            "ttft": 1e3 * served.ttft.mean(),
+            "throughput": served.output_rate / self.fleet.gpus,
+        }
+        return {key: float(predicted[key]) for key in self.measured}
 
     def shorter(self) -> Row:
         """Return the row with a part of its requests, for how predictions change with constants."""
@@ -88,7 +93,9 @@ def _row(raw: dict[str, str]) -> Row:
         measured.pop("throughput", None)
     if "saturated" in raw["notes"]:
         measured.pop("ttft", None)  # the queue before a limit of the batch that is not given
-    return Row(raw["id"], fleet.decode.hardware.name, fleet.decode.engine.name, raw["trust"], fleet, load, measured)
+    return Row(
+        raw["id"], fleet.decode.hardware.name, fleet.decode.engine.name, raw["trust"], fleet, load, measured
+    )
 
 
 def _fleet(raw: dict[str, str]) -> Fleet:
@@ -101,10 +108,10 @@ def _fleet(raw: dict[str, str]) -> Fleet:
 
 
 def _pool(raw: dict[str, str], words: str) -> tuple[int, Deployment]:
-    found = re.fullmatch(r"(\d+)w x tp(\d+)dp(\d+)etp(\d+)ep(\d+) bs(\d+)", words)
-    assert found is not None, words
-    count, tp, dp, _, ep, batch = (int(n) for n in found.groups())
-    return count, _deployment(raw, tp, dp, ep).having(max_batch=batch if "bs1" != f"bs{batch}" else None)
+    parsed = re.fullmatch(r"(\d+)w x tp(\d+)dp(\d+)etp(\d+)ep(\d+) bs(\d+)", words)
+    assert parsed is not None, words
+    count, tp, dp, _, ep, batch = (int(n) for n in parsed.groups())
+    return count, _deployment(raw, tp, dp, ep).having(max_batch=batch if f"bs{batch}" != "bs1" else None)
 
 
 def _deployment(raw: dict[str, str], tp: int, dp: int, ep: int) -> Deployment:
@@ -132,4 +139,4 @@ def _load(raw: dict[str, str]) -> Load:
     batch = int(re.search(r"\d+", raw["concurrency_or_batch"])[0])  # type: ignore[index]
     if raw["mode"] == "static-batch":
         return Load(prompt, output, "at-once", requests=batch, served=False)
-    return Load(prompt, output, "closed", batch, requests=4 * batch, spread=0.1)
+    return Load(prompt, output, "closed", batch, requests=10 * batch, spread=0.1)

@@ -25,11 +25,11 @@ _BARS = {"tpot": 0.15, "ttft": 0.25, "throughput": 0.15}
 
 def compared(row: Row) -> list[dict[str, Any]]:
     """Return what was measured and predicted of a row."""
-    found = estimate(row.fleet, row.load)
+    estimated = estimate(row.fleet, row.load)
     result = []
     for key, truth in row.measured.items():
         name, factor = _FIGURES[key]
-        q = found[name]
+        q = estimated[name]
         low, high = (factor * end for end in q.interval)
         result.append(
             {"id": row.id, "chip": row.chip, "engine": row.engine, "figure": key, "measured": truth}
@@ -40,7 +40,7 @@ def compared(row: Row) -> list[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return count, median and 90th percentile of the errors, and the share of intervals that hold the truth."""
+    """Return count, median and p90 of the errors, and the share of intervals that hold the truth."""
     errors = np.abs([row["error"] for row in rows])
     return {
         "rows": len(rows),
@@ -62,17 +62,22 @@ def main() -> None:
     """Print the comparison, and keep it if asked to."""
     rows, reasons = read()
     used = set(calibration()["rows"])
-    found = [one for row in rows if row.id not in used for one in compared(row)]
+    results = [result for row in rows if row.id not in used for result in compared(row)]
     print(f"{len(rows) - len(used)} rows scored, {len(used)} calibrated on, {len(reasons)} left out")
     for title, key in (("", "figure"), ("by engine", "engine"), ("by GPU", "chip")):
         print(title)
-        for name, s in by(found, lambda row, key=key: f"{row[key]} {row['figure']}" if key != "figure" else row[key]).items():
-            print(f"  {name:<28}{s['rows']:>4} median {s['median']:>6.1%}  p90 {s['p90']:>6.1%}  held {s['held']:>6.1%}")
-    print("all figures:", summary(found))
+        for name, s in by(
+            results, lambda row, key=key: f"{row[key]} {row['figure']}" if key != "figure" else row[key]
+        ).items():
+            print(
+                f"  {name:<28}{s['rows']:>4} median {s['median']:>6.1%}  p90 {s['p90']:>6.1%}  held "
+                f"{s['held']:>6.1%}"
+            )
+    print("all figures:", summary(results))
     print("left out:", *(f"{count:>3} {why}" for why, count in Counter(reasons.values()).items()), sep="\n  ")
     if "--write" in sys.argv:
-        kept = {"bars": _BARS, "all": summary(found), "figures": by(found, lambda row: row["figure"])}
-        kept |= {"calibrated_on": sorted(used), "left_out": reasons, "rows": found}
+        kept = {"bars": _BARS, "all": summary(results), "figures": by(results, lambda row: row["figure"])}
+        kept |= {"calibrated_on": sorted(used), "left_out": reasons, "rows": results}
         RESULT.write_text(json.dumps(kept, indent=1) + "\n")
 
 

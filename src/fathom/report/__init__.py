@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from fathom.report.page.plan import save_plan
     from fathom.report.page.recording import Recording
     from fathom.report.plan import print_checked, print_plan
+    from fathom.report.plan_serving import (
+        print_machines,
+        print_reliability_plan,
+        print_serving_plan,
+        print_shapes,
+    )
     from fathom.report.terminal import View, print_report, save_picture
     from fathom.report.tips import print_tips
     from fathom.report.verdict import print_verdict

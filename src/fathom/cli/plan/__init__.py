@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from fathom.cli.console import examples, group
-from fathom.cli.plan import check, listing, train
+from fathom.cli.plan import buy, check, listing, reliability, serve, train
 
 __all__ = ["app"]
 
-HELP = """Plan training on machines and sizes that you do not have: step time, memory, layout, cost.
+HELP = """Plan training and serving on machines and sizes that you do not have: time, memory,
+layout, cost, and the goodput of long runs.
 
 Each figure has an interval and its provenance: measured here, calibrated, datasheet, or assumed."""
 EXAMPLES = examples(
     "fathom plan train llama3-70b --on h100 --gpus 256 --batch 1024 --seq 8192",
+    "fathom plan serve llama3-70b --on h100 --weights fp8 --rate 8 --ttft 1s --tpot 50ms",
+    "fathom plan reliability llama3.1-405b --on h100 --gpus 16384 --days 54",
+    "fathom plan buy llama3-70b h100 b200 --weights fp8 --prices 2.5/h 4/h",
     "fathom plan check train.fathom",
 )
 app = group(help=HELP, epilog=EXAMPLES, no_args_is_help=True)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+app.command("reliability", epilog=reliability.EXAMPLES)(reliability.reliability)
+app.command("buy", epilog=buy.BUY_EXAMPLES)(buy.buy)
+app.command("shapes", epilog=buy.SHAPES_EXAMPLES)(buy.shapes)
 app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("models")(listing.models)
 app.command("systems")(listing.systems)

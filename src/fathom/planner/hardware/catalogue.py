@@ -164,6 +164,11 @@ def _domain(level: dict[str, Any], figures: dict[str, Quantity]) -> Domain:
     )
 
 
+def quantity(words: str) -> Quantity:
+    """Return a quantity as a user writes it, like `100 GB/s`. Raises BadInputError."""
+    return _quantity(words, ASSUMED, "given by the user")
+
+
 def _quantity(words: Any, provenance: str, source: str) -> Quantity:
     parsed = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", str(words).strip())
     if parsed is None:

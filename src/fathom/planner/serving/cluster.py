@@ -30,7 +30,7 @@ class Cluster:
             raise BadInputError(f"{self.routing!r} is no routing; choose one of {', '.join(ROUTING)}.")
 
     def run(self, requests: Sequence[Request], concurrency: int | None = None) -> list[Request]:
-        """Serve the requests as they arrive, or `concurrency` at a time; return them in order of completion."""
+        """Serve the requests as they arrive, or `concurrency` at a time; return them as they complete."""
         source = iter(requests)
         pending: list[tuple[float, int, int, Request]] = []
         ticket = itertools.count()

@@ -218,7 +218,8 @@ def _check(of: Deployment) -> None:
         if heads % of.tp:
             near = _nearest(heads, of.tp)
             raise BadInputError(
-                f"{of.model.name} has {heads} heads, which tp {of.tp} does not divide; the nearest is tp {near}."
+                f"{of.model.name} has {heads} heads, which tp {of.tp} does not divide; the nearest "
+                f"is tp {near}."
             )
         if isinstance(block.mlp, Experts) and block.mlp.experts % of.ep:
             near = _nearest(math.gcd(block.mlp.experts, of.gpus), of.ep)
@@ -239,8 +240,13 @@ def _nearest(value: int, wanted: int) -> int:
     return min((d for d in range(1, value + 1) if value % d == 0), key=lambda d: (abs(d - wanted), d))
 
 
+def _bytes(count: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{count:,} byte{'' if count == 1 else 's'}"
+
+
 def _over(of: Deployment, missing: float) -> str:
-    held = of.parts.stored / _GIB
+    weights = of.parts.stored / _GIB
     needed = next(
         (
             tp
@@ -250,8 +256,8 @@ def _over(of: Deployment, missing: float) -> str:
         None,
     )
     hint = f"tp {needed} fits" if needed else "no tp up to 64 fits; take a narrower precision"
-    size = f"{missing / _GIB:.2f} GiB" if missing > 1e7 else f"{math.ceil(missing):,} bytes"
+    size = f"{missing / _GIB:.2f} GiB" if missing > 1e7 else _bytes(math.ceil(missing))
     return (
-        f"{of.model.name} needs {held:.1f} GiB of weights on each {of.hardware.name}, "
+        f"{of.model.name} needs {weights:.1f} GiB of weights on each {of.hardware.name}, "
         f"which is over its memory by {size}; {hint}."
     )

@@ -1,4 +1,4 @@
-"""What a load's clients see: latencies and rates with intervals, from the simulator under what is known."""
+"""Latencies and rates that clients see, with intervals from the uncertainty of the constants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def estimate(fleet: Fleet, load: Load, values: Mapping[str, float] | None = None
     served = serve(fleet, load, calibration()["values"] if values is None else values)
     drawn = [serve(fleet, load, draw) for draw in _draws(values)]
     return {
-        name: _quantity(fleet, kind, unit, of(served), [of(one) for one in drawn])
+        name: _quantity(fleet, kind, unit, of(served), [of(sample) for sample in drawn])
         for name, (kind, unit, of) in FIGURES.items()
     }
 

@@ -1,4 +1,4 @@
-"""Time of one engine iteration: a roofline over weights, KV cache, attention and links, and the host's part."""
+"""Time of one engine iteration: a roofline over weights, KV cache and links, and the host's part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fathom.planner.serving.deployment import BYTES, Deployment, _kv_share
-from fathom.planner.workload import Experts, Latent, Recurrent
+from fathom.planner.workload import Latent, Recurrent
 
 _SHARP = 4.0  # of the norm that joins compute and memory: near the larger, a little over it where they meet
 _TILE = 32.0  # rows to which a grouped product pads the tokens of one expert
@@ -15,7 +15,7 @@ _TILE = 32.0  # rows to which a grouped product pads the tokens of one expert
 
 @dataclass(frozen=True)
 class Batch:
-    """What one attention rank runs in an iteration.
+    """The work of one attention rank in an iteration.
 
     `decode` sequences, whose contexts sum to `context`; `prefill` tokens, which attend to `pairs` tokens in
     all; `logits` rows of the output matrix.

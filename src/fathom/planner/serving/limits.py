@@ -19,7 +19,10 @@ def limited(of: Deployment, prompt: int, output: int) -> Deployment:
 
 
 def _trtllm_bench(of: Deployment, prompt: int, output: int) -> tuple[int, int]:
-    """Return the batch and tokens that `trtllm-bench` sets: it takes MLA for full heads, and counts packed weights."""
+    """Return the batch and tokens that `trtllm-bench` sets.
+
+    It takes MLA for attention with full heads, and counts packed weights.
+    """
     mixer = of.model.blocks[0].mixer
     heads, width = _heads(of, mixer)
     per_token = 2 * of.model.layers * max(of.gpus, heads) * width * BYTES[of.kv]
@@ -37,9 +40,9 @@ def _heads(of: Deployment, mixer: object) -> tuple[int, int]:
 
 def _counted(of: Deployment) -> float:
     """Return the number of stored elements: two fp4 weights are one, with their scales."""
-    packed = sum(
-        n * c * e.experts for c, e, n, p in of.parts.experts if p in ("fp4", "int4")
-    ) + sum(n * of.tp for p, n in of.parts.dense.items() if p in ("fp4", "int4"))
+    packed = sum(n * c * e.experts for c, e, n, p in of.parts.experts if p in ("fp4", "int4")) + sum(
+        n * of.tp for p, n in of.parts.dense.items() if p in ("fp4", "int4")
+    )
     return of.model.parameters - packed * (1 - 0.5625)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,7 +79,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Served:
-    """What a load's clients saw, in seconds and tokens, and how the replicas fared."""
+    """Latencies that the clients of a load saw, in seconds, and how the replicas fared."""
 
     ttft: np.ndarray
     tpot: np.ndarray
@@ -145,25 +145,35 @@ def _simulated(
     fleet: Fleet, load: Load, values: Mapping[str, float], seed: int
 ) -> tuple[list[Request], list[Replica]]:
     share = fleet.decode.dp
-    requests = load.drawn(seed)[: max(1, load.requests // share)] if not load.trace else load.drawn(seed)[::share]
+    requests = (
+        load.drawn(seed)[: max(1, load.requests // share)] if not load.trace else load.drawn(seed)[::share]
+    )
     if load.arrival not in ("closed", "at-once") and not load.trace:
         for request in requests:
             request.arrival *= share
     replicas = [_replica(fleet.decode, load, values, not fleet.prefill) for _ in range(fleet.replicas)]
-    front = [_replica(fleet.prefill, load, values, True, False) for _ in range(fleet.prefill_replicas)] if fleet.prefill else []
+    front = (
+        [_replica(fleet.prefill, load, values, True, False) for _ in range(fleet.prefill_replicas)]
+        if fleet.prefill
+        else []
+    )
     cluster = Cluster(front or replicas, replicas if front else [], _transfer(fleet), fleet.routing)
     _fit(replicas[0], requests)
-    concurrency = max(1, math.ceil(load.concurrency / share)) if load.arrival == "closed" and not load.trace else None
+    concurrency = (
+        max(1, math.ceil(load.concurrency / share)) if load.arrival == "closed" and not load.trace else None
+    )
     done = cluster.run(requests, concurrency)
     return done, front + replicas
 
 
-def _replica(of: Deployment, load: Load, values: Mapping[str, float], prefills: bool, decodes: bool = True) -> Replica:
+def _replica(
+    of: Deployment, load: Load, values: Mapping[str, float], prefills: bool, decodes: bool = True
+) -> Replica:
     of = limited(of, load.prompt, load.output)
     return Replica(of, Iteration(of, resolved(of, values)).seconds, load.hit, prefills, decodes)
 
 
-def _transfer(fleet: Fleet):  # type: ignore[no-untyped-def]
+def _transfer(fleet: Fleet) -> Callable[[Request], float]:
     """Return how long a prompt's KV cache takes from a prefill GPU to a decode GPU."""
     if fleet.prefill is None:
         return lambda request: 0.0
@@ -178,7 +188,8 @@ def _fit(replica: Replica, requests: list[Request]) -> None:
     if of.cache_bytes(longest) > of.cache_space:
         per = of.cache_bytes(longest) / longest
         raise BadInputError(
-            f"A request of {longest:,} tokens needs {of.cache_bytes(longest) / 1024**3:.1f} GiB of KV cache on each "
+            f"A request of {longest:,} tokens needs {of.cache_bytes(longest) / 1024**3:.1f} GiB of "
+            "KV cache on each "
             f"GPU, which has {of.cache_space / 1024**3:.1f} GiB; the longest that fits has "
             f"{int(of.cache_space / per):,} tokens."
         )

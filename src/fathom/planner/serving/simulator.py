@@ -25,7 +25,7 @@ class Request:
     filled: int = 0  # tokens of the prompt that are in the KV cache
     made: int = 0  # output tokens before a preemption
     since: int = 0  # iteration in which it began to decode
-    held: float = 0.0
+    reserved: float = 0.0
 
     @property
     def ttft(self) -> float:
@@ -59,7 +59,7 @@ class Replica:
     filling: deque[Request] = field(default_factory=deque)
     running: list[tuple[int, int, Request]] = field(default_factory=list)
     context: float = 0.0
-    held: float = 0.0
+    used: float = 0.0
     busy: float = 0.0
     peak: int = 0
     preempted: int = 0
@@ -87,7 +87,7 @@ class Replica:
         if self.waiting:
             self.clock = max(self.clock, self.waiting[0].ready)
             if not self._admit():
-                self.waiting[0].held = 0.0
+                self.waiting[0].reserved = 0.0
                 raise RuntimeError("a request is larger than the KV cache")
         return []
 
@@ -103,11 +103,11 @@ class Replica:
             request = self.waiting[0]
             size = self._size(request)
             slots = self.of.batch_limit - len(self.filling) - len(self.running)
-            if slots <= 0 or self.held + size > self.of.cache_space:
+            if slots <= 0 or self.used + size > self.of.cache_space:
                 break
             self.waiting.popleft()
-            request.held = size
-            self.held += size
+            request.reserved = size
+            self.used += size
             any_admitted = True
             if self.prefills or request.made:
                 request.filled = round(request.prompt * self.hit)
@@ -126,7 +126,8 @@ class Replica:
 
     def _chunks(self) -> list[tuple[Request, int]]:
         """Return the prompts of this iteration and how many tokens of each."""
-        budget, chunks = max(1, self.of.token_limit - len(self.running)), []
+        budget = max(1, self.of.token_limit - len(self.running))
+        chunks: list[tuple[Request, int]] = []
         for request in self.filling:
             left = request.prompt + request.made - request.filled
             if left > budget and (not self.of.engine.chunked) and chunks:
@@ -178,7 +179,7 @@ class Replica:
     def _room(self, count: int) -> int:
         """Return how many iterations the KV cache has room for; preempt the youngest request if for none."""
         per_token = self.of.kv_bytes * count * self.of.gain
-        room = int((self.of.cache_space - self.held) // per_token) if per_token else 10**9
+        room = int((self.of.cache_space - self.used) // per_token) if per_token else 10**9
         if room < 1 and count > 1:
             self._preempt()
             return 1
@@ -205,7 +206,7 @@ class Replica:
         grown = len(self.running) * steps * self.of.gain
         self.context += grown
         if not self.of.engine.reserves:
-            self.held += grown * self.of.kv_bytes
+            self.used += grown * self.of.kv_bytes
 
     def _finished(self) -> list[Request]:
         left = []
@@ -219,5 +220,5 @@ class Replica:
 
     def _leave(self, request: Request, made: int = 0) -> None:
         grown = 0.0 if self.of.engine.reserves else made * self.of.kv_bytes
-        self.held = max(0.0, self.held - request.held - grown)
+        self.used = max(0.0, self.used - request.reserved - grown)
         request.done = self.clock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.planner.training.asking import ask
+    from fathom.planner.training.asking import ask, system_called
     from fathom.planner.training.checking import Checked, CheckedRow, check_recorded, waves
     from fathom.planner.training.choosing import Question
     from fathom.planner.training.cost import Step

@@ -88,9 +88,11 @@ def _slopes(seen: Sequence[Observation], names: tuple[str, ...], theta: np.ndarr
     at = dict(zip(names, np.exp(theta).tolist(), strict=True))
     rows = []
     for o in seen:
-        found = sensitivity(o, at)
+        changes = sensitivity(o, at)
         for key in o.measured:
-            rows.append([found[n.partition("@")[0]][key] / SPREADS[key] if n in o.names else 0.0 for n in names])
+            rows.append(
+                [changes[n.partition("@")[0]][key] / SPREADS[key] if n in o.names else 0.0 for n in names]
+            )
     return np.array(rows)
 
 

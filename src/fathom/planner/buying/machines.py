@@ -1,0 +1,103 @@
+"""Two machines for one workload: time, dollars, watts and cooling per token, and where they break even."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fathom.planner.hardware import Hardware
+from fathom.planner.quantity import Quantity
+from fathom.planner.serving import ServingPlan
+
+_PEAKS = ("matmul.fp4", "matmul.fp8", "matmul.bf16", "hbm", "memory", "link")
+
+
+class Side(msgspec.Struct, kw_only=True):
+    """One machine under the workload; per million tokens where the name says so."""
+
+    system: str
+    gpus: int
+    tokens_per_s: Quantity
+    kwh_per_million: float
+    cooling_kwh_per_million: float
+    dollars_per_million: float | None
+    price: float | None
+    days: float | None
+    provenance: str
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """The change by the second machine; `claims` are the ratios of peaks, which its maker advertises."""
+
+    first: Side
+    second: Side
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    claims: dict[str, float]
+    even_price: float | None  # of a GPU hour of the second, at which a token costs the same
+    even_wait_days: float | None  # for which it pays to wait for the second
+    notes: list[str]
+
+
+def side_of(plan: ServingPlan, price: float | None, tokens: float | None) -> Side:
+    """Return a machine's side from its serving plan."""
+    rate = plan.figures["output_rate"]
+    million = 1e6 / rate.value
+    return Side(
+        system=plan.system,
+        gpus=plan.gpus,
+        tokens_per_s=rate,
+        kwh_per_million=plan.joules_per_token.value * 1e6 / 3.6e6,
+        cooling_kwh_per_million=plan.cooling_joules_per_token.value * 1e6 / 3.6e6,
+        dollars_per_million=price * plan.gpus * million / 3600 if price else None,
+        price=price,
+        days=tokens / rate.value / 86400 if tokens else None,
+        provenance=plan.provenance,
+    )
+
+
+def compare_sides(first: Side, second: Side, chips: tuple[Hardware, Hardware]) -> Comparison:
+    """Return the comparison per GPU, with the price and the wait at which both are even."""
+    per_gpu = [side.tokens_per_s.value / side.gpus for side in (first, second)]
+    low, high = _ratio(first, second)
+    speedup = per_gpu[1] / per_gpu[0]
+    wait = first.days - second.days if first.days is not None and second.days is not None else None
+    return Comparison(
+        first=first,
+        second=second,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        claims=claims(*chips),
+        even_price=first.price * speedup if first.price else None,
+        even_wait_days=wait,
+        notes=_notes(first, second, chips[1], speedup),
+    )
+
+
+def claims(first: Hardware, second: Hardware) -> dict[str, float]:
+    """Return the ratios of the peaks that both datasheets state."""
+    shared = [key for key in _PEAKS if key in first.figures and key in second.figures]
+    return {key: second[key].value / first[key].value for key in shared}
+
+
+def _ratio(first: Side, second: Side) -> tuple[float, float]:
+    """Return the speed-up's interval; errors of the two sides are taken as independent."""
+    per = [(side.tokens_per_s, side.gpus) for side in (first, second)]
+    value = per[1][0].value / per[1][1] / (per[0][0].value / per[0][1])
+    up = [(q.interval[1] / q.value - 1) for q, _ in per]
+    down = [(1 - q.interval[0] / q.value) for q, _ in per]
+    return value * (1 - (down[1] ** 2 + up[0] ** 2) ** 0.5), value * (1 + (up[1] ** 2 + down[0] ** 2) ** 0.5)
+
+
+def _notes(first: Side, second: Side, chip: Hardware, speedup: float) -> list[str]:
+    notes = []
+    if chip.announced:
+        notes.append(f"{chip.chip} is announced, not sold: its figures may change.")
+    if first.gpus != second.gpus:
+        notes.append(f"The fleets differ: {first.gpus} and {second.gpus} GPUs; the speed-up is per GPU.")
+    if first.dollars_per_million and second.dollars_per_million:
+        cheaper, other = sorted((first, second), key=lambda s: s.dollars_per_million or 0.0)
+        ratio = (other.dollars_per_million or 0) / (cheaper.dollars_per_million or 1)
+        notes.append(f"A token costs {ratio:.2f}× as much on {other.system} as on {cheaper.system}.")
+    return notes

@@ -1,0 +1,212 @@
+"""A plan of a long run: failures, the best checkpoint interval, goodput, wall time and bill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from fathom.errors import BadInputError
+from fathom.planner.quantity import Quantity
+from fathom.planner.reliability.checkpoints import (
+    BYTES_PER_PARAMETER,
+    Checkpoint,
+    daly,
+    expected_goodput,
+    young,
+)
+from fathom.planner.reliability.rates import HOURS_PER_DAY, Failures
+from fathom.planner.reliability.simulation import ENTRIES, Job, simulate
+
+_TRIALS, _SHORT = 400, 100  # of the answer, and of the search for the interval
+_SAMPLE = 300  # failures after which the shares of a longer job no longer change
+_DOWN_SPREAD = 0.4  # of the times to detect and restart, in the logarithm
+_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A long run: GPUs, days of productive time, parameters of the model, and how it survives failures."""
+
+    gpus: int
+    days: float
+    parameters: float
+    failures: Failures
+    kind: str = "async"
+    storage: float = 100e9
+    interval_s: float | None = None
+    detection_s: float = 120.0
+    restart_s: float = 480.0
+    spares: int | None = None
+    repair_h: float = 24.0
+    price: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gpus", "days", "parameters", "storage"):
+            if getattr(self, name) <= 0:
+                raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint."""
+        return Checkpoint(self.parameters * BYTES_PER_PARAMETER, self.kind, self.storage, self.gpus)
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Goodput at one checkpoint interval, simulated and by Daly's formula."""
+
+    interval_s: float
+    goodput: float
+    formula: float
+
+
+class ReliabilityPlan(msgspec.Struct, kw_only=True):
+    """A plan of a long run. Times in seconds unless the name says more; intervals hold 9 cases of 10."""
+
+    gpus: int
+    mtbf_h: Quantity
+    failures: Quantity
+    components: dict[str, float]
+    checkpoint_bytes: float
+    checkpoint: str
+    stop_s: float
+    write_s: float
+    young_s: float
+    daly_s: float
+    interval_s: float
+    goodput: Quantity
+    entries: dict[str, float]
+    wall_days: Quantity
+    dollars: Quantity | None
+    curve: list[Point]
+    notes: list[str]
+
+
+def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
+    """Return the plan; simulation chooses the checkpoint interval if none is given."""
+    mtbf = run.failures.mtbf_h(run.gpus)
+    checkpoint = run.checkpoint
+    mtbf_s = 3600 * mtbf.value
+    best = daly(checkpoint.stop_s, mtbf_s)
+    job = Job(
+        86400 * run.days, mtbf_s, checkpoint,
+        run.interval_s or max(best, checkpoint.write_s), run.detection_s,
+        run.restart_s, run.spares, run.repair_h,
+    )  # fmt: skip
+    _possible(job)
+    curve = [_point(job, factor, seed) for factor in _FACTORS]
+    if run.interval_s is None:
+        job = replace(job, interval_s=max(curve, key=lambda point: point.goodput).interval_s)
+    sample = replace(job, work_s=min(job.work_s, _SAMPLE * mtbf_s))
+    spent = simulate(sample, _TRIALS, seed, (run.failures.spread, _DOWN_SPREAD)) * (
+        job.work_s / sample.work_s
+    )
+    wall = spent.sum(1)
+    days = _summary(wall / 86400, "days", run)
+    return ReliabilityPlan(
+        gpus=run.gpus,
+        mtbf_h=mtbf,
+        failures=_times(mtbf, days.value * HOURS_PER_DAY),
+        components={
+            name: rate * run.gpus * HOURS_PER_DAY for name, rate in run.failures.by_component.items()
+        },
+        checkpoint_bytes=checkpoint.size,
+        checkpoint=run.kind,
+        stop_s=checkpoint.stop_s,
+        write_s=checkpoint.write_s,
+        young_s=young(checkpoint.stop_s, mtbf_s),
+        daly_s=best,
+        interval_s=job.interval_s,
+        goodput=_summary(spent[:, 0] / wall, "", run),
+        entries={
+            name: float(share) for name, share in zip(ENTRIES, spent.mean(0) / wall.mean(), strict=True)
+        },
+        wall_days=days,
+        dollars=days.times(HOURS_PER_DAY * run.gpus * run.price) if run.price else None,
+        curve=curve,
+        notes=_notes(run, job),
+    )
+
+
+def _possible(job: Job) -> None:
+    down = job.detection_s + job.restart_s + job.checkpoint.load_s
+    if down + job.checkpoint.stop_s > 3 * job.mtbf_s:
+        raise BadInputError(
+            f"The job fails every {job.mtbf_s / 60:.2g} minutes and needs {down / 60:.2g} to "
+            "restart, so it makes no "
+            f"progress; the fastest restart that works is about {job.mtbf_s / 60:.2g} minutes, or "
+            "use fewer GPUs."
+        )
+    repairing = 3600 * job.repair_h / job.mtbf_s
+    if job.spares is not None and repairing > 2 * (job.spares + 1):
+        raise BadInputError(
+            f"About {repairing:.0f} hosts are under repair at any time, and {job.spares} spares "
+            "cannot stand in; "
+            f"{math.ceil(repairing + 2 * math.sqrt(repairing))} spares would."
+        )
+
+
+def _point(job: Job, factor: float, seed: int) -> Point:
+    at = replace(job, interval_s=job.interval_s * factor)
+    spent = simulate(replace(at, work_s=min(job.work_s, _SAMPLE * job.mtbf_s)), _SHORT, seed)
+    down = job.detection_s + job.restart_s + job.checkpoint.load_s
+    formula = expected_goodput(at.interval_s, job.checkpoint.stop_s, down, job.mtbf_s)
+    return Point(at.interval_s, float(spent[:, 0].sum() / spent.sum()), formula)
+
+
+def _summary(values: np.ndarray, unit: str, run: Run) -> Quantity:
+    low, high = np.quantile(values, (0.05, 0.95))
+    source = f"simulation with failures of {run.failures.source}"
+    return Quantity(float(values.mean()), unit, run.failures.provenance, source, float(low), float(high))
+
+
+def _times(mtbf: Quantity, hours: float) -> Quantity:
+    low, high = mtbf.interval
+    return replace(mtbf, value=hours / mtbf.value, unit="", low=hours / high, high=hours / low)
+
+
+def _notes(run: Run, job: Job) -> list[str]:
+    rules: list[tuple[bool, Callable[[], str]]] = [
+        (
+            job.checkpoint.write_s > job.interval_s,
+            lambda: (
+                f"Writing a checkpoint takes {job.checkpoint.write_s:.0f} s, longer than the interval; "
+                f"storage of {run.storage * job.checkpoint.write_s / job.interval_s / 1e9:,.0f} "
+                "GB/s would keep up."
+            ),
+        ),
+        (
+            run.gpus > 16384,
+            lambda: "More GPUs than in any published log: the rate is extrapolated in proportion to them.",
+        ),
+        (run.kind == "memory", lambda: "Failures of both hosts that keep a copy are not counted."),
+    ]
+    return [words() for holds, words in rules if holds]
+
+
+def explained(plan: ReliabilityPlan) -> list[str]:
+    """Return the derivation, line by line."""
+    down = plan.entries["detection"] + plan.entries["restart"]
+    return [
+        f"failures per day: {sum(plan.components.values()):.2f} = "
+        + " + ".join(f"{n} {v:.2f}" for n, v in sorted(plan.components.items(), key=lambda c: -c[1])[:5])
+        + " …",
+        f"mean time between failures: 24 h / {sum(plan.components.values()):.2f} = {plan.mtbf_h.value:.2f} h "
+        f"[{plan.mtbf_h.provenance}: {plan.mtbf_h.source}]",
+        f"checkpoint: {plan.checkpoint_bytes / 1e9:,.0f} GB at {BYTES_PER_PARAMETER} B per parameter; "
+        f"{plan.checkpoint} stops the job for {plan.stop_s:.2f} s, safe after {plan.write_s:.1f} s",
+        f"Young: √(2 × {plan.stop_s:.2f} s × {3600 * plan.mtbf_h.value:.0f} s) = {plan.young_s:.0f} s; "
+        f"Daly: {plan.daly_s:.0f} s; best simulated: {plan.interval_s:.0f} s",
+        f"goodput: 1 − checkpoints {plan.entries['checkpoints']:.2%} − lost work "
+        f"{plan.entries['lost work']:.2%} "
+        f"− detection and restart {down:.2%} − spares {plan.entries['waiting for a spare']:.2%} "
+        f"= {plan.goodput.value:.1%}",
+    ]
+
+
+def days_of(gpu_hours: float, gpus: int) -> float:
+    """Return the days that `gpus` need for `gpu_hours`."""
+    return gpu_hours / gpus / HOURS_PER_DAY if gpus else math.inf

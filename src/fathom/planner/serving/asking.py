@@ -1,0 +1,146 @@
+"""A question of serving from the words of a command line or of Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fathom.errors import BadInputError, file_error
+from fathom.machine import parse_price
+from fathom.planner.hardware import Hardware
+from fathom.planner.quantity import ASSUMED, Quantity
+from fathom.planner.serving.deployment import Deployment, Engine, engine
+from fathom.planner.serving.launching import recalibrated
+from fathom.planner.serving.load import Load
+from fathom.planner.serving.plan import Question
+from fathom.planner.serving.search import Limits, layouts
+from fathom.planner.workload import Model
+from fathom.planner.workload import model as model_called
+
+_SECONDS = {"ms": 1e-3, "s": 1.0}
+
+
+def ask_serving(
+    model: str,
+    system: Hardware,
+    *,
+    engine_name: str = "vllm",
+    weights: str = "bf16",
+    kv: str | None = None,
+    prompt: int = 1024,
+    output: int = 1024,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    arrival: str = "poisson",
+    requests: int = 200,
+    spread: float = 0.0,
+    trace: Path | None = None,
+    hit: float = 0.0,
+    ttft: str | None = None,
+    tpot: str | None = None,
+    share: float = 0.99,
+    objective: str = "gpus",
+    tp: int | None = None,
+    dp: int = 1,
+    ep: int | None = None,
+    max_batch: int | None = None,
+    max_tokens: int | None = None,
+    drafted: int = 0,
+    acceptance: float = 0.0,
+    replicas: int | None = None,
+    prefill_replicas: int = 0,
+    routing: str = "least-loaded",
+    price: str | None = None,
+    assume: Sequence[str] = (),
+    measured: Path | None = None,
+) -> Question:
+    """Return the question for `plan_serving`. Raises BadInputError for whatever is unknown or impossible."""
+    system = _priced(system.assuming(assume), price)
+    of = model_called(model)
+    limits = Limits(_seconds(ttft), _seconds(tpot), share)
+    arrives = "closed" if rate is None else arrival
+    load = Load(
+        prompt, output, arrives, concurrency or 16, rate or 1.0, requests, spread, hit, trace=_trace(trace)
+    )  # fmt: skip
+    kv = kv or ("fp8" if weights in ("fp8", "fp4") else "bf16")
+    chosen = engine(engine_name)
+    if tp is None and dp == 1 and ep is None and limits.any:
+        candidates = list(layouts(of, system, chosen, weights, kv))
+    else:
+        candidates = [
+            Deployment(
+                of, system, chosen, tp or _least(of, system, chosen, weights, kv), dp, ep or 1, weights, kv
+            )
+        ]
+    candidates = [
+        replace(layout, max_batch=max_batch, max_tokens=max_tokens, drafted=drafted, acceptance=acceptance)
+        for layout in candidates
+    ]
+    for layout in candidates[:1]:
+        _ = layout.cache_space  # raises if the weights do not fit
+    values = recalibrated(candidates[0], measured) if measured else None
+    return Question(candidates, load, limits, objective, replicas, prefill_replicas, routing, values)
+
+
+def _least(model: Model, system: Hardware, chosen: Engine, weights: str, kv: str) -> int:
+    """Return the smallest tensor parallelism that fits; 1, whose error names the nearest, if none does."""
+    return next((layout.tp for layout in layouts(model, system, chosen, weights, kv)), 1)
+
+
+def _priced(system: Hardware, price: str | None) -> Hardware:
+    if not price:
+        return system
+    paid = parse_price(price)
+    return system.having(price=Quantity(paid.amount, f"{paid.currency}/h", ASSUMED, "given by the user"))
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return float("inf")
+    number, unit = text.strip(), "ms"
+    for name in _SECONDS:
+        if text.strip().endswith(name):
+            number, unit = text.strip()[: -len(name)], name
+            break
+    try:
+        value = float(number) * _SECONDS[unit]
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise BadInputError(f"{text!r} is not a latency; write one like 200ms or 1.5s.")
+    return value
+
+
+def _trace(path: Path | None) -> tuple[tuple[float, int, int], ...]:
+    """Return the rows of a trace: lines of arrival in seconds, prompt and output tokens, as JSON or CSV."""
+    if path is None:
+        return ()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(
+            file_error(path, error) if isinstance(error, OSError) else f"{path} is not text."
+        ) from None
+    rows = [
+        _row(line, path) for line in text.splitlines() if line.strip() and line.strip()[0] in "[{0123456789."
+    ]
+    if not rows:
+        raise BadInputError(f"{path} has no requests; write lines of arrival in seconds, prompt, output.")
+    return tuple(rows)
+
+
+def _row(line: str, path: Path) -> tuple[float, int, int]:
+    try:
+        cells = json.loads(line) if line.strip()[0] in "[{" else line.split(",")
+        if isinstance(cells, dict):
+            cells = [cells["arrival"], cells["prompt"], cells["output"]]
+        arrival, prompt, output = float(cells[0]), int(cells[1]), int(cells[2])
+    except (ValueError, KeyError, IndexError, TypeError):
+        arrival, prompt, output = -1.0, 0, 0
+    if arrival < 0 or prompt < 1 or output < 1:
+        raise BadInputError(
+            f"{path} has a line that is no request: {line[:60]!r}; write arrival,prompt,output."
+        )
+    return arrival, prompt, output

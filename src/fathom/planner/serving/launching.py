@@ -1,0 +1,117 @@
+"""Launch commands of engines, a load test for them, and the constants after its result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fathom.errors import BadInputError, file_error
+from fathom.planner.serving.constants import Constants, calibration, names_for
+from fathom.planner.serving.deployment import Deployment
+from fathom.planner.serving.fitting import Observation, Predict, fit
+from fathom.planner.serving.load import Fleet, Load, serve
+
+_LENGTHS = ("prompt", "output", "concurrency")
+_VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
+
+
+def commands(of: Deployment, load: Load) -> dict[str, str]:
+    """Return the commands that start one replica under vLLM and SGLang."""
+    length = load.prompt + load.output
+    share = of.memory_share or of.engine.memory_share
+    vllm = [f"vllm serve {of.model.name}", f"--tensor-parallel-size {of.tp}", f"--max-model-len {length}"]
+    vllm += [f"--gpu-memory-utilization {share}", f"--max-num-seqs {of.batch_limit}"]
+    vllm += [f"--max-num-batched-tokens {of.token_limit}"]
+    sglang = [f"python -m sglang.launch_server --model-path {of.model.name}", f"--tp-size {of.tp * of.dp}"]
+    sglang += [f"--context-length {length}", f"--mem-fraction-static {share}"]
+    sglang += [f"--max-running-requests {of.batch_limit * of.dp}", f"--chunked-prefill-size {of.token_limit}"]
+    if of.dp > 1:
+        vllm.append(f"--data-parallel-size {of.dp}")
+        sglang.append(f"--dp-size {of.dp} --enable-dp-attention")
+    if of.ep > 1:
+        vllm.append("--enable-expert-parallel")
+        sglang.append(f"--ep-size {of.ep}")
+    if of.weights in _VLLM_TYPES:
+        vllm.append(f"--quantization {_VLLM_TYPES[of.weights]}")
+        sglang.append(f"--quantization {'w8a8_int8' if of.weights == 'int8' else of.weights}")
+    if of.kv == "fp8":
+        vllm.append("--kv-cache-dtype fp8")
+        sglang.append("--kv-cache-dtype fp8_e4m3")
+    return {"vllm": " ".join(vllm), "sglang": " ".join(sglang)}
+
+
+def load_test(of: Deployment, load: Load) -> dict[str, Any]:
+    """Return a load test whose result `recalibrated` reads: three concurrencies, and what runs them."""
+    most = max(4, load.concurrency if load.arrival == "closed" else 64)
+    counts = sorted({1, max(2, most // 4), most})
+    lengths = {"prompt": load.prompt, "output": load.output}
+    points: list[dict[str, Any]] = [
+        lengths | {"concurrency": c, "ttft_ms": None, "tpot_ms": None} for c in counts
+    ]
+    run = [
+        f"vllm bench serve --model {of.model.name} --dataset-name random --random-input-len {load.prompt} "
+        f"--random-output-len {load.output} --ignore-eos --max-concurrency {c} "
+        f"--num-prompts {max(8, 4 * c)} --save-result"
+        for c in counts
+    ]
+    return {"fill_in": points, "or_run": run, "then": "fathom plan serve … --measured FILE"}
+
+
+def recalibrated(of: Deployment, path: Path) -> Constants:
+    """Return the constants after the results of a load test. Raises BadInputError if the file has none."""
+    rows = [_point(row, path) for row in _rows(path)]
+    known = calibration()
+    names = names_for(of)
+    observations = [
+        Observation(measured, _predict(of, load, tuple(measured)), names) for load, measured in rows
+    ]
+    fitted = fit(observations, known["values"], known.get("spreads"))
+    return dict(known["values"]) | fitted.values()
+
+
+def _predict(of: Deployment, load: Load, keys: tuple[str, ...]) -> Predict:
+    def predict(values: Mapping[str, float]) -> dict[str, float]:
+        served = serve(Fleet(of), load, values)
+        predicted = {"tpot": 1e3 * served.tpot.mean(), "ttft": 1e3 * served.ttft.mean()}
+        return {key: float(predicted[key]) for key in keys}
+
+    return predict
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInputError(file_error(path, error)) from None
+    except ValueError:
+        raise BadInputError(f"{path} is not JSON; give the result of a load test.") from None
+    rows = content.get("fill_in", [content]) if isinstance(content, dict) else content
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadInputError(f"{path} holds no results; fill in the file of --load-test.")
+    return rows
+
+
+def _point(row: dict[str, Any], path: Path) -> tuple[Load, dict[str, float]]:
+    """Return the load and the latencies of one result, ours or that of `vllm bench serve`."""
+    if "total_input_tokens" in row and row.get("completed"):
+        count = row["completed"]
+        row = {
+            "prompt": round(row["total_input_tokens"] / count),
+            "output": round(row["total_output_tokens"] / count),
+            "concurrency": row.get("max_concurrency"),
+            "ttft_ms": row.get("mean_ttft_ms"),
+            "tpot_ms": row.get("mean_tpot_ms"),
+        }
+    if not all(isinstance(row.get(key), int) and row[key] > 0 for key in _LENGTHS):
+        raise BadInputError(f"A result in {path} lacks {', '.join(_LENGTHS)}; give whole numbers.")
+    measured = {key: row.get(f"{key}_ms") for key in ("ttft", "tpot")}
+    kept = {
+        key: float(value) for key, value in measured.items() if isinstance(value, (int, float)) and value > 0
+    }
+    if not kept:
+        raise BadInputError(f"A result in {path} has neither ttft_ms nor tpot_ms; fill in one of them.")
+    load = Load(row["prompt"], row["output"], "closed", row["concurrency"], requests=4 * row["concurrency"])
+    return replace(load, spread=0.0), kept

@@ -1,0 +1,156 @@
+"""The fewest GPUs, dollars or watts that hold latency limits, over layouts and numbers of replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fathom.errors import BadInputError
+from fathom.planner.hardware import Hardware
+from fathom.planner.serving.constants import resolved
+from fathom.planner.serving.deployment import BYTES, Deployment, Engine
+from fathom.planner.serving.iteration import Batch, Iteration
+from fathom.planner.serving.load import Fleet, Load, Served, serve
+from fathom.planner.workload import Model
+
+OBJECTIVES = ("gpus", "dollars", "watts")
+_TP = (1, 2, 4, 8, 16)
+_MOST = 256  # replicas
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Latency limits in seconds, that the `share` of requests must hold."""
+
+    ttft: float = math.inf
+    tpot: float = math.inf
+    share: float = 0.99
+
+    @property
+    def any(self) -> bool:
+        """Return whether there are limits."""
+        return min(self.ttft, self.tpot) < math.inf
+
+    def hold(self, served: Served) -> bool:
+        """Return whether the requests held the limits."""
+        return served.within(self.ttft, self.tpot) >= self.share
+
+
+def layouts(model: Model, hardware: Hardware, engine: Engine, weights: str, kv: str) -> Iterator[Deployment]:
+    """Yield every layout of one replica that fits: tensor parallelism, and experts spread or sliced."""
+    for tp in _TP:
+        if any(block.mixer.heads % tp for block in model.blocks):
+            continue
+        for ep in {1, tp} if model.is_moe else {1}:
+            try:
+                of = Deployment(model, hardware, engine, tp, 1, ep, weights, kv)
+                if of.cache_space > 0:
+                    yield of
+            except BadInputError:
+                continue
+
+
+def floor(of: Deployment) -> float:
+    """Return the least time per token of any engine: one sequence's weights read at the peak bandwidth."""
+    parts = of.parts
+    read = sum(n * BYTES[p] for p, n in parts.dense.items()) + 2 * parts.head
+    read += sum(c * e.active * n * BYTES[p] / of.gpus for c, e, n, p in parts.experts)
+    return read / of.hardware["hbm"].value / of.gain
+
+
+def smallest(
+    of: Deployment, load: Load, limits: Limits, values: Mapping[str, float]
+) -> tuple[Fleet, Served] | None:
+    """Return the fewest replicas of a layout that hold the limits, by bisection; None if 256 do not."""
+    alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
+    if not limits.hold(serve(Fleet(of), alone, values)):
+        return None
+    low, high, best = 0, 1, None
+    while best is None and high <= _MOST:
+        served = serve(Fleet(of), shared(load, high), values)
+        if limits.hold(served):
+            best = served
+        else:
+            low, high = high, 2 * high
+    if best is None:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        served = serve(Fleet(of), shared(load, middle), values)
+        if limits.hold(served):
+            high, best = middle, served
+        else:
+            low = middle
+    return Fleet(of, high), best
+
+
+def shared(load: Load, replicas: int) -> Load:
+    """Return one replica's share of a load that is divided among equal ones."""
+    if load.trace:
+        return replace(load, trace=load.trace[::replicas])
+    return replace(
+        load,
+        rate=load.rate / replicas,
+        concurrency=max(1, math.ceil(load.concurrency / replicas)),
+        requests=max(30, math.ceil(load.requests / replicas)),
+    )
+
+
+def search(
+    candidates: list[Deployment],
+    load: Load,
+    limits: Limits,
+    values: Mapping[str, float],
+    objective: str = "gpus",
+) -> list[tuple[Fleet, Served]]:
+    """Return the fleets that hold the limits, best first. Raises BadInputError if none does."""
+    if objective not in OBJECTIVES:
+        raise BadInputError(f"{objective!r} is no objective; choose one of {', '.join(OBJECTIVES)}.")
+    if not candidates:
+        raise BadInputError("No layout fits; take a narrower precision or a GPU with more memory.")
+    fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values))]
+    if not fleets:
+        raise BadInputError(_impossible(candidates, load, limits, values))
+    return sorted(fleets, key=lambda answer: (cost(answer[0], objective), float(np.mean(answer[1].tpot))))
+
+
+def cost(fleet: Fleet, objective: str) -> float:
+    """Return what a fleet costs: GPUs, dollars an hour, or rated watts."""
+    hardware = fleet.decode.hardware
+    each = {
+        "gpus": lambda: 1.0,
+        "dollars": lambda: hardware["price"].value,
+        "watts": lambda: hardware["power"].value + hardware["host_power"].value,
+    }
+    return fleet.gpus * each[objective]()
+
+
+def _impossible(candidates: list[Deployment], load: Load, limits: Limits, values: Mapping[str, float]) -> str:
+    fastest = min(candidates, key=floor)
+    if floor(fastest) > limits.tpot:
+        return (
+            f"A limit of {1e3 * limits.tpot:.3g} ms per token is below the speed of light: "
+            f"{fastest.model.name} reads its "
+            f"weights in {1e3 * floor(fastest):.3g} ms on tp {fastest.tp} of "
+            f"{fastest.hardware.name} at the peak bandwidth."
+        )
+    alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
+    best = min((serve(Fleet(of), alone, values) for of in candidates), key=lambda s: _misses(s, limits))
+    return (
+        f"No layout holds the limits even for a single request; the nearest has a TTFT of "
+        f"{1e3 * best.ttft.mean():.3g} ms and {1e3 * best.tpot.mean():.3g} ms per token."
+    )
+
+
+def _misses(served: Served, limits: Limits) -> float:
+    return max(float(served.ttft.mean()) / limits.ttft, float(served.tpot.mean()) / limits.tpot)
+
+
+def ledger(fleet: Fleet, load: Load, values: Mapping[str, float], batch: int) -> dict[str, float]:
+    """Return the parts of a typical decode iteration in seconds."""
+    of = fleet.decode
+    context = batch * (load.prompt + load.output / 2)
+    return Iteration(of, resolved(of, values)).parts(Batch(batch, context))

@@ -1,0 +1,273 @@
+"""Plans of serving: queueing theory, brute force, published runs, and the words of impossible asks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.plan.calibrate_serving import PER_TYPE
+from benchmarks.plan.serving_rows import DATA, read
+from fathom.cli.main import app
+from fathom.errors import BadInputError
+from fathom.planner.buying import advise, compare_sides, side_of
+from fathom.planner.hardware import hardware
+from fathom.planner.serving import (
+    Batch,
+    Cluster,
+    Deployment,
+    Fleet,
+    Iteration,
+    Load,
+    Replica,
+    ask_serving,
+    calibration,
+    engine,
+    explained,
+    limited,
+    load_test,
+    plan_serving,
+    resolved,
+    serve,
+)
+from fathom.planner.workload import model
+
+H100 = hardware("h100")
+LLAMA = Deployment(model("llama3-8b"), H100, engine("vllm"))
+VALUES = calibration()["values"]
+ONE_AT_A_TIME = LLAMA.having(max_batch=1)
+
+
+def served_in(seconds, of=ONE_AT_A_TIME):
+    """Return a replica whose every request takes `seconds`: one iteration of prefill, no decode."""
+    return Replica(of, lambda batch: seconds)
+
+
+def test_a_queue_of_constant_service_waits_as_in_md1():
+    # Pollaczek-Khinchine for M/D/1: the mean wait is ρ / (2 (1 - ρ)) of a service time.
+    service, busy = 0.1, 0.7
+    load = Load(prompt=100, output=1, arrival="poisson", rate=busy / service, requests=40_000)
+    done = Cluster([served_in(service)]).run(load.drawn(seed=3))
+    wait = np.mean([r.ttft for r in done]) - service
+    assert wait == pytest.approx(service * busy / (2 * (1 - busy)), rel=0.06)
+
+
+def test_littles_law_holds_for_every_arrival():
+    for arrival in ("poisson", "constant", "bursty"):
+        load = Load(500, 100, arrival, rate=5, requests=400)
+        served = serve(Fleet(LLAMA), load, VALUES | {"request": 1e-9, "polling": 1e-9})
+        in_flight = len(served.end_to_end) / served.seconds * served.end_to_end.mean()
+        assert in_flight == pytest.approx(served.end_to_end.sum() / served.seconds)
+    closed = serve(
+        Fleet(LLAMA), Load(500, 100, "closed", 8, requests=800), VALUES | {"request": 1e-9, "polling": 1e-9}
+    )
+    assert closed.end_to_end.sum() / closed.seconds == pytest.approx(8, rel=0.02)
+
+
+def test_jumps_over_equal_iterations_change_nothing():
+    load = Load(300, 60, "poisson", rate=20, requests=60, spread=0.5)
+    cost = Iteration(LLAMA, resolved(LLAMA, VALUES)).seconds
+
+    class Stepwise(Replica):
+        def step(self, horizon=np.inf):
+            return super().step(self.clock + 1e-12)
+
+    fast = Cluster([Replica(LLAMA, cost)]).run(load.drawn())
+    slow = Cluster([Stepwise(LLAMA, cost)]).run(load.drawn())
+    assert [r.prompt for r in fast] == [r.prompt for r in slow]
+    # Arrivals near the end of an iteration may meet the next one, so a few differ by an iteration or two.
+    late = np.abs(np.array([r.done for r in fast]) - [r.done for r in slow])
+    assert np.median(late) < 0.001 and late.max() < 0.05
+
+
+def test_every_request_ends_and_the_cache_is_never_over_full():
+    tight = LLAMA.having(memory_share=0.25)
+    replica = Replica(tight, Iteration(tight, resolved(tight, VALUES)).seconds)
+    requests = Load(3000, 500, "closed", 64, requests=80, spread=0.3).drawn()
+    for request in requests:
+        replica.submit(request, 0.0)
+    done = []
+    while replica.load:
+        done += replica.step()
+        assert replica.used <= tight.cache_space * 1.02
+    assert len(done) == 80 and replica.preempted > 0
+    assert replica.used == pytest.approx(0.0, abs=1e6) and not replica.running
+
+
+def test_a_prompt_in_the_prefix_cache_is_not_computed_again():
+    cold, warm = (
+        serve(Fleet(LLAMA), Load(8000, 20, "closed", 1, requests=4, hit=hit), VALUES) for hit in (0, 0.9)
+    )
+    assert warm.ttft.mean() < 0.5 * cold.ttft.mean()
+
+
+def test_accepted_drafts_shorten_tokens_by_the_geometric_series():
+    drafting = LLAMA.having(drafted=3, acceptance=0.8)
+    assert drafting.gain == pytest.approx(1 + 0.8 + 0.64 + 0.512)
+    load = Load(200, 400, "closed", 1, requests=2)
+    ratio = serve(Fleet(LLAMA), load, VALUES).tpot.mean() / serve(Fleet(drafting), load, VALUES).tpot.mean()
+    assert 2.5 < ratio < drafting.gain
+
+
+def test_disaggregation_hands_over_the_cache():
+    load = Load(4000, 200, "poisson", rate=4, requests=12)
+    combined = serve(Fleet(LLAMA), load, VALUES)
+    separated = serve(Fleet(LLAMA, 1, LLAMA, 1), load, VALUES)
+    assert separated.gpus == 2 and len(separated.ttft) == 12
+    assert separated.tpot.max() <= combined.tpot.max()
+
+
+def test_least_loaded_routing_beats_turns_under_bursts():
+    load = Load(500, 300, "bursty", rate=12, requests=150, spread=0.9)
+    small = LLAMA.having(max_batch=8)
+    turns, least = (serve(Fleet(small, 3, routing=r), load, VALUES) for r in ("round-robin", "least-loaded"))
+    assert np.quantile(least.ttft, 0.9) <= np.quantile(turns.ttft, 0.9)
+
+
+def test_experts_are_read_by_coverage():
+    of = Deployment(model("mixtral-8x7b"), hardware("h200"), engine("vllm"), tp=2)
+    cost = Iteration(of, resolved(of, VALUES))
+    read = [cost.parts(Batch(n, 100.0 * n))["experts"] for n in (1, 4, 64)]
+    share = [1 - (1 - 2 / 8) ** n for n in (1, 4, 64)]
+    assert read[1] / read[0] == pytest.approx(share[1] / share[0], rel=0.02)
+    assert read[2] / read[0] == pytest.approx(share[2] / share[0], rel=0.15)
+
+
+def test_blocks_of_the_cache_match_an_engines_own_count():
+    # vLLM prints "GPU KV cache size: ... tokens": 131,072 B per token of Llama 3 8B in bf16
+    assert LLAMA.kv_bytes == 131072
+    free = 0.9 * LLAMA.memory - LLAMA.parts.stored
+    assert LLAMA.blocks * 16 * 131072 == pytest.approx(free, rel=0.05)
+
+
+def test_trtllm_bench_limits_the_batch():
+    deepseek = Deployment(
+        model("deepseek-r1"), hardware("gb200"), engine("trtllm-bench"), 1, 4, 4, "fp4", "fp8"
+    )
+    assert limited(deepseek, 1024, 32768).batch_limit == 64
+    assert limited(deepseek, 1000, 1000).batch_limit > 128
+
+
+@pytest.mark.skipif(not DATA.is_file(), reason="the published rows are not in this checkout")
+def test_calibration_uses_at_most_five_rows_of_a_gpu_and_scores_none_of_them():
+    rows, reasons = read()
+    used = set(calibration()["rows"])
+    assert used <= {row.id for row in rows}
+    assert max(Counter(row.chip for row in rows if row.id in used).values()) <= PER_TYPE
+    assert all(reasons.values()) and len(rows) + len(reasons) == 115
+
+
+@pytest.mark.skipif(not DATA.is_file(), reason="the published rows are not in this checkout")
+def test_published_latencies_of_rows_that_calibration_did_not_see():
+    used = set(calibration()["rows"])
+    errors = [
+        abs(row.predict(VALUES)["tpot"] / row.measured["tpot"] - 1)
+        for row in read()[0]
+        if row.id not in used and "tpot" in row.measured and row.load.requests < 300
+    ]
+    assert len(errors) > 8 and np.median(errors) < 0.15
+
+
+def test_the_search_finds_the_fewest_replicas_by_brute_force():
+    question = ask_serving(
+        "llama3-8b", H100, prompt=1000, output=200, rate=60, ttft="500ms", tpot="15ms", tp=1
+    )
+    question = replace(question, load=replace(question.load, requests=150))
+    plan = plan_serving(question)
+    holding = [
+        n for n in range(1, plan.replicas + 1)
+        if question.limits.hold(serve(Fleet(LLAMA), _part(question.load, n), VALUES))
+    ]  # fmt: skip
+    assert plan.replicas == holding[0] > 1
+    assert plan.within_limits >= 0.99
+    assert f"{plan.kv_blocks:,} blocks" in "\n".join(explained(question, plan))
+
+
+def _part(load, replicas):
+    return replace(load, rate=load.rate / replicas, requests=max(30, -(-load.requests // replicas)))
+
+
+def test_a_load_test_recalibrates(tmp_path):
+    truth = VALUES | {"host": 4 * VALUES["host"]}
+    slow = serve(Fleet(LLAMA), Load(256, 128, "closed", 4, requests=16), truth)
+    test = load_test(LLAMA, Load(256, 128, "closed", 4))
+    for point in test["fill_in"]:
+        load = Load(256, 128, "closed", point["concurrency"], requests=4 * point["concurrency"])
+        point["tpot_ms"] = 1e3 * float(serve(Fleet(LLAMA), load, truth).tpot.mean())
+    path = tmp_path / "test.json"
+    path.write_text(json.dumps(test))
+    asked = {"prompt": 256, "output": 128, "concurrency": 4, "tp": 1}
+    before = plan_serving(ask_serving("llama3-8b", H100, **asked)).figures["tpot"]
+    after = plan_serving(ask_serving("llama3-8b", H100, measured=path, **asked)).figures["tpot"]
+    assert after.provenance == "measured here"
+    assert abs(after.value - slow.tpot.mean()) < 0.3 * abs(before.value - slow.tpot.mean())
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"tpot": "1ms"}, "below the speed of light"),
+        ({"ttft": "1ms"}, "the nearest has a TTFT of"),
+        ({"tp": 3}, "the nearest is tp 2"),
+        ({"tp": 1}, "tp 4 fits|tp 2 fits"),
+        ({"weights": "fp2"}, "choose one of bf16"),
+        ({"engine_name": "vlm"}, "the nearest is vllm"),
+        ({"prompt": 10_000_000}, "the longest that fits has"),
+        ({"tpot": "fast"}, "write one like 200ms"),
+    ],
+)
+def test_impossible_asks_are_one_sentence_with_the_nearest_that_works(asked, words):
+    with pytest.raises(BadInputError, match=words):
+        plan_serving(ask_serving("llama3-70b", H100, **asked))
+
+
+def test_over_by_a_byte():
+    needed = LLAMA.parts.stored + 0.02 * LLAMA.memory + 16.0 * LLAMA.token_limit * LLAMA.model.hidden
+    short = LLAMA.having(memory_share=(needed - 1) / LLAMA.memory)
+    with pytest.raises(BadInputError, match=r"over its memory by 1 byte; tp 2 fits"):
+        _ = short.cache_space
+
+
+def test_two_machines_break_even_at_the_price_of_their_speed():
+    chips = (H100, hardware("h200"))
+    plans = [plan_serving(ask_serving("llama3-8b", chip, concurrency=32, requests=64)) for chip in chips]
+    first, second = (side_of(plan, price, 1e9) for plan, price in zip(plans, (2.0, 3.0), strict=True))
+    of = compare_sides(first, second, chips)
+    assert of.even_price == pytest.approx(2.0 * of.speedup)
+    assert of.claims["hbm"] == pytest.approx(4.8 / 3.35, rel=1e-3)
+    assert 1.0 < of.speedup < of.claims["hbm"]
+    again = replace_price(first, of)
+    assert again == pytest.approx(first.dollars_per_million)
+
+
+def replace_price(first, of):
+    """Return the price per million tokens of the second machine at the break-even price."""
+    return of.even_price * of.second.gpus / of.second.tokens_per_s.value * 1e6 / 3600
+
+
+def test_advice_on_shapes_knows_the_padded_vocabulary():
+    # The known case: 50257 is padded to 50304 in nanoGPT, which is aligned to 64.
+    advice = {row.what: row for row in advise(model("gpt2-xl"), H100)}
+    assert advice["vocabulary"].nearest == 50304 and advice["vocabulary"].gain > 0.02
+    assert not [row for row in advise(model("llama3-70b"), H100) if row.gain > 0.05]
+
+
+def test_the_commands_print_and_write_json(tmp_path):
+    run = CliRunner().invoke
+    asked = ["plan", "serve", "llama3-8b", "--concurrency", "4", "--output", "64", "--requests", "8"]
+    plan = json.loads(run(app, [*asked, "--json"]).stdout)
+    assert plan["figures"]["tpot"]["low"] < plan["figures"]["tpot"]["value"] < plan["figures"]["tpot"]["high"]
+    assert "decode iteration" in run(app, asked).stdout
+    assert "--tensor-parallel-size 1" in run(app, [*asked, "--launch"]).stdout
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,prompt,output\n0.0,100,20\n0.5,200,30\n")
+    assert json.loads(run(app, [*asked, "--trace", str(trace), "--json"]).stdout)["within_limits"] == 1.0
+    long_run = ["plan", "reliability", "llama3-70b", "--gpus", "1024", "--days", "10", "--price", "2/h"]
+    assert "Goodput" in run(app, long_run).stdout
+    buy = ["plan", "buy", "llama3-8b", "h100", "h200", "--concurrency", "4", "--prices", "2/h", "3/h"]
+    assert "Break-even" in run(app, buy).stdout
+    assert "vocabulary" in run(app, ["plan", "shapes", "gpt2-xl"]).stdout
