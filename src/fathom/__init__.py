@@ -8,7 +8,7 @@ from fathom.errors import FathomError
 from fathom.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
-    from fathom.api import Sounding, compare, open, plan, record
+    from fathom.api import Sounding, compare, open, plan, plan_serving, record
     from fathom.probe import region, step
     from fathom.referee import prove
 
@@ -19,6 +19,7 @@ __all__ = [
     "compare",
     "open",
     "plan",
+    "plan_serving",
     "prove",
     "record",
     "region",
@@ -38,7 +39,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("fathom.probe"), name)
     if name == "prove":
         return getattr(import_module("fathom.referee"), name)
-    if name in ("Sounding", "compare", "open", "plan", "record"):
+    if name in ("Sounding", "compare", "open", "plan", "plan_serving", "record"):
         return getattr(import_module("fathom.api"), name)
     raise AttributeError(f"module 'fathom' has no attribute '{name}'")
 

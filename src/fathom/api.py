@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
+    from fathom.planner.serving import ServingPlan
     from fathom.planner.training import Plan
     from fathom.recorder import SelfRecording
     from fathom.report import Recording
@@ -629,3 +630,18 @@ def plan(model: str, on: str = "h100", *, gpus: int, batch: int, **options: Any)
     from fathom.planner.training import ask, plan_training
 
     return plan_training(ask(model, on, gpus=gpus, batch=batch, **options))
+
+
+def plan_serving(model: str, on: str = "h100", **options: Any) -> ServingPlan:
+    """Return the plan of serving a model: latencies, rates and cost, and the fewest GPUs that hold limits.
+
+    `options` are those of `fathom plan serve`, with underscores; `engine` is `engine_name`. Raises
+    BadInputError with the nearest that works.
+
+        plan = fathom.plan_serving("llama3-70b", "h100", weights="fp8", rate=8.0, tpot="50ms")
+        print(plan.gpus, plan.figures["ttft"].value)
+    """
+    from fathom.planner.serving import ask_serving, plan_serving
+    from fathom.planner.training import system_called
+
+    return plan_serving(ask_serving(model, system_called(on), **options))

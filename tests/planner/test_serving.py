@@ -271,3 +271,12 @@ def test_the_commands_print_and_write_json(tmp_path):
     buy = ["plan", "buy", "llama3-8b", "h100", "h200", "--concurrency", "4", "--prices", "2/h", "3/h"]
     assert "Break-even" in run(app, buy).stdout
     assert "vocabulary" in run(app, ["plan", "shapes", "gpt2-xl"]).stdout
+
+
+def test_the_api_plans_like_the_command():
+    import fathom
+
+    plan = fathom.plan_serving("llama3-8b", "h100", concurrency=2, output=32, requests=4)
+    assert plan.gpus == 1 and plan.figures["tpot"].value > plan.floor_tpot
+    with pytest.raises(fathom.FathomError, match="the nearest is"):
+        fathom.plan_serving("llama3-8b", "h10")
