@@ -266,3 +266,9 @@ def test_a_measured_machine_plans_like_its_system(tmp_path):
     h200 = plan_training(ask("llama3-8b", "h200", gpus=8, batch=64))
     assert here.step.value == pytest.approx(h200.step.value, rel=0.05)
     assert here.provenance == "measured here" and here.notes == []
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "fsdp"])
+def test_a_wanted_sharding_is_planned(sharding):
+    plan = plan_training(ask("gpt2", "h100", gpus=8, batch=64, seq=1024, sharding=sharding))
+    assert plan.layout["sharding"] == sharding

@@ -11,7 +11,7 @@ import numpy as np
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.training.cost import Step
-from fathom.planner.training.layout import FSDP, FULL, NONE, SELECTIVE, ZERO1, ZERO2, Job, Layouts
+from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, SELECTIVE, ZERO1, ZERO2, Job, Layouts
 from fathom.planner.training.memory import peak_bytes
 from fathom.planner.training.rates import Rates
 from fathom.planner.workload import Attention, Experts, Latent, Model
@@ -73,7 +73,7 @@ def _expanded(rows: Sequence[tuple[int, ...]], job: Job, wanted: dict[str, int])
     expanded: list[np.ndarray] = []
     for row in rows:
         micros = _kept([m for m in _divisors(job.batch // row[0]) if m <= 64], wanted.get("micro"))
-        shardings = _kept([ZERO1, ZERO2, FSDP] if row[2] == 1 else [ZERO1, FSDP], wanted.get("sharding"))
+        shardings = _kept(_shardings(row[2], wanted), wanted.get("sharding"))
         again = _kept([NONE, SELECTIVE, FULL], wanted.get("recompute"))
         shards = _kept(_shards(row[0]), wanted.get("shard"))
         rest = np.array(list(product(micros, shardings, shards, again)), dtype=np.int64).reshape(-1, 4)
@@ -84,6 +84,13 @@ def _expanded(rows: Sequence[tuple[int, ...]], job: Job, wanted: dict[str, int])
     if not keep.any():
         raise BadInputError(_none(job, wanted))
     return Layouts(**dict(zip(names, table[keep].T, strict=True)), sp=table[keep][:, 1] > 1)
+
+
+def _shardings(pp: int, wanted: dict[str, int]) -> list[int]:
+    """Return the shardings to try; plain data parallelism only if it is wanted, because ZeRO 1 needs less."""
+    if wanted.get("sharding") == DDP:
+        return [DDP]
+    return [ZERO1, ZERO2, FSDP] if pp == 1 else [ZERO1, FSDP]
 
 
 def _shards(dp: int) -> list[int]:
