@@ -269,6 +269,8 @@ def test_the_commands_print_and_write_json(tmp_path):
     long_run = ["plan", "reliability", "llama3-70b", "--gpus", "1024", "--days", "10", "--price", "2/h"]
     assert "Goodput" in run(app, long_run).stdout
     buy = ["plan", "buy", "llama3-8b", "h100", "h200", "--concurrency", "4", "--prices", "2/h", "3/h"]
+    printed = json.loads(run(app, [*buy, "--json"]).stdout)
+    assert 1.0 < printed["speedup"] < 2.0  # memory bandwidth is 1.43 times as high, memory 1.76
     assert "Break-even" in run(app, buy).stdout
     assert "vocabulary" in run(app, ["plan", "shapes", "gpt2-xl"]).stdout
 

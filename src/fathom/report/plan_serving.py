@@ -160,7 +160,8 @@ def _reliability(plan: ReliabilityPlan) -> Iterator[Text]:
     worst = sorted(plan.components.items(), key=lambda part: -part[1])[:5]
     yield Text("failures per day: " + ", ".join(f"{name} {rate:.2f}" for name, rate in worst), "dim")
     if plan.dollars:
-        yield Text(f"bill {_span(plan.dollars)} {plan.dollars.unit}".rstrip())
+        low, high = plan.dollars.interval
+        yield Text(f"bill ${plan.dollars.value:,.0f} ({low:,.0f} to {high:,.0f})")
 
 
 def _machines(of: Comparison) -> Iterator[Text]:
@@ -200,7 +201,7 @@ def _machines(of: Comparison) -> Iterator[Text]:
         )
     if of.even_wait_days is not None:
         yield Text(
-            f"It pays to wait for {of.second.system} for at most {max(0.0, of.even_wait_days):.1f} days"
+            f"It pays to wait for {of.second.system} for at most {max(0.0, of.even_wait_days):,.1f} days"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typer import Argument, Option
 
 from fathom.cli.console import examples, print_json
@@ -23,32 +25,22 @@ def buy(
     prompt: int = Option(1024, min=1, help="Tokens of a prompt."),
     output: int = Option(1024, min=1, help="Tokens of an answer."),
     concurrency: int = Option(64, min=1, help="Requests in flight."),
-    tp: int | None = Option(None, min=1, help="Tensor parallelism; the least that fits by default."),
+    tp: int | None = Option(None, min=1, help="Tensor parallelism; the most tokens per GPU by default."),
     prices: tuple[str, str] | None = Option(None, help="Prices of a GPU of both, like 2.5/h 4/h."),
     tokens: float | None = Option(None, help="Output tokens of the whole workload, for days and the wait."),
     json: bool = Option(False, "--json", help="Print the comparison as JSON."),
 ) -> None:
     """Compare two machines for a serving workload: time, energy, cooling and dollars per token."""
     from fathom.machine import parse_price
-    from fathom.planner.buying import compare_sides, side_of
-    from fathom.planner.serving import ask_serving, plan_serving
+    from fathom.planner.buying import compare_sides, fastest, side_of
     from fathom.planner.training import system_called
 
     chips = (system_called(first), system_called(second))
     paid = [parse_price(text).amount for text in prices] if prices else [None, None]
-    sides = [
-        side_of(
-            plan_serving(
-                ask_serving(
-                    model, chip, engine_name=engine, weights=weights, prompt=prompt, output=output,
-                    concurrency=concurrency, tp=tp, requests=4 * concurrency,
-                )
-            ),
-            price,
-            tokens,
-        )
-        for chip, price in zip(chips, paid, strict=True)
-    ]  # fmt: skip
+    options: dict[str, Any] = {"engine_name": engine, "weights": weights, "prompt": prompt, "output": output}
+    options |= {"concurrency": concurrency, "requests": 4 * concurrency}
+    plans = [fastest(model, chip, tp, **options) for chip in chips]
+    sides = [side_of(plan, price, tokens) for plan, price in zip(plans, paid, strict=True)]
     comparison = compare_sides(sides[0], sides[1], chips)
     if json:
         print_json(comparison)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import Quantity
-from fathom.planner.serving import ServingPlan
+from fathom.planner.serving import ServingPlan, ask_serving, plan_serving
 
+_DEGREES = (1, 2, 4, 8)
 _PEAKS = ("matmul.fp4", "matmul.fp8", "matmul.bf16", "hbm", "memory", "link")
 
 
@@ -54,6 +58,22 @@ def side_of(plan: ServingPlan, price: float | None, tokens: float | None) -> Sid
         days=tokens / rate.value / 86400 if tokens else None,
         provenance=plan.provenance,
     )
+
+
+def fastest(model: str, chip: Hardware, tp: int | None = None, **options: Any) -> ServingPlan:
+    """Return the plan of the layout with the most tokens per second and GPU; of `tp` alone, if it is given.
+
+    Raises BadInputError if no layout fits.
+    """
+    plans, errors = [], []
+    for degree in (tp,) if tp else _DEGREES:
+        try:
+            plans.append(plan_serving(ask_serving(model, chip, tp=degree, **options)))
+        except BadInputError as error:
+            errors.append(error)
+    if not plans:
+        raise errors[0]
+    return max(plans, key=lambda plan: plan.figures["output_rate_per_gpu"].value)
 
 
 def compare_sides(first: Side, second: Side, chips: tuple[Hardware, Hardware]) -> Comparison:

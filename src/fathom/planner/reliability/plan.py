@@ -125,7 +125,7 @@ def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
             name: float(share) for name, share in zip(ENTRIES, spent.mean(0) / wall.mean(), strict=True)
         },
         wall_days=days,
-        dollars=days.times(HOURS_PER_DAY * run.gpus * run.price) if run.price else None,
+        dollars=replace(days.times(HOURS_PER_DAY * run.gpus * run.price), unit="$") if run.price else None,
         curve=curve,
         notes=_notes(run, job),
     )
