@@ -275,6 +275,14 @@ def test_the_commands_print_and_write_json(tmp_path):
     assert "vocabulary" in run(app, ["plan", "shapes", "gpt2-xl"]).stdout
 
 
+def test_layouts_that_are_given_in_part_are_completed():
+    asked = {"weights": "fp4", "engine_name": "trtllm"}
+    spread = ask_serving("deepseek-v3", hardware("gb200"), dp=4, ep=4, **asked).candidates[0]
+    assert (spread.tp, spread.gpus) == (1, 4)
+    assert ask_serving("deepseek-v3", hardware("gb200"), ep=8, **asked).candidates[0].tp == 8
+    assert ask_serving("llama3-70b", H100, weights="bf16").candidates[0].tp == 2
+
+
 def test_the_api_plans_like_the_command():
     import fathom
 

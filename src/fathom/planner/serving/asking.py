@@ -69,11 +69,10 @@ def ask_serving(
     if tp is None and dp == 1 and ep is None and limits.any:
         candidates = list(layouts(of, system, chosen, weights, kv))
     else:
-        candidates = [
-            Deployment(
-                of, system, chosen, tp or _least(of, system, chosen, weights, kv), dp, ep or 1, weights, kv
-            )
-        ]
+        spread_out = max(1, (ep or 1) // dp)  # GPUs that experts need beyond the ranks of attention
+        least = 1 if dp > 1 else _least(of, system, chosen, weights, kv)
+        degree = tp or max(least, spread_out)
+        candidates = [Deployment(of, system, chosen, degree, dp, ep or 1, weights, kv)]
     candidates = [
         replace(layout, max_batch=max_batch, max_tokens=max_tokens, drafted=drafted, acceptance=acceptance)
         for layout in candidates
