@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from fathom.planner.training import (
     rates_of,
     stack,
 )
+from fathom.planner.training.cost import fullest_stage
 from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, ZERO1, ZERO2
 from fathom.planner.training.plan import expected_maximum
 from fathom.planner.training.search import layouts, rank
@@ -272,3 +274,11 @@ def test_a_measured_machine_plans_like_its_system(tmp_path):
 def test_a_wanted_sharding_is_planned(sharding):
     plan = plan_training(ask("gpt2", "h100", gpus=8, batch=64, seq=1024, sharding=sharding))
     assert plan.layout["sharding"] == sharding
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp", "fullest"), [(80, 16, 1, 5), (80, 64, 1, 2), (126, 16, 8, 8)]
+)
+def test_a_stage_has_whole_layers(layers, pp, vpp, fullest):
+    at = SimpleNamespace(pp=np.array([pp]), vpp=np.array([vpp]))
+    assert fullest_stage(layers, at) == pytest.approx(fullest / layers)

@@ -55,7 +55,8 @@ class Step:
         for block in self.model.blocks:
             layers = layers.plus(self.layer(block), block.count)
         head, at = self._head(), self.at
-        stage = Layer(*(v / at.pp for v in vars(layers).values()))
+        fullest = fullest_stage(self.model.layers, at)
+        stage = Layer(*(value * fullest for value in vars(layers).values()))
         last = self._on_last_stage(head)
         times = {
             "matrix products": stage.matmul + last.matmul,
@@ -72,7 +73,7 @@ class Step:
         micro = {name: self.count * value for name, value in times.items()}
         typical = (compute + times["data parallel"]) - (last.compute - head.compute / at.pp)
         micro["pipeline bubble"] = (
-            np.where(at.pp > 1, (at.pp - 1) / at.vpp * typical, 0.0) * self.rates.bubble
+            np.where(at.pp > 1, (at.pp - 1) / at.vpp * typical / (at.pp * fullest), 0.0) * self.rates.bubble
         )
         micro["data parallel"] = micro["data parallel"] + self._per_step(compute)
         micro["optimizer"] = self._optimizer()
@@ -173,11 +174,9 @@ class Step:
         return Layer(matmul=seconds, vector=moved / self.rates.hbm)
 
     def _on_last_stage(self, head: Layer) -> Layer:
-        """Return the head's share of the slowest stage: all of it, unless layers are spread to balance it."""
-        at = self.at
-        even = self.model.layers % (at.pp * at.vpp) == 0
-        share = np.where(even, 1.0, 1.0 / at.pp)
-        return Layer(*(value * share for value in vars(head).values()))
+        """Return the head's share of the slowest stage: none if the last stage has fewer layers instead."""
+        even = self.model.layers % (self.at.pp * self.at.vpp) == 0
+        return Layer(*(value * even for value in vars(head).values()))
 
     # Communication
 
@@ -299,7 +298,12 @@ def local_parameters(model: Model, at: Layouts) -> Any:
             parts = at.ep if matmul.count > 1 else np.where(matmul.split in (COLUMN, ROW), at.tp, 1)
             total = total + block.count * matmul.parameters / parts
     heads = np.where(at.pp > 1, 1, 1 if model.tied else 2)
-    return total / at.pp + heads * model.embedding / at.tp
+    return total * fullest_stage(model.layers, at) + heads * model.embedding / at.tp
+
+
+def fullest_stage(layers: int, at: Layouts) -> Any:
+    """Return the share of all layers in the fullest stage; a stage has whole layers in each of its chunks."""
+    return np.ceil(layers / (at.pp * at.vpp)) * at.vpp / layers
 
 
 def _excess(host: float, device: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fathom.planner.training.cost import local_parameters
+from fathom.planner.training.cost import fullest_stage, local_parameters
 from fathom.planner.training.layout import DDP, FSDP, FULL, SELECTIVE, ZERO1, ZERO2, Job, Layouts
 from fathom.planner.training.rates import Rates
 from fathom.planner.workload import Block, Experts, Model, Recurrent
@@ -51,7 +51,7 @@ def _activations(model: Model, job: Job, at: Layouts, rates: Rates) -> Any:
         entry = 2.0 * model.hidden / np.where(at.sp, at.tp, 1)
         partly = entry + rates.kept * every
         saved = np.where(at.recompute == FULL, entry, np.where(at.recompute == SELECTIVE, partly, every))
-        kept = kept + saved * block.count / at.pp
+        kept = kept + saved * block.count * fullest_stage(model.layers, at)
         working = np.maximum(working, np.where(at.recompute == FULL, every, 0.0))
     return tokens * (kept * waiting + working * rates.working)
 
