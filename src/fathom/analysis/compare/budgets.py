@@ -21,8 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fathom.analysis.compare.noise import ENOUGH
-from fathom.analysis.compare.results import Change, Figure, SoundingComparison
+from fathom.analysis.compare.results import ENOUGH, Change, Figure, SoundingComparison
 from fathom.errors import BadInputError
 from fathom.units import NS_PER_MS
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fathom.analysis.compare import causes, figures, noise
 from fathom.analysis.compare.align import Pair, align
-from fathom.analysis.compare.results import Cause, Change, ComparedRun, SoundingComparison
+from fathom.analysis.compare.results import ENOUGH, Cause, Change, ComparedRun, SoundingComparison
 from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED, Run
 from fathom.analysis.compare.sides import SideEntry, entries_of
 from fathom.analysis.compare.words import headline, too_few
@@ -111,7 +111,7 @@ def _run(run: Run, basis: str) -> ComparedRun:
 def _few(counts: Iterable[int]) -> int | None:
     """Return the smallest number of steps if it is too small to know the noise well."""
     least = min(counts)
-    return least if least < noise.ENOUGH else None
+    return least if least < ENOUGH else None
 
 
 def _interval(

@@ -24,7 +24,6 @@ DEVICE, HOST = "device", "host"
 # or host time together. Measured: `benchmarks.comparison.between`.
 SCATTER = {DEVICE: 0.0035, HOST: 0.04}
 OVERALL = {DEVICE: 0.003, HOST: 0.04}
-ENOUGH = 8  # steps of a run, from which its noise is known well
 FEW = 0.05  # least scatter between runs with fewer: one program's steps may have two lengths, 5 % apart
 DISTURBED = 0.5  # of the scatter of single steps: the least scatter between runs
 LONG = 0.01  # of the step

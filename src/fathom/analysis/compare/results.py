@@ -8,6 +8,8 @@ import msgspec
 
 from fathom.analysis.results import Abstained
 
+ENOUGH = 8  # steps of a run, from which its noise is known well
+
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 CauseKind = Literal[
     "dtype", "shape", "kernel choice", "more launches", "fewer launches", "clocks", "library version",

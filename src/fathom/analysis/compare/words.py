@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.analysis.compare.noise import ENOUGH
-from fathom.analysis.compare.results import Change, SoundingComparison
+from fathom.analysis.compare.results import ENOUGH, Change, SoundingComparison
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import step_noun
 from fathom.units import NS_PER_MS
