@@ -187,5 +187,8 @@ def test_benchmarks_in_folders_are_run_too():
         "findings": "accuracy.findings",
         "import_speed": "cost.import_speed",
         "lab": "referee.lab",
+        "others": "plan.others",
+        "search_speed": "plan.search_speed",
         "unrelated": "unrelated",
+        "validate": "plan.validate",
     }
