@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 SERVER = Path(__file__).with_name("warm_server.py")
@@ -38,7 +38,7 @@ def run(
     Optimizers import Dynamo. A program that compiles has to import it itself, because Dynamo's modules keep
     functions of torch as they are at that moment. Programs of different `rank` may run at once.
     """
-    server = _servers.get((rank, imported)) or _servers.setdefault((rank, imported), _Server(imported))
+    server = _servers.get((rank, imported)) or _servers.setdefault((rank, imported), _Server(rank, imported))
     argv = [str(word) for word in words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         request = {"argv": argv, "environment": dict(environment), "cwd": str(cwd or Path.cwd())}
@@ -52,7 +52,7 @@ def run(
 def run_ranks(
     words: Sequence[object], environment: Mapping[str, str], ranks: int, timeout: float = 120
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run `python WORDS` on all ranks of a job at once, as torchrun does."""
+    """Run `python WORDS` on all ranks of a job at once, like torchrun: if one fails, the others are ended."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks))
@@ -63,14 +63,21 @@ def run_ranks(
         return run(words, {**environment, **job, **own}, timeout=timeout, rank=rank)
 
     with ThreadPoolExecutor(ranks) as pool:
-        return list(pool.map(of, range(ranks)))
+        each = [pool.submit(of, rank) for rank in range(ranks)]
+        failed = next((job for job in as_completed(each) if job.exception() or job.result().returncode), None)
+        if failed is not None:  # the first one; the status of those that it takes along says nothing
+            for server in [server for (rank, _), server in _servers.items() if rank < ranks]:
+                server.end()
+            wait(each)
+            return [failed.result()]
+    return [job.result() for job in each]
 
 
 class _Server:
     """The process that programs are forked from."""
 
-    def __init__(self, imported: tuple[str, ...]) -> None:
-        self.imported = imported
+    def __init__(self, rank: int, imported: tuple[str, ...]) -> None:
+        self.key = rank, imported
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "FATHOM"))}
         self.socket, theirs = socket.socketpair()
         with theirs:
@@ -91,14 +98,15 @@ class _Server:
         self.socket.sendall(body)
         self.socket.settimeout(timeout)
         try:
-            return int.from_bytes(self.socket.recv(8), "little", signed=True)
+            said = self.socket.recv(8)
+            return int.from_bytes(said, "little", signed=True) if said else -signal.SIGKILL
         except TimeoutError:
             self.end()
             raise
 
     def end(self) -> None:
         """End it, and a program that it still runs."""
-        if _servers.pop(self.imported, None):
-            self.socket.close()
+        if _servers.pop(self.key, None):
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+            self.socket.close()
