@@ -134,6 +134,8 @@ def test_ranks_of_a_host_share_a_schedule(tmp_path, monkeypatch):
     job = Job("timeline", 3)
     leader.publish({30: job})
     assert follower.news() == {30: job} and leader.news() == {}
+    leader.publish({}, resettled=24)  # steps before were unlike later ones, on every rank
+    assert follower.news() == {} and follower.resettled == 24
 
 
 def start_python(

@@ -104,17 +104,18 @@ class Conductor:
             signal = self.annotated(k, signal)
         elif recorder is not None and recorder.stranded:
             self.safely(recorder.land)
+        resettled = self.phases.resettled
         self._look_around(signal.ns)
         stranded = recorder is not None and recorder.stranded
         self.phases.blocked = self.foreign_profiler or self.capturing or stranded
         self.phases.unsettled = self._trials.unsettled
-        before, resettled = self.orders, self.phases.resettled
+        before = self.orders
         self.orders = self.phases.at(k, signal.ns)
         if self.phases.clean.doubtful:
             for record in self.read_events():
                 self._session.say(record)
         if self._schedule.lead > 0:
-            self._schedule.publish(self.phases.appointments)
+            self._schedule.publish(self.phases.appointments, self.phases.resettled)
         if self.phases.resettled != resettled:
             self._session.say({"t": "resettled", "k": self.phases.resettled})
         if self.orders.start is not None:
@@ -225,7 +226,7 @@ class Conductor:
 
     def _look_around(self, ns: int) -> None:
         if self._schedule.lead < 0:
-            self.phases.appoint(self._schedule.news())
+            self.phases.appoint(self._schedule.news(), self._schedule.resettled)
         elif ns - self._looked_ns >= LOOK_NS:
             self._looked_ns = ns
             if os.path.exists(self._trigger):

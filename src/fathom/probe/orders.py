@@ -44,7 +44,7 @@ class Orders:
 
 
 class Schedule:
-    """`schedule.json`: when it was written, and a list of [step, job or null].
+    """`schedule.json`: when it was written, a list of [step, job or null], and the leader's `resettled`.
 
     If each rank has a separate Fathom, and so a separate folder, `FATHOM_SCHEDULE` is their common file. It
     may be that of an earlier run: appointments from before this process started do not count.
@@ -56,6 +56,7 @@ class Schedule:
         self._began_ns = time.time_ns()
         self._seen: tuple[int, int] | None = None
         self._published: dict[int, Any] = {}
+        self.resettled: int | None = None  # as the leading rank has it
         self.leads, self.lead = True, 0
         self.join()
 
@@ -74,15 +75,16 @@ class Schedule:
         self.leads = not shared or (local_rank or 0) == 0
         self.lead = 0 if not shared else LEAD if self.leads else -1
 
-    def publish(self, appointments: dict[int, Job | None]) -> None:
+    def publish(self, appointments: dict[int, Job | None], resettled: int | None = None) -> None:
         """Add new appointments atomically."""
-        if self.lead <= 0 or not (
-            new := {k: job for k, job in appointments.items() if k not in self._published}
-        ):
+        new = {k: job for k, job in appointments.items() if k not in self._published}
+        if self.lead <= 0 or not (new or resettled != self.resettled):
             return
+        self.resettled = resettled
         self._published.update({k: job and dataclasses.asdict(job) for k, job in new.items()})
         with atomic_write(self._path) as part, open(part, "w", encoding="utf-8") as file:
-            json.dump({"ns": time.time_ns(), "appointments": sorted(self._published.items())}, file)
+            listed = sorted(self._published.items())
+            json.dump({"ns": time.time_ns(), "appointments": listed, "resettled": resettled}, file)
 
     def news(self) -> dict[int, Job | None]:
         """Return the appointments that the leading rank has made since the last call."""
@@ -99,6 +101,7 @@ class Schedule:
             return {}
         if self._common and listed["ns"] < self._began_ns:
             return {}
+        self.resettled = listed["resettled"]
         fresh = {k: job for k, job in listed["appointments"] if k not in self._published}
         self._published.update(fresh)
         return {k: Job(**job) if job else None for k, job in fresh.items()}

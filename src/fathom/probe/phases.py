@@ -163,9 +163,10 @@ class Phases:
         bursts = -(-min(self.plan.steps, SLOW_WINDOWS) // windows) if slow else 1
         self._jobs += [Job(SLOW if slow else "timeline", windows)] * bursts
 
-    def appoint(self, appointments: dict[int, Job | None]) -> None:
+    def appoint(self, appointments: dict[int, Job | None], resettled: int | None = None) -> None:
         """Follow another rank's decisions instead of deciding."""
         self.appointments.update(appointments)
+        self.resettled = resettled
 
     # decisions
 
