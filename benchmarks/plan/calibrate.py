@@ -5,12 +5,13 @@ python -m benchmarks.plan.calibrate          # writes src/fathom/planner/trainin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.plan.published import Run, as_table, read
+from fathom.planner.serving import Fit
 from fathom.planner.training import Constants, Step, names_used, peak_bytes, priors, rates_of
 from fathom.units import GIB
 
@@ -18,22 +19,6 @@ TARGET = Path(__file__).parents[2] / "src" / "fathom" / "planner" / "training" /
 PER_TYPE = 5  # rows of a GPU type
 DENSE, EXPERTS, MEMORY = 0.035, 0.12, 0.015  # spread of a published row about any model, in the logarithm
 _STEP, _TURNS, _DRAWS = 0.02, 6, 24
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The most likely logarithms of the constants, and their covariance."""
-
-    names: tuple[str, ...]
-    mean: np.ndarray
-    covariance: np.ndarray
-
-    def values(self) -> Constants:
-        return dict(zip(self.names, np.exp(self.mean).tolist(), strict=True))
-
-    def draws(self, count: int = _DRAWS) -> list[Constants]:
-        drawn = np.random.default_rng(0).multivariate_normal(self.mean, self.covariance, count)
-        return [dict(zip(self.names, np.exp(row).tolist(), strict=True)) for row in drawn]
 
 
 def predict_s(run: Run, values: Constants) -> float:
@@ -149,7 +134,7 @@ def kept(rows: list[Run], result: Fit) -> str:
     lines += ["spreads:  # of the logarithm"]
     lines += [f"  {name}: {value:.3g}" for name, value in zip(result.names, spreads, strict=True)]
     lines += ["draws:  # of the posterior, a column each"]
-    drawn = result.draws()
+    drawn = result.draws(_DRAWS)
     lines += [f"  {name}: [{', '.join(f'{draw[name]:.4g}' for draw in drawn)}]" for name in result.names]
     lines += [f"rows: [{', '.join(run.id for run in rows)}]", ""]
     return "\n".join(lines)

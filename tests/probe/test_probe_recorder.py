@@ -13,7 +13,7 @@ import pytest
 
 from fathom.probe import recorder
 from fathom.probe.inherited import TEARDOWN
-from fathom.probe.kineto import activities, keeping_cupti
+from fathom.probe.kineto import keeping_cupti, recorded_activities
 from fathom.probe.orders import Job
 
 
@@ -101,7 +101,7 @@ def test_kineto_leaves_a_device_alone_that_the_program_does_not_use(
             _profiler=SimpleNamespace(ProfilerActivity=SimpleNamespace(CPU="CPU", CUDA="CUDA"))
         ),
     )
-    assert activities(lib, device_only) == recorded
+    assert recorded_activities(lib, device_only) == recorded
 
 
 @pytest.mark.parametrize("ours", ["1", None])

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from fathom.errors import BadInputError, file_error
+from fathom.units import MS_PER_S
 
 PATTERNS = ("constant", "poisson", "bursty", "replay")
 BURSTINESS = 0.25  # shape of the gamma distribution: the variance is four times Poisson's
-MS = 1000.0
 _TEXT = (
     "the a of to in and for that with as on is by this from are at be an or which all new more they time "
     "work page list state order value model data point line part case form number system question"
@@ -39,7 +39,7 @@ class Workload:
 def offsets(load: Workload) -> list[float]:
     """Return when each conversation begins, in seconds from the start. Raises BadInputError for a trace."""
     if load.pattern == "replay":
-        return [float(row["timestamp"]) / MS for row in _trace(load)]
+        return [float(row["timestamp"]) / MS_PER_S for row in _trace(load)]
     draw, n = np.random.default_rng(load.seed), max(load.requests // load.turns, 1)
     if load.pattern == "constant":
         gaps = np.full(n, load.turns / load.rate)
@@ -60,7 +60,7 @@ def rows(load: Workload) -> list[dict[str, Any]]:
         for turn in range(load.turns):
             own = " ".join(draw.choice(_WORDS, max(load.words - load.shared, 1)))
             text = " ".join(filter(None, (prefix if turn == 0 else "", f"{number}.{turn}", own)))
-            when = {"timestamp": at * MS} if turn == 0 else {"delay": 0}
+            when = {"timestamp": at * MS_PER_S} if turn == 0 else {"delay": 0}
             session = {"session_id": f"s{number}"} if load.turns > 1 else {}
             made.append({**session, "text_input": text, "output_length": load.tokens, **when})
     return made

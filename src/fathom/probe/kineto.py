@@ -71,7 +71,7 @@ class Kineto:
         """Set up the tracer without recording. On a GPU the first call may take a second."""
         bindings = self._torch._C._profiler
         options = _supported(bindings._ExperimentalConfig, **{EVERYWHERE: everywhere}, trace_only=not stacks)
-        self._activities = activities(self._torch, device_only)
+        self._activities = recorded_activities(self._torch, device_only)
         self._config = bindings.ProfilerConfig(
             bindings.ProfilerState.KINETO, shapes, memory, stacks, False, False, options
         )
@@ -169,7 +169,7 @@ def _knows(config: Any, option: str) -> bool:
     return True
 
 
-def activities(torch: Any, device_only: bool = False) -> set[Any]:
+def recorded_activities(torch: Any, device_only: bool = False) -> set[Any]:
     """Return the activities to record: the device's only if the program uses it."""
     activity = torch._C._profiler.ProfilerActivity
     if not torch.cuda.is_initialized() or activity.CUDA not in torch.autograd._supported_activities():
@@ -179,10 +179,10 @@ def activities(torch: Any, device_only: bool = False) -> set[Any]:
 
 @contextmanager
 def keeping_cupti(needed: bool) -> Iterator[None]:
-    """Keep Kineto from releasing CUPTI at the end of a burst if `needed`, unless the user wants it.
+    """Keep Kineto from releasing CUPTI at the end of a burst if `needed`, unless the user sets the variable.
 
-    Kineto releases CUPTI at the next call of CUDA. A program that makes none would wait for that for ever
-    when it exits, because a thread of Kineto waits then. The variable is visible to C code only.
+    Kineto releases CUPTI at the next call of CUDA, on a thread that waits for that call. A program that makes
+    none would therefore never exit. Only C code sees the change of the variable.
     """
     if not needed or TEARDOWN in os.environ:
         yield

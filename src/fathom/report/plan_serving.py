@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -49,8 +49,13 @@ def _milliseconds(q: Quantity) -> str:
     return f"{units.duration(MS_PER_S * q.value)} ({low} to {high})"
 
 
+def _degrees(layout: Mapping[str, int]) -> str:
+    """Return the degrees of parallelism above 1, and always that of tp."""
+    return " ".join(f"{name}={degree}" for name, degree in layout.items() if degree > 1 or name == "tp")
+
+
 def _serving(plan: ServingPlan) -> Iterator[Text]:
-    degrees = " ".join(f"{k}={v}" for k, v in plan.layout.items() if v > 1 or k == "tp")
+    degrees = _degrees(plan.layout)
     many = f"{plan.replicas} replicas" if plan.replicas > 1 else "1 replica"
     ttft, tpot = (_milliseconds(plan.figures[name]) for name in ("ttft", "tpot"))
     front = f" and {plan.prefill_replicas} for prefill" if plan.prefill_replicas else ""
@@ -116,7 +121,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         "dim underline",
     )
     for row in plan.choices:
-        layout = " ".join(f"{k}={v}" for k, v in row.layout.items() if v > 1 or k == "tp")
+        layout = _degrees(row.layout)
         share = f"{row.within_limits:.1%}"
         price = f"{row.dollars_per_hour:,.0f}" if row.dollars_per_hour else units.MISSING
         yield Text(

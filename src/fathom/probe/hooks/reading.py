@@ -18,10 +18,7 @@ except ImportError:  # not on Windows
 
 SCHEDULER = "/proc/thread-self/schedstat"  # ns running, ns ready to run, number of runs
 ACCOUNT = "/proc/thread-self/io"
-ACCOUNTED = (
-    b"rchar:",
-    b"read_bytes:",
-)  # bytes returned by read calls; bytes read from storage, including by mmap
+ACCOUNTED = b"rchar:", b"read_bytes:"  # bytes that read calls returned; bytes from storage, also by mmap
 DECODERS = {
     "PIL.ImageFile": ("ImageFile.load",),
     "cv2": ("imread", "imdecode"),
