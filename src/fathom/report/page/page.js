@@ -92,23 +92,24 @@
 
   const charts = [...document.querySelectorAll(".chart")];
   // What is near the screen is drawn at once, the rest as it comes near, or when the page is idle or printed.
-  const seen = new Set();
-  const once = (chart) => { if (seen.has(chart)) return null; seen.add(chart); return draw(chart); };
+  const drawings = new Map();
+  const once = (chart) => { if (!drawings.has(chart)) drawings.set(chart, draw(chart)); return drawings.get(chart); };
   if (charts.length && "IntersectionObserver" in window) {
     const watch = new IntersectionObserver((entries) => entries.forEach((entry) => {
       if (entry.isIntersecting) { watch.unobserve(entry.target); once(entry.target); }
     }), { rootMargin: "600px" });
     charts.forEach((chart) => watch.observe(chart));
-    const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+    // A page that is never idle draws them all the same, half a second apart.
+    const idle = (work) => window.requestIdleCallback ? requestIdleCallback(work, { timeout: 500 }) : setTimeout(work, 50);
     const rest = () => {
-      const next = charts.find((chart) => !seen.has(chart));
-      if (next) Promise.resolve(once(next)).then(() => idle(rest));
-      else Promise.resolve().then(() => root.setAttribute("data-drawn", ""));
+      const next = charts.find((chart) => !drawings.has(chart));
+      if (next) once(next).finally(() => idle(rest));
+      else Promise.all(drawings.values()).then(() => root.setAttribute("data-drawn", ""));
     };
     addEventListener("load", () => idle(rest));
   } else root.setAttribute("data-drawn", "");
 
-  const again = () => charts.filter((chart) => seen.has(chart)).forEach(draw);
+  const again = () => [...drawings.keys()].forEach(draw);
   const theme = document.getElementById("theme");
   const name = () => { theme.textContent = dark() ? "light" : "dark"; theme.setAttribute("aria-label", `Switch to ${theme.textContent} colours`); };
   theme.hidden = false;
