@@ -41,7 +41,7 @@ _ATTENDING = r"scaled_dot_product|flash_attn|attention|softmax"
 def marks(process: Process) -> pl.DataFrame:
     """Return the marks of the final source of steps, ascending: k (step), ns, source, thread, phase …"""
     frame = _frame(process.of("mark"), _MARK)
-    kept = frame.filter(pl.col("k") >= first(process), pl.col("ns").is_not_null())
+    kept = frame.filter(pl.col("k") >= first(process)).drop_nulls(["ns", "phase", "burst"])
     return kept.unique("k", keep="last").sort("k")
 
 
