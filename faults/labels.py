@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from fathom.referee import Pair
 
 HERE = Path(__file__).parent
-CATALOGUE = sorted((HERE.parent / "src" / "fathom" / "diagnosis" / "kinds").glob("*.yaml"))
 PROGRAMS, TELEMETRY, TIMELINES = HERE / "programs", HERE / "telemetry", HERE / "timelines"
-GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
+GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")  # kinds of steps
+KINDS = HERE.parent / "src" / "fathom" / "diagnosis" / "kinds"
+CATALOGUE = sorted(KINDS / f"{group}.yaml" for group in GROUPS)
 FORMS = ("faulty", "mended")
 LATE = "FAULT_RANK"  # environment variable: the rank with the fault, if one has it
 

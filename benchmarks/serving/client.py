@@ -1,21 +1,31 @@
-"""A client that times each request at its socket, from the write of the request to the last byte.
+"""A client that times each request by the kernel's clock, from the write of the request to the last byte.
 
     python -m benchmarks.serving.client PORT FILE [--requests 24] [--rate 3] [--tokens 12] [--words 80]
 
-It opens each connection before the request is due, so that its times hold only what the server can know.
+Each request has a thread and a connection, opened before it is due. It ends when the kernel received the last
+byte (SO_TIMESTAMPNS), so that a client that waits for a core counts no time of its own; `seen_ns` is when the
+thread had read it. The process raises its priority if it may.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import contextlib
 import json
+import os
 import random
+import socket
+import struct
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TEXT = Path(__file__).parents[2] / "README.md"
+SO_TIMESTAMPNS, STAMP = 35, struct.Struct("qq")
+PRIORITY = -10
+AHEAD_S = 0.1  # of the request, the connection is opened
+WINDOW, SIP = 2048, 256  # bytes that a slow client has room for, and reads at a time
 
 
 @dataclass
@@ -30,6 +40,7 @@ class Load:
     shared: int = 0  # words that all prompts begin with
     pause: float = 0.0  # seconds between reads: a slow client
     path: str = "/v1/chat/completions"
+    seed: int = 1
 
 
 @dataclass
@@ -38,32 +49,61 @@ class Timed:
 
     start_ns: int
     end_ns: int
+    seen_ns: int
     status: int
 
 
-async def drive(port: int, load: Load) -> list[Timed]:
+def drive(port: int, load: Load) -> list[Timed]:
     """Send the requests at exponential intervals, and return their times in the order of sending."""
-    draw, words = random.Random(1), TEXT.read_text(encoding="utf-8").split()
-    tasks = []
+    draw, words = random.Random(load.seed), TEXT.read_text(encoding="utf-8").split()
+    due, timed, threads = time.monotonic() + 2 * AHEAD_S, list[Timed](), []
     for number in range(load.requests):
         begin = draw.randrange(len(words) - load.words)
         text = " ".join([*words[: load.shared], str(number), *words[begin : begin + load.words]])
-        tasks.append(asyncio.create_task(_send(port, load, text)))
-        await asyncio.sleep(draw.expovariate(load.rate))
-    return sorted(await asyncio.gather(*tasks), key=lambda timed: timed.start_ns)
+        time.sleep(max(due - AHEAD_S - time.monotonic(), 0))
+        threads.append(threading.Thread(target=_send, args=(port, load, text, due, timed)))
+        threads[-1].start()
+        due += draw.expovariate(load.rate)
+    for thread in threads:
+        thread.join()
+    return sorted(timed, key=lambda request: request.start_ns)
 
 
-async def _send(port: int, load: Load, text: str) -> Timed:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**10 if load.pause else 2**16)
-    message, start = _request(port, load, text), time.time_ns()
-    writer.write(message)
-    status = int((await reader.readline()).split()[1])
-    while await reader.read(2**16):
+def _send(port: int, load: Load, text: str, due: float, timed: list[Timed]) -> None:
+    message = _request(port, load, text)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         if load.pause:
-            await asyncio.sleep(load.pause)
-    end = time.time_ns()
-    writer.close()
-    return Timed(start, end, status)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
+        connection.connect(("127.0.0.1", port))
+        time.sleep(max(due - time.monotonic(), 0))
+        start = time.time_ns()
+        connection.sendall(message)
+        timed.append(_read(connection, start, load.pause))
+
+
+def _read(connection: socket.socket, start: int, pause: float) -> Timed:
+    answer, end = b"", start
+    while not _complete(answer):
+        data, extra, _, _ = connection.recvmsg(SIP if pause else 2**16, socket.CMSG_SPACE(STAMP.size))
+        if not data:
+            break
+        for _, _, stamp in extra:
+            seconds, rest = STAMP.unpack(stamp)
+            end = seconds * 1_000_000_000 + rest
+        answer += data
+        time.sleep(pause)
+    return Timed(start, end, time.time_ns(), int(answer.split()[1]) if answer else 0)
+
+
+def _complete(answer: bytes) -> bool:
+    head, found, body = answer.partition(b"\r\n\r\n")
+    fields = head.lower()
+    if not found:
+        return False
+    if b"content-length: " in fields:
+        return len(body) >= int(fields.split(b"content-length: ")[1].split()[0])
+    return body.endswith(b"0\r\n\r\n")
 
 
 def _request(port: int, load: Load, text: str) -> bytes:
@@ -71,7 +111,7 @@ def _request(port: int, load: Load, text: str) -> bytes:
     options = {"model": load.model, "max_tokens": load.tokens, "stream": True, "temperature": 0}
     body = json.dumps({"messages": message, **options}).encode()
     head = f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-    return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def main() -> None:
@@ -83,7 +123,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=type(default), default=default)
     chosen = vars(parser.parse_args())
     port, file = chosen.pop("port"), chosen.pop("file")
-    timed = asyncio.run(drive(port, Load(**chosen)))
+    with contextlib.suppress(PermissionError):
+        os.nice(PRIORITY)
+    timed = drive(port, Load(**chosen))
     file.write_text(json.dumps([asdict(request) for request in timed]))
 
 

@@ -28,6 +28,15 @@ class Planted:
     fault: str = ""  # for `faulty.py`
     faulty: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
+    slow: float = 0.0  # seconds between a faulty client's reads
+    gentle: float = 0.0  # requests per second of a mended load
+
+    def asked(self, model: Path, faulty: bool, seed: int) -> Load:
+        """Return the load of one form."""
+        load = replace(self.load, model=str(model), seed=seed)
+        if faulty:
+            return replace(load, pause=self.slow)
+        return replace(load, rate=self.gentle or load.rate)
 
 
 USUAL = Load(requests=30, rate=4.0, tokens=16, words=60)
@@ -44,22 +53,30 @@ PLANTED = {
         faulty=("--cb-num-blocks", "6"),
         mended=("--cb-num-blocks", "256"),
     ),
+    # transformers attends densely to a batch: its time grows with the tokens of all its requests, squared. At 500
+    # words and 3 requests/s, a small machine falls behind for good, and a load test never ends.
     "long-prefills": Planted(
         "serving-prefill-blocks-decode",
-        replace(USUAL, rate=3.0, words=500, tokens=24),
-        faulty=("--cb-max-batch-tokens", "2048"),
+        replace(USUAL, rate=1.0, words=200, tokens=32),
+        faulty=("--cb-max-batch-tokens", "1024"),
         mended=("--cb-max-batch-tokens", "64"),
     ),
+    "slow-client": Planted(
+        "serving-client",
+        replace(USUAL, rate=2.0, words=20, tokens=48),
+        slow=0.05,
+    ),
+    "overload": Planted("serving-queue", replace(USUAL, rate=16.0, tokens=24), gentle=1.0),
 }
 
 
-def recorded(python: str, model: Path, planted: Planted, faulty: bool) -> Serving:
+def recorded(python: str, model: Path, planted: Planted, faulty: bool, seed: int) -> Serving:
     """Record one form under the load, and return the account of its requests."""
     with tempfile.TemporaryDirectory() as made:
         port = engines.free_port()
         options = planted.faulty if faulty else planted.mended
         command = engines.transformers_serve(python, model, port, *options)
-        load = replace(planted.load, model=str(model))
+        load = planted.asked(model, faulty, seed)
         variables = {"SERVING_FAULT": planted.fault} if faulty and planted.fault else {}
         engines.record(command, port, Path(made), load, "--depth", "surface", **variables)
         result = fathom.open(Path(made) / "serve.fathom").examine().serving
@@ -73,10 +90,12 @@ def main() -> None:
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
     parser.add_argument("faults", nargs="*", help=", ".join(PLANTED))
+    parser.add_argument("--seed", type=int, default=1, help="Of arrivals and prompts: other inputs of the same kind.")
     chosen = parser.parse_args()
     for name in chosen.faults or PLANTED:
         planted = PLANTED[name]
-        faulty, mended = (recorded(chosen.python, chosen.model, planted, form) for form in (True, False))
+        forms = (True, False)
+        faulty, mended = (recorded(chosen.python, chosen.model, planted, form, chosen.seed) for form in forms)
         print(name, outcome(planted, faulty, mended), flush=True)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from benchmarks.serving.faults import PLANTED
 from fathom.analysis.serving import Entry, Percentiles, RequestEntry, Serving
+from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
 from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, mean_ms, saved
 from fathom.diagnosis.serving.findings import rules, serving_findings
@@ -139,10 +141,19 @@ def test_a_queue_is_not_blamed_on_capacity_if_a_limit_causes_it(monkeypatch):
     assert names == ["serving-batch-limit"]
 
 
+def test_every_kind_on_requests_is_described_has_a_rule_and_is_planted():
+    described = {name: kind for name, kind in kinds().items() if kind.group == OF_REQUESTS}
+    assert list(described) == [rule.id for rule in rules()]
+    assert {planted.finding for planted in PLANTED.values()} == set(described)
+    for kind in described.values():
+        assert all((kind.title, kind.action, kind.mechanism, kind.shows, kind.remedy))
+        assert kind.references and not kind.action.endswith(".") and not kind.bound
+
+
 def test_every_rule_is_complete():
     entries = {entry.value for entry in Entry}
     for rule in rules():
-        assert rule.id.startswith("serving-") and rule.action and rule.mechanism and rule.claims
+        assert rule.claims
         assert set(rule.claims) <= entries
         assert rule.gain in ("model", "claims", "tokenise", "detokenise")
         assert (rule.gain == "claims") == (len(rule.shares) == 2)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
+import time
 import types
 
 import pytest
 
-from fathom.probe.engines import http, llama
+from fathom.probe.engines import http, llama, sockets
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import Serving
 from fathom.probe.hooks.patches import Patches, around
@@ -166,6 +168,66 @@ def test_a_client_that_leaves_ends_its_request(serving, model):
 def test_requests_that_reach_no_engine_are_not_recorded(serving):
     answered(serving, lambda: None, [b"a"])
     assert serving.session.rows("requests") == []
+
+
+PAUSE, LATE, CHUNK = 0.15, 0.1, 20_000
+
+
+async def slowly_read(serving: Serving, pause: float) -> dict:
+    """Serve one request over TCP; its client reads after a pause. Return the request's row."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    class Protocol(asyncio.Protocol):
+        def connection_made(self, transport):
+            sockets.follow(transport)
+            self.transport = transport
+
+        def data_received(self, data):
+            serving.transport.set(self.transport)
+            serving.read.set(sockets.received(self.transport))
+            asyncio.ensure_future(self.answer())
+
+        async def answer(self):
+            async def app(scope, receive, send):
+                serving.submitted("one", [1, 2, 3])
+                serving.batch = None
+                await send({"type": "http.response.body", "body": b"x" * CHUNK})
+
+            async def send(message):
+                self.transport.write(message["body"])
+
+            await http.application(serving, app)({"type": "http", "method": "POST"}, None, send)
+            done.set()
+
+    server = await loop.create_server(Protocol, "127.0.0.1", 0)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    client.connect(server.sockets[0].getsockname())
+    await asyncio.sleep(0.01)  # the connection is accepted
+    client.sendall(b"ask")
+    asked = time.time_ns()
+    time.sleep(LATE)  # the event loop is busy
+    await done.wait()
+    await asyncio.sleep(pause)
+    client.setblocking(False)
+    left = CHUNK
+    while left:
+        left -= len(await loop.sock_recv(client, left))
+    await asyncio.sleep(0.05)
+    client.close()
+    server.close()
+    (row,) = serving.session.rows("requests")
+    return {**row, "asked": asked}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's timestamps of Linux")
+def test_arrival_is_the_kernels_and_a_slow_client_holds_its_request_open(serving):
+    sockets.listen()
+    row = asyncio.run(slowly_read(serving, PAUSE))
+    assert abs(row["arrival"] - row["asked"]) < LATE * 1e9 / 2
+    (span,) = serving.session.rows("spans")
+    assert span["what"] == "send" and span["end"] - span["start"] > PAUSE * 1e9 * 0.8
+    assert row["end"] == span["end"]
 
 
 PROGRAM = """

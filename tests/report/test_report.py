@@ -24,7 +24,7 @@ from fathom.analysis.results import (
     label_of,
 )
 from fathom.api import Sounding
-from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.kinds import kinds_of_steps
 from fathom.errors import BadInputError
 from fathom.report import print_kernels, print_prediction, print_report, save_picture
 from fathom.report.findings import print_findings
@@ -163,16 +163,16 @@ def test_a_stretch_of_time_is_not_called_so_many_steps_a_second():
 
 
 def test_without_findings_it_says_how_many_checks_ran():
-    count = len(kinds())
+    count = len(kinds_of_steps())
     none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
     assert f"Nothing found that costs 1 % of the step or more ({count - 1} of {count} checks ran)." in none
     assert "checks ran" not in text(gpu(findings=[], abstained=[]))
 
 
 def test_where_no_check_ran_nothing_is_said_to_be_absent():
-    unseen = [Abstained(f"finding {kind}", "no shapes") for kind in kinds()]
+    unseen = [Abstained(f"finding {kind}", "no shapes") for kind in kinds_of_steps()]
     page = text(gpu(findings=[], abstained=unseen))
-    assert f"Nothing was checked: all {len(kinds())} checks lacked data." in page
+    assert f"Nothing was checked: all {len(kinds_of_steps())} checks lacked data." in page
     assert "Nothing found" not in page
 
 

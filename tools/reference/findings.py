@@ -15,6 +15,7 @@ ABOUT = {
     "communication": "Ranks wait for data, or for each other.",
     "device": "The machine gives less than it should.",
     "numbers": "Sizes do not suit the hardware.",
+    "serving": "The requests of a serving engine take longer than they need to.",
 }
 INTRODUCTION = """# Findings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fathom.diagnosis.examine import examine
-from fathom.diagnosis.kinds import Kind, kinds, resembling
+from fathom.diagnosis.kinds import Kind, kinds, kinds_of_steps, resembling
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "findings_in",
     "form_findings",
     "kinds",
+    "kinds_of_steps",
     "pair_findings",
     "resembling",
 ]

@@ -12,7 +12,7 @@ from fathom.analysis import Abstained
 from fathom.analysis.explaining import Explanation, Fact
 from fathom.analysis.results import Evidence, Finding, Where
 from fathom.data import load
-from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.kinds import kinds, kinds_of_steps
 from fathom.recorder.dive import explanation_of
 from fathom.sounding import Store
 
@@ -44,7 +44,7 @@ def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abs
         for finding in _findings_of(explanation, share.get(explanation.family))
     ]
     findings.sort(key=lambda finding: (-share.get(finding.where.family or "", 0.0), finding.id))
-    others = (Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds() if kind not in table())
+    others = (Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds_of_steps() if kind not in table())
     return findings, [*_unlooked(explanations), *others]
 
 

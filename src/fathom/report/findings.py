@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Claim, Evidence, Finding, Lead
-from fathom.diagnosis import Kind, kinds
+from fathom.diagnosis import Kind, kinds_of_steps
 from fathom.report import leads, units
 from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
 from fathom.report.sections import FINDING
@@ -28,7 +28,7 @@ LESS = 0.7  # a gain below this share of the device time that a finding claims i
 
 def none(unseen: int, stepped: bool = True, noun: str = "step") -> str:
     """Return the sentence for a report without findings, if `unseen` checks lacked data."""
-    every = len(kinds())
+    every = len(kinds_of_steps())
     if not stepped:
         return NO_STEP
     if unseen >= every:

@@ -26,7 +26,7 @@ from fathom.analysis.results import (
     label_of,
     step_noun,
 )
-from fathom.diagnosis import kinds
+from fathom.diagnosis import kinds_of_steps
 from fathom.report import units
 from fathom.report.communication import LATE
 from fathom.report.ledger import by_entry, groups, step_ms
@@ -261,7 +261,7 @@ def _counted(what: list[str]) -> list[str]:
     """Return analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
-    lacked = [f"{len(checks)} of {len(kinds())} checks that lacked data"] if checks else []
+    lacked = [f"{len(checks)} of {len(kinds_of_steps())} checks that lacked data"] if checks else []
     return [*others, *lacked]
 
 

@@ -4,6 +4,6 @@
 them; `remedy` is code or a setting that can be tried without changes.
 """
 
-from fathom.diagnosis.kinds.catalogue import Kind, kinds, resembling
+from fathom.diagnosis.kinds.catalogue import Kind, kinds, kinds_of_steps, resembling
 
-__all__ = ["Kind", "kinds", "resembling"]
+__all__ = ["Kind", "kinds", "kinds_of_steps", "resembling"]

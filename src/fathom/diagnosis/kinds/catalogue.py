@@ -10,14 +10,16 @@ import msgspec
 
 from fathom.data import load
 
-GROUPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
+OF_STEPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
+OF_REQUESTS = "serving"
+GROUPS = (*OF_STEPS, OF_REQUESTS)
 
 
 class Kind(msgspec.Struct, frozen=True):
     """One kind of finding. `techniques` lists the lab techniques that fix it, most specific first; if there
     are none, `no_technique` gives the reason.
 
-    `bound` lists the verdicts that this cause can lead to, most common first. `action` is the remedy in one
+    `bound` lists the verdicts that this cause can lead to, most common first; kinds on requests have none. `action` is the remedy in one
     sentence. `trial` is the part of the program that `fathom run --what-if` disables to measure the gain.
     """
 
@@ -41,6 +43,12 @@ def kinds() -> dict[str, Kind]:
     """All kinds by id, group by group."""
     rows = [row for group in GROUPS for row in load("fathom.diagnosis.kinds", group)]
     return {row["id"]: _kind(row) for row in rows}
+
+
+@cache
+def kinds_of_steps() -> dict[str, Kind]:
+    """The kinds that are looked for in steps, by id: all but those on requests."""
+    return {name: kind for name, kind in kinds().items() if kind.group in OF_STEPS}
 
 
 def _kind(row: dict[str, Any]) -> Kind:

@@ -10,6 +10,7 @@ import polars as pl
 
 from fathom.analysis.serving import Entry, Serving, ServingFinding
 from fathom.data import load
+from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.serving.engine import saved
 from fathom.diagnosis.serving.facts import facts_of
 
@@ -23,12 +24,9 @@ class Rule(msgspec.Struct, frozen=True):
     """A row of rules.yaml."""
 
     id: str
-    title: str
     claims: list[str]
     when: dict[str, float]
     gain: str
-    action: str
-    mechanism: str
     unless: list[str] = []
     shares: list[float] = []
     changes: dict[str, int | None] = {}
@@ -62,10 +60,9 @@ def _finding(
     low, high = min(low, mean), min(high, mean)
     middle = (low + high) / 2
     evidence: dict[str, Any] = {name.replace("_", " "): facts[name] for name in rule.when}
-    return ServingFinding(
-        rule.id, rule.title, middle, low, high, middle / mean if mean else 0.0, claims, evidence,
-        rule.action, rule.mechanism.strip(),
-    )  # fmt: skip
+    kind, share = kinds()[rule.id], middle / mean if mean else 0.0
+    about = (claims, evidence, kind.action, kind.mechanism.strip())
+    return ServingFinding(rule.id, kind.title, middle, low, high, share, *about)
 
 
 def _gain(

@@ -1,25 +1,23 @@
 """Requests as an ASGI server sees them: arrival, every chunk of the answer, the last byte.
 
-uvicorn reads a request when its event loop gets to it, so the time at which the socket received it is asked
-from the kernel, which knows it to some milliseconds.
+An answer that the client is slow to read ends when the kernel could send its last byte.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
+import asyncio
 from typing import Any
 
 from fathom.pristine import time
+from fathom.probe.engines import sockets
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import PART, Request, Serving
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after, before
 
 TESTED = "uvicorn 0.54"
-NS_PER_MS = 1_000_000
-LAST_DATA = 52  # offset of tcpi_last_data_recv in the kernel's tcp_info, in milliseconds
 BLOCKED_NS = 1_000_000  # a write that takes longer waited for the client
+LOOKS_S, LOOKS = 0.002, 0.01  # between looks at a slow client: at least, and of the time since the last write
 PROTOCOLS = {"h11_impl": "H11Protocol", "httptools_impl": "HttpToolsProtocol"}
 now = time.time_ns
 
@@ -29,25 +27,22 @@ def install(serving: Serving, patches: Patches) -> None:
 
     @guarded(PART)
     def loaded(config: Any) -> None:
+        sockets.listen()
         config.loaded_app = application(serving, config.loaded_app)
 
     @guarded(PART)
+    def connected(_: Any, transport: Any) -> None:
+        sockets.follow(transport)
+
+    @guarded(PART)
     def received(protocol: Any, data: bytes) -> None:
-        serving.read.set(now() - _waited_ns(protocol.transport))
+        serving.transport.set(protocol.transport)
+        serving.read.set(sockets.received(protocol.transport))
 
     hook(serving, patches, "uvicorn.config", TESTED, {"Config.load": after(loaded)})
     for module, name in PROTOCOLS.items():
-        hooks = {f"{name}.data_received": before(received)}
+        hooks = {f"{name}.data_received": before(received), f"{name}.connection_made": before(connected)}
         hook(serving, patches, f"uvicorn.protocols.http.{module}", TESTED, hooks)
-
-
-def _waited_ns(transport: Any) -> int:
-    """Return how long ago the kernel received the last data of this connection."""
-    connection = transport.get_extra_info("socket")
-    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
-        return 0
-    known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_DATA + 4)
-    return int(struct.unpack_from("I", known, LAST_DATA)[0]) * NS_PER_MS
 
 
 def application(serving: Serving, app: Any) -> Any:
@@ -79,26 +74,44 @@ def begun(serving: Serving, scope: Any) -> Request | None:
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     request = serving.arrived(serving.read.get() or now())
-    request.served = True
+    request.served, request.transport = True, serving.transport.get()
     serving.here.set(request)
     return request
 
 
 @guarded(PART)
 def sent(serving: Serving, request: Request, message: Any, start: int) -> None:
-    """Note that a part of the answer was written."""
+    """Note that a part of the answer was written. The last part may be empty, and ends the answer all the same."""
     end = now()
+    wrote = sockets.wrote(request.transport, start)
     if message["type"] == "http.response.start":
         request.status = message["status"]
-    elif message.get("body"):
-        request.chunks += 1
-        request.end = end
-        if request.token is not None and request.sent is None:
-            request.sent = end
+    elif wrote is not None:
+        request.end = wrote
+        if message.get("body"):
+            request.chunks += 1
+            if request.token is not None and request.sent is None:
+                request.sent = wrote
     serving.span(request, "send", start, end, BLOCKED_NS)
 
 
 @guarded(PART)
 def ended(serving: Serving, request: Request) -> None:
-    """Note that the application is done with the request."""
+    """Note that the application is done with the request; the client may not be."""
+    _drain(serving, request, request.end or now())
+
+
+@guarded(PART)
+def _drain(serving: Serving, request: Request, since: int) -> None:
+    """Wait until the kernel could send the answer, and record the request."""
+    waited = now() - since
+    if sockets.unsent(request.transport):
+        pause = max(LOOKS_S, LOOKS * waited / sockets.NS_PER_S)
+        asyncio.get_running_loop().call_later(pause, _drain, serving, request, since)
+        request.drained = True
+        return
+    if request.drained:
+        request.end = now()
+        serving.span(request, "send", since, request.end)
+    request.transport = None
     serving.left(request)

@@ -42,6 +42,8 @@ class Request:
         self.prompt = self.cached = self.repeated = self.generated = self.chunks = 0
         self.status: int | None = None
         self.served = False  # through HTTP
+        self.drained = False  # the client was slow to read
+        self.transport: Any = None
         self.key: Any = None
 
     def row(self) -> tuple[Any, ...]:
@@ -103,6 +105,7 @@ class Serving:
         self.session = session
         self.here: ContextVar[Request | None] = ContextVar("fathom_request", default=None)
         self.read: ContextVar[int] = ContextVar("fathom_read", default=0)  # when the socket received it
+        self.transport: ContextVar[Any] = ContextVar("fathom_transport", default=None)
         self.batch: Batch | None = None
         self._numbers = count()
         self._of: dict[Any, Request] = {}
