@@ -90,7 +90,9 @@ def main() -> None:
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
     parser.add_argument("faults", nargs="*", help=", ".join(PLANTED))
-    parser.add_argument("--seed", type=int, default=1, help="Of arrivals and prompts: other inputs of the same kind.")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="Of arrivals and prompts: other inputs of the same kind."
+    )
     chosen = parser.parse_args()
     for name in chosen.faults or PLANTED:
         planted = PLANTED[name]

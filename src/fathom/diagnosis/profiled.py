@@ -44,7 +44,9 @@ def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abs
         for finding in _findings_of(explanation, share.get(explanation.family))
     ]
     findings.sort(key=lambda finding: (-share.get(finding.where.family or "", 0.0), finding.id))
-    others = (Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds_of_steps() if kind not in table())
+    others = (
+        Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds_of_steps() if kind not in table()
+    )
     return findings, [*_unlooked(explanations), *others]
 
 
