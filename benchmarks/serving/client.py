@@ -3,7 +3,7 @@
     python -m benchmarks.serving.client PORT FILE [--requests 24] [--rate 3] [--tokens 12] [--words 80]
 
 Each request has a thread and a connection, opened before it is due. It ends when the kernel received the last
-byte (SO_TIMESTAMPNS), so that a client that waits for a core counts no time of its own; `seen_ns` is when the
+byte (SO_TIMESTAMPNS), so that the wait of its thread for a core does not count; `seen_ns` is when the
 thread had read it. The process raises its priority if it may.
 """
 
@@ -97,9 +97,9 @@ def _read(connection: socket.socket, start: int, pause: float) -> Timed:
 
 
 def _complete(answer: bytes) -> bool:
-    head, found, body = answer.partition(b"\r\n\r\n")
+    head, blank, body = answer.partition(b"\r\n\r\n")
     fields = head.lower()
-    if not found:
+    if not blank:
         return False
     if b"content-length: " in fields:
         return len(body) >= int(fields.split(b"content-length: ")[1].split()[0])

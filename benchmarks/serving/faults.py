@@ -53,8 +53,8 @@ PLANTED = {
         faulty=("--cb-num-blocks", "6"),
         mended=("--cb-num-blocks", "256"),
     ),
-    # transformers attends densely to a batch: its time grows with the tokens of all its requests, squared. At 500
-    # words and 3 requests/s, a small machine falls behind for good, and a load test never ends.
+    # transformers attends densely to a batch: its time grows with the square of the tokens of all its requests.
+    # At 500 words and 3 requests/s, a small machine falls behind for good, and the load never ends.
     "long-prefills": Planted(
         "serving-prefill-blocks-decode",
         replace(USUAL, rate=1.0, words=200, tokens=32),

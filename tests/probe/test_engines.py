@@ -185,7 +185,7 @@ async def slowly_read(serving: Serving, pause: float) -> dict:
         def data_received(self, data):
             serving.transport.set(self.transport)
             serving.read.set(sockets.received(self.transport))
-            asyncio.ensure_future(self.answer())
+            self.task = asyncio.ensure_future(self.answer())
 
         async def answer(self):
             async def app(scope, receive, send):

@@ -19,8 +19,9 @@ class Kind(msgspec.Struct, frozen=True):
     """One kind of finding. `techniques` lists the lab techniques that fix it, most specific first; if there
     are none, `no_technique` gives the reason.
 
-    `bound` lists the verdicts that this cause can lead to, most common first; kinds on requests have none. `action` is the remedy in one
-    sentence. `trial` is the part of the program that `fathom run --what-if` disables to measure the gain.
+    `bound` lists the verdicts that this cause can lead to, most common first; kinds on requests have none.
+    `action` is the remedy in one sentence. `trial` is the part of the program that `fathom run --what-if`
+    disables to measure the gain.
     """
 
     id: str

@@ -81,7 +81,7 @@ def begun(serving: Serving, scope: Any) -> Request | None:
 
 @guarded(PART)
 def sent(serving: Serving, request: Request, message: Any, start: int) -> None:
-    """Note that a part of the answer was written. The last part may be empty, and ends the answer all the same."""
+    """Note that a part of the answer was written; the last one, which may be empty, ends it."""
     end = now()
     wrote = sockets.wrote(request.transport, start)
     if message["type"] == "http.response.start":

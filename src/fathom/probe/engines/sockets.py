@@ -1,4 +1,4 @@
-"""The kernel's side of a server's connections: when data arrived, when it was sent, and what the client has yet to read.
+"""The kernel's side of a server's connections: when data arrived and was sent, and what has yet to be read.
 
 An event loop reads a request when it gets to it, and needs the interpreter before it can say when a write
 ended. So arrival is the kernel's timestamp of the data, and a write counts from before its system call.
@@ -121,7 +121,7 @@ def _is_tcp(connection: Any) -> bool:
 
 
 def _waited_ns(transport: Any) -> int:
-    """Return how long ago the kernel received the last data of this connection, by its own clock of 1 to 4 ms."""
+    """Return how long ago the kernel received the last data, by its own clock of 1 to 4 ms."""
     connection = transport.get_extra_info("socket") if transport is not None else None
     if not LINUX or connection is None or not _is_tcp(connection):
         return 0
