@@ -53,7 +53,7 @@ PLANTED = {
         faulty=("--cb-num-blocks", "6"),
         mended=("--cb-num-blocks", "256"),
     ),
-    # transformers attends densely to a batch: its time grows with the square of the tokens of all its requests.
+    # transformers attends densely to a batch: its time grows with the square of the tokens in it.
     # At 500 words and 3 requests/s, a small machine falls behind for good, and the load never ends.
     "long-prefills": Planted(
         "serving-prefill-blocks-decode",
