@@ -35,6 +35,7 @@ from fathom.cli import (
     report,
     run,
     tips,
+    tune,
     watch,
     what_if,
 )
@@ -107,6 +108,13 @@ app.command(
     help=run.HELP,
     epilog=run.EXAMPLES,
 )(run.run)
+app.command(
+    "tune",
+    short_help="Search settings that are proven faster.",
+    context_settings={"allow_interspersed_args": False},
+    help=tune.HELP,
+    epilog=tune.EXAMPLES,
+)(tune.tune)
 app.command(
     "bisect",
     short_help="Find the commit that slowed a step down.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -123,6 +125,9 @@ def run(
         " that loads data in its own process draws random numbers in another order; output is late.",
         metavar="[KIND...]",
     ),
+    settings: Path | None = Option(
+        None, help="Settings file of `fathom tune`, applied to the program.", metavar="FILE"
+    ),
     max_size: str | None = Option(
         None,
         help="Stop recording when the raw records reach this size, such as 500MB. The program continues.",
@@ -138,9 +143,21 @@ def run(
     replace: Replace = False,
 ) -> None:
     """Record a program and report on it."""
-    from fathom.recorder import Plan, choose_destination, finish, leave, number_or_word, size_of, trials
+    from fathom.recorder import (
+        Applied,
+        Plan,
+        choose_destination,
+        finish,
+        leave,
+        number_or_word,
+        read_settings,
+        size_of,
+        trials,
+    )
 
     try:
+        applied = read_settings(settings) if settings else Applied()
+        command = applied.words(command)
         plan = Plan(
             depth,
             steps,
@@ -153,6 +170,7 @@ def run(
             count_after=count_after,
             what_if=trials(what_if),
             max_size=size_of(max_size),
+            acts=applied.acts,
         )
     except FathomError as error:
         raise typer.BadParameter(visible_line(str(error))) from None
@@ -160,7 +178,7 @@ def run(
         place = choose_destination(output, command)
     except FathomError as error:
         _fail(error, FATHOM_FAILED)
-    recording = _record(command, plan, place, replace, measure)
+    recording = _record(command, plan, place, replace, measure, applied.environment)
     store = finish(recording.folder, keep_raw=raw, say=say)
     if store and not quiet and place.task is None:
         _report(store)
@@ -168,7 +186,14 @@ def run(
     leave(recording.ending)
 
 
-def _record(command: list[str], plan: Plan, place: Destination, replace: bool, measure: bool) -> Recording:
+def _record(
+    command: list[str],
+    plan: Plan,
+    place: Destination,
+    replace: bool,
+    measure: bool,
+    variables: dict[str, str],
+) -> Recording:
     from fathom import gauges
     from fathom.cli.progress import measured
     from fathom.machine import known_machine
@@ -177,7 +202,8 @@ def _record(command: list[str], plan: Plan, place: Destination, replace: bool, m
     completed = partial(gauges.completed, measured, say, counters=plan.samples)
     machine = completed if measure and place.task is None else known_machine  # ranks would disturb each other
     try:
-        return record(command, plan, place, replace=replace, machine=machine, say=say)
+        around = {**os.environ, **variables}
+        return record(command, plan, place, replace=replace, machine=machine, environment=around, say=say)
     except CannotLaunchError as error:
         _fail(error, error.status)
     except FathomError as error:

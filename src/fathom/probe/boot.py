@@ -31,6 +31,10 @@ def start(raw: str, plan: dict[str, Any] | None = None) -> None:
     session = Session(raw, ProbePlan.read(raw) if plan is None else ProbePlan.of(plan), torch)
     current.session = session
     faults.set_receiver(session.note)
+    if session.plan.acts:
+        from fathom.probe import knobs
+
+        knobs.install(session)
     _listen(session)
     if not _registered:
         _registered = True

@@ -30,6 +30,9 @@ class ProbePlan:
     what_if: list[str] = field(default_factory=list)  # kinds of trials
     count_after: int | None = None  # clean steps recorded one by one before the others are only counted
     max_size: int | None = None  # bytes of raw records
+    acts: dict[str, Any] = field(default_factory=dict)  # settings to put in place, by name
+    witness: int = 0  # steps whose losses, weights and outputs are recorded, to compare settings by them
+    until: float | None = None  # end the program when its loss is at most this
     counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
@@ -50,6 +53,9 @@ class ProbePlan:
             what_if=[str(kind) for kind in options.get("what_if") or []],
             count_after=None if count is None else int(count),
             max_size=options.get("max_size"),
+            acts=dict(options.get("acts") or {}),
+            witness=int(options.get("witness") or 0),
+            until=options.get("until"),
             counters=options.get("counters") or None,
         )
 

@@ -75,6 +75,10 @@ class Session:
         self.on_flush: list[Callable[[], None]] = []
         self.optimizers: WeakSet[Any] = WeakSet()
         self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
+        # Called with each module whose outermost call begins, with the result of such a call, and at the end.
+        self.on_root: list[Callable[[Any], None]] = []
+        self.on_output: list[Callable[[Any], None]] = []
+        self.on_end: list[Callable[[], None]] = []
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
         self._first = 0  # first step of the present clock
         self._ignored: frozenset[str] = frozenset()  # sources that the clock has ruled out for good
@@ -306,12 +310,23 @@ class Session:
     def _stop_when_done(self) -> None:
         wanted = self.plan.stop_after
         done = self.conductor.finished if wanted == "recorded" else self.k - self._first >= int(wanted or 0)
-        if done and not self._stopped:
-            self._stopped = True
-            self.flush()
-            end_quietly()
-            with open(os.path.join(self.raw, "stop"), "w", encoding="utf-8") as file:
-                file.write(str(self.k))
+        if done:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ask the parent to end the program, once."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._report_end()
+        self.flush()
+        end_quietly()
+        with open(os.path.join(self.raw, "stop"), "w", encoding="utf-8") as file:
+            file.write(str(self.k))
+
+    def _report_end(self) -> None:
+        for report in self.on_end:
+            report()
 
     # the end
 
@@ -338,6 +353,7 @@ class Session:
             if self._ended:
                 return
             self._ended = True
+            self._report_end()
             if self.k >= 0:
                 self.catch_up()
                 self.conductor.end(self.k)

@@ -14,7 +14,17 @@ from fathom.probe.plan import STEP_ON, TRIALS
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
 # Omitted from the file if empty.
-MET = ("counters", "why_no_counters", "counter_samples", "what_if", "count_after", "max_size")
+MET = (
+    "counters",
+    "why_no_counters",
+    "counter_samples",
+    "what_if",
+    "count_after",
+    "max_size",
+    "acts",
+    "witness",
+    "until",
+)
 NO_CHECKPOINT = "a skipped checkpoint may be the one that is needed later"
 
 
@@ -25,7 +35,9 @@ class Plan:
     `counters` are the groups to sample, `why_no_counters` says why requested counters are unavailable;
     the machine fills in both. `counter_samples` is the number per group, None for the default.
     `what_if` lists the kinds of trials. `count_after` is the number of clean steps after which the others are
-    only counted. `max_size` limits the raw records, in bytes.
+    only counted. `max_size` limits the raw records, in bytes. `acts` are settings that the
+    probe puts in place. With `witness`, the results of that many steps are recorded; `until` ends the program
+    at that loss.
     """
 
     depth: str = "auto"
@@ -41,6 +53,9 @@ class Plan:
     what_if: tuple[str, ...] = ()
     count_after: int | None = None
     max_size: int | None = None
+    acts: dict[str, Any] | None = None
+    witness: int | None = None
+    until: float | None = None
 
     def __post_init__(self) -> None:
         _one_of("depth", self.depth, DEPTHS)

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +25,7 @@ from fathom.referee.compare.errors import errors
 from fathom.referee.compare.tolerance import tolerance
 from fathom.referee.launching import running
 from fathom.referee.pair import Command, Pair, Settings
-from fathom.referee.race import comparisons, conclude, race
+from fathom.referee.race import Race, comparisons, conclude, race
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError
 from fathom.referee.verdict import Agreement, Refusal, Verdict
 from fathom.timing import Clock, SystemClock
@@ -53,6 +53,51 @@ class Programs:
         if self.metrics is not None:
             self.seen.setdefault(side, []).append(read_metrics(self.metrics))
         return Block({"": [float(ns)]})
+
+
+@dataclass
+class StepRuns:
+    """Times the steps of one program under two settings: each block is a fresh run.
+
+    `run(side)` returns the times of groups of steps in ns, and the results by name. Raises SideError.
+    """
+
+    run: Callable[[str], tuple[list[float], Metrics]]
+    seen: dict[str, list[Metrics]] = field(default_factory=dict)
+
+    def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
+        """Run the program once."""
+        samples, arrays = self.run(side)
+        self.seen.setdefault(side, []).append(arrays)
+        return Block({"": samples})
+
+
+def prove_steps(
+    run: Callable[[str], tuple[list[float], Metrics]],
+    names: tuple[str, str],
+    settings: Settings,
+    agree: float | None = None,
+    allow: tuple[str, ...] = (),
+    clock: Clock | None = None,
+) -> Verdict:
+    """Prove that the steps of a program are faster under the second of two settings, and its results equal.
+
+    `run` is that of `StepRuns`. Raises BadInputError if the program fails under the first setting.
+    """
+    clock = clock or SystemClock()
+    began, runs = clock.now_ns(), StepRuns(run)
+    verdict = Verdict("ambiguous", None, None, [], settings.margin, *names, "steps")
+    raced = race(runs, settings, settings.seeds(), lambda *_: [], clock)
+    settings.keep(raced)
+    _concluded(verdict, raced, settings)
+    if not raced.reasons:
+        if any(runs.seen[BASELINE]):
+            _compared(verdict, runs.seen, agree)
+        else:
+            verdict.reasons.append(Refusal(NOTHING))
+    verdict.excuse(allow)
+    verdict.seconds = (clock.now_ns() - began) / NS_PER_S
+    return verdict
 
 
 def run_command(command: Sequence[str], patience_s: float, clock: Clock, cwd: Path | None = None) -> int:
@@ -98,12 +143,16 @@ def prove_whole(pair: Pair, settings: Settings, clock: Clock | None = None) -> V
 def _raced(verdict: Verdict, sampler: Programs, settings: Settings, pair: Pair) -> None:
     run = race(sampler, settings, settings.seeds(), lambda *_: [], sampler.clock)
     settings.keep(run)
+    _concluded(verdict, run, settings)
+    if pair.metrics is not None and not run.reasons:
+        _compared(verdict, sampler.seen, pair.agree)
+
+
+def _concluded(verdict: Verdict, run: Race, settings: Settings) -> None:
     verdict.reasons += run.reasons
     verdict.timings = comparisons(run, settings.margin)
     if verdict.timings:
         conclude(verdict, verdict.timings[0])
-    if pair.metrics is not None and not run.reasons:
-        _compared(verdict, sampler, pair.agree)
 
 
 def _cleared(metrics: Path | None) -> None:
@@ -117,8 +166,8 @@ def _cleared(metrics: Path | None) -> None:
         ) from None
 
 
-def _compared(verdict: Verdict, sampler: Programs, agree: float | None) -> None:
-    reasons, verdict.agreement = differences(sampler.seen[BASELINE], sampler.seen[CANDIDATE], agree)
+def _compared(verdict: Verdict, seen: dict[str, list[Metrics]], agree: float | None) -> None:
+    reasons, verdict.agreement = differences(seen[BASELINE], seen[CANDIDATE], agree)
     verdict.reasons += reasons
     verdict.reference = "the baseline's own runs"
     if agree is not None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
 from fathom.cli.console import examples, write_json
 
+if TYPE_CHECKING:
+    from fathom.machine.compare import MachineComparison, ResultKind
+
+SETTINGS = ".toml"
 EXAMPLES = examples(
     "fathom machine compare train.fathom here.json",
+    "fathom machine compare train.tune/settings.toml   (settings, with this machine)",
     "fathom machine compare h100.fathom.zip   (with this machine)",
 )
 
 
 def compare(
-    a: Path = Argument(metavar="A", help="Origin of the result: a machine file or a sounding."),
+    a: Path = Argument(
+        metavar="A", help="Origin of the result: a machine file, a sounding, or settings of `fathom tune`."
+    ),
     b: Path | None = Argument(None, metavar="B", help="Target machine, likewise. [default: this machine]"),
     json: bool = Option(False, "--json", help="Print the comparison as JSON."),
 ) -> None:
@@ -26,6 +33,8 @@ def compare(
 
     machines = _machine(a), _machine(b)
     comparison = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))
+    if a.suffix == SETTINGS:
+        comparison.settings = _settings(a, comparison)
     (write_json if json else print_comparison)(comparison)
 
 
@@ -43,8 +52,31 @@ def _machine(path: Path | None) -> dict[str, Any]:
 
     if path is None:
         return described()
+    if path.suffix == SETTINGS:
+        return _of_settings(path)
     packed = path.is_file() and is_zipfile(path)
     return _of_sounding(path) if packed or path.is_dir() else read_machine(path)
+
+
+def _settings(path: Path, comparison: MachineComparison) -> list[ResultKind]:
+    from fathom.machine.compare import settings_carried
+    from fathom.recorder import read_settings
+
+    applied = read_settings(path)
+    return settings_carried(comparison.kinds, applied.knobs, applied.carries)
+
+
+def _of_settings(path: Path) -> dict[str, Any]:
+    """Return the machine on which the settings of a file were proven."""
+    from json import loads
+
+    from fathom.errors import BadInputError
+    from fathom.recorder import read_settings
+
+    machine = read_settings(path).machine
+    if not machine:
+        raise BadInputError(f"{path} does not name its machine; give a file that `fathom tune` wrote.")
+    return dict(loads(machine))
 
 
 def _of_sounding(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Compare two machines: whether results carry over from one to the other, and by how much ceilings differ."""
 
-from fathom.machine.compare.comparing import compare
+from fathom.machine.compare.comparing import compare, settings_carried
 from fathom.machine.compare.contract import (
     CeilingRatio,
     ComparedMachine,
@@ -18,4 +18,5 @@ __all__ = [
     "ResultKind",
     "Unknown",
     "compare",
+    "settings_carried",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from fathom.machine.ceilings import Ceiling
 from fathom.machine.compare.contract import (
@@ -23,6 +25,19 @@ from fathom.machine.compare.rules import ComparedProperty, Value, rules, value
 
 UNSAID = "the same, whatever it is"
 MOST_CAUSES = 3
+
+
+def settings_carried(
+    kinds: Sequence[ResultKind], named: Mapping[str, str], carries: Mapping[str, str]
+) -> list[ResultKind]:
+    """Return whether settings carry over: their values by knob, and the kind of result that decides for each.
+
+    Kinds that do not apply to these machines, such as those of a GPU, have to be checked again.
+    """
+    known = {kind.id: kind for kind in kinds}
+    unclear = ResultKind(id="", what="", severity=CHECK, unknown=["a kind of result that applies here"])
+    rows = [(knob, value, known.get(carries.get(knob, ""), unclear)) for knob, value in named.items()]
+    return [replace(kind, id=knob, what=f"{knob}: {value}") for knob, value, kind in rows]
 
 
 def compare(

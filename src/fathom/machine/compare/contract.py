@@ -79,3 +79,4 @@ class MachineComparison(msgspec.Struct, kw_only=True):
     differences: list[Difference]
     ceilings: list[CeilingRatio]
     abstained: list[Unknown]
+    settings: list[ResultKind] = []  # of a settings file: what has the value's name

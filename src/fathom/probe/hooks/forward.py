@@ -31,7 +31,8 @@ class ForwardCalls:
 
     def __init__(self, session: Session, patches: Patches) -> None:
         self.session, self.patches = session, patches
-        self.looking = "forward" in session.chooser.allowed
+        clock = "forward" in session.chooser.allowed
+        self.looking = clock or bool(session.on_root or session.on_output)
         self._everywhere = Patches()
         self._inside = Local()
         self._roots: dict[int, Any] = {}
@@ -47,7 +48,7 @@ class ForwardCalls:
 
     def around(self, original: Any) -> Any:
         """Wrap `original` to send a signal before every outermost call outside Dynamo."""
-        inside, seen = self._inside, self._seen
+        inside, seen, returned = self._inside, self._seen, self.session.on_output
 
         @functools.wraps(original)
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
@@ -56,7 +57,10 @@ class ForwardCalls:
             inside.yes = True
             try:
                 seen(self, args, kwargs)
-                return original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs)
+                for receive in returned:
+                    receive(result)
+                return result
             except BaseException as error:
                 trim(error)
                 raise
@@ -67,7 +71,7 @@ class ForwardCalls:
 
     def around_function(self, compiled: Any) -> Any:
         """Wrap a compiled function like `around`."""
-        inside, seen = self._inside, self._seen
+        inside, seen, returned = self._inside, self._seen, self.session.on_output
 
         @functools.wraps(compiled)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +80,10 @@ class ForwardCalls:
             inside.yes = True
             try:
                 seen(compiled, args, kwargs)
-                return compiled(*args, **kwargs)
+                result = compiled(*args, **kwargs)
+                for receive in returned:
+                    receive(result)
+                return result
             except BaseException as error:
                 trim(error)
                 raise
@@ -92,6 +99,9 @@ class ForwardCalls:
         if _in_worker() or torch._C._current_graph_task_id() != -1:
             return
         root = type(called) if isinstance(called, torch.nn.Module) else called
+        if isinstance(root, type):
+            for meet in self.session.on_root:
+                meet(called)
         clock = self.session.chooser.clock
         if clock is not None and clock != ("forward", id(root)):
             return

@@ -9,6 +9,7 @@ from fathom.probe import engines, imports
 from fathom.probe.faults import contain
 from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, trials, waits
 from fathom.probe.hooks.patches import Patches
+from fathom.probe.knobs import witness
 from fathom.probe.session import Session
 
 _patches = Patches()
@@ -16,6 +17,7 @@ _handles: list[Any] = []
 PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
     optimizer.PART: optimizer.install,
     loader.PART: loader.install,
+    witness.PART: witness.install,  # before the forward calls are watched, for it wants their results
     forward.PART: forward.install,
     graphs.PART: graphs.install,
     "timing waits": waits.install,

@@ -32,6 +32,9 @@ def lines(comparison: MachineComparison, cells: int) -> Iterator[Text]:
     yield from labelled("from", joined(comparison.a.name, comparison.a.summary), cells)
     yield from labelled("to", joined(comparison.b.name, comparison.b.summary), cells)
     yield Text()
+    if comparison.settings:
+        yield from _kinds(comparison.settings, "setting")
+        yield Text()
     yield from _kinds(comparison.kinds)
     yield Text()
     yield from _differences(comparison.differences, cells)
@@ -43,8 +46,8 @@ def lines(comparison: MachineComparison, cells: int) -> Iterator[Text]:
     yield Text()
 
 
-def _kinds(kinds: Sequence[ResultKind]) -> Iterator[Text]:
-    yield Text(f"  {'result':<{_KIND}}because of", "dim underline")
+def _kinds(kinds: Sequence[ResultKind], head: str = "result") -> Iterator[Text]:
+    yield Text(f"  {head:<{_KIND}}because of", "dim underline")
     for kind in kinds:
         sign, colour = _LOOK[kind.severity]
         because = ", ".join(kind.because) or ("unknown: " + ", ".join(kind.unknown) if kind.unknown else "")

@@ -1,5 +1,6 @@
 """Import the raw records of the probe and the recorder."""
 
 from fathom.sounding.raw.importer import import_raw
+from fathom.sounding.raw.times import step_times
 
-__all__ = ["import_raw"]
+__all__ = ["import_raw", "step_times"]

@@ -1,0 +1,117 @@
+"""`fathom tune`: search the settings that a program leaves open, and keep those that are proven."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer
+from typer import Argument, Option
+
+from fathom.cli.console import examples, say, write_json
+from fathom.errors import BadInputError
+
+NOT_PROVEN, BAD_INPUT = 1, 2
+HELP = """Search the settings that a program leaves open, and keep those that are proven faster.
+
+The program is recorded first; its findings and its account order the search. Candidates run a few steps
+each, in a copy of the current folder, interleaved with the program as it is. The referee proves the best one
+on fresh runs: faster, with the same losses and weights (or outputs). The result is a settings file for
+`fathom run --settings`.
+
+Exit status: 0 if settings were proven faster, 1 if none were, 2 if the input cannot be used. An interrupted
+search goes on when it is started again."""
+EXAMPLES = examples(
+    "fathom tune -- python train.py",
+    "fathom tune --budget 30m --agree 0.01 -- python train.py --epochs 1",
+    "fathom tune --until 'loss<=2.5' --adapter knobs.toml -- python train.py",
+    "fathom run --settings train.tune/settings.toml -- python train.py",
+)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def tune(
+    command: list[str] | None = Argument(
+        None, help="The program and its arguments, after --.", metavar="COMMAND"
+    ),
+    budget: str = Option("10m", help="Time for everything: 90s, 10m, 1h."),
+    output: Path | None = Option(
+        None, "-o", "--output", help="Folder of the search. [default: NAME.tune, after the script]"
+    ),
+    adapter: Path | None = Option(None, help="TOML file with knobs that this program declares."),
+    only: list[str] | None = Option(None, help="Search this knob only (repeatable).", metavar="KNOB"),
+    without: list[str] | None = Option(None, help="Leave this knob out (repeatable).", metavar="KNOB"),
+    until: str | None = Option(
+        None, metavar="'loss<=X'", help="Compare the time to a loss instead of the time of steps."
+    ),
+    agree: float | None = Option(
+        None, help="Relative difference of losses, weights and outputs that is accepted, beyond rounding."
+    ),
+    steps: int | None = Option(None, help="Timed steps of a run. [default: two seconds of them]"),
+    step_on: str = Option("auto", help="Event that marks a step, as in `fathom run`."),
+    margin: float = Option(0.01, help="Largest difference that counts as the same, as a share."),
+    in_place: bool = Option(False, "--in-place", help="Run in the current folder instead of a copy."),
+    replace: bool = Option(False, "--replace", help="Start the search again."),
+    seed: int = Option(0, help="Seed of the search."),
+    explain: bool = Option(
+        False, "--explain", help="List the knobs and the last result of a search, then stop."
+    ),
+    json: bool = Option(False, "--json", help="Print the whole result as JSON."),
+) -> None:
+    """Search settings of a program."""
+    from fathom.cli.progress import shown
+    from fathom.report import print_knobs, print_tuned
+    from fathom.tuner import Options, knobs_in, tune
+
+    try:
+        extra = knobs_in(adapter) if adapter else ()
+        if explain:
+            print_knobs(extra)
+            return
+        if not command:
+            raise BadInputError("No command was given; add it after --: fathom tune -- python train.py.")
+        with shown("starting") as seen:
+            options = Options(
+                budget_s=seconds_of(budget),
+                folder=output,
+                steps=steps,
+                step_on=step_on,
+                until=loss_of(until),
+                agree=agree,
+                margin=margin,
+                in_place=in_place,
+                only=tuple(only or ()),
+                without=tuple(without or ()),
+                extra=extra,
+                replace=replace,
+                seed=seed,
+                progress=seen.progress,
+                tell=seen.tell,
+            )
+            result = tune(command, options)
+    except BadInputError as error:
+        say(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        say("the search was interrupted; the same command goes on with it")
+        raise
+    (write_json if json else print_tuned)(result)
+    raise typer.Exit(0 if result.gain is not None else NOT_PROVEN)
+
+
+def seconds_of(text: str) -> float:
+    """Parse a duration such as 90s, 10m or 1h. Raises BadInputError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([smh]?)", text.strip())
+    if match is None or not float(match[1]):
+        raise BadInputError(f"--budget takes a time such as 90s, 10m or 1h, not '{text}'.")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def loss_of(text: str | None) -> float | None:
+    """Parse a quality such as loss<=2.5. Raises BadInputError."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"loss ?<=? ?(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text.strip())
+    if match is None:
+        raise BadInputError(f"--until takes a loss such as 'loss<=2.5', not '{text}'.")
+    return float(match[1])

@@ -1,0 +1,105 @@
+"""The acts: settings that need a call in the program's process, by name.
+
+Each is put in place once torch is imported, before the program's own code uses it, and stays for the life of
+the process. A later call of the program to the same function wins.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.faults import guarded
+from fathom.probe.hooks.patches import Patches, around
+from fathom.probe.knobs import layers, loading
+from fathom.probe.plain import is_plain
+from fathom.probe.session import Session
+
+PART = "putting settings in place"
+_patches = Patches()  # never undone: the settings stay after the recording has ended
+
+
+def _matmul_precision(session: Session, value: Any) -> None:
+    session.torch.set_float32_matmul_precision(value)
+
+
+def _flush_denormal(session: Session, value: Any) -> None:
+    if not session.torch.set_flush_denormal(bool(value)):
+        raise ValueError("this processor cannot flush denormal numbers")
+
+
+def _cudnn_benchmark(session: Session, value: Any) -> None:
+    session.torch.backends.cudnn.benchmark = bool(value)
+
+
+def _attention(session: Session, value: Any) -> None:
+    backends = session.torch.backends.cuda
+    for name, enable in (
+        ("flash", backends.enable_flash_sdp),
+        ("efficient", backends.enable_mem_efficient_sdp),
+        ("cudnn", backends.enable_cudnn_sdp),
+        ("math", backends.enable_math_sdp),
+    ):
+        enable(name in (value, "math"))  # math takes what the others do not support
+
+
+def _garbage(session: Session, value: Any) -> None:
+    """Exclude all that exists when steps begin from collections, or collect less often."""
+    if value == "freeze":
+        session.on_clock.append(_freeze)
+    else:
+        gc.set_threshold(int(value), 20, 100)
+
+
+def _freeze(_: str) -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def _optimizer(session: Session, value: Any) -> None:
+    """Use the fused or foreach form of optimizers that do not choose one themselves."""
+    optim = session.torch.optim
+
+    def chosen(original: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
+        if not options.get("fused") and not options.get("foreach") and not options.get("differentiable"):
+            options[value] = True
+        return original(optimizer, *args, **options)
+
+    for kind in (optim.Adam, optim.AdamW, optim.SGD, optim.Adagrad):
+        _patches.wrap(kind, "__init__", around(chosen))
+
+
+def _loader(session: Session, value: Any) -> None:
+    loading.install(session, _patches, dict(value))
+
+
+def _layers(act: Callable[[Session, Any, Any], None]) -> Callable[[Session, Any], None]:
+    return lambda session, value: layers.when_called(session, act, value)
+
+
+ACTS: dict[str, Callable[[Session, Any], None]] = {
+    "matmul_precision": _matmul_precision,
+    "flush_denormal": _flush_denormal,
+    "cudnn_benchmark": _cudnn_benchmark,
+    "attention": _attention,
+    "garbage": _garbage,
+    "optimizer": _optimizer,
+    "loader": _loader,
+    "channels_last": _layers(layers.channels_last),
+    "autocast": _layers(layers.autocast),
+    "compile": _layers(layers.compiled),
+}
+
+
+@guarded(PART)
+def install(session: Session) -> None:
+    """Put the plan's acts in place, and note those that fail."""
+    if session.plan.acts and is_plain(session.torch):
+        session.note(PART, "the program does not use torch, which these settings need")
+        return
+    for name, value in session.plan.acts.items():
+        try:
+            ACTS[name](session, value)
+        except Exception as error:
+            session.note(PART, f"{name} = {value}: {type(error).__name__}: {error}")

@@ -1,0 +1,101 @@
+"""Settings files: what `fathom tune` found, and what `fathom run --settings` applies to a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fathom.atomic import atomic_write
+from fathom.errors import BadInputError, file_error
+from fathom.settings import settings_in
+
+FORMAT = 1
+
+
+class Applied(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Settings of a program: variables of its environment, acts of the probe, arguments of its command.
+
+    `proof` and `machine` describe where they come from; `knobs` has the name of each setting's value,
+    `carries` the kind of result (`machine/compare/rules.yaml`) that decides whether it holds elsewhere.
+    """
+
+    format: int = FORMAT
+    environment: dict[str, str] = {}
+    acts: dict[str, Any] = {}
+    arguments: dict[str, str] = {}
+    knobs: dict[str, str] = {}
+    carries: dict[str, str] = {}
+    proof: dict[str, Any] = {}
+    machine: str = ""  # the inventory of the machine that they were proven on, as JSON
+
+    def words(self, command: list[str]) -> list[str]:
+        """Return the command with these arguments, replaced where it has them."""
+        words = list(command)
+        for name, value in self.arguments.items():
+            words = _with_argument(words, name, value)
+        return words
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment with these variables."""
+        return {**environment, **self.environment}
+
+
+def _with_argument(words: list[str], name: str, value: str) -> list[str]:
+    """Return `words` with the argument `name` set to `value`, in the form that it has there."""
+    if name in words[:-1]:
+        place = words.index(name)
+        return [*words[: place + 1], value, *words[place + 2 :]]
+    joined = next((place for place, word in enumerate(words) if word.startswith(f"{name}=")), None)
+    if joined is not None:
+        return [*words[:joined], f"{name}={value}", *words[joined + 1 :]]
+    return [*words, name, value]
+
+
+def read_settings(path: Path) -> Applied:
+    """Read a settings file. Raises BadInputError if it cannot be used."""
+    content = settings_in(path)
+    if content is None:
+        raise BadInputError(f"{path} does not exist; give a settings file that `fathom tune` wrote.")
+    try:
+        applied = msgspec.convert(content, Applied)
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{path} is not a settings file of `fathom tune`: {error}.") from None
+    if applied.format != FORMAT:
+        raise BadInputError(f"{path} has format {applied.format}; this version of Fathom reads {FORMAT}.")
+    from fathom.probe.knobs import ACTS
+
+    if unknown := applied.acts.keys() - ACTS.keys():
+        raise BadInputError(f"{path} has the act '{min(unknown)}'; known are {', '.join(sorted(ACTS))}.")
+    return applied
+
+
+def write_settings(applied: Applied, path: Path, header: str = "") -> None:
+    """Write a settings file. Raises BadInputError if that fails."""
+    tables = msgspec.to_builtins(applied)
+    plain = {"format": FORMAT} | {k: v for k, v in tables.items() if not isinstance(v, dict)}
+    lines = [*(f"# {line}" for line in header.splitlines()), *(_line(k, v) for k, v in plain.items())]
+    for name, table in tables.items():
+        if isinstance(table, dict) and table:
+            lines += ["", f"[{name}]", *(_line(key, value) for key, value in table.items())]
+    try:
+        with atomic_write(path) as part:
+            Path(part).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(file_error(path, error, "written")) from None
+
+
+def _line(key: str, value: Any) -> str:
+    return f"{json.dumps(key)} = {_toml(value)}"
+
+
+def _toml(value: Any) -> str:
+    """Return a value in TOML, whose strings, numbers and lists are written as in JSON."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,128 @@
+"""The result of `fathom tune`, and the list of knobs, for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.report import units
+from fathom.report.screen import paragraph, part, show, within_margins
+from fathom.tuner import Knob, Setting, Tried, Tuned, catalogue
+
+NAME, FIGURE = 52, 11
+ROWS = 12  # candidates shown
+LABEL = 11
+WHERE = {"findings": "a finding", "account": "the account", "experience": "experience"}
+
+
+def print_tuned(result: Tuned, console: Console | None = None) -> None:
+    """Print what was proven, what each setting gained, and what did not pay."""
+    show(lambda width: within_margins(_page(result, width - 2), width - 2), console)
+
+
+def print_knobs(extra: Sequence[Knob] = (), console: Console | None = None) -> None:
+    """Print every knob with its values, its risk and the findings that suggest it."""
+    show(lambda width: within_margins(_knobs([*catalogue(), *extra], width - 2), width - 2), console)
+
+
+def _page(result: Tuned, width: int) -> Iterator[Text]:
+    yield Text()
+    yield from _headline(result, width)
+    if result.settings:
+        yield Text()
+        yield from _settings(result.settings)
+        yield from _shares(result, width)
+    yield from _others("Gained nothing when taken out", result.removed)
+    yield from _not_offered(result.unproven, width)
+    yield from _others("Tried, most promising first", [row for row in result.tried if row.choice], ROWS)
+    yield Text()
+    yield from _facts(result, width)
+    yield Text()
+
+
+def _headline(result: Tuned, width: int) -> Iterator[Text]:
+    gain, verdict = result.gain, result.verdict
+    what = "step" if result.until is None else f"time to a loss of {result.until:g}"
+    if gain is None or verdict is None or verdict.interval is None:
+        yield Text.assemble((" NOTHING PROVEN ", "bold yellow"), f" No setting shortens the {what} for sure.")
+        return
+    low, high = (100 * (1 - bound) for bound in reversed(verdict.interval))
+    yield Text.assemble((" PROVEN ", "bold green"), f" The {what} is {100 * gain:.1f} % shorter")
+    same = ", ".join(agreement.place for agreement in verdict.agreement)
+    text = f"99 % interval {low:.1f} to {high:.1f} %, {verdict.timings[0].pairs} pairs of fresh runs"
+    yield from paragraph(" " * LABEL, f"{text}; {same} agree" if same else text, width)
+
+
+def _settings(settings: Sequence[Setting]) -> Iterator[Text]:
+    head = f"{'predicted':>{FIGURE}}{'realised':>{FIGURE}}  from"
+    yield Text(f"  {'setting':<{NAME}}{head}", "dim underline")
+    for setting in settings:
+        name = units.shorten(f"{setting.title}: {setting.value}", NAME - 1)
+        figures = f"{_percent(setting.predicted):>{FIGURE}}{_percent(setting.realised):>{FIGURE}}"
+        because = ", ".join(setting.because) or WHERE[setting.source]
+        yield Text.assemble(f"  {name:<{NAME}}{figures}  ", (because, "dim"))
+        yield Text(f"    {setting.code}" + _risk(setting.changes), "dim")
+
+
+def _risk(changes: str) -> str:
+    return "" if changes == "nothing" else f" · may change: {changes}"
+
+
+def _shares(result: Tuned, width: int) -> Iterator[Text]:
+    share = result.predicted_share
+    if share is not None:
+        text = f"{100 * share:.0f} % of the realised gain was predicted by findings and account."
+        yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
+
+
+def _others(title: str, rows: Sequence[Tried], most: int = ROWS) -> Iterator[Text]:
+    lines = [
+        f"{units.shorten(row.label, NAME + 10):<{NAME + 10}} {_percent(row.gain):>9}  "
+        + ("" if row.status == "done" else row.status)
+        for row in rows[:most]
+    ]
+    lines += [f"and {len(rows) - most} more (--json lists all)"] if len(rows) > most else []
+    yield from part(title, lines)
+
+
+def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:
+    if rows:
+        yield from part("Faster, but not offered", [" "])
+    for row in rows:
+        text = f"{row.label} ({_percent(row.gain)}): {row.status}" + (f", {row.why}" if row.why else "")
+        yield from (Text(f"  {line}") for line in textwrap.wrap(text, width - 4))
+
+
+def _facts(result: Tuned, width: int) -> Iterator[Text]:
+    spent = f"{result.seconds:.0f} of {result.budget_s:.0f} s, {result.runs} runs"
+    step = "" if result.step_ms is None else f" · step as it is {units.duration(result.step_ms)}"
+    load = "" if result.load is None else f" · load {result.load:.1f} per core"
+    yield from paragraph(f"{'search':<{LABEL}}", spent + step + load, width)
+    if result.file:
+        command = " ".join(result.command)
+        yield from paragraph(
+            f"{'apply':<{LABEL}}", f"fathom run --settings {result.file} -- {command}", width
+        )
+    yield from paragraph(f"{'before':<{LABEL}}", result.sounding, width)
+
+
+def _percent(share: float | None) -> str:
+    return units.MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def _knobs(knobs: Sequence[Knob], width: int) -> Iterator[Text]:
+    for knob in knobs:
+        yield Text()
+        yield Text.assemble((knob.id, "bold"), f"  {knob.title}", (_risk(knob.changes), "dim"))
+        rows = {
+            "values": ", ".join(value.name for value in knob.values),
+            "by hand": knob.code,
+            "needs": ", ".join(knob.needs),
+            "findings": ", ".join(knob.suggested_by),
+        }
+        for label, text in rows.items():
+            yield from paragraph(f"  {label:<{LABEL}}", text, width, hyphens=False)
+    yield Text()

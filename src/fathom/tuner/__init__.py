@@ -1,0 +1,15 @@
+"""Searches settings of a whole program; the referee proves what is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.tuner.adapter import knobs_in
+    from fathom.tuner.knobs import Knob, catalogue
+    from fathom.tuner.results import Setting, Tried, Tuned
+    from fathom.tuner.tuning import Options, tune
+
+__all__, __getattr__ = exports(__name__)

@@ -1,0 +1,83 @@
+"""Ablation of the best candidate, and its proof by the referee on fresh runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fathom.referee import BASELINE, Metrics, Settings, SideError, Verdict, prove_steps
+from fathom.tuner.pairing import Budget, Outcome, Paired, Trial
+from fathom.tuner.running import Run
+from fathom.tuner.search import Choice, Search
+
+PROOF_RUNS = 14  # six pairs, and a reserve
+WORTH = 0.01  # share of the step time that a setting has to gain to be kept
+MOST_ROUNDS = 4
+Say = Callable[[str], None]
+
+
+def trial_of(search: Search, choice: Choice) -> Trial:
+    """Return the run of a choice."""
+    return Trial(search.setting(choice), search.work(choice), search.patience_s(choice))
+
+
+def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: Say) -> dict[str, float]:
+    """Return what each setting gains: the logarithm of the time without it over that with it.
+
+    Every setting is taken out of the choice in turn, beside runs of the whole choice, until the time left is
+    that of the proof.
+    """
+    if len(choice) < 2:
+        return {}
+    complete = trial_of(search, choice)
+    beside = Paired(paired.runner, complete, paired.agree, paired.longest_s + complete.patience_s)
+    beside.seconds = paired.seconds
+    logs: dict[str, list[float]] = {knob: [] for knob in choice}
+    for number in range(MOST_ROUNDS):
+        needed = (len(choice) * 1.5 + 1 + PROOF_RUNS) * paired.run_s
+        if number and budget.left_s < needed:
+            break
+        say(f"taking settings out in turn, round {number + 1}")
+        for knob, outcome in zip(choice, _without_each(search, beside, choice), strict=True):
+            logs[knob] += [] if outcome.log is None else [outcome.log]
+    return {knob: sum(seen) / len(seen) for knob, seen in logs.items() if seen}
+
+
+def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcome]:
+    rests = [{k: v for k, v in choice.items() if k != knob} for knob in choice]
+    trials = [trial_of(search, rest) for rest in rests]
+    pairs = [trials[first : first + 2] for first in range(0, len(trials), 2)]
+    return [outcome for pair in pairs for outcome in beside.measure(pair)]
+
+
+def kept(choice: Choice, gains: dict[str, float]) -> Choice:
+    """Return the settings that gain something; the best one if none does for itself."""
+    worth = -math.log(1 - WORTH)
+    rest = {knob: value for knob, value in choice.items() if gains.get(knob, worth) >= worth}
+    best = max(gains, key=lambda knob: gains[knob], default=None)
+    return rest or ({best: choice[best]} if best else choice)
+
+
+def prove(search: Search, paired: Paired, choice: Choice, budget: Budget, margin: float, say: Say) -> Verdict:
+    """Prove the choice against the program as it is, on fresh runs. Raises BadInputError."""
+    trial = trial_of(search, choice)
+    limit_s = paired.longest_s
+
+    def run(side: str) -> tuple[list[float], Metrics]:
+        chosen = paired.baseline if side == BASELINE else trial
+        done = paired.runner.run(chosen.setting, limit_s + chosen.patience_s, chosen.work)
+        paired.seconds.append(done.seconds)
+        if done.status != "done":
+            raise SideError("hangs" if done.status == "too slow" else "raises", done.why or done.status)
+        return _samples(done), {} if done.reached_ns is not None else done.arrays
+
+    watched = paired.runner.steps.until is not None
+    settings = Settings(margin=margin, budget_s=max(0.0, budget.left_s), progress=say)
+    names = "the program as it is", ", ".join(choice.values())
+    return prove_steps(
+        run, names, settings, paired.agree, ("nothing-compared",) if watched else (), budget.clock
+    )
+
+
+def _samples(run: Run) -> list[float]:
+    return run.samples if run.reached_ns is None else [run.reached_ns]

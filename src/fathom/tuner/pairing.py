@@ -1,0 +1,122 @@
+"""Candidates interleaved with the baseline, so that a drift of the machine favours neither.
+
+Runs follow the order A c c A c c A: every candidate is compared with the baseline runs before and after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fathom.errors import BadInputError
+from fathom.recorder import Applied
+from fathom.referee import Metrics, differences
+from fathom.timing import Clock, SystemClock
+from fathom.tuner.running import Run, Runner
+
+BETWEEN = 2  # candidates between two runs of the baseline
+SLOWER = 1.6  # a candidate's run may take this much longer than the baseline's; else it has lost
+LEAST_PATIENCE_S = 5.0
+COMPARED = 8  # latest runs of the baseline, with which results are compared
+RECENT = 4  # runs from which the duration of the next one is expected
+
+
+@dataclass
+class Budget:
+    """The time of a search, of which an earlier part may have spent some."""
+
+    total_s: float
+    spent_s: float = 0.0
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.now_ns()
+
+    @property
+    def used_s(self) -> float:
+        """The seconds used so far."""
+        return self.spent_s + (self.clock.now_ns() - self._began) / 1e9
+
+    @property
+    def left_s(self) -> float:
+        """The seconds left."""
+        return self.total_s - self.used_s
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate to run: its settings, the work of its steps, and the extra time that it may take."""
+
+    setting: Applied
+    work: float = 1.0
+    patience_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A candidate's run, and the logarithm of its time over the baseline's, if it has one."""
+
+    run: Run
+    log: float | None
+    differs: str = ""
+
+
+class Paired:
+    """Runs candidates beside `baseline`, whose last run serves the next candidates too."""
+
+    def __init__(self, runner: Runner, baseline: Trial, agree: float | None, longest_s: float) -> None:
+        self.runner, self.baseline, self.agree = runner, baseline, agree
+        self.longest_s = longest_s  # of a run of the baseline
+        self.runs: list[Run] = []
+        self.seconds: list[float] = []  # of all runs, candidates included
+        self._last: Run | None = None
+
+    @property
+    def run_s(self) -> float:
+        """The expected seconds of a run."""
+        return float(np.mean(self.seconds[-RECENT:])) if self.seconds else self.longest_s
+
+    def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:
+        """Run the trials between two runs of the baseline."""
+        before = self._last or self._base()
+        ran = []
+        for trial in trials:
+            ran.append(self._tried(trial))
+            seen()
+        after = self._last = self._base()
+        level = (math.log(before.step_ns) + math.log(after.step_ns)) / 2
+        return [self._outcome(run, level) for run in ran]
+
+    def _base(self) -> Run:
+        run = self._run(self.baseline, self.longest_s)
+        if run.status != "done":
+            raise BadInputError(
+                f"The program cannot be tuned: under its own settings {run.why or run.status}."
+            )
+        self.runs.append(run)
+        return run
+
+    def _tried(self, trial: Trial) -> Run:
+        usual = max((run.seconds for run in self.runs), default=self.longest_s)
+        return self._run(trial, max(LEAST_PATIENCE_S, SLOWER * usual) + trial.patience_s)
+
+    def _run(self, trial: Trial, patience_s: float) -> Run:
+        run = self.runner.run(trial.setting, patience_s, trial.work)
+        self.seconds.append(run.seconds)
+        return run
+
+    def _outcome(self, run: Run, level: float) -> Outcome:
+        if run.status != "done":
+            return Outcome(run, None)
+        return Outcome(run, math.log(run.step_ns) - level, self.differs(run.arrays))
+
+    def differs(self, arrays: Metrics) -> str:
+        """Return how these results differ from the baseline's; empty if they agree or only time counts."""
+        if self.runner.steps.until is not None:
+            return ""
+        known = [run.arrays for run in self.runs[-COMPARED:]]
+        reasons, _ = differences(known, [arrays], self.agree)
+        return "; ".join(reason.detail or reason.code for reason in reasons)

@@ -1,0 +1,82 @@
+"""The result types of `fathom tune`, printed by `--json`. Fields are added, never renamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fathom.referee import Verdict
+
+FASTER = "faster"
+
+
+class Setting(msgspec.Struct):
+    """One setting of the result. Gains are shares of the step time that it saves.
+
+    `predicted` comes from `source`: findings, account (the shares of the step's work), or experience (a small
+    constant). `realised` is measured by taking the setting out again.
+    """
+
+    knob: str
+    title: str
+    value: str
+    predicted: float
+    source: str
+    realised: float | None
+    changes: str
+    carries: str
+    code: str
+    because: list[str] = []  # the kinds of findings that suggested it
+
+
+class Tried(msgspec.Struct):
+    """A candidate of the search: `gain` is the share of the step time that it saved, over `pairs` pairs."""
+
+    choice: dict[str, str]
+    status: str  # done, differs, crashed, out of memory, too slow, not applied, no steps, not reached
+    gain: float | None
+    predicted: float
+    pairs: int = 0
+    why: str = ""
+
+    @property
+    def label(self) -> str:
+        """The names of its values."""
+        return ", ".join(f"{knob}: {value}" for knob, value in self.choice.items()) or "as it is"
+
+
+class Tuned(msgspec.Struct):
+    """The result of a search. Without a setting that is proven faster, `settings` is empty."""
+
+    command: list[str]
+    settings: list[Setting]
+    verdict: Verdict | None
+    tried: list[Tried]
+    budget_s: float
+    seconds: float
+    runs: int
+    step_ms: float | None  # of the program as it is
+    until: float | None = None
+    file: str | None = None  # the settings file
+    sounding: str = ""
+    removed: list[Tried] = []  # settings of the best candidate that gained nothing when taken out
+    unproven: list[Tried] = []  # faster candidates that are not offered, and why
+    environment: dict[str, str] = {}
+    acts: dict[str, Any] = {}
+    arguments: dict[str, str] = {}
+    load: float | None = None  # the host's load average over the search, per core
+    notes: list[str] = []
+
+    @property
+    def gain(self) -> float | None:
+        """The proven share of the step time that the settings save."""
+        proven = self.verdict is not None and self.verdict.verdict == FASTER and self.settings
+        return 1 - self.verdict.ratio if proven and self.verdict and self.verdict.ratio else None
+
+    @property
+    def predicted_share(self) -> float | None:
+        """The share of the realised gain that findings and account predicted; None without a gain."""
+        gains = [(s.predicted, s.realised) for s in self.settings if s.realised and s.realised > 0]
+        total = sum(realised for _, realised in gains)
+        return sum(min(pair) for pair in gains) / total if total else None

@@ -1,0 +1,202 @@
+"""Run the program once under a setting: a few steps, their times and results; then end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, Literal
+
+import numpy as np
+
+from fathom.errors import BadInputError
+from fathom.recorder import Applied, Plan, child_environment, resolve_command
+from fathom.referee import running
+from fathom.sounding import step_times
+from fathom.tuner.sandbox import Scratch
+
+POLL_S = 0.03
+CHUNKS = 8  # groups of consecutive steps, whose means are the samples of a run
+LEAST_STEPS = 6
+LAST = 400  # bytes of the program's output that are searched for its message
+PR_SET_PDEATHSIG = 1
+Status = Literal["done", "crashed", "out of memory", "too slow", "not applied", "no steps", "not reached"]
+_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "memoryerror")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: `samples` are mean ns per step of consecutive groups of steps, `arrays` the results by name.
+
+    `reached_ns` is the time from the first step to the wanted quality.
+    """
+
+    status: Status
+    seconds: float
+    samples: list[float] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    reached_ns: float | None = None
+    why: str = ""
+
+    @property
+    def step_ns(self) -> float:
+        """The mean time of a step, or the time to the wanted quality."""
+        return float(np.mean(self.samples)) if self.reached_ns is None else self.reached_ns
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How long a run is: `warm` steps are left out, `counted` are timed, `compared` have their results kept.
+
+    `until` is a loss that ends the run instead.
+    """
+
+    warm: int = 5
+    counted: int = 20
+    compared: int = 10
+    until: float | None = None
+
+
+class Runner:
+    """Runs `command` in a scratch copy of its folder."""
+
+    def __init__(
+        self,
+        command: list[str],
+        scratch: Scratch,
+        folder: Path,
+        steps: Steps,
+        step_on: str = "auto",
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.command, self.scratch, self.folder = command, scratch, folder
+        self.steps, self.step_on, self.environment = steps, step_on, environment
+
+    def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
+        """Run the program under `setting` for at most `patience_s`; `work` is a step's relative work."""
+        recording = self.folder / "run"
+        shutil.rmtree(recording, ignore_errors=True)
+        (recording / "raw").mkdir(parents=True)
+        self.scratch.renew()
+        warm = self.steps.warm + _ahead(setting)
+        self._plan(setting, warm).write(recording / "raw")
+        began = monotonic()
+        ended = self._started(setting, recording / "raw", patience_s)
+        seconds = monotonic() - began
+        read = _read(recording, warm, self.steps.until is not None)
+        return _judged(replace(read, samples=[ns / work for ns in read.samples]), ended, seconds)
+
+    def _plan(self, setting: Applied, warm: int) -> Plan:
+        watched = self.steps.until is not None
+        return Plan(
+            depth="surface",
+            settle=0,
+            step_on=self.step_on,
+            stop_after=None if watched else warm + self.steps.counted,
+            count_after=1_000_000,
+            acts=setting.acts,
+            witness=self.steps.compared,
+            until=self.steps.until,
+        )
+
+    def _started(self, setting: Applied, raw: Path, patience_s: float) -> tuple[Status, str]:
+        """Start the program and wait for its steps; return how it ended, and its message."""
+        path, command = resolve_command(self.scratch.words(setting.words(self.command)), self.environment)
+        around = child_environment(setting.variables(self.environment), raw)
+        with open(self.folder / "output", "w+", errors="replace") as said:  # noqa: PTH123
+            options: dict[str, Any] = {"env": around, "cwd": self.scratch.cwd, "stdin": subprocess.DEVNULL}
+            options |= {"stdout": said, "stderr": said, "preexec_fn": _die_with_parent}
+            with running([path, *command[1:]], **options) as process:
+                return _waited(process, raw / "stop", patience_s, self.folder / "output")
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends, however that happens."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _waited(
+    process: subprocess.Popen[Any], stop: Path, patience_s: float, output: Path
+) -> tuple[Status, str]:
+    until = monotonic() + patience_s
+    while monotonic() < until:
+        try:
+            status = process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            if stop.exists():
+                return "done", ""
+            continue
+        return ("done", "") if status == 0 or stop.exists() else _failed(status, output)
+    return "too slow", f"it was ended after {patience_s:.0f} s"
+
+
+def _failed(status: int, output: Path) -> tuple[Status, str]:
+    text = output.read_text(errors="replace")[-LAST:]
+    last = (text.strip().splitlines() or ["no message"])[-1]
+    memory = status == -signal.SIGKILL or any(word in text.lower() for word in _MEMORY)
+    return ("out of memory" if memory else "crashed"), f"it ended with status {status}: {last[:200]}"
+
+
+def _ahead(setting: Applied) -> int:
+    """Return the batches that the loaders' workers make ahead, which say nothing about their speed."""
+    loader = setting.acts.get("loader") or {}
+    return int(loader.get("num_workers", 0)) * int(loader.get("prefetch_factor", 2))
+
+
+def _read(recording: Path, warm: int, watched: bool) -> Run:
+    times, notes = step_times(recording)
+    arrays: dict[str, np.ndarray] = {}
+    reached = None
+    for file in sorted((recording / "raw").glob("witness-*.json")):
+        content = json.loads(file.read_bytes())
+        arrays |= {name: np.asarray(values) for name, values in content["arrays"].items()}
+        if content["reached_ns"] and times:
+            reached = float(content["reached_ns"] - times[0])
+    ns = np.diff(times)[warm:] if len(times) > warm + LEAST_STEPS else np.diff(times)[len(times) // 3 :]
+    samples = (
+        [float(chunk.mean()) for chunk in np.array_split(ns, min(CHUNKS, len(ns))) if len(chunk)]
+        if len(ns)
+        else []
+    )
+    if notes:
+        return Run("not applied", 0.0, why=notes[0])
+    return Run("done", 0.0, samples, arrays, reached if watched else None)
+
+
+def _judged(read: Run, ended: tuple[Status, str], seconds: float) -> Run:
+    status, why = ended
+    if status != "done":
+        return Run(status, seconds, why=why)
+    if read.status == "done" and not read.samples:
+        return Run("no steps", seconds, why="the program ran no steps that Fathom can see")
+    return replace(read, seconds=seconds)
+
+
+def merged(settings: Sequence[Applied]) -> Applied:
+    """Return all settings together; acts with options are joined."""
+    environment: dict[str, str] = {}
+    acts: dict[str, Any] = {}
+    arguments: dict[str, str] = {}
+    for setting in settings:
+        environment |= setting.environment
+        arguments |= setting.arguments
+        for name, value in setting.acts.items():
+            both = isinstance(value, dict) and isinstance(acts.get(name), dict)
+            acts[name] = {**acts[name], **value} if both else value
+    return Applied(environment=environment, acts=acts, arguments=arguments)
+
+
+def require_steps(run: Run, command: list[str]) -> None:
+    """Raise BadInputError unless the program as it is ran steps."""
+    if run.status != "done":
+        raise BadInputError(f"{command[0]} cannot be tuned: {run.why}; run it with `fathom run` first.")

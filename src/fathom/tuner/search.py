@@ -1,0 +1,197 @@
+"""The search: Optuna proposes candidates, the most promising first; each one's result is kept on disk."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fathom.errors import FathomError
+from fathom.recorder import Applied
+from fathom.tuner.knobs import Knob, Value
+from fathom.tuner.priors import Prior, in_order, predicted
+from fathom.tuner.results import Tried
+from fathom.tuner.running import merged
+
+if TYPE_CHECKING:
+    import optuna
+
+AS_IT_IS = "as it is"
+STARTUP = 10  # candidates before the sampler models them
+PENALTY = 1.0  # on the logarithm of the ratio, for candidates whose results differ
+PAYS = 0.01  # share of the step time from which a setting is worth combining
+MISSING = "fathom tune needs Optuna; install it with `pip install 'fathom-perf[tune]'`."
+Choice = dict[str, str]  # the value's name by knob; knobs that stay as they are have no entry
+
+
+@dataclass
+class Measured:
+    """All that is known of one choice: the logarithms of its ratios to the program as it is."""
+
+    choice: Choice
+    logs: list[float] = field(default_factory=list)
+    status: str = "done"
+    why: str = ""
+
+    @property
+    def log(self) -> float:
+        """The mean logarithm of its ratio; infinite if it cannot be used."""
+        usable = self.status == "done" and self.logs
+        return sum(self.logs) / len(self.logs) if usable else math.inf
+
+    @property
+    def gain(self) -> float | None:
+        """The share of the step time that it saved; None if it was not timed."""
+        return 1 - math.exp(sum(self.logs) / len(self.logs)) if self.logs else None
+
+
+class Search:
+    """Proposes choices and remembers their results, in the journal at `path` if it is given."""
+
+    def __init__(
+        self, knobs: Sequence[Knob], known: dict[str, Prior], path: Path | None, seed: int = 0
+    ) -> None:
+        self._optuna = _optuna()
+        self.knobs, self.known = {knob.id: knob for knob in knobs}, known
+        self.measured: dict[str, Measured] = {}
+        self._space = self._distributions()
+        self._study = self._opened(path, seed)
+        self._resume()
+
+    def _opened(self, path: Path | None, seed: int) -> optuna.Study:
+        samplers, storages = self._optuna.samplers, self._optuna.storages
+        journal = storages.journal.JournalFileBackend(str(path)) if path else None
+        sampler = samplers.TPESampler(multivariate=True, n_startup_trials=STARTUP, seed=seed)
+        return self._optuna.create_study(
+            study_name="tune",
+            storage=storages.JournalStorage(journal) if journal else None,
+            sampler=sampler,
+            load_if_exists=True,
+        )
+
+    def _distributions(self) -> dict[str, Any]:
+        categorical = self._optuna.distributions.CategoricalDistribution
+        return {
+            knob.id: categorical([AS_IT_IS, *(value.name for value in knob.values)])
+            for knob in self.knobs.values()
+        }
+
+    def _resume(self) -> None:
+        """Read what an earlier search measured; enqueue the single settings in a new one."""
+        state = self._optuna.trial.TrialState
+        for trial in self._study.trials:
+            if trial.state == state.COMPLETE:
+                self._note(_choice(trial.params), trial.user_attrs)
+            elif trial.state == state.RUNNING:  # its search was killed
+                self._study.tell(trial.number, state=state.FAIL)
+        if not self._study.trials:
+            for knob, value in in_order(self.knobs.values(), self.known):
+                self.enqueue({knob.id: value.name})
+
+    def enqueue(self, choice: Choice) -> None:
+        """Try this choice next, after others that were enqueued before."""
+        everything = dict.fromkeys(self.knobs, AS_IT_IS) | choice
+        self._study.enqueue_trial(everything, skip_if_exists=True)
+
+    def ask(self) -> tuple[Any, Choice]:
+        """Return the next trial and its choice."""
+        trial = self._study.ask(self._space)
+        return trial, _choice(trial.params)
+
+    def tell(self, trial: Any, choice: Choice, result: Measured) -> None:
+        """Keep the result of a choice."""
+        about: dict[str, Any] = {"logs": result.logs, "status": result.status, "why": result.why}
+        for name, value in about.items():
+            trial.set_user_attr(name, value)
+        self._note(choice, about)
+        worst: float = sum(result.logs) / len(result.logs) if result.logs else 0.0
+        value = worst if result.status == "done" else max(worst, 0.0) + PENALTY
+        self._study.tell(trial, value)
+
+    def _note(self, choice: Choice, about: dict[str, Any]) -> None:
+        known = self.measured.setdefault(key(choice), Measured(choice))
+        known.logs += about.get("logs", [])
+        if about.get("status", "done") != "done":
+            known.status, known.why = about["status"], about.get("why", "")
+
+    def untried(self) -> int:
+        """Return the number of single settings that were not measured yet."""
+        singles = [{knob.id: value.name} for knob in self.knobs.values() for value in knob.values]
+        return sum(key(single) not in self.measured for single in singles)
+
+    def combine(self) -> None:
+        """Enqueue the best value of each knob that paid: the two best, then one more at a time."""
+        best: dict[str, Measured] = {}
+        for result in self.measured.values():
+            if len(result.choice) == 1 and result.log < math.log(1 - PAYS):
+                knob = next(iter(result.choice))
+                best[knob] = min(result, best.get(knob, result), key=lambda known: known.log)
+        combined: Choice = {}
+        for result in sorted(best.values(), key=lambda known: known.log):
+            combined = combined | result.choice
+            if len(combined) > 1:
+                self.enqueue(combined)
+
+    def ranked(self) -> list[Measured]:
+        """Return the usable choices, the fastest first; the program as it is has the ratio 1."""
+        usable = [result for result in self.measured.values() if result.choice and result.log < 0]
+        return sorted(usable, key=lambda known: known.log)
+
+    def values(self, choice: Choice) -> Iterator[tuple[Knob, Value]]:
+        """Yield the knobs of a choice with their values."""
+        for knob_id, name in choice.items():
+            knob = self.knobs[knob_id]
+            yield knob, next(value for value in knob.values if value.name == name)
+
+    def setting(self, choice: Choice) -> Applied:
+        """Return the settings of a choice."""
+        return merged([_applied(value) for _, value in self.values(choice)])
+
+    def work(self, choice: Choice) -> float:
+        """Return the work of a step under this choice, relative to the program as it is."""
+        return math.prod(value.work for _, value in self.values(choice))
+
+    def patience_s(self, choice: Choice) -> float:
+        """Return the extra seconds that a run of this choice may take."""
+        return sum(knob.patience_s for knob, _ in self.values(choice))
+
+    def tried(self) -> list[Tried]:
+        """Return all candidates, the fastest first."""
+        rows = [
+            Tried(
+                known.choice,
+                known.status,
+                known.gain,
+                predicted(known.choice, self.known),
+                len(known.logs),
+                known.why,
+            )
+            for known in self.measured.values()
+            if known.choice
+        ]
+        return sorted(rows, key=lambda row: (row.status != "done", -(row.gain or -math.inf)))
+
+
+def _applied(value: Value) -> Applied:
+    return Applied(environment=value.environment, acts=value.acts, arguments=value.arguments)
+
+
+def key(choice: Choice) -> str:
+    """Return a text that is equal for equal choices."""
+    return ", ".join(f"{knob}={choice[knob]}" for knob in sorted(choice))
+
+
+def _choice(params: dict[str, Any]) -> Choice:
+    return {knob: value for knob, value in params.items() if value != AS_IT_IS}
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise FathomError(MISSING) from None
+    optuna.logging.set_verbosity(logging.WARNING)
+    return optuna

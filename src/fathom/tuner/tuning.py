@@ -1,0 +1,382 @@
+"""Tune a program: record it, search, take settings out again, prove what is left."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from fathom.atomic import write_private
+from fathom.diagnosis import examine
+from fathom.errors import BadInputError, file_error
+from fathom.machine import bounding, known_machine
+from fathom.recorder import Applied, default_name, resolve_command, write_settings
+from fathom.referee import Verdict, running
+from fathom.sounding import open_store
+from fathom.timing import MARGIN, Clock, SystemClock
+from fathom.tuner.facts import facts_of
+from fathom.tuner.judging import PROOF_RUNS, ablate, kept, prove, trial_of
+from fathom.tuner.knobs import Knob, catalogue, fitting
+from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
+from fathom.tuner.priors import predicted, priors
+from fathom.tuner.results import FASTER, Setting, Tried, Tuned
+from fathom.tuner.running import Runner, Steps, require_steps
+from fathom.tuner.sandbox import Scratch
+from fathom.tuner.search import Choice, Measured, Search, key
+
+ABLATION_RUNS = 8
+RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
+PROMISING = 0.02  # share of the step time from which a candidate is measured again
+PAIRS = 3  # of a promising candidate
+MOST_FINALISTS = 2
+SOUNDING_SHARE = 0.4  # of the budget
+LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to tune. `agree` is the relative difference of results that is accepted, `until` a loss."""
+
+    budget_s: float = 600.0
+    folder: Path | None = None
+    steps: int | None = None
+    step_on: str = "auto"
+    until: float | None = None
+    agree: float | None = None
+    margin: float = MARGIN
+    in_place: bool = False
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    extra: tuple[Knob, ...] = ()
+    replace: bool = False
+    seed: int = 0
+    clock: Clock = field(default_factory=SystemClock)
+    progress: Say = field(default=lambda _: None)
+    tell: Say = field(default=lambda _: None)
+
+
+def tune(command: list[str], options: Options) -> Tuned:
+    """Tune `command`; an interrupted search with the same folder goes on. Raises FathomError."""
+    resolve_command(command)
+    folder = options.folder or Path(f"{default_name(command)}.tune")
+    with _opened(folder.absolute(), command, options) as place:
+        scratch = Scratch(Path.cwd(), place / "scratch", options.in_place)
+        try:
+            return _Tuning(command, options, place, scratch).run()
+        finally:
+            scratch.remove()
+            shutil.rmtree(place / "run", ignore_errors=True)
+
+
+@contextmanager
+def _opened(folder: Path, command: list[str], options: Options) -> Iterator[Path]:
+    """Context manager with the folder of this search, locked. Raises BadInputError if it is another's."""
+    about = {"command": command, "cwd": str(Path.cwd()), "until": options.until, "step_on": options.step_on}
+    file = folder / "search.json"
+    try:
+        if options.replace and file.exists():
+            shutil.rmtree(folder)
+        if folder.exists() and any(folder.iterdir()) and not file.exists():
+            raise BadInputError(f"{folder} is not the folder of a search; choose another with -o.")
+        folder.mkdir(parents=True, exist_ok=True)
+        if file.exists() and json.loads(file.read_text()) != about:
+            raise BadInputError(f"{folder} has the search of another command; add --replace, or choose -o.")
+        write_private(file, json.dumps(about))
+    except OSError as error:
+        raise BadInputError(file_error(folder, error, "used")) from None
+    with open(folder / "lock", "w") as lock:  # noqa: PTH123
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInputError(f"{folder} is in use by another search; wait for it, or choose -o.") from None
+        yield folder
+
+
+class _Tuning:
+    """One search from recording to result."""
+
+    def __init__(self, command: list[str], options: Options, place: Path, scratch: Scratch) -> None:
+        self.command, self.options, self.place, self.scratch = command, options, place, scratch
+        self.budget = Budget(options.budget_s, self._spent(), options.clock)
+        self.notes: list[str] = []
+
+    def run(self) -> Tuned:
+        self._record()
+        store = open_store(self.place / "before.fathom")
+        self.examination = examine(store, bounding(store.machine))
+        self.facts = facts_of(store, self.examination)
+        knobs = self._knobs()
+        self.known = priors(knobs, self.examination, self.facts)
+        self.search = Search(knobs, self.known, self.place / "search.journal", self.options.seed)
+        runner = Runner(self.command, self.scratch, self.place, self._steps(), self.options.step_on)
+        self._calibrate(runner)
+        self._explore()
+        return self._conclude()
+
+    def _spent(self) -> float:
+        with suppress(OSError, ValueError):
+            return float((self.place / "spent").read_text())
+        return 0.0
+
+    def _remember(self, doing: str = "") -> None:
+        """Keep the time used on disk, and show the progress."""
+        write_private(self.place / "spent", f"{self.budget.used_s:.1f}")
+        left = f"{self.budget.used_s:.0f} of {self.budget.total_s:.0f} s"
+        self.options.progress(f"{left} · {doing}")
+
+    def _record(self) -> None:
+        """Record the program as it is, once."""
+        path = self.place / "before.fathom"
+        if path.exists():
+            return
+        self._remember("recording the program")
+        self.scratch.renew()
+        part = self.place / "recording.fathom"
+        fathom = [sys.executable, "-m", "fathom", "run", "-o", str(part), "--replace", "--no-measure"]
+        fathom += ["--quiet", "--stop-after", "recorded", "--step-on", self.options.step_on, "--"]
+        with open(self.place / "output", "w+") as said:  # noqa: PTH123
+            files = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
+            with running(
+                [*fathom, *self.scratch.words(self.command)], cwd=self.scratch.cwd, **files
+            ) as process:
+                status = self._waited(process)
+        if status or not part.exists():
+            last = (
+                (self.place / "output").read_text(errors="replace").strip().splitlines() or ["no message"]
+            )[-1]
+            raise BadInputError(f"The program ended with status {status} while it was recorded: {last[:300]}")
+        part.rename(path)
+
+    def _waited(self, process: subprocess.Popen[bytes]) -> int:
+        try:
+            return process.wait(max(30.0, SOUNDING_SHARE * self.budget.total_s))
+        except subprocess.TimeoutExpired:
+            raise BadInputError(
+                f"Recording the program takes more than {SOUNDING_SHARE:.0%} of the budget;"
+                " give a longer --budget."
+            ) from None
+
+    def _knobs(self) -> list[Knob]:
+        known = [*catalogue(), *self.options.extra]
+        names = {knob.id for knob in known}
+        if unknown := {*self.options.only, *self.options.without} - names:
+            raise BadInputError(f"'{min(unknown)}' is not a knob; known are {', '.join(sorted(names))}.")
+        wanted = set(self.options.only or names) - set(self.options.without)
+        knobs = fitting([knob for knob in known if knob.id in wanted], self.facts)
+        if not knobs:
+            raise BadInputError("No knob fits this program; `fathom tune --explain` lists them.")
+        return knobs
+
+    def _steps(self) -> Steps:
+        step_s = (self.examination.step.basis_ms or 100.0) / 1e3
+        counted = self.options.steps or round(min(MOST_COUNTED, max(12, RUN_S / step_s)))
+        return Steps(counted=counted, compared=min(10, counted), until=self.options.until)
+
+    def _calibrate(self, runner: Runner) -> None:
+        """Run the program as it is, and check that the budget suffices."""
+        self._remember("running the program as it is")
+        longest_s = max(30.0, self.budget.left_s / 4)
+        first = runner.run(Applied(), longest_s)
+        require_steps(first, self.command)
+        longest_s = 3 * first.seconds + 10
+        self.paired = Paired(runner, Trial(Applied()), self.options.agree, longest_s)
+        self.paired.runs, self.paired.seconds = [first], [first.seconds]
+        least = (PROOF_RUNS + 4) * first.seconds
+        if self.budget.left_s < least:
+            total = self.budget.used_s + 1.5 * least
+            raise BadInputError(
+                f"The budget is too short: a run takes {first.seconds:.0f} s, and a proof needs"
+                f" {PROOF_RUNS} runs; give --budget {total / 60:.0f}m or fewer --steps."
+            )
+
+    # the search
+
+    def _reserved_s(self) -> float:
+        return (PROOF_RUNS + ABLATION_RUNS) * self.paired.run_s
+
+    def _explore(self) -> None:
+        """Measure candidates until the time left is that of ablation and proof."""
+        combined = False
+        while self.budget.left_s > self._reserved_s() + (BETWEEN + 1) * self.paired.run_s:
+            if not combined and (not self.search.untried() or self._half_spent()):
+                self.search.combine()
+                combined = True
+            batch = [self.search.ask() for _ in range(BETWEEN)]
+            if all(self._is_known(choice) for _, choice in batch):
+                break
+            self._measure(batch)
+
+    def _half_spent(self) -> bool:
+        return self.budget.used_s > (self.budget.total_s - self._reserved_s()) * 0.7
+
+    def _is_known(self, choice: Choice) -> bool:
+        known = self.search.measured.get(key(choice))
+        return not choice or (known is not None and len(known.logs) >= PAIRS)
+
+    def _measure(self, batch: list[tuple[object, Choice]]) -> None:
+        names = " and ".join(", ".join(choice.values()) or "as it is" for _, choice in batch)
+        self._remember(f"{self._best()}{len(self.search.measured)} tried · now {names}")
+        outcomes = self.paired.measure(
+            [trial_of(self.search, choice) for _, choice in batch], self._remember_only
+        )
+        results = [_measured(choice, outcome) for (_, choice), outcome in zip(batch, outcomes, strict=True)]
+        again = [result for result in results if (result.gain or 0) > PROMISING and result.status == "done"]
+        if again:  # a second look at candidates that look faster, before the sampler believes it
+            trials = [trial_of(self.search, result.choice) for result in again]
+            for result, outcome in zip(again, self.paired.measure(trials, self._remember_only), strict=True):
+                _add(result, outcome)
+        for (trial, choice), result in zip(batch, results, strict=True):
+            self.search.tell(trial, choice, result)
+
+    def _remember_only(self) -> None:
+        write_private(self.place / "spent", f"{self.budget.used_s:.1f}")
+
+    def _best(self) -> str:
+        ranked = self.search.ranked()
+        return f"best {100 * (ranked[0].gain or 0):.0f} % faster · " if ranked else ""
+
+    # the result
+
+    def _conclude(self) -> Tuned:
+        finalists = [m for m in self.search.ranked() if (m.gain or 0) >= self.options.margin]
+        unproven: list[Tried] = []
+        for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
+            if number and self.budget.left_s < PROOF_RUNS * self.paired.run_s:
+                break
+            gains = (
+                {}
+                if number
+                else ablate(self.search, self.paired, finalist.choice, self.budget, self._remember)
+            )
+            choice = kept(finalist.choice, gains)
+            self._remember(f"proving {', '.join(choice.values())}")
+            verdict = prove(
+                self.search, self.paired, choice, self.budget, self.options.margin, self._remember
+            )
+            if verdict.verdict == FASTER:
+                return self._tuned(choice, gains, verdict, finalist.choice, unproven)
+            unproven.append(
+                _tried(Measured(choice, finalist.logs, verdict.verdict, _why(verdict)), self.known)
+            )
+        return self._tuned({}, {}, None, {}, unproven)
+
+    def _tuned(
+        self,
+        choice: Choice,
+        gains: dict[str, float],
+        verdict: Verdict | None,
+        finalist: Choice,
+        unproven: list[Tried],
+    ) -> Tuned:
+        applied = self.search.setting(choice)
+        base_ms = [run.step_ns / 1e6 for run in self.paired.runs]
+        tried = self.search.tried()
+        offered = [row for row in tried if row.status == "differs" and (row.gain or 0) > PROMISING]
+        result = Tuned(
+            command=self.command,
+            settings=list(_settings(self.search, choice, gains, verdict)),
+            verdict=verdict,
+            tried=tried,
+            budget_s=self.budget.total_s,
+            seconds=self.budget.used_s,
+            runs=len(self.paired.seconds),
+            step_ms=sorted(base_ms)[len(base_ms) // 2],
+            until=self.options.until,
+            sounding=str(self.place / "before.fathom"),
+            removed=[
+                Tried({k: v}, "done", _share(gains.get(k)), self.known[k].share)
+                for k, v in finalist.items()
+                if k not in choice
+            ],
+            unproven=[*unproven, *offered],
+            environment=applied.environment,
+            acts=applied.acts,
+            arguments=applied.arguments,
+            load=os.getloadavg()[0] / self.facts.cores,
+            notes=self.notes,
+        )
+        self._written(result, applied, choice)
+        return result
+
+    def _written(self, result: Tuned, applied: Applied, choice: Choice) -> None:
+        if result.gain is not None and result.verdict is not None:
+            path = self.place / "settings.toml"
+            proof = {
+                "ratio": result.verdict.ratio,
+                "interval": result.verdict.interval,
+                "command": self.command,
+            }
+            machine = {k: v for k, v in known_machine().items() if k not in LEFT_OUT}
+            named = msgspec.structs.replace(
+                applied,
+                knobs=choice,
+                carries={knob.id: knob.carries for knob, _ in self.search.values(choice)},
+                proof=proof,
+                machine=msgspec.json.encode(machine).decode(),
+            )
+            write_settings(named, path, f"Settings that `fathom tune` proved {result.gain:.1%} faster.")
+            result.file = str(path)
+        write_private(self.place / "tuned.json", msgspec.json.encode(result).decode())
+
+
+def _measured(choice: Choice, outcome: Outcome) -> Measured:
+    result = Measured(choice)
+    _add(result, outcome)
+    return result
+
+
+def _add(result: Measured, outcome: Outcome) -> None:
+    result.logs += [] if outcome.log is None else [outcome.log]
+    if outcome.log is None:
+        result.status, result.why = outcome.run.status, outcome.run.why
+    elif outcome.differs:
+        result.status, result.why = "differs", outcome.differs
+
+
+def _tried(known: Measured, known_priors: dict) -> Tried:
+    share = predicted(known.choice, known_priors)
+    return Tried(known.choice, known.status, known.gain, share, len(known.logs), known.why)
+
+
+def _why(verdict: Verdict) -> str:
+    return "; ".join(
+        [reason.says + (f": {reason.detail}" if reason.detail else "") for reason in verdict.reasons]
+        + verdict.notes
+    )
+
+
+def _share(log: float | None) -> float | None:
+    import math
+
+    return None if log is None else 1 - math.exp(-log)
+
+
+def _settings(
+    search: Search, choice: Choice, gains: dict[str, float], verdict: Verdict | None
+) -> Iterator[Setting]:
+    for knob, value in search.values(choice):
+        prior = search.known[knob.id]
+        alone = 1 - verdict.ratio if len(choice) == 1 and verdict and verdict.ratio else None
+        realised = alone if alone is not None else _share(gains.get(knob.id))
+        yield Setting(
+            knob.id,
+            knob.title,
+            value.name,
+            prior.share,
+            prior.source,
+            realised,
+            knob.changes,
+            knob.carries,
+            knob.code,
+            list(prior.because),
+        )

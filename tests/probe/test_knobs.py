@@ -1,0 +1,60 @@
+"""Acts are in place in the program, and the witness sees the results that the program itself computes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.probe_programs import Run, launch
+
+pytestmark = pytest.mark.programs
+STEPS = 12
+
+
+def witness(run: Run) -> dict:
+    return json.loads(next(run.raw.glob("witness-*.json")).read_text())
+
+
+def test_acts_are_put_in_place(tmp_path: Path) -> None:
+    acts = {
+        "optimizer": "fused",
+        "loader": {"num_workers": 1, "persistent_workers": True},
+        "channels_last": True,
+        "autocast": "bfloat16",
+        "garbage": "freeze",
+        "matmul_precision": "medium",
+    }
+    run = launch(tmp_path, "settled.py", str(STEPS), plan={"depth": "surface", "acts": acts})
+    seen = json.loads(run.out)
+    expected = {"workers": 1, "fused": True, "channels_last": True, "dtype": "torch.bfloat16"}
+    assert seen | expected | {"frozen": True, "precision": "medium"} == seen
+    assert not [note for note in run.of("note") if "settings" in note["what"]]
+
+
+def test_without_acts_the_program_is_as_it_is_and_its_results_are_recorded(tmp_path: Path) -> None:
+    run = launch(tmp_path, "settled.py", str(STEPS), plan={"depth": "surface", "witness": STEPS})
+    seen = json.loads(run.out)
+    assert (seen["workers"], seen["fused"], seen["dtype"]) == (0, None, "torch.float32")
+    arrays = witness(run)["arrays"]
+    assert len(arrays["loss"]) == STEPS and arrays["loss"][-1] == pytest.approx(seen["loss"], rel=1e-6)
+    assert set(arrays) == {"loss", "weights of optimizer 1"}
+
+
+def test_an_act_that_fails_is_noted_and_the_program_runs_on(tmp_path: Path) -> None:
+    run = launch(
+        tmp_path, "settled.py", "8", plan={"depth": "surface", "acts": {"optimizer": "no such form"}}
+    )
+    assert run.status != 0  # the program would run with options that its optimizer refuses
+    run = launch(tmp_path / "b", "settled.py", "8", plan={"depth": "surface", "acts": {"unknown": 1}})
+    assert run.status == 0
+    assert [note["text"] for note in run.of("note") if "settings" in note["what"]] == [
+        "unknown = 1: KeyError: 'unknown'"
+    ]
+
+
+def test_a_watched_loss_ends_the_program(tmp_path: Path) -> None:
+    plan = {"depth": "surface", "witness": 4, "until": 100.0}
+    run = launch(tmp_path, "settled.py", str(STEPS), plan=plan)
+    assert (run.raw / "stop").exists() and witness(run)["reached_ns"] is not None

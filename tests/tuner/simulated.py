@@ -1,0 +1,69 @@
+"""A simulated program: its step time under any settings is known, with noise and drift."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fathom.recorder import Applied
+from fathom.sounding import Manifest, Rank, Writer, conform
+from fathom.tuner.running import Run, Steps
+from tests.support import small_sounding
+from tests.support.clocks import FakeClock
+
+STEP_NS, START_S = 100e6, 3.0
+Factor = Callable[[Applied], float]
+
+
+class Simulated:
+    """Stands in for `Runner`. `factor(setting)` is the relative step time, or a Run that failed.
+
+    `off(setting)` is the relative error of its results. Every run of the simulation is in `ran`.
+    """
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        factor: Callable[[Applied], Any],
+        off: Factor = lambda _: 0.0,
+        noise: float = 0.01,
+    ) -> None:
+        self.clock, self.factor, self.off, self.noise = clock, factor, off, noise
+        self.steps, self.ran = Steps(), list[Applied]()
+        self.random = random.Random(1)
+
+    def __call__(self, *_: Any) -> Simulated:
+        return self
+
+    def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
+        self.ran.append(setting)
+        factor = self.factor(setting)
+        if isinstance(factor, Run):
+            self.clock.sleep(factor.seconds)
+            return factor
+        drift = 1 + 0.3 * math.sin(self.clock.ns / 1e9 / 200)
+        ns = STEP_NS * factor * drift / work
+        samples = [ns * math.exp(self.random.gauss(0, self.noise)) for _ in range(8)]
+        seconds = START_S + 25 * ns / 1e9
+        self.clock.sleep(seconds)
+        loss = np.linspace(2, 1, 10) * (1 + self.off(setting))
+        return Run("done", seconds, samples, {"loss": loss, "weights of optimizer 1": np.ones(50) * loss[-1]})
+
+
+def sounding(folder: Path) -> None:
+    """Write the recording of the program, which trains with torch on a GPU and has a loader."""
+    store = small_sounding.make(folder.with_name("made.fathom"))
+    writer = Writer(folder)
+    for table in ("steps", "kernels"):
+        writer.write(0, table, conform(table, store.table(table, 0).collect()))
+    loader = {"loader": 0, "workers": 0, "iterable": False}
+    rank = Rank(rank=0, devices={0: "a device"}, facts={"loaders": [loader]})
+    manifest = Manifest(
+        name="before", command=["python", "train.py"], ranks=[rank], versions={"torch": "2.13"}
+    )
+    writer.finish(manifest, {"host": {"hostname": "here"}})

@@ -1,0 +1,143 @@
+"""Whole searches of simulated programs: the best settings are found and proven, wrong ones never offered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("optuna")
+
+from fathom.errors import BadInputError
+from fathom.recorder import Applied, read_settings
+from fathom.tuner import Options, Tuned, tune, tuning
+from fathom.tuner.running import Run
+from tests.support.clocks import FakeClock
+from tests.tuner import simulated
+from tests.tuner.simulated import Simulated
+
+ONLY = ("loader", "optimizer", "garbage", "host-memory", "threads", "matmul-precision")
+COMMAND = [sys.executable, "train.py"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("train.py").write_text("print('not run')\n")
+    return tmp_path / "work"
+
+
+def run(program: Simulated, place: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Tuned:
+    monkeypatch.setattr(tuning, "Runner", program)
+    folder = place / "train.tune"
+    if not folder.exists():
+        folder.mkdir()
+        simulated.sounding(folder / "before.fathom")
+        about = {"command": COMMAND, "cwd": str(place), "until": None, "step_on": "auto"}
+        (folder / "search.json").write_text(json.dumps(about))
+    return tune(COMMAND, Options(clock=program.clock, **{"only": ONLY, "budget_s": 1200.0} | options))
+
+
+def factor(setting: Applied) -> Any:
+    """A loader that starves the step, an optimizer worth 10 %, garbage that costs, threads that crash."""
+    loader = setting.acts.get("loader", {}).get("num_workers")
+    time = {None: 1.0, 0: 1.0, 1: 0.7}.get(loader, 0.65)
+    time *= 0.9 if setting.acts.get("optimizer") == "fused" else 1.0
+    time *= 1.1 if setting.acts.get("garbage") else 1.0
+    if setting.environment.get("OMP_NUM_THREADS") == "1":
+        return Run("crashed", 2.0, why="it ended with status 1: planted")
+    return time
+
+
+def precise(setting: Applied) -> float:
+    """Lower precision gives other results."""
+    return 1e-3 if "matmul_precision" in setting.acts else 0.0
+
+
+def test_what_pays_is_proven_and_nothing_else_is_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Simulated(FakeClock(), factor)
+    result = run(program, place, monkeypatch)
+    assert {setting.knob for setting in result.settings} == {"loader", "optimizer"}
+    assert result.verdict is not None and result.verdict.verdict == "faster"
+    assert result.gain == pytest.approx(
+        1 - 0.9 * program.factor(Applied(acts=dict(result.acts))) / 0.9, abs=0.02
+    )
+    realised = {setting.knob: setting.realised for setting in result.settings}
+    assert realised["optimizer"] == pytest.approx(0.1, abs=0.02)
+    assert 0.9 * 1200 <= result.seconds <= 1.1 * 1200 or result.verdict.timings[0].settled
+    crashed = [row for row in result.tried if row.status == "crashed"]
+    assert crashed and "planted" in crashed[0].why
+    applied = read_settings(Path(result.file or ""))
+    assert applied.acts == result.acts and set(applied.knobs) == {"loader", "optimizer"}
+
+
+def test_a_second_search_has_the_same_winner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    winners = []
+    for seed in (1, 2):
+        program = Simulated(FakeClock(), factor)
+        program.random.seed(seed)
+        result = run(program, place, monkeypatch, seed=seed)
+        winners.append(sorted(setting.knob for setting in result.settings))
+        shutil.rmtree(place / "train.tune")
+    assert winners[0] == winners[1] == ["loader", "optimizer"]
+
+
+def test_other_results_are_not_offered_but_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick(setting: Applied) -> float:
+        return 0.5 if "matmul_precision" in setting.acts else 1.0
+
+    result = run(
+        Simulated(FakeClock(), quick, precise), place, monkeypatch, only=("matmul-precision", "garbage")
+    )
+    assert result.settings == [] and result.gain is None and result.file is None
+    assert any(row.status == "differs" and (row.gain or 0) > 0.4 for row in result.unproven)
+
+
+def test_declared_agreement_accepts_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick(setting: Applied) -> float:
+        return 0.5 if "matmul_precision" in setting.acts else 1.0
+
+    program = Simulated(FakeClock(), quick, precise)
+    result = run(program, place, monkeypatch, only=("matmul-precision", "garbage"), agree=0.01)
+    assert [setting.knob for setting in result.settings] == ["matmul-precision"]
+
+
+def test_a_program_that_nothing_speeds_up_gets_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(Simulated(FakeClock(), lambda _: 1.0, noise=0.03), place, monkeypatch)
+    assert result.settings == [] and result.gain is None
+
+
+def test_a_killed_search_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Simulated(FakeClock(), factor)
+
+    def killed(setting: Applied) -> Any:
+        if len(program.ran) == 20:
+            raise KeyboardInterrupt
+        return factor(setting)
+
+    program.factor = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(program, place, monkeypatch)
+    spent_s, first = program.clock.ns / 1e9, len(program.ran)
+    again = Simulated(FakeClock(), factor)
+    result = run(again, place, monkeypatch)
+    assert {setting.knob for setting in result.settings} == {"loader", "optimizer"}
+    assert result.seconds == pytest.approx(spent_s + again.clock.ns / 1e9, rel=0.1)
+    assert len(result.tried) > first // 2  # with the candidates of the first part
+    assert {path.name for path in place.iterdir()} == {"train.py", "train.tune"}
+
+
+def test_a_budget_that_cannot_prove_anything_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInputError, match="budget is too short"):
+        run(Simulated(FakeClock(), factor), place, monkeypatch, budget_s=30)
+
+
+def test_the_folder_of_another_search_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(Simulated(FakeClock(), lambda _: 1.0), place, monkeypatch, only=("garbage",))
+    with pytest.raises(BadInputError, match="another command"):
+        tune([*COMMAND, "--more"], Options(folder=place / "train.tune"))
