@@ -157,6 +157,15 @@ def test_slow_steps_are_recorded_only_after_the_plan():
     assert len(rolling) == 3  # all were kept, and three are enough
 
 
+@pytest.mark.parametrize("watching", [False, True])
+def test_once_all_is_recorded_later_steps_are_counted(watching):
+    program = Program(ProbePlan(on_slow_step=watching, count_after=50), events_a_step=10).run(600)
+    counted = program.labels.index("summary")
+    assert set(program.labels[counted:]) == {"summary"}
+    assert set(program.labels[counted - 50 : counted]) == {"clean"}
+    assert not program.done or max(last for *_, last in program.done) < counted - 50
+
+
 def test_large_steps_come_in_small_bursts():
     program = Program(ProbePlan(), events_a_step=50_000).run(200)
     windows = [job.windows for job, *_ in program.done if job.phase == "timeline"]

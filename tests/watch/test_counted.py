@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.cost.soak import START, Clock, imported, recording, step
 from fathom.analysis import goodput_of
-from fathom.probe.plan import COUNT_AFTER, ProbePlan
+from fathom.probe.plan import COUNT_AFTER, COUNT_AFTER_SURFACE, ProbePlan
 from fathom.units import NS_PER_S
 from fathom.watch import Rule, Watch
 from tests.support.live_recording import MS, S
@@ -84,7 +84,7 @@ def test_counted_steps_that_become_slow_raise_an_alert(tmp_path):
         assert program.look().alerts[0].over
 
 
-def test_at_surface_depth_later_steps_are_counted():
-    assert ProbePlan.of({"depth": "surface"}).count_after == COUNT_AFTER
+def test_later_steps_are_counted_sooner_at_surface_depth():
+    assert ProbePlan.of({"depth": "surface"}).count_after == COUNT_AFTER_SURFACE < COUNT_AFTER
     assert ProbePlan.of({"depth": "surface", "count_after": 7}).count_after == 7
-    assert ProbePlan.of({"depth": "auto"}).count_after is None
+    assert ProbePlan.of({"depth": "auto"}).count_after == COUNT_AFTER

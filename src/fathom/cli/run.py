@@ -103,7 +103,7 @@ def run(
     count_after: int | None = Option(
         None,
         help="Record N clean steps and only count later ones, so that the log of a long run stays small."
-        " [default: 10000 at surface depth, otherwise record all]",
+        " [default: 200000; 10000 at surface depth]",
         metavar="N",
     ),
     settle: str = Option(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fathom.probe.session import Session
 
 PART = "counting steps"
-_asked: list[bool] = []  # not empty once a recording was started here: it does not restart after its end
+_asked: list[bool] = []  # not empty once a step had the chance to start a recording, which is never repeated
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,7 +45,12 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
                 return
         else:  # most steps of a long run; see `DeferredMarks`
             marks = session.deferred
-            if marks.like == ("mark", 0, kind, samples, tokens) and marks.thread == this_thread():
+            if (
+                (samples is marks.samples or samples == marks.samples)
+                and (tokens is marks.tokens or tokens == marks.tokens)
+                and (kind is marks.kind or kind == marks.kind)
+                and marks.marker == this_thread()
+            ):
                 now = marks.now()
                 if now < marks.until and (facts := marks.facts).alike:
                     marks.append(now)
@@ -81,9 +86,9 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
 
 def _begun() -> Session | None:
     """Return the recording of a program without torch, started by the first step; None if nothing records."""
+    _asked.append(True)
     if "torch" in sys.modules:  # its import already began one, or it has ended
         return None
-    _asked.append(True)
     raw = variables().get(RAW)
     try:
         if raw:

@@ -78,8 +78,13 @@ class Phases:
         recorded = self._begun and self._looked_deeper and not self._at and not self._more
         alone = self.lead >= 0 or self.plan.depth == "surface"  # no other rank decides anything from here on
         done = self.plan.depth == "surface" or recorded
-        waiting = self._jobs or self._trials or self.appointments or self.plan.on_slow_step
+        waiting = self._jobs or self._trials or self.appointments or self._watches
         return self._state in ("clean", "summary") and alone and done and not waiting
+
+    @property
+    def _watches(self) -> bool:
+        """Whether slow steps are still to be recorded."""
+        return self.plan.on_slow_step and self.kept < SLOW_KEPT and self._rounds < SLOW_ROUNDS
 
     def passed(self, times: list[int]) -> None:
         """Count steps that opened at these times in a quiet phase, without deciding anything."""
@@ -229,7 +234,7 @@ class Phases:
             self._schedule_burst(self._more)
         elif not self.clean.doubtful:
             self._finish()
-            if self.finished and self.plan.on_slow_step:
+            if self.finished and self._watches:
                 self._watch_for_slow()
 
     def _begin_timeline(self) -> None:
@@ -322,7 +327,7 @@ class Phases:
         self.finished = self.finished or self.clean.are_complete
 
     def _watch_for_slow(self) -> None:
-        if self.kept < SLOW_KEPT and self._rounds < SLOW_ROUNDS and self._in_phase >= ENOUGH_LEAST:
+        if self._in_phase >= ENOUGH_LEAST:
             self._rounds += 1
             limit = self.clean.slow_ns
             self._jobs.append(Job(SLOW, self._fitting(SLOW_WINDOWS), keep_above_ns=limit))
@@ -344,7 +349,7 @@ class Phases:
                 return self._arm(job)
             if self._state == "settle":
                 self._enter_clean()
-        elif self._state == "clean" and self.quiet and 0 < (self.plan.count_after or 0) < self._in_phase:
+        elif self._state == "clean" and self.quiet and self.plan.count_after < self._in_phase:
             self._state = "summary"
             self._burst += 1
         return self._orders(self._state)

@@ -11,7 +11,8 @@ STEP_ON = ("auto", "mark", "engine", "optimizer", "loader", "forward", "none")
 # In the order of a round. `input` comes last: the unchanged stretch after it waits until the batches that
 # the loader has made ahead are used up.
 TRIALS = ("logging", "gc", "input")
-COUNT_AFTER = 10_000  # at surface depth, which may stay on for months
+COUNT_AFTER = 200_000  # clean steps, whose marks take 4 MB
+COUNT_AFTER_SURFACE = 10_000  # it may stay on for months
 MOST_SETTLING_STEPS = 100
 MOST_SETTLING_NS = 60_000_000_000
 
@@ -28,7 +29,7 @@ class ProbePlan:
     on_slow_step: bool = False
     stop_after: str | int | None = None
     what_if: list[str] = field(default_factory=list)  # kinds of trials
-    count_after: int | None = None  # clean steps recorded one by one before the others are only counted
+    count_after: int = COUNT_AFTER  # clean steps recorded one by one before the others are only counted
     max_size: int | None = None  # bytes of raw records
     acts: dict[str, Any] = field(default_factory=dict)  # settings to put in place, by name
     witness: int = 0  # steps whose losses, weights and outputs are recorded, to compare settings by them
@@ -41,7 +42,7 @@ class ProbePlan:
         settle, stop = options.get("settle"), options.get("stop_after")
         step_on = options.get("step_on") or "auto"
         depth = options.get("depth") or "auto"
-        count = options.get("count_after") or (COUNT_AFTER if depth == "surface" else None)
+        count = options.get("count_after") or (COUNT_AFTER_SURFACE if depth == "surface" else COUNT_AFTER)
         return cls(
             depth=depth,
             steps=int(options.get("steps") or 10),
@@ -51,7 +52,7 @@ class ProbePlan:
             on_slow_step=bool(options.get("on_slow_step")),
             stop_after=stop if stop in (None, "recorded") else int(stop),
             what_if=[str(kind) for kind in options.get("what_if") or []],
-            count_after=None if count is None else int(count),
+            count_after=int(count),
             max_size=options.get("max_size"),
             acts=dict(options.get("acts") or {}),
             witness=int(options.get("witness") or 0),

@@ -69,14 +69,22 @@ class DeferredMarks:
 
     The most frequent hooks append to it directly, without a call of ours or the fence, which would cost more
     than the rest of a short mark: if mark and facts are alike, and `now()` is before `until`. They call
-    partials, because a profile function of the program does not see these.
+    partials, because a profile function of the program does not see these. `fathom.step()` compares its
+    arguments one by one, which takes half as long as comparing a tuple.
     """
 
-    __slots__ = "append", "facts", "like", "now", "optimizer", "thread", "times", "until"
+    __slots__ = (
+        *("append", "facts", "kind", "like", "marker", "now", "optimizer"),
+        *("samples", "thread", "times", "tokens", "until"),
+    )
 
     def __init__(self, facts: StepFacts, clock: Callable[[], int]) -> None:
         self.facts, self.now = facts, partial(clock)
         self.like: tuple[object, ...] = ()  # source, key, kind, samples, tokens
+        self.kind: str | None = None
+        self.samples: int | None = None
+        self.tokens: int | None = None
+        self.marker = 0  # the thread if `fathom.step()` marks the steps
         self.optimizer = 0  # the key if an optimizer marks the steps
         self.thread = self.until = 0  # `until` in ns
         self.times: list[int] = []
@@ -85,8 +93,10 @@ class DeferredMarks:
     def begin(self, signal: StepSignal, ns: int) -> None:
         """Start deferring marks like `signal`, for `ns`."""
         self.like = (signal.source, signal.key, signal.kind, signal.samples, signal.tokens)
+        self.kind, self.samples, self.tokens = signal.kind, signal.samples, signal.tokens
         self.optimizer = signal.key if signal.source == "optimizer" else 0
         self.thread = get_ident()
+        self.marker = self.thread if signal.source == "mark" else 0
         self.until = signal.ns + ns
 
     def end(self) -> list[int]:

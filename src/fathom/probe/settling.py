@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import chain
 from operator import sub
 
 TOLERANCE = 0.1
@@ -14,6 +13,7 @@ ENOUGH_LEAST, ENOUGH_MOST, ENOUGH_NS = 8, 12, 2_000_000_000  # steps, steps, tim
 COMPLETE_LEAST, COMPLETE_NS = 20, 2_000_000_000  # steps and time that a complete recording should have
 LONG_NS = 50_000_000  # longer steps get few windows in a first burst, because they may hold many events
 DRIFT_STEPS = 20
+KEPT = 256  # durations of steps that are added together
 
 
 def median(values: Sequence[float]) -> float:
@@ -60,8 +60,9 @@ class CleanSteps:
         self._total_ns += length_ns
 
     def add_all(self, times: list[int], before_ns: int) -> None:
-        """Add the steps that ended at these times; the first began at `before_ns`."""
-        self._lengths.extend(map(sub, times, chain((before_ns,), times)))
+        """Add the steps that ended at these times, of which the first began at `before_ns`; keep the last."""
+        last = times[-KEPT - 1 :] if len(times) > KEPT else [before_ns, *times]
+        self._lengths.extend(map(sub, last[1:], last))
         self.passed(len(times), times[-1] - before_ns)
 
     def passed(self, count: int, ns: int) -> None:

@@ -187,7 +187,8 @@ def _phases(marked: pl.DataFrame, number: int, summaries: pl.DataFrame) -> list[
     Counted steps have only the first of their marks.
     """
     ends = marked.with_columns(end=pl.col("ns").shift(-1).fill_null(pl.col("ns")))
-    stretches = ends.group_by("phase", "burst", maintain_order=True).agg(
+    known = ends.drop_nulls(["phase", "burst"])  # damaged records may lack them
+    stretches = known.group_by("phase", "burst", maintain_order=True).agg(
         pl.col("ns").min(), pl.col("end").max(), pl.len()
     )
     windows = summaries.group_by("burst").agg(pl.col("end_ns").max(), pl.col("steps").sum())
