@@ -2,14 +2,16 @@
 
     python -m benchmarks.serving.faults PYTHON MODEL [FAULT ...]
 
-PYTHON has transformers[serving]; `benchmarks/serving/tiny.py` makes the MODEL. Both forms of a fault run in
-turn under the same load, so that whatever else uses the cores disturbs both.
+PYTHON has transformers[serving]; `benchmarks/serving/tiny.py` makes the MODEL. Both forms of a fault run side
+by side under the same load, so that whatever else uses the cores disturbs both at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,18 +72,33 @@ PLANTED = {
 }
 
 
-def recorded(python: str, model: Path, planted: Planted, faulty: bool, seed: int) -> Serving:
+def recorded(python: str, model: Path, planted: Planted, load: Load, faulty: bool, folder: Path) -> Serving:
     """Record one form under the load, and return the account of its requests."""
-    with tempfile.TemporaryDirectory() as made:
-        port = engines.free_port()
-        options = planted.faulty if faulty else planted.mended
-        command = engines.transformers_serve(python, model, port, *options)
-        load = planted.asked(model, faulty, seed)
-        variables = {"SERVING_FAULT": planted.fault} if faulty and planted.fault else {}
-        engines.record(command, port, Path(made), load, "--depth", "surface", **variables)
-        result = fathom.open(Path(made) / "serve.fathom").examine().serving
+    port = engines.free_port()
+    options = planted.faulty if faulty else planted.mended
+    command = engines.transformers_serve(python, model, port, *options)
+    variables = {"SERVING_FAULT": planted.fault} if faulty and planted.fault else {}
+    folder.mkdir(parents=True)
+    engines.record(command, port, folder, load, "--depth", "surface", **variables)
+    result = fathom.open(folder / "serve.fathom").examine().serving
     assert result is not None
     return result
+
+
+def both(
+    python: str, model: Path, planted: Planted, folder: Path, seed: int, pace: float
+) -> tuple[Serving, Serving]:
+    """Record both forms side by side."""
+    forms = (True, False)
+    loads = [planted.asked(model, faulty, seed) for faulty in forms]
+    loads = [replace(load, rate=pace * load.rate) for load in loads]
+    with ThreadPoolExecutor(2) as pool:
+        started = [
+            pool.submit(recorded, python, model, planted, load, faulty, folder / str(faulty))
+            for load, faulty in zip(loads, forms, strict=True)
+        ]
+    faulty, mended = (form.result() for form in started)
+    return faulty, mended
 
 
 def main() -> None:
@@ -93,12 +110,16 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=1, help="Of arrivals and prompts: other inputs of the same kind."
     )
+    parser.add_argument("--pace", type=float, default=1.0, help="Factor of all rates, for slower machines.")
+    parser.add_argument("--keep", type=Path, help="Folder for the recordings.")
     chosen = parser.parse_args()
     for name in chosen.faults or PLANTED:
         planted = PLANTED[name]
-        forms = (True, False)
-        faulty, mended = (recorded(chosen.python, chosen.model, planted, form, chosen.seed) for form in forms)
-        print(name, outcome(planted, faulty, mended), flush=True)
+        with tempfile.TemporaryDirectory() as made:
+            folder = (chosen.keep or Path(made)) / f"{name}-{chosen.seed}"
+            shutil.rmtree(folder, ignore_errors=True)
+            forms = both(chosen.python, chosen.model, planted, folder, chosen.seed, chosen.pace)
+        print(name, outcome(planted, *forms), flush=True)
 
 
 def outcome(planted: Planted, faulty: Serving, mended: Serving) -> str:

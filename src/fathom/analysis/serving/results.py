@@ -44,8 +44,8 @@ class ServingFinding(msgspec.Struct):
 
     id: str
     title: str
-    gain_ms: float  # the middle of the interval
-    low_ms: float
+    gain_ms: float  # at the recorded speed
+    low_ms: float  # of runs as different in speed as parts of this one are; negative: a run may be slower
     high_ms: float
     share: float  # of the mean request
     claims: dict[str, float]  # ms per request, by entry of the ledger

@@ -1,32 +1,45 @@
-"""A model of the recorded engine, which replays the same requests with a changed limit or shorter prompts.
+"""A model of the recorded engine, fitted to its iterations, which replays requests under the same scheduler.
 
-An iteration takes a fixed time, and a time per prompt token and per decoding request, fitted to the recorded
-iterations. Requests arrive as recorded; the scheduler is first come, first served, with the recorded limits.
+An iteration takes a fixed time, a time per prompt token and per decoding request, and a time that grows with
+the square of its prompt tokens, where attention is dense over the batch. The scheduler is first come, first
+served, with the recorded limits.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import polars as pl
 
+from fathom.units import NS_PER_MS
+
 Tables = dict[str, pl.DataFrame]
-MS = 1e6
-BETWEEN_RUNS = 0.1  # of the time in the engine: runs of one server differ by it
+PARTS = 4  # of the recording, whose speeds are compared
+VARIED = 0.5  # of the most prompt tokens in an iteration: a smaller range shows no square
+SLOWEST = 0.5  # of the mean: parts that differ more say nothing about speed
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Milliseconds of an iteration: `fixed` + `token` per prompt token + `decode` per decoding request."""
+    """Milliseconds of an iteration: `fixed` + `token` · p + `square` · p² + `decode` per decoding request."""
 
     fixed: float
     token: float
     decode: float
     limit: int  # requests per batch
     budget: int  # tokens per batch
+    square: float = 0.0
+
+    def took(self, read: float, decoding: float) -> float:
+        """Return the milliseconds of an iteration that reads prompt tokens and decodes for some requests."""
+        return self.fixed + self.token * read + self.square * read**2 + self.decode * decoding
+
+    def slowed(self, by: float) -> Engine:
+        """Return the engine with iterations that take `by` times as long."""
+        times = {name: by * getattr(self, name) for name in ("fixed", "token", "decode", "square")}
+        return replace(self, **times)
 
 
 @dataclass(frozen=True)
@@ -38,71 +51,112 @@ class Asked:
     generate: int
 
 
-def engine_of(tables: Tables) -> Engine:
-    """Fit the engine to its iterations; a pause until the next one counts while requests are active."""
-    turns = tables["turns"]
+def iterations_of(tables: Tables) -> pl.DataFrame:
+    """Return the iterations in order, with the requests, prompt tokens and decodes in each.
+
+    `active` says that a request of this or an earlier one goes on after it.
+    """
     decodes = pl.col("phase") == "decode"
-    counts = turns.group_by("iteration").agg(
-        n=pl.len(), prompt=pl.col("tokens").filter(~decodes).sum(), decode=decodes.sum()
+    counts = (
+        tables["turns"]
+        .group_by("iteration")
+        .agg(n=pl.len(), prompt=pl.col("tokens").filter(~decodes).sum(), decode=decodes.sum())
+    )
+    stays = (
+        tables["turns"]
+        .group_by("request")
+        .agg(first=pl.col("iteration").min(), last=pl.col("iteration").max())
     )
     rows = tables["iterations"].join(counts, on="iteration").sort("start_ns")
-    took = _periods(rows) / MS
-    matrix = np.column_stack([np.ones(rows.height), rows["prompt"].to_numpy(), rows["decode"].to_numpy()])
-    fixed, token, decode = _fitted(matrix, took)
+    begun, ended = (np.sort(stays[name].to_numpy()) for name in ("first", "last"))
+    at = rows["iteration"].to_numpy()
+    active = np.searchsorted(begun, at, "right") > np.searchsorted(ended, at, "right")
+    return rows.with_columns(active=pl.Series(active))
+
+
+def engine_of(rows: pl.DataFrame, spare_ms: np.ndarray | float = 0.0) -> Engine:
+    """Fit the engine to its iterations, less the time in them that something else took."""
+    prompt, decode = rows["prompt"].to_numpy().astype(float), rows["decode"].to_numpy()
+    columns = [np.ones(rows.height), prompt, decode]
+    if prompt.any() and np.ptp(prompt[prompt > 0]) > VARIED * prompt.max():
+        columns.append(prompt**2)
+    fitted = _fitted(np.column_stack(columns), np.maximum(periods_ms(rows) - spare_ms, 0.0))
+    fixed, token, each, square = [*fitted, 0.0][:4]
     total = rows["prompt"] + rows["decode"]
-    return Engine(fixed, token, decode, int(rows["n"].max()), int(total.max()))  # type: ignore[arg-type]
+    return Engine(fixed, token, each, int(rows["n"].max()), int(total.max()), square)  # type: ignore[arg-type]
 
 
-def _periods(rows: pl.DataFrame) -> np.ndarray:
-    """Return the time from each iteration's start to the next one's, without pauses longer than itself."""
+def split(rows: pl.DataFrame, shared: float) -> Engine:
+    """Fit an engine that never decoded for two requests, if `shared` of a decode serves all of a batch.
+
+    Its iterations do not say: a prefill takes the shared part too.
+    """
+    decodes = rows["prompt"].to_numpy() == 0
+    took, prompt = periods_ms(rows), rows["prompt"].to_numpy()[~decodes].astype(float)
+    each = float(took[decodes].mean()) if decodes.any() else 0.0
+    rest = np.maximum(took[~decodes] - shared * each, 0.0)
+    token = float(rest.sum() / prompt.sum()) if prompt.any() else 0.0
+    plain = engine_of(rows)
+    return Engine(shared * each, token, (1 - shared) * each, plain.limit, plain.budget)
+
+
+def periods_ms(rows: pl.DataFrame) -> np.ndarray:
+    """Return the time from each iteration's start to the next one's, or to its end if no request goes on.
+
+    Pauses longer than the iteration are not its own.
+    """
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    following = np.append(starts[1:], ends[-1])
-    own = (ends - starts).astype(float)
-    return np.minimum(following - starts, 2 * own).astype(float)
+    following = np.where(rows["active"].to_numpy(), np.append(starts[1:], ends[-1]), ends)
+    return np.minimum(following - starts, 2 * (ends - starts)) / NS_PER_MS
 
 
-def _fitted(matrix: np.ndarray, took: np.ndarray) -> tuple[float, float, float]:
+def _fitted(matrix: np.ndarray, took: np.ndarray) -> list[float]:
     """Return coefficients of the least squared error, none negative, scaled to the time of all."""
-    kept = [0, 1, 2]
+    kept = list(range(matrix.shape[1]))
     while True:
         solved, *_ = np.linalg.lstsq(matrix[:, kept], took, rcond=None)
         if (solved >= 0).all() or len(kept) == 1:
             break
-        kept.pop(int(np.argmin(solved)))
-    result = np.zeros(3)
+        kept.pop(int(np.argmin(solved * matrix[:, kept].mean(axis=0))))
+    result = np.zeros(matrix.shape[1])
     result[kept] = np.maximum(solved, 0.0)
     result *= took.sum() / max(float((matrix @ result).sum()), 1e-9)
-    return float(result[0]), float(result[1]), float(result[2])
+    return [float(value) for value in result]
 
 
-def asked_of(tables: Tables, without_repeated: bool = False) -> list[Asked]:
-    """Return the requests by time of submission; without the repeated tokens of their prompts if asked."""
-    rows = tables["requests"].sort("submitted_ns")
-    spare = pl.max_horizontal("cached", "repeated") if without_repeated else pl.col("cached")
-    read = rows.select("submitted_ns", pl.max_horizontal(pl.col("prompt") - spare, 1), "generated")
-    return [Asked(at / MS, int(prompt), int(n or 1)) for at, prompt, n in read.iter_rows()]
+def drift(rows: pl.DataFrame, engine: Engine) -> float:
+    """Return how far the speed of a part of the recording is from the mean: other runs differ as much."""
+    expected = np.array([engine.took(*row) for row in rows.select("prompt", "decode").iter_rows()])
+    took, model = (np.array_split(of, PARTS) for of in (periods_ms(rows), expected))
+    away = [abs(t.sum() / m.sum() - 1.0) for t, m in zip(took, model, strict=True) if m.sum() > 0]
+    return float(min(max(away, default=0.0), SLOWEST))
+
+
+def replayed(engine: Engine, asked: list[Asked]) -> list[float]:
+    """Return when each request's last token is generated (ms). `asked` is in order of submission."""
+    coming, reading, decoding = deque(enumerate(asked)), deque[list[float]](), list[list[float]]()
+    now, done = asked[0].at, [0.0] * len(asked)
+    while coming or reading or decoding:
+        while coming and coming[0][1].at <= now:
+            number, request = coming.popleft()
+            reading.append([number, request.prompt, request.generate])
+        if not reading and not decoding:
+            now = coming[0][1].at
+            continue
+        read = _read(reading, engine, len(decoding))
+        now += engine.took(read, len(decoding))
+        decoding += [reading.popleft() for _ in range(len(reading)) if reading and reading[0][1] <= 0]
+        for state in decoding:
+            state[2] -= 1
+            done[int(state[0])] = now
+        decoding = [state for state in decoding if state[2] > 0]
+    return done
 
 
 def mean_ms(engine: Engine, asked: list[Asked]) -> float:
     """Replay the requests, and return their mean time in the engine in milliseconds."""
-    coming, reading, decoding = deque(asked), deque[list[float]](), list[list[float]]()
-    now, total = asked[0].at, 0.0
-    while coming or reading or decoding:
-        while coming and coming[0].at <= now:
-            request = coming.popleft()
-            reading.append([request.at, request.prompt, request.generate])
-        if not reading and not decoding:
-            now = coming[0].at
-            continue
-        read = _read(reading, engine, len(decoding))
-        now += engine.fixed + engine.token * read + engine.decode * len(decoding)
-        ready = [reading.popleft() for _ in range(len(reading)) if reading and reading[0][1] <= 0]
-        for state in [*decoding, *ready]:
-            state[2] -= 1
-        finished = [state for state in [*decoding, *ready] if state[2] <= 0]
-        total += sum(now - state[0] for state in finished)
-        decoding = [state for state in [*decoding, *ready] if state[2] > 0]
-    return total / len(asked)
+    done = replayed(engine, asked)
+    return float(np.mean([end - request.at for end, request in zip(done, asked, strict=True)]))
 
 
 def _read(reading: deque[list[float]], engine: Engine, decoding: int) -> int:
@@ -115,34 +169,3 @@ def _read(reading: deque[list[float]], engine: Engine, decoding: int) -> int:
         state[1] -= part
         read += part
     return read
-
-
-def saved(tables: Tables, changes: dict[str, int | None]) -> tuple[float, float]:
-    """Return the lower and upper end of the share of the engine's time that the changes save.
-
-    If no batch had more than one decode, what another one costs is unknown: between nothing and all of it. So
-    is the limit of tokens per batch that a raised limit of requests would meet.
-    The model's own error on the recorded run widens the interval.
-    """
-    engine, asked = engine_of(tables), asked_of(tables)
-    base, seen = mean_ms(engine, asked), _seen(tables)
-    error = max(abs(base - seen) / max(base, seen), BETWEEN_RUNS)
-    wanted = asked_of(tables, "repeated" in changes)
-    limit = len(asked) if "limit" in changes else engine.limit
-    single = engine.fixed + engine.decode
-    costs = [engine.decode] if engine.limit > 1 else [0.0, single]
-    budgets = [engine.budget, *([sum(a.prompt for a in asked)] if "limit" in changes else [])]
-    shares = []
-    for cost, budget in product(costs, budgets):
-        changed = replace(engine, limit=limit, budget=budget, decode=cost, fixed=max(single - cost, 0.0))
-        shares.append(1.0 - mean_ms(changed, wanted) / base)
-    low, high = min(shares), max(shares)
-    return max(low - error, 0.0), min(high + error * (1 - high), 1.0)
-
-
-def _seen(tables: Tables) -> float:
-    """Return the recorded mean time from submission to the last own iteration, in milliseconds."""
-    last = tables["turns"].join(tables["iterations"], on="iteration")
-    ends = last.group_by("request").agg(done=pl.col("end_ns").max())
-    both = tables["requests"].join(ends, on="request")
-    return float((both["done"] - both["submitted_ns"]).mean()) / MS  # type: ignore[arg-type]

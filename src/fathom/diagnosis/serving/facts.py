@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from fathom.analysis.serving import Entry, Serving
@@ -14,7 +13,6 @@ Tables = dict[str, pl.DataFrame]
 def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
     """Return the facts by name; shares are of the requests' mean time."""
     share = {row.entry: row.share for row in serving.ledger}
-    requests = max(serving.requests, 1)
     prompt, generated = max(serving.prompt_tokens, 1), max(serving.generated_tokens, 1)
     spent = _spans_ms(tables)
     return {
@@ -33,10 +31,6 @@ def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
         "tokenise_share": share.get(Entry.TOKENISE, 0.0),
         "tokenise_ms_per_1000": 1000 * spent.get("tokenise", 0.0) / prompt,
         "detokenise_ms_per_token": spent.get("detokenise", 0.0) / generated,
-        "tokenise_ms": spent.get("tokenise", 0.0) / requests,
-        "concurrency": serving.e2e_ms.mean * serving.requests_per_s / 1000,  # Little's law
-        "uneven": _uneven(tables),
-        "detokenise_ms": spent.get("detokenise", 0.0) / requests,
         "stream_share": share.get(Entry.STREAM, 0.0),
         "blocked_share": share.get(Entry.DECODE_OTHERS, 0.0),
         "longest_over_decode": _longest_over_decode(serving),
@@ -77,10 +71,3 @@ def _longest_over_decode(serving: Serving) -> float:
     """Return how many times longer the median iteration with a prefill is than that of decodes."""
     of_kind = {kind.kind: kind.p50_ms for kind in serving.iterations}
     return of_kind.get("mixed", 0.0) / of_kind["decode"] if of_kind.get("decode") else 0.0
-
-
-def _uneven(tables: Tables) -> float:
-    """Return the share of decode iterations' time beyond what their tenth percentile would take."""
-    rows = tables["iterations"].filter(kind="decode")
-    took = (rows["end_ns"] - rows["start_ns"]).to_numpy()
-    return 1.0 - float(np.quantile(took, 0.1) / took.mean()) if len(took) else 0.0

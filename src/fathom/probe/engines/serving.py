@@ -42,6 +42,7 @@ class Request:
         self.prompt = self.cached = self.repeated = self.generated = self.chunks = 0
         self.status: int | None = None
         self.served = False  # through HTTP
+        self.started = False  # in a scheduler that says so
         self.drained = False  # the client was slow to read
         self.transport: Any = None
         self.key: Any = None
@@ -122,11 +123,14 @@ class Serving:
         """Return a new request."""
         return Request(next(self._numbers), arrival)
 
-    def submitted(self, key: Any, prompt: Sequence[int]) -> Request:
-        """Note that the request of this context enters the engine, which calls it `key`."""
+    def submitted(self, key: Any, prompt: Sequence[int], arrival: int | None = None) -> Request:
+        """Note that the request of this context enters the engine, which calls it `key`.
+
+        Without one in this context, the request is new, and arrived at `arrival` or now.
+        """
         request = self.here.get()
         if request is None or request.submitted is not None:
-            request = self.arrived(now())
+            request = self.arrived(arrival or now())
         request.repeated = self._prefixes.seen(prompt)
         request.submitted, request.prompt, request.key = now(), len(prompt), key
         self._of[key] = request

@@ -1,0 +1,154 @@
+"""Replays of the recorded requests with one cost removed: what the mean request would save.
+
+A request passes through the event loop, which takes one at a time; the engine (`engine.py`); and the event
+loop again. The replay keeps the arrivals and the recorded work, and changes one thing: the time of spans with
+one name, a limit, the prompts, or the number of engines. Where the recording leaves something open, both ends
+are replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import polars as pl
+
+from fathom.diagnosis.serving.engine import (
+    Asked,
+    Engine,
+    Tables,
+    drift,
+    engine_of,
+    iterations_of,
+    periods_ms,
+    replayed,
+    split,
+)
+from fathom.units import NS_PER_MS
+
+BETWEEN_RUNS = 0.1  # of the time in the engine: runs of one server differ by it at least
+HOLDING = ("tokenise", "detokenise")
+CHUNK = 64  # prompt tokens per iteration, with chunked prefill
+ONE, TWO, ALONE = 1, 2, 0  # engines; ALONE is one for each request
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of a replay."""
+
+    spans: str = ""  # remove the time of spans of this name
+    limit: bool = False  # no limit of requests per batch
+    repeated: bool = False  # prompts without the tokens that earlier ones began with
+    chunked: bool = False  # at most CHUNK prompt tokens per iteration
+    engines: bool = False  # more of them
+
+
+class Spans:
+    """The union of the spans of one name."""
+
+    def __init__(self, tables: Tables, what: str) -> None:
+        rows = tables["request_spans"].filter(what=what).sort("start_ns")
+        starts, ends = (rows[name].to_numpy() / NS_PER_MS for name in ("start_ns", "end_ns"))
+        ends = np.maximum.accumulate(ends) if len(ends) else ends
+        first = np.append(True, starts[1:] > ends[:-1]) if len(starts) else np.zeros(0, bool)
+        self._starts, self._ends = starts[first], ends[np.append(first[1:], True)] if len(ends) else ends
+        self._before = np.append(0.0, np.cumsum(self._ends - self._starts))
+
+    def within(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Return the milliseconds of the spans between each pair of times."""
+        return self._until(high) - self._until(np.minimum(low, high))
+
+    def _until(self, at: np.ndarray) -> np.ndarray:
+        place = np.searchsorted(self._starts, at, side="right")
+        last = np.maximum(place - 1, 0)
+        over = np.maximum(self._ends[last] - at, 0.0) if len(self._ends) else 0.0
+        return self._before[place] - np.where(place > 0, over, 0.0)
+
+
+class Replay:
+    """The recorded requests, in order of submission. Times are in milliseconds."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables, self.rows = tables, iterations_of(tables)
+        last = tables["turns"].join(tables["iterations"], on="iteration")
+        ends = last.group_by("request").agg(done_ns=pl.col("end_ns").max())
+        self.requests = tables["requests"].join(ends, on="request").sort("submitted_ns")
+        times = (self.requests[f"{name}_ns"].to_numpy() for name in ("start", "submitted", "done", "end"))
+        self.arrival, self.submitted, self.done, self.end = (time / NS_PER_MS for time in times)
+        self.engine = engine_of(self.rows)
+        self.one_by_one = self.engine.limit == 1 and bool((self.submitted[1:] >= self.done[:-1]).all())
+        freed = np.append(-np.inf, (self.done if self.one_by_one else self.submitted)[:-1])
+        self.begun = np.minimum(
+            np.maximum(self.arrival, freed), self.submitted
+        )  # the loop got to the request
+        self.seen = float((self.end - self.arrival).mean())
+
+    def saves(self, change: Change) -> tuple[float, float, float]:
+        """Return what the mean request saves at the recorded speed, and both ends over runs."""
+        away = max(BETWEEN_RUNS, drift(self.rows, self.engine))
+        base = self.mean(Change(), self.engine) or 1.0
+        many = (TWO, ALONE) if change.engines else (ONE,)
+        forms = list(product(self._engines(change), many))
+        likely = [max(self.seen * (1.0 - self.mean(change, *form) / base), 0.0) for form in forms]
+        means = [
+            scale * self.mean(change, *form, speed)
+            for form, speed in product(forms, (1 - away, 1 + away))
+            for scale in (1.0, self.seen / base)
+        ]
+        noise = self.mean(Change(), self.engine, speed=1 + away) - base
+        low, high = max(self.seen - max(means), -noise), max(self.seen - min(means), 0.0)
+        middle = (min(likely) + max(likely)) / 2
+        return min(max(middle, low), high), low, high
+
+    def _engines(self, change: Change) -> list[Engine]:
+        """Return the engines that the recording allows: what is unknown has two ends."""
+        if change.spans in HOLDING:  # Python may hold the interpreter, which the engine needs, or not
+            low = self.rows["start_ns"].to_numpy() / NS_PER_MS
+            held = Spans(self.tables, change.spans).within(low, low + periods_ms(self.rows))
+            return [self.engine, engine_of(self.rows, held)]
+        if change.chunked:
+            return [replace(self.engine, budget=min(self.engine.budget, CHUNK))]
+        if not change.limit:
+            return [self.engine]
+        known = self.engine.limit > 1
+        engines = [self.engine] if known else [split(self.rows, shared) for shared in (0.0, 1.0)]
+        budgets = (self.engine.budget, int(self.requests["prompt"].sum()))
+        return [
+            replace(engine, limit=len(self.arrival), budget=budget)
+            for engine, budget in product(engines, budgets)
+        ]
+
+    def mean(self, change: Change, engine: Engine, engines: int = ONE, speed: float = 1.0) -> float:
+        """Replay, and return the mean time of a request."""
+        spans = Spans(self.tables, change.spans)
+        before = self.submitted - self.begun - spans.within(self.begun, self.submitted)
+        after = self.end - self.done - spans.within(self.done, self.end)
+        submitted = self.arrival + before if self.one_by_one else _one_at_a_time(self.arrival, before)
+        done = _spread(engine.slowed(speed), self._asked(submitted, change), engines or len(submitted))
+        return float(np.mean(done + after - self.arrival))
+
+    def _asked(self, submitted: np.ndarray, change: Change) -> list[Asked]:
+        spare = pl.max_horizontal("cached", "repeated") if change.repeated else pl.col("cached")
+        read = self.requests.select(pl.max_horizontal(pl.col("prompt") - spare, 1), "generated")
+        return [
+            Asked(float(at), int(prompt), max(int(n or 1), 1))
+            for at, (prompt, n) in zip(submitted, read.iter_rows(), strict=True)
+        ]
+
+
+def _one_at_a_time(arrival: np.ndarray, work: np.ndarray) -> np.ndarray:
+    """Return when each piece of work is done, if one is done after the other in this order."""
+    free, done = -np.inf, []
+    for at, length in zip(arrival, work, strict=True):
+        free = max(free, at) + length
+        done.append(free)
+    return np.array(done)
+
+
+def _spread(engine: Engine, asked: list[Asked], engines: int) -> np.ndarray:
+    """Replay the requests on several engines, which take them in turn."""
+    done = np.zeros(len(asked))
+    for number in range(min(engines, len(asked))):
+        done[number::engines] = replayed(engine, asked[number::engines])
+    return done

@@ -1,0 +1,51 @@
+"""Follow a scheduler whose batches are computed while the next ones are scheduled."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from fathom.pristine import time
+from fathom.probe.engines.serving import Batch, Request, Serving
+
+now = time.time_ns
+Turn = tuple[Request, int, int, int]  # request, phase, tokens, 0: tokens generated are known at the end
+
+
+class Scheduled:
+    """The batches that were scheduled and are not finished, oldest first.
+
+    Iterations do not overlap: one begins when the one before has ended, or when it was scheduled.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self._batches: deque[Batch] = deque()
+        self._ended = 0
+
+    def begin(self, start: int, turns: list[Turn], waiting: int, kv_used: int, kv_total: int) -> None:
+        """Note a batch that has been scheduled; `start` is when that began."""
+        batch = self.serving.begin(start)
+        batch.prepared, batch.turns = now(), turns
+        batch.waiting, batch.kv_used, batch.kv_total = waiting, kv_used, kv_total
+        self._batches.append(batch)
+
+    def computed(self) -> None:
+        """Note that the oldest batch has its tokens."""
+        if self._batches:
+            self._batches[0].computed = now()
+
+    def end(self, generated: Callable[[Request], int]) -> list[Request]:
+        """End the oldest batch, and return its requests; `generated` returns the tokens of one so far."""
+        if not self._batches:
+            return []
+        batch = self._batches.popleft()
+        batch.start = max(batch.start, self._ended)
+        batch.prepared = max(batch.prepared or 0, batch.start)
+        batch.turns = [(r, phase, tokens, generated(r) - r.generated) for r, phase, tokens, _ in batch.turns]
+        self.serving.batch = batch
+        self.serving.generated()
+        requests = [request for request, *_ in batch.turns]
+        self.serving.iterated()
+        self._ended = now()
+        return requests

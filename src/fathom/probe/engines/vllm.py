@@ -1,0 +1,103 @@
+"""Hooks of vLLM's scheduler (V1), in the process of its engine.
+
+An iteration is from the scheduling of a batch to the update of its requests. A request arrives when the
+frontend received it, by vLLM's own note, and ends with its last token: HTTP is in another process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.pristine import time
+from fathom.probe.engines.hooked import hook
+from fathom.probe.engines.scheduled import Scheduled, Turn
+from fathom.probe.engines.serving import DECODE, PART, PREFILL, RECOMPUTE, Serving
+from fathom.probe.faults import guarded
+from fathom.probe.hooks.patches import Patches, around, before
+
+TESTED = "vllm 0.33"
+NS_PER_S = 1_000_000_000
+now = time.time_ns
+
+
+def install(serving: Serving, patches: Patches) -> None:
+    """Watch the scheduler."""
+    calls = Calls(serving)
+    hooks = {
+        "Scheduler.add_request": before(calls.added),
+        "Scheduler.schedule": around(calls.schedule),
+        "Scheduler._preempt_request": before(calls.preempted),
+        "Scheduler.update_from_output": around(calls.update),
+    }
+    hook(serving, patches, "vllm.v1.core.sched.scheduler", TESTED, hooks)
+
+
+class Calls:
+    """Follows the requests of one scheduler."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving, self.batches = serving, Scheduled(serving)
+
+    @guarded(PART)
+    def added(self, scheduler: Any, request: Any) -> None:
+        """Note a request that enters the queue; a part of a stream of inputs is no new one."""
+        if request.request_id not in scheduler.requests:
+            arrival = min(int(request.arrival_time * NS_PER_S), now())
+            self.serving.submitted(request.request_id, request.prompt_token_ids or (), arrival)
+
+    def schedule(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        """Time the scheduling of a batch."""
+        start = now()
+        output = original(scheduler, *args, **kwargs)
+        self._scheduled(scheduler, output, start)
+        return output
+
+    @guarded(PART)
+    def _scheduled(self, scheduler: Any, output: Any, start: int) -> None:
+        if not output.num_scheduled_tokens:
+            self.serving.idle()
+            return
+        turns = [
+            turn
+            for name, tokens in output.num_scheduled_tokens.items()
+            if (turn := self._turn(scheduler, name, tokens))
+        ]
+        total = scheduler.kv_cache_config.num_blocks
+        used = round(total * scheduler.get_kv_cache_usage())
+        self.batches.begin(start, turns, scheduler.get_request_counts()[1], used, total)
+
+    def _turn(self, scheduler: Any, name: str, tokens: int) -> Turn | None:
+        request, known = self.serving.of(name), scheduler.requests.get(name)
+        if request is None or known is None:
+            return None
+        done = known.num_computed_tokens - tokens  # the scheduler has counted these already
+        if not request.started:
+            request.started, request.cached = True, done
+        reads = done < known.num_prompt_tokens or (known.num_preemptions and done < known.num_tokens - 1)
+        phase = DECODE if not reads else RECOMPUTE if known.num_preemptions else PREFILL
+        return request, phase, tokens, 0
+
+    @guarded(PART)
+    def preempted(self, _: Any, request: Any, *__: Any, **___: Any) -> None:
+        """Note a request that loses its place in the cache."""
+        at = now()
+        self.serving.span(self.serving.of(request.request_id), "preempt", at, at, least=0)
+
+    def update(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        """End an iteration once its requests have their tokens."""
+        known = self._computed(scheduler)
+        result = original(scheduler, *args, **kwargs)
+        self._updated(known)
+        return result
+
+    @guarded(PART)
+    def _computed(self, scheduler: Any) -> dict[str, Any]:
+        self.batches.computed()
+        return dict(scheduler.requests)  # those that finish leave the scheduler
+
+    @guarded(PART)
+    def _updated(self, known: dict[str, Any]) -> None:
+        ended = self.batches.end(lambda r: known[r.key].num_output_tokens if r.key in known else r.generated)
+        for request in ended:
+            if request.key in known and known[request.key].is_finished():
+                self.serving.finished(request)
