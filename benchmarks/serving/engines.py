@@ -18,7 +18,7 @@ import psutil
 
 from benchmarks.serving.client import Load
 
-PATIENCE = 120.0  # seconds until a server answers
+PATIENCE = 600.0  # seconds until a server answers
 FATHOM = (sys.executable, "-m", "fathom")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 import types
+from itertools import pairwise
 
 import pytest
 
-from fathom.probe.engines import http, llama, sockets
+from fathom.probe.engines import http, llama, sglang, sockets, vllm
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import Serving
 from fathom.probe.hooks.patches import Patches, around
@@ -168,6 +169,165 @@ def test_a_client_that_leaves_ends_its_request(serving, model):
 def test_requests_that_reach_no_engine_are_not_recorded(serving):
     answered(serving, lambda: None, [b"a"])
     assert serving.session.rows("requests") == []
+
+
+class Mode:
+    """Has the questions of SGLang's ForwardMode."""
+
+    def __init__(self, decodes: bool) -> None:
+        self.is_decode, self.is_extend = lambda: decodes, lambda: not decodes
+
+
+class Req:
+    """Has the fields of SGLang's Req."""
+
+    def __init__(self, rid: str, prompt: int, tokens: int) -> None:
+        self.rid, self.origin_input_ids, self.output_ids, self.tokens = rid, list(range(prompt)), [], tokens
+        self.cached_tokens = self.retraction_count = 0
+
+    def finished(self) -> bool:
+        return len(self.output_ids) >= self.tokens
+
+
+def batch(decodes: bool, *reqs: Req, lengths: tuple[int, ...] = (), decoding: tuple[Req, ...] = ()):
+    facts = {"extend_lens": list(lengths), "decoding_reqs": list(decoding), "forward_mode": Mode(decodes)}
+    return types.SimpleNamespace(reqs=list(reqs), **facts)
+
+
+class SGLangScheduler:
+    """Has the methods of SGLang's Scheduler that are wrapped."""
+
+    max_total_num_tokens = 100
+    token_to_kv_pool_allocator = types.SimpleNamespace(available_size=lambda: 60)
+
+    def __init__(self) -> None:
+        self.waiting_queue: list[Req] = []
+
+    def _add_request_to_queue(self, req, is_retracted=False):
+        self.waiting_queue.append(req)
+
+    def get_next_batch_to_run(self, batch):
+        self.waiting_queue = [req for req in self.waiting_queue if req not in batch.reqs]
+        return batch
+
+    def run_batch(self, batch):
+        pass
+
+    def process_batch_result(self, batch, result):
+        for req in batch.reqs:
+            req.output_ids.append(7)
+
+    def on_idle(self):
+        pass
+
+
+@pytest.fixture
+def scheduler(serving, monkeypatch):
+    module = types.ModuleType("sglang.srt.managers.scheduler")
+    module.Scheduler = type("Scheduler", (SGLangScheduler,), dict(vars(SGLangScheduler)))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    patches = Patches()
+    sglang.install(serving, patches)
+    yield module.Scheduler()
+    patches.undo()
+
+
+def test_batches_that_overlap_are_ended_in_order(serving, scheduler):
+    """As SGLang overlaps them: the next batch is run before the result of the one before is processed."""
+    a, b = Req("a", 5, 3), Req("b", 4, 2)
+    for req in (a, b):
+        scheduler._add_request_to_queue(req)
+    plan = [
+        batch(False, a, lengths=(5,)),
+        batch(False, b, a, lengths=(4, 1), decoding=(a,)),
+        batch(True, a, b),
+    ]
+    waiting = None
+    for chosen in [*plan, None]:
+        if chosen is not None:
+            scheduler.run_batch(scheduler.get_next_batch_to_run(chosen))
+        if waiting is not None:
+            scheduler.process_batch_result(waiting, None)
+        waiting = chosen
+    scheduler.on_idle()
+    rows = serving.session.rows("iterations")
+    assert [row["kind"] for row in rows] == ["prefill", "mixed", "decode"]
+    assert [row["turns"] for row in rows] == [
+        [(0, 0, 5, 1)],
+        [(1, 0, 4, 1), (0, 1, 1, 1)],
+        [(0, 1, 1, 1), (1, 1, 1, 1)],
+    ]
+    assert rows[0]["waiting"] == 1 and {(row["kv_used"], row["kv_total"]) for row in rows} == {(40, 100)}
+    assert all(before["end"] <= later["start"] for before, later in pairwise(rows))
+    requests = serving.session.rows("requests")
+    assert [(row["prompt"], row["generated"]) for row in requests] == [(5, 3), (4, 2)]
+
+
+class VllmScheduler:
+    """Has the methods and fields of vLLM's Scheduler that are used; it reads 4 tokens an iteration."""
+
+    kv_cache_config = types.SimpleNamespace(num_blocks=10)
+
+    def __init__(self) -> None:
+        self.requests: dict[str, types.SimpleNamespace] = {}
+
+    def add_request(self, request):
+        self.requests[request.request_id] = request
+
+    def schedule(self):
+        counts = {}
+        for name, request in self.requests.items():
+            counts[name] = min(4, request.num_tokens - request.num_computed_tokens)
+            request.num_computed_tokens += counts[name]
+        return types.SimpleNamespace(num_scheduled_tokens=counts)
+
+    def _preempt_request(self, request, at):
+        request.num_preemptions, request.num_computed_tokens = request.num_preemptions + 1, 0
+
+    def update_from_output(self, output, result):
+        for name in output.num_scheduled_tokens:
+            request = self.requests[name]
+            if request.num_computed_tokens == request.num_tokens:
+                request.num_tokens += 1
+                request.num_output_tokens += 1
+        self.requests = {name: r for name, r in self.requests.items() if not r.is_finished()}
+
+    def get_kv_cache_usage(self):
+        return 0.5
+
+    def get_request_counts(self):
+        return len(self.requests), 2
+
+
+def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch):
+    """6 prompt tokens in chunks of 4, one decode, a preemption, 8 tokens read again, one decode."""
+    module = types.ModuleType("vllm.v1.core.sched.scheduler")
+    module.Scheduler = type("Scheduler", (VllmScheduler,), dict(vars(VllmScheduler)))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vllm.install(serving, Patches())
+    scheduler, counts = (
+        module.Scheduler(),
+        {"num_computed_tokens": 0, "num_preemptions": 0, "num_output_tokens": 0},
+    )
+    asked = types.SimpleNamespace(
+        request_id="x",
+        prompt_token_ids=[1] * 6,
+        num_prompt_tokens=6,
+        num_tokens=6,
+        arrival_time=1.5,
+        **counts,
+    )
+    asked.is_finished = lambda: asked.num_output_tokens == 4
+    scheduler.add_request(asked)
+    while scheduler.requests:
+        if asked.num_output_tokens == 2 and not asked.num_preemptions:
+            scheduler._preempt_request(asked, 0.0)
+        scheduler.update_from_output(scheduler.schedule(), None)
+    turns = [row["turns"][0] for row in serving.session.rows("iterations")]
+    assert turns == [(0, 0, 4, 0), (0, 0, 2, 1), (0, 1, 1, 1), (0, 2, 4, 0), (0, 2, 4, 1), (0, 1, 1, 1)]
+    (request,) = serving.session.rows("requests")
+    assert request["arrival"] == 1_500_000_000 and request["generated"] == 4
+    assert [span["what"] for span in serving.session.rows("spans")] == ["preempt"]
 
 
 PAUSE, LATE, CHUNK = 0.15, 0.1, 20_000

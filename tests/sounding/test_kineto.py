@@ -300,8 +300,8 @@ def test_ranks_by_name_and_by_place(tmp_path):
 ITERATIONS = [
     ("execute_context_1(888)_generation_0(0)", "prefill", 888),
     ("execute_context_0(0)_generation_8(8)", "decode", 8),
-    ("execute_context_2(100)_generation_3(3)", "prefill and decode", 103),
-    ("execute_8192_context_9(sq8155sk8430)_generation_37(sq37sk34489)", "prefill and decode", 8192),
+    ("execute_context_2(100)_generation_3(3)", "mixed", 103),
+    ("execute_8192_context_9(sq8155sk8430)_generation_37(sq37sk34489)", "mixed", 8192),
     ("execute_context_1(888_788544)_generation_0(0)", "prefill", 888),
 ]
 
@@ -317,6 +317,13 @@ def test_iterations_of_a_serving_engine_are_steps(tmp_path):
     assert steps.select("kind", "tokens").rows() == [(kind, tokens) for _, kind, tokens in ITERATIONS]
     assert set(steps["source"]) == {"engine"}
     assert (steps["end_ns"] - steps["mark_ns"]).to_list() == [100_000] * 4 + [90_000]
+
+
+@shared
+def test_the_iteration_of_a_real_trace_of_vllm_by_hand_count():
+    """Its annotation: 9 requests read 8155 tokens while 37 generate one each."""
+    steps = read_trace(TRACES / "vllm-piecewise-graph.json.gz").steps
+    assert steps.select("kind", "tokens", "source").rows() == [("mixed", 8155 + 37, "engine")]
 
 
 def test_what_a_trace_tells_of_its_devices_is_kept(tmp_path):

@@ -26,13 +26,15 @@ def findings(
 ) -> None:
     """List the causes of lost time, with their predicted gains and remedies."""
     from fathom.api import open
-    from fathom.report import print_findings, print_leads, stepped, unseen_of
+    from fathom.report import print_causes, print_findings, print_leads, stepped, unseen_of
 
     examination = open(sounding, machine=machine).examine(price=price)
+    on_requests = examination.serving.findings if examination.serving else []
     if json:
-        write_json(examination.leads if leads else examination.findings)
+        write_json(examination.leads if leads else [*on_requests, *examination.findings])
     elif leads:
         print_leads(examination.leads)
     else:
+        print_causes(examination.serving)
         unseen, recorded = unseen_of(examination.abstained), stepped(examination.step)
         print_findings(examination.findings, unseen, far=examination.leads, stepped=recorded)

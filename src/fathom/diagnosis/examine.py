@@ -11,7 +11,7 @@ from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_
 from fathom.analysis.results import CountedSteps, LongSteps, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
-from fathom.diagnosis.serving import serving_findings
+from fathom.diagnosis.serving import join, serving_findings
 from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.sounding import Store
@@ -46,6 +46,8 @@ def examine(
     diagnosis = ranks.diagnosis
     verdict, parts = ranks.conclusion(diagnosis.findings)
     serving = _serving(store)
+    if serving is not None:
+        join(serving, ranks.devices, kinds)
     problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
         step=ranks.step,

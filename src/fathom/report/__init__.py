@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         print_serving_plan,
         print_shapes,
     )
+    from fathom.report.serving import print_causes
     from fathom.report.terminal import View, print_report, save_picture
     from fathom.report.tips import print_tips
     from fathom.report.tune import print_knobs, print_tuned

@@ -14,6 +14,7 @@ import msgspec
 
 from fathom.report import findings as cards
 from fathom.report import heading
+from fathom.report import serving as requests
 from fathom.report.ledger import groups, name, step_ms
 from fathom.units import NS_PER_MS
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction
     from fathom.analysis.results import Device, Examination, Finding, Lead
+    from fathom.analysis.serving import Serving
     from fathom.diagnosis import Kind
     from fathom.lab import Listed
     from fathom.machine.checks import Result
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 REASONS = 4  # analyses without data that the overview names
+SLOWEST = 3  # requests that the overview explains
 MEASURES = 40  # of a kernel family
 
 
@@ -62,10 +65,35 @@ def overview(examination: Examination) -> Digest:
         "problems": [problem.text or problem.what for problem in examination.integrity.problems],
         **_resources(examination),
         "findings": [finding.id for finding in examination.findings],
+        **_requests(examination.serving),
         "not_analysed": _reasons(examination),
     }
     rows = list(_ledger(device)) if device else []
     return Digest(known(facts), rows, ["group", "entry", "ms", "share_percent"] if rows else [])
+
+
+def _requests(serving: Serving | None) -> Facts:
+    """Return the latencies of a server's requests, where their time goes, and the slowest one's story."""
+    if serving is None:
+        return {}
+    return {
+        "requests": requests.headline(serving),
+        "request_latencies": [
+            ": ".join([cells[0], ", ".join(cells[1:])]) for _, cells in requests.latencies(serving)
+        ],
+        "request_ms": {row.entry: row.mean_ms for row in serving.ledger},
+        "slowest_requests": [requests.story(request) for request in serving.slowest[:SLOWEST]],
+        "findings_on_requests": [finding.id for finding in serving.findings],
+    }
+
+
+def _on_requests(serving: Serving | None, kind: str | None) -> list[Facts]:
+    """Return the findings on requests, whose gains are per request."""
+    return [
+        known(msgspec.to_builtins(finding))
+        for finding in (serving.findings if serving else ())
+        if kind in (None, finding.id)
+    ]
 
 
 def _shown(examination: Examination) -> Device | None:
@@ -142,7 +170,8 @@ def findings(examination: Examination, kind: str | None = None) -> Digest:
         facts["result"] = cards.none(unseen, heading.stepped(examination.step), examination.step.noun)
     elif sum(finding.gain_ms is not None for finding in chosen) > 1:
         facts["gains"] = cards.ALONE
-    return Digest(known(facts), [_finding(finding, in_full=kind is not None) for finding in chosen])
+    rows = [_finding(finding, in_full=kind is not None) for finding in chosen]
+    return Digest(known(facts), [*_on_requests(examination.serving, kind), *rows])
 
 
 def _finding(finding: Finding, in_full: bool) -> Facts:

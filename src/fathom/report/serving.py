@@ -18,7 +18,7 @@ from fathom.analysis.serving import (
     SlowRequest,
 )
 from fathom.report import units
-from fathom.report.screen import joined
+from fathom.report.screen import joined, show
 
 LABEL, CELL = 24, 10  # columns
 SMALL = 0.001  # of all requests' time: entries below it get no line
@@ -35,7 +35,7 @@ def paragraphs(serving: Serving | None, width: int) -> Iterator[Iterable[Text]]:
     if serving is not None:
         yield [*_summary(serving, width), *_latencies(serving)]
         yield _ledger(serving)
-        yield _findings(serving, width)
+        yield causes(serving, width)
         yield _iterations(serving)
         yield _slowest(serving, width)
 
@@ -124,14 +124,20 @@ def _iterations(serving: Serving) -> Iterator[Text]:
     yield from (_line(iteration_cells(kind)[1]) for kind in serving.iterations)
 
 
-def _findings(serving: Serving, width: int) -> Iterator[Text]:
+def causes(serving: Serving, width: int) -> Iterator[Text]:
     """Yield each cause with its predicted saving per request, its evidence and its remedy."""
     if serving.findings:
         yield Text("causes, with the time that the mean request would save", "dim underline")
     for finding in serving.findings:
-        yield Text.assemble((f"{saving(finding):<34}", "green"), (finding.title, "bold"))
-        for text in (f"{finding.id}: {evidence(finding)}", finding.action):
+        yield Text.assemble((f"{saving(finding):<34}  ", "green"), (finding.title, "bold"))
+        for text in (f"{evidence(finding)} · fathom explain {finding.id}", finding.action):
             yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
+
+
+def print_causes(serving: Serving | None) -> None:
+    """Print the causes that lengthen requests; nothing for a program that serves none."""
+    if serving is not None and serving.findings:
+        show(lambda width: causes(serving, width), None)
 
 
 def saving(finding: ServingFinding) -> str:
@@ -153,10 +159,29 @@ def _slowest(serving: Serving, width: int) -> Iterator[Text]:
 
 
 def story(request: SlowRequest) -> str:
-    """Return a sentence on where the time of one request went."""
-    parts = [f"{units.duration(ms)} {name}" for name, ms in list(request.entries.items())[:PARTS]]
-    rest = request.ms - sum(list(request.entries.values())[:PARTS])
-    parts += [f"{units.duration(rest)} other"] if len(request.entries) > PARTS else []
-    first = "" if request.first_ms is None else f", first token after {units.duration(request.first_ms)}"
+    """Return sentences on where the time of one request went, in all and until its first token."""
     tokens = f"{request.prompt:,} → {request.generated:,} tokens"
-    return f"#{request.request}  {units.duration(request.ms)}{first} ({tokens}): {', '.join(parts)}"
+    head = f"#{request.request}  {units.duration(request.ms)} ({tokens})"
+    entire = f"{head}: {_largest(request.entries, request.ms)}."
+    if request.first_ms is None:
+        return entire
+    first = {_told(request, name): ms for name, ms in request.first_entries.items()}
+    largest = _largest(first, request.first_ms)
+    return f"{entire} Of {units.duration(request.first_ms)} to the first token: {largest}."
+
+
+def _largest(entries: dict[str, float], total: float) -> str:
+    shown = list(entries.items())[:PARTS]
+    rest = total - sum(ms for _, ms in shown)
+    parts = [f"{units.duration(ms)} {name}" for name, ms in shown]
+    return ", ".join([*parts, *([f"{units.duration(rest)} other"] if len(entries) > PARTS else [])])
+
+
+def _told(request: SlowRequest, entry: str) -> str:
+    """Return an entry with the reason for its time, if it is known."""
+    if entry == Entry.QUEUE and request.behind:
+        many = "1 prompt" if request.behind == 1 else f"{request.behind:,} prompts"
+        return f"{entry} behind {many} of {request.behind_tokens:,} tokens"
+    if entry == Entry.PREFILL and request.at_ceiling_ms is not None:
+        return f"{entry} of which {units.duration(request.at_ceiling_ms)} at the ceiling"
+    return entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -52,7 +53,7 @@ def requests_account(tables: dict[str, pl.DataFrame]) -> Serving:
         e2e_ms=percentiles(timed["ms"]) or Percentiles(0, 0.0, 0.0, None, None, 0.0),
         ledger=_entries(ledger, requests.height),
         iterations=_kinds(tables),
-        slowest=_slowest(timed, ledger),
+        slowest=_slowest(timed, ledger, tables),
         prompt_tokens=int(requests["prompt"].sum()),
         cached_tokens=int(requests["cached"].sum()),
         generated_tokens=int(requests["generated"].sum()),
@@ -120,12 +121,33 @@ def _kinds(tables: dict[str, pl.DataFrame]) -> list[IterationKind]:
     return [IterationKind(*row) for row in of_kind.sort("share", descending=True).iter_rows()]
 
 
-def _slowest(timed: pl.DataFrame, ledger: pl.DataFrame) -> list[SlowRequest]:
+def _slowest(timed: pl.DataFrame, ledger: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> list[SlowRequest]:
     names: Sequence[str] = ("request", "ms", "first_ms", "prompt", "generated")
-    rows = timed.sort("ms", descending=True).head(SLOWEST).select(names)
+    rows = timed.sort("ms", descending=True).head(SLOWEST)
     result = []
-    for number, ms, first, prompt, generated in rows.iter_rows():
-        mine = ledger.filter(pl.col("request") == number, pl.col("ms") > 0).sort("ms", descending=True)
-        entries = dict(zip(mine["entry"].to_list(), mine["ms"].to_list(), strict=True))
-        result.append(SlowRequest(number, ms, first, prompt, generated, entries))
+    for row in rows.iter_rows(named=True):
+        entire, first = (_entries_of(ledger, row["request"], column) for column in ("ms", "first_ms"))
+        result.append(SlowRequest(*(row[name] for name in names), entire, first, *_ahead(row, tables)))
     return result
+
+
+def _entries_of(ledger: pl.DataFrame, request: int, column: str) -> dict[str, float]:
+    """Return the milliseconds of one request by entry, largest first."""
+    mine = ledger.filter(pl.col("request") == request, pl.col(column) > 0).sort(column, descending=True)
+    return dict(zip(mine["entry"].to_list(), mine[column].to_list(), strict=True))
+
+
+def _ahead(row: dict[str, Any], tables: dict[str, pl.DataFrame]) -> tuple[int, int]:
+    """Return the other requests whose prompts were read while this one was in the queue, and their tokens."""
+    turns = tables["turns"].join(
+        tables["iterations"].select("iteration", "start_ns", "end_ns"), on="iteration"
+    )
+    own = turns.filter(request=row["request"])["start_ns"].min()
+    until = row["end_ns"] if own is None else own
+    others = turns.filter(
+        pl.col("request") != row["request"],
+        pl.col("phase") != "decode",
+        pl.col("end_ns") > row["submitted_ns"],
+        pl.col("start_ns") < until,
+    )
+    return others["request"].n_unique(), int(others["tokens"].sum())

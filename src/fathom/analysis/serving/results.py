@@ -37,6 +37,10 @@ class SlowRequest(msgspec.Struct):
     prompt: int
     generated: int
     entries: dict[str, float]  # ms by entry, largest first, which sum to `ms`
+    first_entries: dict[str, float] = {}  # likewise, until the first token was written
+    behind: int = 0  # other requests whose prompts were read while it was in the queue
+    behind_tokens: int = 0  # of these prompts
+    at_ceiling_ms: float | None = None  # of its prefill, if the device's ledger has the iterations' ceiling
 
 
 class ServingFinding(msgspec.Struct):
@@ -52,6 +56,7 @@ class ServingFinding(msgspec.Struct):
     evidence: dict[str, float]
     action: str
     mechanism: str
+    per: str = "request"  # the unit of the gain; findings on steps have none
 
 
 class IterationKind(msgspec.Struct):
@@ -63,6 +68,7 @@ class IterationKind(msgspec.Struct):
     p50_ms: float
     requests: float  # mean per iteration
     tokens: float  # mean per iteration
+    at_ceiling: float | None = None  # share of its time that the device's work needs at the ceilings
 
 
 class Serving(msgspec.Struct):

@@ -52,7 +52,7 @@ def profiler_steps(ops: pl.DataFrame, phase: str, burst: int) -> pl.DataFrame:
 
 
 def _iterations(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the iterations of vLLM, of the kinds `prefill`, `decode` and `prefill and decode`."""
+    """Return the iterations of vLLM, of the kinds `prefill`, `decode` and `mixed`."""
     fields = [
         pl.col("name").str.extract(ITERATION, group).alias(name) for group, name in enumerate(_FIELDS, 1)
     ]
@@ -61,7 +61,7 @@ def _iterations(ops: pl.DataFrame) -> pl.DataFrame:
     return numbers.with_columns(
         step=pl.int_range(pl.len(), dtype=pl.Int64),
         kind=pl.when(generates=0).then(pl.lit("prefill")).when(reads=0).then(pl.lit("decode"))
-        .otherwise(pl.lit("prefill and decode")),
+        .otherwise(pl.lit("mixed")),
         source=pl.lit("engine"),
         tokens=pl.coalesce("both", pl.col("read") + pl.col("generated")),
     )  # fmt: skip
