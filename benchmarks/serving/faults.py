@@ -66,7 +66,7 @@ PLANTED = {
     "slow-client": Planted(
         "serving-client",
         replace(USUAL, rate=2.0, words=20, tokens=48),
-        slow=0.05,
+        slow=0.25,
     ),
     "overload": Planted("serving-queue", replace(USUAL, rate=16.0, tokens=24), gentle=1.0),
 }

@@ -97,7 +97,7 @@ def test_without_the_tokenizer_requests_reach_the_engine_earlier_by_hand():
 
 def test_a_change_that_changes_nothing_saves_nothing():
     assert Replay(tokenised((0, 10), (10, 20))).saves(Change(spans="send"))[0] == pytest.approx(0.0)
-    assert Replay(one_by_one()).saves(Change(repeated=True))[0] == pytest.approx(0.0)
+    assert Replay(one_by_one()).saves(Change(repeated=1))[0] == pytest.approx(0.0)
 
 
 def test_an_engine_for_each_request_leaves_no_queue_by_hand():

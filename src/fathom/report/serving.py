@@ -165,7 +165,7 @@ def story(request: SlowRequest) -> str:
     entire = f"{head}: {_largest(request.entries, request.ms)}."
     if request.first_ms is None:
         return entire
-    first = {_told(request, name): ms for name, ms in request.first_entries.items()}
+    first = {_explained(request, name): ms for name, ms in request.first_entries.items()}
     largest = _largest(first, request.first_ms)
     return f"{entire} Of {units.duration(request.first_ms)} to the first token: {largest}."
 
@@ -177,7 +177,7 @@ def _largest(entries: dict[str, float], total: float) -> str:
     return ", ".join([*parts, *([f"{units.duration(rest)} other"] if len(entries) > PARTS else [])])
 
 
-def _told(request: SlowRequest, entry: str) -> str:
+def _explained(request: SlowRequest, entry: str) -> str:
     """Return an entry with the reason for its time, if it is known."""
     if entry == Entry.QUEUE and request.behind:
         many = "1 prompt" if request.behind == 1 else f"{request.behind:,} prompts"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -122,12 +121,15 @@ def _kinds(tables: dict[str, pl.DataFrame]) -> list[IterationKind]:
 
 
 def _slowest(timed: pl.DataFrame, ledger: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> list[SlowRequest]:
-    names: Sequence[str] = ("request", "ms", "first_ms", "prompt", "generated")
     rows = timed.sort("ms", descending=True).head(SLOWEST)
     result = []
     for row in rows.iter_rows(named=True):
+        facts = {name: row[name] for name in ("request", "ms", "first_ms", "prompt", "generated")}
         entire, first = (_entries_of(ledger, row["request"], column) for column in ("ms", "first_ms"))
-        result.append(SlowRequest(*(row[name] for name in names), entire, first, *_ahead(row, tables)))
+        behind, tokens = _ahead(row, tables)
+        result.append(
+            SlowRequest(**facts, entries=entire, first_entries=first, behind=behind, behind_tokens=tokens)
+        )
     return result
 
 

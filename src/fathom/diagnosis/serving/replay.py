@@ -29,8 +29,9 @@ from fathom.units import NS_PER_MS
 
 BETWEEN_RUNS = 0.1  # of the time in the engine: runs of one server differ by it at least
 HOLDING = ("tokenise", "detokenise")
+BLOCK = 256  # tokens that an engine shares at a time, at most: SGLang 1, vLLM 16, transformers 256
 CHUNK = 64  # prompt tokens per iteration, with chunked prefill
-ONE, TWO, ALONE = 1, 2, 0  # engines; ALONE is one for each request
+AS_RECORDED, TWO, ALONE = 1, 2, 0  # engines; ALONE is one for each request
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Change:
 
     spans: str = ""  # remove the time of spans of this name
     limit: bool = False  # no limit of requests per batch
-    repeated: bool = False  # prompts without the tokens that earlier ones began with
+    repeated: int = 0  # prompts without whole blocks of tokens that earlier ones began with
+    attends: bool = False  # the work of a prompt is attention, which reads the shared tokens all the same
     chunked: bool = False  # at most CHUNK prompt tokens per iteration
     engines: bool = False  # more of them
 
@@ -88,11 +90,13 @@ class Replay:
         """Return what the mean request saves at the recorded speed, and both ends over runs."""
         away = max(BETWEEN_RUNS, drift(self.rows, self.engine))
         base = self.mean(Change(), self.engine) or 1.0
-        many = (TWO, ALONE) if change.engines else (ONE,)
-        forms = list(product(self._engines(change), many))
-        likely = [max(self.seen * (1.0 - self.mean(change, *form) / base), 0.0) for form in forms]
+        many = (TWO, ALONE) if change.engines else (AS_RECORDED,)
+        few = replace(change, repeated=BLOCK, attends=True)
+        changes = [change, few] if change.repeated else [change]
+        forms = list(product(changes, self._engines(change), many))
+        likely = [max(self.seen * (1.0 - self.mean(*form) / base), 0.0) for form in forms]
         means = [
-            scale * self.mean(change, *form, speed)
+            scale * self.mean(*form, speed)
             for form, speed in product(forms, (1 - away, 1 + away))
             for scale in (1.0, self.seen / base)
         ]
@@ -105,8 +109,8 @@ class Replay:
         """Return the engines that the recording allows: what is unknown has two ends."""
         if change.spans in HOLDING:  # Python may hold the interpreter, which the engine needs, or not
             low = self.rows["start_ns"].to_numpy() / NS_PER_MS
-            held = Spans(self.tables, change.spans).within(low, low + periods_ms(self.rows))
-            return [self.engine, engine_of(self.rows, held)]
+            lengthened = Spans(self.tables, change.spans).within(low, low + periods_ms(self.rows))
+            return [self.engine, engine_of(self.rows, lengthened)]
         if change.chunked:
             return [replace(self.engine, budget=min(self.engine.budget, CHUNK))]
         if not change.limit:
@@ -119,7 +123,7 @@ class Replay:
             for engine, budget in product(engines, budgets)
         ]
 
-    def mean(self, change: Change, engine: Engine, engines: int = ONE, speed: float = 1.0) -> float:
+    def mean(self, change: Change, engine: Engine, engines: int = AS_RECORDED, speed: float = 1.0) -> float:
         """Replay, and return the mean time of a request."""
         spans = Spans(self.tables, change.spans)
         before = self.submitted - self.begun - spans.within(self.begun, self.submitted)
@@ -129,7 +133,10 @@ class Replay:
         return float(np.mean(done + after - self.arrival))
 
     def _asked(self, submitted: np.ndarray, change: Change) -> list[Asked]:
-        spare = pl.max_horizontal("cached", "repeated") if change.repeated else pl.col("cached")
+        shared = pl.col("repeated") // change.repeated * change.repeated if change.repeated else 0
+        spare = pl.max_horizontal("cached", shared)
+        if change.attends:
+            spare = pl.max_horizontal("cached", spare**2 / pl.col("prompt"))
         read = self.requests.select(pl.max_horizontal(pl.col("prompt") - spare, 1), "generated")
         return [
             Asked(float(at), int(prompt), max(int(n or 1), 1))
