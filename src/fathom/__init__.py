@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from fathom.api import Sounding, compare, open, plan, plan_serving, record
     from fathom.probe import region, step
     from fathom.referee import prove
+    from fathom.tuner import adapt
 
 __all__ = [
     "FathomError",
     "Sounding",
     "__version__",
+    "adapt",
     "compare",
     "open",
     "plan",
@@ -39,6 +41,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("fathom.probe"), name)
     if name == "prove":
         return getattr(import_module("fathom.referee"), name)
+    if name == "adapt":
+        return getattr(import_module("fathom.tuner"), name)
     if name in ("Sounding", "compare", "open", "plan", "plan_serving", "record"):
         return getattr(import_module("fathom.api"), name)
     raise AttributeError(f"module 'fathom' has no attribute '{name}'")

@@ -109,13 +109,6 @@ app.command(
     epilog=run.EXAMPLES,
 )(run.run)
 app.command(
-    "tune",
-    short_help="Search settings that are proven faster.",
-    context_settings={"allow_interspersed_args": False},
-    help=tune.HELP,
-    epilog=tune.EXAMPLES,
-)(tune.tune)
-app.command(
     "bisect",
     short_help="Find the commit that slowed a step down.",
     epilog=bisect.EXAMPLES,
@@ -154,6 +147,7 @@ for _function, _examples, _about in (
     _name = _function.__name__.rstrip("_").replace("_", "-")
     app.command(_name, short_help=_about, epilog=_examples)(_function)
 app.add_typer(lab.app, name="lab", short_help="Prove optimisation techniques on this machine.")
+app.add_typer(tune.app, name="tune", short_help="Search settings that are proven faster.")
 app.add_typer(plan.app, name="plan", short_help="Plan training on machines that you do not have.")
 app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
 

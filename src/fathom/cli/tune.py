@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperGroup
 
-from fathom.cli.console import examples, say, write_json
+from fathom.cli import tune_kernel
+from fathom.cli.console import examples, group, say, write_json
 from fathom.errors import BadInputError
 
 NOT_PROVEN, BAD_INPUT = 1, 2
+PROGRAM = "program"
 HELP = """Search the settings that a program leaves open, and keep those that are proven faster.
 
 The program is recorded first; its findings and its account order the search. Candidates run a few steps
@@ -25,6 +29,7 @@ EXAMPLES = examples(
     "fathom tune -- python train.py",
     "fathom tune --budget 30m --agree 0.01 -- python train.py --epochs 1",
     "fathom tune --until 'loss<=2.5' --adapter knobs.toml -- python train.py",
+    "fathom tune kernel norm.py:norm candidates/   (ranks kernels; see its --help)",
     "fathom run --settings train.tune/settings.toml -- python train.py",
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -97,6 +102,23 @@ def tune(
         raise
     (write_json if json else print_tuned)(result)
     raise typer.Exit(0 if result.gain is not None else NOT_PROVEN)
+
+
+class _Tune(TyperGroup):
+    """`fathom tune COMMAND` tunes a program; `fathom tune kernel` ranks kernels."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args[:1] == ["kernel"] else [PROGRAM, *args])
+
+
+app = group(cls=_Tune, help="Search settings of a program, or rank kernels.")
+app.command(
+    PROGRAM,
+    context_settings={"allow_interspersed_args": False},
+    help=HELP,
+    epilog=EXAMPLES,
+)(tune)
+app.command("kernel", epilog=tune_kernel.EXAMPLES)(tune_kernel.kernel)
 
 
 def seconds_of(text: str) -> float:

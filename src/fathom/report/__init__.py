@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fathom.report.serving import print_causes
     from fathom.report.terminal import View, print_report, save_picture
     from fathom.report.tips import print_tips
-    from fathom.report.tune import print_knobs, print_tuned
+    from fathom.report.tune import print_knobs, print_ranking, print_tuned
     from fathom.report.verdict import print_verdict
     from fathom.report.what_if import print_prediction
 

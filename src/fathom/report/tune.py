@@ -10,11 +10,13 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.screen import paragraph, part, show, within_margins
-from fathom.tuner import Knob, Setting, Tried, Tuned, catalogue
+from fathom.tuner import Knob, Ranking, Setting, Tried, Tuned, catalogue
 
 NAME, FIGURE = 52, 11
 ROWS = 12  # candidates shown
 LABEL = 11
+KERNEL = 36
+VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "ambiguous": "yellow"}
 WHERE = {"findings": "a finding", "account": "the account", "experience": "experience"}
 
 
@@ -26,6 +28,30 @@ def print_tuned(result: Tuned, console: Console | None = None) -> None:
 def print_knobs(extra: Sequence[Knob] = (), console: Console | None = None) -> None:
     """Print every knob with its values, its risk and the findings that suggest it."""
     show(lambda width: within_margins(_knobs([*catalogue(), *extra], width - 2), width - 2), console)
+
+
+def print_ranking(ranking: Ranking, console: Console | None = None) -> None:
+    """Print the candidates of `fathom tune kernel`, the fastest first."""
+    show(lambda width: within_margins(_ranking(ranking, width - 2), width - 2), console)
+
+
+def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:
+    yield Text()
+    head = f"{'time over reference':>20}{'of ceiling':>{FIGURE}}  verdict"
+    yield Text(f"  {'candidate':<{KERNEL}}{head}", "dim underline")
+    for row in ranking.rows:
+        ratio = units.MISSING if row.ratio is None else f"{row.ratio:.3f}"
+        figures = f"{ratio:>20}{_percent(row.ceiling):>{FIGURE}}"
+        style = VERDICT.get(row.verdict, "")
+        name = units.shorten(row.candidate, KERNEL - 1)
+        yield Text.assemble(f"  {name:<{KERNEL}}{figures}  ", (row.verdict, style))
+        for reason in row.reasons[:1]:
+            text = reason.says + (f": {reason.detail}" if reason.detail else "")
+            yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(text, width - 4))
+    yield Text()
+    network = "without a network" if ranking.isolated else "with a network, which cannot be withheld here"
+    yield Text(f"Each candidate ran in a sandbox {network}; the reference is {ranking.reference}.", "dim")
+    yield Text()
 
 
 def _page(result: Tuned, width: int) -> Iterator[Text]:

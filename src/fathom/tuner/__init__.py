@@ -8,6 +8,8 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.tuner.adapter import knobs_in
+    from fathom.tuner.adaptive import Adaptive, adapt
+    from fathom.tuner.kernels import Ranked, Ranking, Sandbox, rank_kernels
     from fathom.tuner.knobs import Knob, catalogue
     from fathom.tuner.results import Setting, Tried, Tuned
     from fathom.tuner.tuning import Options, tune

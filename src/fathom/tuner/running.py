@@ -112,12 +112,12 @@ class Runner:
         around = child_environment(setting.variables(self.environment), raw)
         with open(self.folder / "output", "w+", errors="replace") as said:  # noqa: PTH123
             options: dict[str, Any] = {"env": around, "cwd": self.scratch.cwd, "stdin": subprocess.DEVNULL}
-            options |= {"stdout": said, "stderr": said, "preexec_fn": _die_with_parent}
+            options |= {"stdout": said, "stderr": said, "preexec_fn": die_with_parent}
             with running([path, *command[1:]], **options) as process:
                 return _waited(process, raw / "stop", patience_s, self.folder / "output")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel kill this process when its parent ends, however that happens."""
     if sys.platform == "linux":
         import ctypes

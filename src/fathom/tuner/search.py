@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,7 @@ class Search:
         journal = storages.journal.JournalFileBackend(str(path)) if path else None
         sampler = samplers.TPESampler(multivariate=True, n_startup_trials=STARTUP, seed=seed)
         return self._optuna.create_study(
-            study_name="tune",
+            study_name=f"tune-{zlib.crc32(repr(self._space).encode()):08x}",  # other knobs, other study
             storage=storages.JournalStorage(journal) if journal else None,
             sampler=sampler,
             load_if_exists=True,
@@ -87,6 +88,7 @@ class Search:
                 self._note(_choice(trial.params), trial.user_attrs)
             elif trial.state == state.RUNNING:  # its search was killed
                 self._study.tell(trial.number, state=state.FAIL)
+                self._study.enqueue_trial(trial.params)
         if not self._study.trials:
             for knob, value in in_order(self.knobs.values(), self.known):
                 self.enqueue({knob.id: value.name})

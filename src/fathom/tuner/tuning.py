@@ -33,11 +33,12 @@ from fathom.tuner.running import Runner, Steps, require_steps
 from fathom.tuner.sandbox import Scratch
 from fathom.tuner.search import Choice, Measured, Search, key
 
-ABLATION_RUNS = 8
+ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
 RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 PAIRS = 3  # of a promising candidate
 MOST_FINALISTS = 2
+LEAST_RUNS = 8  # of the search, for which a budget has to suffice
 SOUNDING_SHARE = 0.4  # of the budget
 LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
 Say = Callable[[str], None]
@@ -191,7 +192,7 @@ class _Tuning:
         longest_s = 3 * first.seconds + 10
         self.paired = Paired(runner, Trial(Applied()), self.options.agree, longest_s)
         self.paired.runs, self.paired.seconds = [first], [first.seconds]
-        least = (PROOF_RUNS + 4) * first.seconds
+        least = (PROOF_RUNS + LEAST_RUNS) * first.seconds
         if self.budget.left_s < least:
             total = self.budget.used_s + 1.5 * least
             raise BadInputError(
@@ -202,7 +203,9 @@ class _Tuning:
     # the search
 
     def _reserved_s(self) -> float:
-        return (PROOF_RUNS + ABLATION_RUNS) * self.paired.run_s
+        """Return the time kept for proof and ablation; a short budget leaves less for the ablation."""
+        proof_s = PROOF_RUNS * self.paired.run_s
+        return proof_s + min(ABLATION_RUNS * self.paired.run_s, ABLATION_SHARE * self.budget.total_s)
 
     def _explore(self) -> None:
         """Measure candidates until the time left is that of ablation and proof."""

@@ -1,0 +1,7 @@
+"""The weight is forgotten."""
+
+import numpy as np
+
+
+def norm(x, weight):
+    return x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-6)

@@ -1,0 +1,220 @@
+"""Rank implementations of a function: each is proven in a sandbox against the reference, on every shape."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from fathom.errors import BadInputError, file_error
+from fathom.referee import Refusal, Verdict, running
+from fathom.tuner.running import die_with_parent
+from fathom.units import GIB
+
+INPUTS = "inputs"
+MODULE = "fathom.tuner.proving"
+ISOLATED = ("unshare", "--map-root-user", "--net", "--")
+
+
+TIMED, ATTEMPTS = {"patched-timer", "detects-referee"}, 3
+Options = dict[str, object]
+
+
+class Ranked(msgspec.Struct):
+    """One candidate. `ratio` is the geometric mean of its time over the reference's, over all shapes.
+
+    `verdict` is refused, faster (on a shape, and slower on none), slower, same or ambiguous. `ceiling` is the
+    smallest fraction of the speed of light that it reaches on a shape, if the work is known.
+    """
+
+    candidate: str
+    verdict: str
+    ratio: float | None
+    shapes: dict[str, Verdict]
+    reasons: list[Refusal] = []
+    ceiling: float | None = None
+
+
+class Ranking(msgspec.Struct):
+    """All candidates, the fastest first and the refused ones last. `isolated`: without a network."""
+
+    reference: str
+    rows: list[Ranked]
+    isolated: bool
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """Limits of the process in which a candidate is proven."""
+
+    limit_s: float = 300.0
+    memory_gib: float = 16.0
+
+    def prove(self, job: dict[str, object]) -> Verdict | str:
+        """Prove one pair; return the verdict, or in one clause why there is none."""
+        with tempfile.TemporaryDirectory(prefix="fathom-kernel-") as folder:
+            around = {**os.environ, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+            command = [*(ISOLATED if isolates() else ()), sys.executable, "-m", MODULE]
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            with running(command, cwd=folder, env=around, preexec_fn=self._limit, **pipes) as process:
+                try:
+                    said, errors = process.communicate(json.dumps(job).encode(), self.limit_s)
+                except subprocess.TimeoutExpired:
+                    return f"the proof did not end within {self.limit_s:g} s"
+        return _answer(said, errors.decode(errors="replace"))
+
+    def _limit(self) -> None:
+        die_with_parent()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if not Path("/dev/nvidiactl").exists():  # a driver reserves more addresses than there is memory
+            limit = int(self.memory_gib * GIB)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+@cache
+def isolates() -> bool:
+    """Return whether processes can be started without a network here."""
+    if shutil.which(ISOLATED[0]) is None:
+        return False
+    return subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode == 0
+
+
+def _answer(said: bytes, errors: str) -> Verdict | str:
+    last = said.splitlines()[-1] if said.strip() else b""
+    try:
+        content = msgspec.json.decode(last)
+        if "bad_input" in content:
+            raise BadInputError(content["bad_input"])
+        return msgspec.convert(content, Verdict)
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
+        last_line = (errors.strip().splitlines() or ["no message"])[-1]
+        return f"the proof ended without a verdict: {last_line[:200]}"
+
+
+def rank_kernels(
+    reference: str,
+    directory: Path,
+    sandbox: Sandbox | None = None,
+    budget_s: float = 20.0,
+    margin: float = 0.01,
+    fresh: str = "fork",
+    progress: Callable[[str], None] = lambda _: None,
+) -> Ranking:
+    """Prove every candidate in `directory` against `reference`, given as file.py:function.
+
+    Raises BadInputError if the reference or its inputs cannot be used, or there is no candidate.
+    """
+    file, name = _split(reference)
+    functions = _functions(file)
+    shapes = [known for known in functions if known == INPUTS or known.startswith(f"{INPUTS}_")]
+    if name not in functions or not shapes:
+        raise BadInputError(f"{file} needs the functions {name} and inputs(seed); add them to it.")
+    candidates = [path for path in _candidates(directory, name) if path.resolve() != file]
+    if not candidates:
+        raise BadInputError(f"{directory} has no Python file with a function {name}; add a candidate.")
+    beside: dict[str, str] = {part: f"{file}:{part}" for part in ("variants", "work") if part in functions}
+    settings: Options = {"budget_s": budget_s, "margin": margin, "fresh": fresh}
+    jobs = [(shape, f"{file}:{shape}") for shape in shapes]
+    rows = []
+    for number, path in enumerate(candidates):
+        progress(f"candidate {number + 1} of {len(candidates)}: {path.name}")
+        pair: dict[str, str] = {"plain": f"{file}:{name}", "tuned": f"{path.resolve()}:{name}", **beside}
+        rows.append(_ranked(path, pair, jobs, settings, sandbox or Sandbox()))
+    rows.sort(key=lambda row: (row.verdict == "refused", row.ratio or math.inf))
+    return Ranking(f"{file}:{name}", rows, isolates())
+
+
+def _ranked(
+    path: Path,
+    pair: dict[str, str],
+    shapes: list[tuple[str, str]],
+    settings: Options,
+    sandbox: Sandbox,
+) -> Ranked:
+    """Prove one candidate shape by shape, until one refuses it."""
+    verdicts: dict[str, Verdict] = {}
+    for shape, inputs in shapes:
+        verdict = _proven(sandbox, {"pair": pair | {"inputs": inputs}, "settings": settings})
+        if isinstance(verdict, str):
+            return Ranked(path.name, "refused", None, verdicts, [Refusal("raises", verdict)])
+        verdicts[shape.removeprefix(INPUTS).lstrip("_") or "default"] = verdict
+        if verdict.refused:
+            return Ranked(path.name, "refused", None, verdicts, verdict.reasons)
+    return Ranked(path.name, _overall(verdicts), _mean_ratio(verdicts), verdicts, [], _ceiling(verdicts))
+
+
+def _proven(sandbox: Sandbox, job: dict[str, object]) -> Verdict | str:
+    """Prove a pair; again if times alone refused it, which a busy machine does too."""
+    for _ in range(ATTEMPTS):
+        verdict = sandbox.prove(job)
+        if isinstance(verdict, str) or not {reason.code for reason in verdict.reasons} & TIMED:
+            break
+    return verdict
+
+
+def _overall(verdicts: dict[str, Verdict]) -> str:
+    kinds = {verdict.verdict for verdict in verdicts.values()}
+    if "slower" in kinds:
+        return "slower"
+    if "faster" in kinds:
+        return "faster" if "ambiguous" not in kinds else "ambiguous"
+    return "same" if kinds == {"same"} else "ambiguous"
+
+
+def _mean_ratio(verdicts: dict[str, Verdict]) -> float | None:
+    ratios = [verdict.ratio for verdict in verdicts.values() if verdict.ratio]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if len(ratios) == len(verdicts) else None
+
+
+def _ceiling(verdicts: dict[str, Verdict]) -> float | None:
+    known = [timing.candidate.ceiling for verdict in verdicts.values() for timing in verdict.timings]
+    return min((fraction.fraction for fraction in known if fraction), default=None)
+
+
+def _split(reference: str) -> tuple[Path, str]:
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file.endswith(".py") or not name:
+        raise BadInputError(f"'{reference}' is not a function in a file; give it as file.py:function.")
+    return Path(file).resolve(), name
+
+
+def _functions(file: Path) -> list[str]:
+    """Return the names of the functions in a file, without running it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except OSError as error:
+        raise BadInputError(file_error(file, error)) from None
+    except (SyntaxError, ValueError) as error:
+        raise BadInputError(f"{file} is not valid Python: {error}.") from None
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] + [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+
+
+def _candidates(directory: Path, name: str) -> Iterator[Path]:
+    """Yield the files that define the function; a file that is no Python has none."""
+    if not directory.is_dir():
+        raise BadInputError(f"{directory} is not a folder; give the folder of candidates.")
+    for path in sorted(directory.glob("*.py")):
+        try:
+            names = _functions(path)
+        except BadInputError:
+            continue
+        if name in names:
+            yield path
