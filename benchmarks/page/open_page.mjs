@@ -1,5 +1,5 @@
-// Open a page in headless Chromium: time until drawn, console, requests, axe's violations, screenshots.
-// Arguments: Chromium, page, folder of the screenshots or "". NODE_MODULES has puppeteer-core and axe-core.
+// Open a page in headless Chromium: time until drawn, console, requests; checked also axe's violations, screenshots.
+// Arguments: Chromium, page, "check" or "", prefix of the screenshots or "". NODE_MODULES has puppeteer-core and axe-core.
 import { createRequire } from "node:module";
 import { readFileSync, statSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -7,10 +7,23 @@ import { pathToFileURL } from "node:url";
 const require = createRequire(process.env.NODE_MODULES + "/");
 const puppeteer = require("puppeteer-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const [chromium, page, shots] = process.argv.slice(2);
+const [chromium, page, check, shots] = process.argv.slice(2);
 const browser = await puppeteer.launch({ executablePath: chromium, args: ["--no-sandbox", "--disable-gpu"] });
 const result = { bytes: statSync(page).size, errors: [], requests: [], violations: {}, passes: Infinity };
 const url = pathToFileURL(page).href;
+
+// Everything is unfolded, so that axe sees what is hidden at first: 10 seconds of a quiet core.
+async function audit(tab, view) {
+  await tab.evaluate(() => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+  await tab.evaluate(axe);
+  const found = await tab.evaluate(() => axe.run(document));
+  result.passes = Math.min(result.passes, found.passes.length);
+  result.violations[view] = found.violations.map((rule) => ({
+    id: rule.id, impact: rule.impact, nodes: rule.nodes.length,
+    first: rule.nodes[0].html.slice(0, 200), why: rule.nodes[0].failureSummary.slice(0, 300),
+  }));
+}
+
 for (const [scheme, width] of [["light", 1440], ["dark", 1440], ["light", 390], ["dark", 390]]) {
   const view = `${scheme}-${width}`;
   const tab = await browser.newPage();
@@ -32,18 +45,10 @@ for (const [scheme, width] of [["light", 1440], ["dark", 1440], ["light", 390], 
   };
   result.figures = await tab.evaluate(() => document.querySelectorAll(".chart svg").length);
   if (shots) {
-    await tab.screenshot({ path: `${shots}/page-${view}.png` });
-    if (width === 1440) await tab.screenshot({ path: `${shots}/page-${view}-whole.png`, fullPage: true });
+    await tab.screenshot({ path: `${shots}-${view}.png` });
+    await tab.screenshot({ path: `${shots}-${view}-whole.png`, fullPage: true });
   }
-  // Everything is unfolded, so that axe sees what is hidden at first.
-  await tab.evaluate(() => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
-  await tab.evaluate(axe);
-  const found = await tab.evaluate(() => axe.run(document));
-  result.passes = Math.min(result.passes, found.passes.length);
-  result.violations[view] = found.violations.map((rule) => ({
-    id: rule.id, impact: rule.impact, nodes: rule.nodes.length,
-    first: rule.nodes[0].html.slice(0, 200), why: rule.nodes[0].failureSummary.slice(0, 300),
-  }));
+  if (check) await audit(tab, view);
   await tab.close();
 }
 await browser.close();

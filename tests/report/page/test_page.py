@@ -183,6 +183,22 @@ def _rows(spec) -> list[dict]:
     return [row for part in spec for row in _rows(part)] if isinstance(spec, list) else []
 
 
+@needs_figures
+def test_figures_are_valid_vega_lite(parsed_page):
+    import altair
+
+    assert parsed_page.specs()
+    for spec in parsed_page.specs().values():
+        altair.TopLevelSpec.from_dict(_shortened(spec), validate=True)
+
+
+def _shortened(spec):
+    """Return a specification with three rows of each table: validation takes seconds for all of them."""
+    if isinstance(spec, dict):
+        return {k: v[:3] if k == "values" and isinstance(v, list) else _shortened(v) for k, v in spec.items()}
+    return [_shortened(part) for part in spec] if isinstance(spec, list) else spec
+
+
 def drawn(recording: Recording, name: str) -> list[dict]:
     return next(f.rows for section in sections(recording) for f in section.figures if f.id == name)
 

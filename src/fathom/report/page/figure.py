@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fathom import cache as kept
 from fathom.errors import BadInputError, file_error
 from fathom.visible import visible_line
 
@@ -38,9 +40,12 @@ def available() -> bool:
 
 
 def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:
-    """Return the figure as a Vega-Lite specification."""
+    """Return the figure as a Vega-Lite specification. Tests validate it: here that would take seconds."""
+    from altair.utils.schemapi import debug_mode
+
     rows = [{key: _shown(value) for key, value in row.items()} for row in figure.rows]
-    spec: dict[str, Any] = figure.draw(rows).properties(width=width).to_dict()
+    with debug_mode(False):
+        spec: dict[str, Any] = figure.draw(rows).properties(width=width).to_dict(validate=False)
     spec.pop("$schema", None)
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec.get("config", {}).pop("view", None)
@@ -59,9 +64,17 @@ def embedded(spec: dict[str, Any]) -> str:
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-@cache  # bundling takes seconds
+@cache
 def library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, which loads nothing."""
+    name = kept.key("vega", version("vl-convert-python"))
+    code = (kept.read(name) or b"").decode() or _bundled()
+    kept.write(name, code.encode())
+    return code
+
+
+def _bundled() -> str:
+    """Return the script from vl-convert, which takes seconds."""
     import vl_convert
 
     code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
