@@ -126,8 +126,11 @@ with fathom.record("a.fathom", settle=3) as recording:
     train(50)
 print(recording.path, recording.sounding.step.kind, recording.sounding.step.n)
 train(5)
+begun = iter(torch.utils.data.DataLoader(torch.randn(800, 32), batch_size=8))
+next(begun)
 with fathom.record("b.fathom", depth="surface", step_on="mark", settle=3):
     for i in range(30):
+        next(begun)
         train(1)
         fathom.step(samples=8)
 """
@@ -153,6 +156,8 @@ def test_a_script_records_stretches_of_itself(tmp_path):
     assert (path, kind) == ("a.fathom", "train") and int(n) > 10
     assert 48 <= counts(tmp_path, "a.fathom")["optimizer"] <= 50
     assert 28 <= counts(tmp_path, "b.fathom")["mark"] <= 30
+    loading = fathom.open(tmp_path / "b.fathom")  # by an iterator from before the recording
+    assert loading.manifest.problems == [] and loading.examine().input.batches > 10
     for name in ("a.fathom", "b.fathom"):
         sounding = fathom.open(tmp_path / name)
         assert sounding.manifest.made_by == "record" and sounding.manifest.ended == "finished"

@@ -5,7 +5,8 @@
 For each sounding, by default the examples: size of the page, time until it is loaded and until every figure
 is drawn, console errors and warnings, requests that leave the page, width beyond the screen, and violations
 that axe-core reports with everything unfolded, at 390 and 1,440 pixels in light and dark colours. The times
-are medians of `--rounds` openings; axe-core, which takes far longer, runs once for each view. npm installs puppeteer-core and axe-core into a temporary folder. Writes
+are medians of `--rounds` openings; axe-core, which takes far longer, runs once for each view. npm installs
+puppeteer-core and axe-core into a temporary folder. Writes
 `results/page.json`.
 """
 

@@ -29,6 +29,22 @@ def test_without_ops_python_is_found_where_its_instructions_are_short():
     assert not raised(plain(arrays), "host-python")
 
 
+def test_short_functions_count_with_the_only_function_that_calls_them():
+    """`add` takes less than LONG of the step itself; `log` is called from elsewhere too."""
+    known = {"step_device": "cpu", "step_mean_ms": 1000.0, "host_ops": {"aten::mm": 12.0}}
+    lines = [
+        HostLine(
+            "idle: python", "tokenize (run.py:3)", 60.0, "tokenize", "/run.py:3", 1.0, caller="main (/run.py"
+        ),
+        HostLine("idle: python", "add (run.py:9)", 30.0, "add", "/run.py:9", 1.0, caller="tokenize (/run.py"),
+        HostLine("idle: python", "log (run.py:20)", 20.0, "log", "/run.py:20", 1.0),
+    ]
+    rows = [LedgerRow("ops", "aten::mm", 890.0)] + [LedgerRow(x.entry, x.detail, x.ms) for x in lines]
+    result = raised(signals(rows, **known, host_lines=lines), "host-python")["host-python"]
+    assert result.gain_ms == pytest.approx(0.9 * 90.0) and result.source == "/run.py:3"
+    assert [claim.detail for claim in result.claims] == ["tokenize (run.py:3)", "add (run.py:9)"]
+
+
 def test_without_ops_nothing_is_said_of_python_whose_pace_is_not_known():
     given = plain(line("loop", 60.0))
     result, abstained = findings(given, [rule for rule in rules() if "host-python" in rule.kinds])

@@ -208,7 +208,7 @@ def test_a_gain_far_below_what_the_device_no_longer_does_says_where_the_rest_goe
 
 
 def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertain():
-    assert "saves     perhaps 6.0 ms (0–13) 10 %" in full(low_ms=0.0, high_ms=13.0)
+    assert "saves     perhaps 6.0 ms (0–13), 10 %" in full(low_ms=0.0, high_ms=13.0)
     assert "saves     6.0 ms (3.5–8.5)" in full(low_ms=3.5, high_ms=8.5)
 
 

@@ -86,7 +86,7 @@ def _finding(kind: str, family: str, facts: list[Fact], share: float | None) -> 
         remedy=known.remedy,
         check=f"fathom kernel SOUNDING '{family[:_NAMED]}'",
         references=list(known.references),
-        technique=next(iter(known.techniques), None),
+        technique=known.technique(),
         unpredicted=NO_STEP,
     )
 

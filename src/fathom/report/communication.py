@@ -92,12 +92,12 @@ def late(ranks: list[LateRank], width: int) -> Iterator[Text]:
         at = ", ".join(f"{count} {name}" for name, count in rank.operations.items())
         text = (
             f"rank {rank.rank} arrives last at {rank.last} of {rank.of} collectives ({at}); all others "
-            f"wait {units.duration(rank.cost_ms)} per step for it{_lost_in(rank)}"
+            f"wait {units.duration(rank.cost_ms)} per step for it{lost_in(rank)}"
         )
         yield from paragraph("late      " if number == 0 else " " * 10, text, width)
 
 
-def _lost_in(rank: LateRank) -> str:
+def lost_in(rank: LateRank) -> str:
     """Return where a late rank spends more time than the median rank; empty if that is unknown."""
     entries = [f"{row.entry} +{units.duration(row.ms)}" for row in rank.entries[:CAUSES]]
     return f"; more time than on the median rank: {', '.join(entries)}" if entries else ""
@@ -118,7 +118,7 @@ def straggler(examination: Examination) -> str:
     share = f"{100 * worst.cost_ms / step_ms:.0f} %"
     return (
         f"Rank {worst.rank}{host} is late: all others wait {units.duration(worst.cost_ms)} per step for it "
-        f"({share}){_lost_in(worst)}."
+        f"({share}){lost_in(worst)}."
     )
 
 

@@ -96,8 +96,8 @@ def _full(finding: Finding, width: int) -> Iterator[Text]:
     yield from _part("", [units.a_day(finding.saves_per_day), finding.unpredicted], width)
     yield from _part("where", [place(finding)], width)
     yield from _part("evidence", [shown(line) for line in finding.evidence], width)
-    yield from _part("costs", [claimed(claim) for claim in finding.claims[:SHOWN]], width)
-    yield from _part("", [HOST] if _limited(finding) else [], width)
+    yield from _part("costs", claims(finding), width)
+    yield from _part("", [HOST] if limited(finding) else [], width)
     yield from _part("why", [finding.mechanism], width)
     yield from beside(_label("remedy"), _lines(finding.remedy.rstrip().splitlines()), "dim")
     technique = [f"fathom lab run {finding.technique}"] if finding.technique else []
@@ -105,7 +105,7 @@ def _full(finding: Finding, width: int) -> Iterator[Text]:
     yield from _part("check", [finding.check], width)
 
 
-def _limited(finding: Finding) -> bool:
+def limited(finding: Finding) -> bool:
     """Return whether the gain is much smaller than the device time that the finding claims."""
     taken = sum(claim.ms for claim in finding.claims if claim.entry == Entry.COMPUTE)
     return finding.gain_ms is not None and finding.gain_ms < LESS * taken
@@ -126,14 +126,14 @@ def _lines(commands: Iterable[str]) -> Iterator[Text]:
 
 
 def gain_of(finding: Finding) -> str:
-    """Return gain, interval and share, as `3.2 ms (2.1–4.3) 12 %`; or `costs no time`, or `not predicted`."""
+    """Return gain, interval and share, as `3.2 ms (2.1–4.3), 12 %`, or that there is none."""
     if finding.gain_ms is None:
         return "not predicted" if finding.claims or finding.unpredicted else "costs no time"
     low_ms = finding.gain_ms if finding.low_ms is None else finding.low_ms
     high_ms = finding.gain_ms if finding.high_ms is None else finding.high_ms
     share = f"{100 * finding.share:.0f} %" if finding.share is not None else ""
     doubt = units.perhaps(finding.gain_ms, low_ms, high_ms)
-    return f"{doubt}{units.within(finding.gain_ms, low_ms, high_ms)} {share}".rstrip()
+    return ", ".join(filter(None, (f"{doubt}{units.within(finding.gain_ms, low_ms, high_ms)}", share)))
 
 
 def sure(finding: Finding) -> str:
@@ -158,7 +158,19 @@ def shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
     return words + figure
 
 
-def claimed(claim: Claim) -> str:
+def claims(finding: Finding) -> list[str]:
+    """Return the entries of the ledger that the finding claims, largest first, and the sum of the smaller."""
+    ordered = sorted(finding.claims, key=lambda claim: -claim.ms)
+    lines = [_claimed(claim) for claim in ordered[:SHOWN]]
+    left = ordered[SHOWN:]
+    return (
+        [*lines, f"{units.duration(sum(c.ms for c in left))} of {len(left)} smaller entries"]
+        if left
+        else lines
+    )
+
+
+def _claimed(claim: Claim) -> str:
     name = f"{claim.entry} {claim.detail}".rstrip()
     return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"
 

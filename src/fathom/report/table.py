@@ -166,14 +166,19 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
     if device.at_ceiling_ms is None:
         return
     need, share = device.at_ceiling_ms, units.share(device.at_ceiling_ms, total)
-    known = device.at_ceiling_known or 0.0
-    aside = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
-    aside += " by the datasheet" if device.ceilings == DATASHEET else ""
-    aside += "" if known >= COMPLETE else f" ({100 * known:.0f} % modelled)"
-    line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}  {aside}"
+    line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}"
+    line += f"  {speed_of_light(device)}"
     yield Text(line, "cyan")
     if device.ceilings == DATASHEET:
         yield Text(MEASURE, "dim")
+
+
+def speed_of_light(device: Device) -> str:
+    """Return what the device's time at its ceilings is, with the share of the work that was modelled."""
+    known = device.at_ceiling_known or 0.0
+    text = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
+    text += " by the datasheet" if device.ceilings == DATASHEET else ""
+    return text if known >= COMPLETE else f"{text} ({100 * known:.0f} % modelled)"
 
 
 def _header(columns: Columns, noun: str) -> Text:

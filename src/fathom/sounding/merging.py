@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,7 +123,7 @@ def _manifest(stores: Sequence[Store], output: Path, ranks: set[int]) -> Manifes
     return Manifest(
         name=output.name.removesuffix(".fathom"),
         made_by=first.made_by,
-        created_ns=time.time_ns(),
+        created_ns=min((part.created_ns for part in parts if part.created_ns), default=0),
         command=first.command,
         origin=first.origin,
         exit_status=statuses[0] if statuses else first.exit_status,

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import fathom
+from fathom.analysis.communication import LateRank
 from fathom.analysis.results import (
     Claim,
     Evidence,
@@ -26,10 +27,12 @@ from fathom.analysis.results import (
     SlowStep,
     StepKind,
     Trial,
+    Verdict,
     Where,
 )
 from fathom.errors import BadInputError
 from fathom.report import Recording, save_figures, save_page
+from fathom.report.communication import straggler
 from fathom.report.ledger import groups
 from fathom.report.page import figure, stacks
 from fathom.report.page.page import page, sections
@@ -181,6 +184,16 @@ def _rows(spec) -> list[dict]:
         own = spec.get("data", {}).get("values", []) if isinstance(spec.get("data"), dict) else []
         return [*own, *(row for value in spec.values() for row in _rows(value))]
     return [row for part in spec for row in _rows(part)] if isinstance(spec, list) else []
+
+
+def test_the_late_rank_of_the_terminals_opening_is_on_the_page():
+    examination = gpu(devices=[device(0), device(1)])
+    examination.step.timeline_ms = 10.0
+    examination.late = [LateRank(1, 5, 8, {"all_reduce": 5}, 0.2, 1.5, 1.0, 3, 4)]
+    examination.verdict = Verdict("communication", "Communication-bound.", "", None, None)
+    sentence = straggler(examination)
+    words = " ".join(Page(page(Recording(examination))).words)
+    assert "Rank 1 is late" in sentence and sentence in words
 
 
 @needs_figures

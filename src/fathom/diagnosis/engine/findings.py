@@ -10,6 +10,7 @@ from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
 from fathom.diagnosis.engine.predict import gain_of, observed, predict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate, NotAnalysed, Rule, needs, rules
+from fathom.diagnosis.rules.candidates import on_processor
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 
 LEAST = 0.01  # of the step: smaller gains are not reported
@@ -118,7 +119,7 @@ def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
         check=candidate.check,
         references=list(kind.references),
         changes=list(candidate.changes),
-        technique=next(iter(kind.techniques), None),
+        technique=kind.technique(on_processor(signals)),
         observed=sized.observed,
         predicted_ms=sized.predicted,
     )

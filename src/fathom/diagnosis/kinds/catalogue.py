@@ -17,7 +17,8 @@ GROUPS = (*OF_STEPS, OF_REQUESTS)
 
 class Kind(msgspec.Struct, frozen=True):
     """One kind of finding. `techniques` lists the lab techniques that fix it, most specific first; if there
-    are none, `no_technique` gives the reason.
+    are none, `no_technique` gives the reason. `gpu` lists those that need a GPU, for kinds that programs
+    without one can have.
 
     `bound` lists the verdicts that this cause can lead to, most common first; kinds on requests have none.
     `action` is the remedy in one sentence. `trial` is the part of the program that `fathom run --what-if`
@@ -32,11 +33,16 @@ class Kind(msgspec.Struct, frozen=True):
     remedy: str
     references: tuple[str, ...]
     techniques: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
     no_technique: str = ""
     trial: str | None = None
     bound: tuple[str, ...] = ()
     action: str = ""
     account: str = ""  # the part of the account that its claims belong to, if not that of their row
+
+    def technique(self, processor: bool = False) -> str | None:
+        """Return the most specific technique, on a `processor` of those without a GPU, or None."""
+        return next((name for name in self.techniques if not (processor and name in self.gpu)), None)
 
 
 @cache
@@ -53,7 +59,7 @@ def kinds_of_steps() -> dict[str, Kind]:
 
 
 def _kind(row: dict[str, Any]) -> Kind:
-    lists = {name: tuple(row.get(name, ())) for name in ("references", "techniques", "bound")}
+    lists = {name: tuple(row.get(name, ())) for name in ("references", "techniques", "gpu", "bound")}
     return Kind(**{**row, **lists})
 
 

@@ -85,7 +85,7 @@ class Padding(msgspec.Struct, frozen=True):
 
 def exposed_calls(recorded: Recorded) -> pl.DataFrame:
     """Return the collectives of the used windows with the nanoseconds in which each is exposed."""
-    rows, computing = calls(recorded), recorded.account.subjects[0].computing
+    rows, computing = calls(recorded), recorded.subject.computing
     length = rows["end_ns"] - rows["start_ns"]
     hidden = covered(computing, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     return rows.with_columns(exposed=length - pl.Series(hidden), window=recorded.window(rows))
@@ -111,7 +111,7 @@ def after_backward(recorded: Recorded) -> list[AfterBackward]:
         return []
     engine = recorded.ops.filter(pl.col("thread") != _caller(recorded), phase="timeline")
     starts = rows.group_by("window").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    computing = recorded.account.subjects[0].computing
+    computing = recorded.subject.computing
     between = covered(computing, starts["start_ns"].to_numpy(), starts["end_ns"].to_numpy()).sum()
     length = int((rows["end_ns"] - rows["start_ns"]).sum())
     if engine.is_empty() or between > 0.1 * length:
@@ -161,7 +161,7 @@ def groups(recorded: Recorded) -> list[PlacedGroup]:
 def blocking(recorded: Recorded) -> list[Blocking]:
     """Return the tiny collectives after which the host waits before it launches more compute."""
     rows = exposed_calls(recorded).filter((pl.col("bytes") <= TINY) | (pl.col("operation") == "barrier"))
-    computing = recorded.account.subjects[0].computing
+    computing = recorded.subject.computing
     if rows.is_empty() or not len(computing.starts):
         return []
     launches = recorded.calls.filter(phase="timeline")

@@ -35,7 +35,7 @@ def account(recorded: Recorded) -> Communication:
 
 def calls(recorded: Recorded) -> pl.DataFrame:
     """Return every collective that starts in a used window of the timeline, in order."""
-    rows = recorded.account.subjects[0].collectives
+    rows = recorded.subject.collectives
     if rows is None or rows.is_empty():
         raise UnknownSignalError("the device did not communicate")
     return rows.filter(recorded.inside(rows)).sort("start_ns")
@@ -85,7 +85,7 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
 @signal("communication.repeated", "ms per step")
 def repeated(recorded: Recorded) -> list[Repeated]:
     """Return large reductions that every micro-step does equally often, by size."""
-    micro = recorded.account.subjects[0].micro
+    micro = recorded.subject.micro
     if not micro:
         raise UnknownSignalError("no micro-steps were recorded")
     starts = np.array([part.start_ns for part in micro])

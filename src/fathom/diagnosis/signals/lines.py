@@ -20,12 +20,13 @@ MOST = 0.99  # of looks that saw it elsewhere: the dwell time of the quickest co
 LEAST_IN_WAIT = 2  # samples: a single one may belong to the time before the wait
 LOADER = "/torch/utils/data/"
 LEAST_OF_LOADER = 5  # samples: fewer show no share
+_FRAMES = pl.col("stack").str.split(";")
 _NUMBER = r":\d+$"  # of a line, at the end of a source
 
 # A function that writes a model's state, in a stack.
 SAVING = r"(^|[;.])_?(atomic_)?save(_(checkpoint|state|state_dict|model|pretrained|file))? \("
 
-Place = tuple[str, str, float, float | None, float | None, float]  # the last fields of a HostLine
+Place = tuple[str, str, float, float | None, float | None, float, str | None]  # the last fields of a HostLine
 
 
 @signal("host.lines", "ms per step")
@@ -47,9 +48,11 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
     """
     own = pl.col("stack").str.ends_with(pl.format("{} ({})", "function", "source"))
     running = pl.col("running").fill_null(True)
+    caller = _FRAMES.list.get(-2, null_on_oob=True).str.replace(r":\d+\)$", "").filter(own)
     shares = stacks.group_by("function", "source", maintain_order=True).agg(
         own=(own & running).sum() / running.sum(),
         saving=pl.col("stack").str.contains(SAVING).mean(),
+        caller=pl.when(caller.n_unique() == 1).then(caller.first()),
         count=pl.len(),
     )
     by_line = _dwells(stacks, pl.col("source"), ENOUGH_LOOKS)
@@ -62,8 +65,9 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
             by_line.get((function, source)),
             by_function.get((function, source.rpartition(":")[0])),
             saving,
+            caller,
         )
-        for function, source, share, saving, _ in shares.sort("count").iter_rows()
+        for function, source, share, saving, caller, _ in shares.sort("count").iter_rows()
     }
 
 

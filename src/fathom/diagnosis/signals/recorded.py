@@ -14,6 +14,7 @@ from fathom.analysis.causes import LAUNCH, STEPS
 from fathom.analysis.communication import LateRank
 from fathom.analysis.intervals import NOTHING, Spans, covered, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
+from fathom.analysis.subjects import Subject
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.sounding import Store
 from fathom.units import NS_PER_MS
@@ -63,6 +64,13 @@ class Recorded(msgspec.Struct, dict=True):
         return device
 
     @property
+    def subject(self) -> Subject:
+        """The first device (or processor) while it ran. Raises UnknownSignalError if there is none."""
+        if not self.account.subjects:
+            raise UnknownSignalError(NO_TIMELINE)
+        return self.account.subjects[0]
+
+    @property
     def ledger(self) -> list[LedgerRow]:
         """The ledger of the profiled step, which rules compare with records."""
         return self.device.profiled_ledger
@@ -75,7 +83,7 @@ class Recorded(msgspec.Struct, dict=True):
     @property
     def index(self) -> int:
         """The device's number. Raises UnknownSignalError on a processor."""
-        index = self.account.subjects[0].index if self.device else None
+        index = self.subject.index if self.device else None
         if index is None:
             raise UnknownSignalError(NO_DEVICE)
         return index
@@ -141,7 +149,7 @@ class Recorded(msgspec.Struct, dict=True):
     @cached_property
     def links(self) -> Links:
         """Links from each kernel to its ops; the account's links if they are complete."""
-        known = self.account.subjects[0].links
+        known = self.subject.links
         if known is not None:
             ops, kernels = (self._of_phases(name) for name in ("ops", "kernels"))
             return chosen(known, ops, kernels)

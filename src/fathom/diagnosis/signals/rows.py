@@ -159,7 +159,8 @@ class HostLine(msgspec.Struct, frozen=True):
 
     `own` is the share of its samples outside library code. `dwell_us` is the interpreter's time at one
     instruction of the line, and `around_us` of its whole function; both are long in native code and None if
-    unknown. `saving` is the share of its samples beneath a function that writes a model's state.
+    unknown. `saving` is the share of its samples beneath a function that writes a model's state. `caller`
+    is the function that called it, as `name (file`, if it was the same in all samples.
     """
 
     entry: str
@@ -171,6 +172,7 @@ class HostLine(msgspec.Struct, frozen=True):
     dwell_us: float | None = None
     around_us: float | None = None
     saving: float = 0.0
+    caller: str | None = None
 
 
 class LoaderRegions(msgspec.Struct, frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -72,16 +74,34 @@ class Iterators:
         if loader not in self._numbers:
             self._numbers[loader] = self._count
             self._count += 1
-        number = self._numbers[loader]
-        self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": weakref.ref(loader)}
+        self._register(iterator, self._numbers[loader], weakref.ref(loader))
+
+    def _register(self, iterator: Any, number: int, of: Callable[[], Any]) -> None:
+        self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": of}
 
     def known(self, iterator: Any) -> dict[str, Any]:
         """Return the iterator's state, or {"loader": -1} if it is unknown."""
         return self._of.get(iterator) or {"loader": -1}
 
     def of(self, iterator: Any) -> dict[str, Any]:
-        """Return the state: loader, epoch, batch (count so far), made (batches of each worker), last."""
+        """Return the state: loader, epoch, batch (count so far), made (batches of each worker), last.
+
+        An iterator that began before the recording is registered now, as the only one of its loader.
+        """
+        if iterator not in self._of:
+            self._register(iterator, self._count, functools.partial(_loader_of, weakref.ref(iterator)))
+            self._count += 1
         return self._of[iterator]
+
+
+def _loader_of(reference: Any) -> Any:
+    """Return facts of a loader from its iterator, under the loader's names; None once it is gone."""
+    iterator = reference()
+    if iterator is None:
+        return None
+    names = ("dataset", "num_workers", "collate_fn")
+    facts = {name: getattr(iterator, f"_{name}", None) for name in names}
+    return SimpleNamespace(**facts, batch_size=getattr(iterator._index_sampler, "batch_size", None))
 
 
 class Deliveries:

@@ -39,7 +39,7 @@ def _top(result: SoundingComparison) -> dict[str, Any]:
     sides = ("baseline", result.baseline), ("candidate", result.candidate)
     return {
         "damaged": False, "bound": result.verdict, "headline": result.headline.removesuffix(leading(result)),
-        "advice": "", "reason": leading(result), "figures": tiles, "bar": [],
+        "advice": "", "reason": leading(result), "late": "", "figures": tiles, "bar": [],
         "facts": [" · ".join(f"{name}: {', '.join(run.name for run in runs)}" for name, runs in sides)],
         "step": [f"{name} is damaged; `fathom report` says how" for name in result.damaged],
     }  # fmt: skip

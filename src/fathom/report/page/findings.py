@@ -45,13 +45,19 @@ def _card(finding: Finding) -> dict[str, Any]:
         "why_none": finding.unpredicted,
         "place": findings.place(finding),
         "evidence": [findings.shown(line) for line in finding.evidence],
-        "claims": [findings.claimed(claim) for claim in finding.claims[: findings.SHOWN]],
+        "claims": _claims(finding),
         "mechanism": finding.mechanism,
         "remedy": finding.remedy.rstrip(),
         "check": finding.check,
         "technique": f"fathom lab run {finding.technique}" if finding.technique else "",
         "references": [link for link in finding.references if link.startswith(("https://", "http://"))],
     }
+
+
+def _claims(finding: Finding) -> list[str]:
+    """Return the largest entries that the finding claims, and why the gain may be far smaller."""
+    lines = findings.claims(finding)
+    return [*lines, findings.HOST] if findings.limited(finding) else lines
 
 
 def _lead(lead: Lead) -> dict[str, str]:

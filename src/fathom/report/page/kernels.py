@@ -23,6 +23,7 @@ def section(recording: Recording) -> Section | None:
     content = {
         "kernels": [_kernel(portrait) for portrait in listed[:MOST]],
         "left": max(len(listed) - MOST, 0),
+        "noun": recording.noun,
     }
     return Section("kernels", "Kernels", content)
 

@@ -11,7 +11,7 @@ from fathom.report.ledger import fold, groups, name, ran_ms, step_ms
 from fathom.report.page.colours import of_entry
 from fathom.report.page.figure import Figure, altair, coloured
 from fathom.report.page.recording import Recording, Section
-from fathom.report.table import as_profiled
+from fathom.report.table import as_profiled, speed_of_light
 
 DEVICES = 8  # with a table each
 ENTRIES = 40  # of a group
@@ -26,10 +26,11 @@ def section(recording: Recording) -> Section | None:
     tables = [_tables(device, len(devices) > 1, recording.noun) for device in devices[:DEVICES]]
     left = len(devices) - len(tables)
     more = f"{left} more devices are in the figure." if left > 0 else ""
+    inferred = any(entry.inferred for device in devices[:DEVICES] for entry in device.ledger)
     return Section(
         "ledger",
         f"Where a {recording.noun} goes",
-        {"devices": tables, "more": more},
+        {"devices": tables, "more": more, "inferred": inferred},
         [_figure(devices)],
         brief="Ledger",
     )
@@ -41,7 +42,8 @@ def _tables(device: Device, several: bool, noun: str) -> dict[str, Any]:
     views = [("clean" if device.observer_ms is not None else "as profiled", device)]
     views += [("profiled", as_profiled(device))] if both else []
     label = f"rank {device.rank} · {device.label}" if several else device.label
-    facts = [] if device.at_ceiling_ms is None else [("speed of light", units.duration(device.at_ceiling_ms))]
+    least = device.at_ceiling_ms
+    facts = [] if least is None else [(speed_of_light(device), units.duration(least))]
     shares = device.utilisation
     if shares is not None and shares.mfu is not None:
         facts.append(("MFU, of the measured ceiling", f"{units.share(shares.mfu, 1)} %"))
@@ -77,6 +79,7 @@ def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
     negative = [_line(entry, total, digits) for entry in device.ledger if entry.ms < 0]
     return {
         "title": title, "groups": listed, "negative": negative, "noun": noun, "total": f"{total:.{digits}f}",
+        "whole": f"{noun} {title}" if title.startswith("as ") else f"{title} {noun}",
     }  # fmt: skip
 
 

@@ -20,13 +20,22 @@
   };
   const loader = { load: () => Promise.reject(new Error("nothing is loaded")), sanitize: () => Promise.reject(new Error("no links")) };
 
+  // On a phone, legends have two columns, names leave room for the bars, and figures in cells are left out.
+  const fit = (part) => {
+    if (!part || typeof part !== "object") return;
+    if (part.layer) part.layer = part.layer.filter((layer) => layer.name !== "wide");
+    if (part.legend?.columns) part.legend = { ...part.legend, columns: 2, labelLimit: 130 };
+    if (part.axis?.labelLimit) part.axis.labelLimit = Math.min(part.axis.labelLimit, 130);
+    for (const [key, inner] of Object.entries(part)) if (key !== "values") fit(inner);
+  };
+
   async function draw(chart) {
     const spec = JSON.parse(document.getElementById(chart.dataset.spec).textContent);
     const kept = views.get(chart.id);
     if (kept) kept.finalize();
     const narrow = chart.clientWidth < 560;
     const settings = config();
-    if (narrow) { settings.axis.labelLimit = 90; settings.legend.columns = 2; }
+    if (narrow) fit(spec);
     const result = await vegaEmbed(chart, spec, { actions: false, renderer: "svg", config: settings, loader, ast: false });
     // The text of marks repeats the table beneath; the figure has its own label.
     chart.querySelectorAll("[aria-roledescription]").forEach((part) => part.removeAttribute("aria-roledescription"));

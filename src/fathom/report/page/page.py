@@ -10,6 +10,7 @@ from typing import Any
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError, file_error
 from fathom.report import heading, units
+from fathom.report.communication import straggler
 from fathom.report.ledger import groups, step_ms
 from fathom.report.page import (
     account,
@@ -28,6 +29,7 @@ from fathom.report.page import (
 )
 from fathom.report.page.colours import of_entry
 from fathom.report.page.recording import Recording, Section
+from fathom.report.table import speed_of_light
 from fathom.visible import visible
 
 HERE = Path(__file__).parent
@@ -45,6 +47,7 @@ _SECTIONS: tuple[Callable[[Recording], Section | None], ...] = (
     resources.memory_section,
     resources.power_section,
     ranks.section,
+    steps.goodput_section,
     machine.section,
     machine.integrity,
 )
@@ -133,6 +136,7 @@ def _top(result: Examination) -> dict[str, Any]:
         "headline": verdict.headline if verdict else "",
         "advice": heading.advice(result) if verdict else "",
         "reason": "",
+        "late": straggler(result) if verdict else "",
         "facts": lines[1:],
         "step": [
             line.plain.strip()
@@ -149,7 +153,7 @@ def _figures(result: Examination, device: Device | None) -> Iterator[tuple[str, 
     if best is not None:
         yield units.duration(best), f"{'clean' if step.clean_ms is not None else 'profiled'} {step.noun}"
     if device and device.at_ceiling_ms is not None:
-        yield units.duration(device.at_ceiling_ms), "speed of light"
+        yield units.duration(device.at_ceiling_ms), speed_of_light(device)
     shares = device.utilisation if device else None
     if shares is not None and shares.mfu is not None:
         yield f"{units.share(shares.mfu, 1)} %", "MFU"

@@ -23,7 +23,7 @@ def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
     top = {
         "damaged": False, "bound": "", "headline": headline(plan), "advice": "",
-        "reason": " ".join(plan.notes), "figures": _tiles(plan), "bar": [],
+        "reason": " ".join(plan.notes), "late": "", "figures": _tiles(plan), "bar": [],
         "facts": [facts(plan)], "step": [],
     }  # fmt: skip
     sections = [

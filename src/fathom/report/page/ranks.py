@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 from fathom.analysis.communication import Collective
-from fathom.analysis.results import Device
-from fathom.report import units
-from fathom.report.communication import named
+from fathom.analysis.results import Device, Examination
+from fathom.report import communication, units
 from fathom.report.ledger import by_entry, step_ms
 from fathom.report.page.figure import Figure, altair
-from fathom.report.page.recording import Recording, Section
+from fathom.report.page.recording import WIDTH, Recording, Section
 
 ENTRIES = 8
 COLLECTIVES = 40
@@ -27,19 +27,32 @@ def section(recording: Recording) -> Section | None:
         return None
     late = [
         {"rank": r.rank, "last": f"{r.last} of {r.of}", "behind": units.duration(r.behind_ms),
-         "cost": units.duration(r.cost_ms), "score": f"{100 * r.score:.0f} %"}
+         "cost": units.duration(r.cost_ms), "score": f"{100 * r.score:.0f} %",
+         "where": communication.lost_in(r).removeprefix("; ")}
         for r in result.late
     ]  # fmt: skip
     rows = [_collective(row) for row in shared[0].collectives[:COLLECTIVES]] if shared else []
     figures = [_heat(devices)] if len(devices) > 1 else []
     first = f"Collectives of rank {devices[0].rank}" if devices else ""
-    return Section("ranks", "Ranks", {"late": late, "collectives": rows, "first": first}, figures)
+    content = {"late": late, "notes": list(_notes(result)), "collectives": rows, "first": first}
+    return Section("ranks", "Ranks", content, figures)
+
+
+def _notes(result: Examination) -> Iterator[str]:
+    """Yield the terminal's sentences about jitter, the pipeline and experts."""
+    lines = (
+        *communication.jitter(result.jitter, result.step.timeline_ms, WIDTH),
+        *communication.pipeline(result.pipeline, WIDTH),
+        *communication.experts(result.experts, WIDTH),
+    )
+    return (" ".join(line.plain.split()) for line in lines)
 
 
 def _collective(row: Collective) -> dict[str, str]:
     bus, ceiling = row.bus_bytes_per_s, row.ceiling_bytes_per_s
     return {
-        "name": named(row), "count": f"{row.count:.3g}", "median": units.duration(row.median_ms),
+        "name": communication.named(row), "count": f"{row.count:.3g}",
+        "median": units.duration(row.median_ms),
         "waits": units.duration(row.waiting_ms), "exposed": units.duration(row.exposed_ms),
         "overlap": f"{100 * row.overlap:.0f} %", "bus": units.scaled(bus, "B/s"),
         "ceiling": f"{units.share(bus, ceiling)} %" if bus and ceiling else units.MISSING,
@@ -92,5 +105,5 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
     chart = cells
     if len(ranks) <= LABELLED:
         dark = alt.value("#1c2430")
-        chart = cells + base.mark_text(fontSize=10).encode(text="text:N", color=dark)
+        chart = cells + base.mark_text(fontSize=10).encode(text="text:N", color=dark).properties(name="wide")
     return chart.properties(height=len(ranks) * (24 if len(ranks) <= LABELLED else max(600 // len(ranks), 3)))

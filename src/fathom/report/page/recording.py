@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from fathom.analysis.results import Examination
     from fathom.sounding import Store
 
+WIDTH = 10_000  # columns of a terminal's line that the browser wraps
+
 
 @dataclass(frozen=True)
 class Recording:

@@ -114,7 +114,7 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
         "x:Q",
         scale=alt.Scale(type="log", nice=False),
         title="arithmetic intensity (FLOP/B)",
-        axis=alt.Axis(**axis),
+        axis=alt.Axis(**axis | {"format": "~g"}),
     )
     scale = alt.Scale(type="log", domain=[low, high], nice=False)
     y = alt.Y("y:Q", scale=scale, title="FLOP/s", axis=alt.Axis(**axis))

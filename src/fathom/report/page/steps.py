@@ -8,16 +8,17 @@ from typing import Any
 from rich.text import Text
 
 from fathom.analysis.results import Examination, Region, StepKind, Trial
-from fathom.report import sections, steps, units
-from fathom.report.page.recording import Recording, Section
+from fathom.report import goodput, sections, steps, units
+from fathom.report.page.recording import WIDTH, Recording, Section
+from fathom.units import NS_PER_S
 
-WIDTH = 10_000  # columns of a line that the browser wraps
 REGIONS = 40
 
 
 def section(recording: Recording) -> Section | None:
     """Return what is known about steps beyond the ledger; None if that is nothing."""
     result = recording.examination
+    micro = (line for device in result.devices[:1] for line in sections.micro_steps(device, WIDTH))
     regions = next((device.regions for device in result.devices if device.regions), [])
     content = {
         "kinds": [_kind(kind) for kind in result.kinds] if len(result.kinds) > 1 else [],
@@ -25,9 +26,24 @@ def section(recording: Recording) -> Section | None:
         "notes": [(kind.name, kind.note) for kind in result.kinds if kind.note],
         "trials": [_trial(trial) for trial in result.what_if],
         "long": list(_unusual(result)),
+        "micro": list(_plain(micro)),
         "regions": [_region(region) for region in regions[:REGIONS]],
     }
     return Section("steps", "Steps", content) if any(content.values()) else None
+
+
+def goodput_section(recording: Recording) -> Section | None:
+    """Return where the job's wall time goes; None if only its steps are known."""
+    result = recording.examination.goodput
+    if result is None:
+        return None
+    wall_ns = sum(result.entries_ns.values())
+    rows = [
+        (entry, goodput.MEANINGS.get(entry, ""), f"{ns / NS_PER_S:,.3f}", units.share(ns, wall_ns))
+        for entry, ns in result.entries_ns.items()
+        if ns
+    ]
+    return Section("goodput", "Goodput", {"verdict": goodput.verdict(result), "rows": rows})
 
 
 def _kind(kind: StepKind) -> dict[str, Any]:
@@ -48,7 +64,7 @@ def _unusual(result: Examination) -> Iterator[str]:
 
 
 def _plain(lines: Iterable[Text]) -> Iterator[str]:
-    return (line.plain.removeprefix("outliers").strip() for line in lines)
+    return (line.plain.removeprefix("outliers").removeprefix("micro").strip() for line in lines)
 
 
 def _region(region: Region) -> tuple[str, str, str, str, str]:

@@ -42,7 +42,7 @@ def synchronous(signals: Signals) -> Candidates:
         evidence=[
             Evidence(f"tiny {seen.operation} calls whose end the host waits for", seen.count, "per step"),
             Evidence("time without compute around them", seen.idle_ms, "ms per step"),
-            Evidence("median time of one", 1000 * seen.one_ms, "us"),
+            Evidence("median time of one", seen.one_ms, "ms"),
         ],
         gain_ms=seen.idle_ms,
         doubt=0.3,

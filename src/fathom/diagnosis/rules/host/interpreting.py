@@ -145,20 +145,23 @@ def _without_ops(signals: Signals) -> Outcomes:
 
 def _in_functions(signals: Signals, among: list[HostLine]) -> Candidates:
     """Find functions that compute in Python for long, while other Python code only calls ops."""
-    functions = grouped(among, lambda line: (line.function, line.source.rpartition(":")[0]))
-    for lines in functions.values():
-        if ms_of(lines) >= LONG * signals["step.timeline_ms"]:
-            yield _in_function(signals, lines)
+    functions = grouped(among, lambda line: f"{line.function} ({line.source.rpartition(':')[0]}")
+    long = {name for name, lines in functions.items() if ms_of(lines) >= LONG * signals["step.timeline_ms"]}
+    short = [line for name, lines in functions.items() if name not in long for line in lines]
+    for name in functions:
+        if name in long:  # with the short functions that only it calls
+            yield _in_function(signals, [*functions[name], *(line for line in short if line.caller == name)])
 
 
 def _in_function(signals: Signals, lines: list[HostLine]) -> Candidate:
     known = [dwell for line in lines if (dwell := line.dwell_us or line.around_us)]
+    names = list(dict.fromkeys(line.function for line in lines))[:SHOWN]
     pace = [Evidence("longest mean time at one instruction", max(known), "µs")] if known else []
     return Candidate(
         kind="host-python",
         claims=[claim_of(line) for line in lines],
         evidence=[
-            Evidence(f"Python time in {lines[0].function}", ms_of(lines), "ms per step"),
+            Evidence(f"Python time in {' and '.join(names)}", ms_of(lines), "ms per step"),
             *pace,
             *_shares(signals),
         ],
