@@ -161,7 +161,7 @@ def shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
 def claims(finding: Finding) -> list[str]:
     """Return the entries of the ledger that the finding claims, largest first, and the sum of the smaller."""
     ordered = sorted(finding.claims, key=lambda claim: -claim.ms)
-    lines = [_claimed(claim) for claim in ordered[:SHOWN]]
+    lines = [claimed(claim) for claim in ordered[:SHOWN]]
     left = ordered[SHOWN:]
     return (
         [*lines, f"{units.duration(sum(c.ms for c in left))} of {len(left)} smaller entries"]
@@ -170,7 +170,7 @@ def claims(finding: Finding) -> list[str]:
     )
 
 
-def _claimed(claim: Claim) -> str:
+def claimed(claim: Claim) -> str:
     name = f"{claim.entry} {claim.detail}".rstrip()
     return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"
 
