@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fathom.analysis.results import Abstained, Examination, Step
     from fathom.analysis.sampled import LINES, OTHER_LINES, makes_batches, where
     from fathom.analysis.step_memory import MEMORY_CATEGORIES, at_peak, by_category, memory_over_step, peak_of
-    from fathom.analysis.subjects import CPU, label, slow_steps, window_entries
+    from fathom.analysis.subjects import CPU, Subject, label, slow_steps, window_entries
     from fathom.analysis.trials import trial_results
 
 # A report needs the result types, but not the functions that compute them.

@@ -9,12 +9,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis import Account, Meetings, Step, first_uses
+from fathom.analysis import Account, Meetings, Step, Subject, first_uses
 from fathom.analysis.causes import LAUNCH, STEPS
 from fathom.analysis.communication import LateRank
 from fathom.analysis.intervals import NOTHING, Spans, covered, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
-from fathom.analysis.subjects import Subject
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.sounding import Store
 from fathom.units import NS_PER_MS
