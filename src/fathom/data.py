@@ -8,9 +8,13 @@ from typing import Any
 
 def load(package: str, name: str) -> Any:
     """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder."""
+    return parse(files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> Any:
+    """Return the value of a YAML document of ours. Raises yaml.YAMLError."""
     import yaml  # imported here, because few commands load a data file
 
-    text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # C, if built, is ten times faster
     return _built(loader, loader.get_single_node())
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
+from fathom import data
 from fathom.errors import BadInputError
 
 
@@ -181,7 +182,7 @@ def parse(docstring: str) -> Header:
     Raises ValueError.
     """
     try:
-        rows: dict[str, Any] = yaml.safe_load(docstring)
+        rows: dict[str, Any] = data.parse(docstring)
         rows["shows"] = [_shows(*row) for row in rows.get("shows", {}).items()]
         return msgspec.convert(rows, Header, strict=False)
     except (yaml.YAMLError, msgspec.ValidationError, AttributeError, TypeError) as error:
