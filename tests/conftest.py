@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """Tests that share something slow, which one worker runs, come before programs, and these before the others."""
+    """Tests that share something slow come before programs, and programs before the others."""
     if item.get_closest_marker("xdist_group") or _shared(item):
         return 0
     return 1 if item.get_closest_marker("programs") else 2

@@ -180,7 +180,7 @@ def test_the_search_finds_the_fewest_replicas_by_brute_force():
     plan = plan_serving(question)
     holding = [
         n for n in range(1, plan.replicas + 1)
-        if question.limits.hold(serve(Fleet(LLAMA), _part(question.load, n), VALUES))
+        if question.limits.met_by(serve(Fleet(LLAMA), _part(question.load, n), VALUES))
     ]  # fmt: skip
     assert plan.replicas == holding[0] > 1
     assert plan.within_limits >= 0.99

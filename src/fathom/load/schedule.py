@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fathom.errors import BadInputError, file_error
+from fathom.timing import ARRIVALS, next_arrival
 from fathom.units import MS_PER_S
 
-PATTERNS = ("constant", "poisson", "bursty", "replay")
-BURSTINESS = 0.25  # shape of the gamma distribution: the variance is four times Poisson's
+PATTERNS = (*ARRIVALS, "replay")
 _TEXT = (
     "the a of to in and for that with as on is by this from are at be an or which all new more they time "
     "work page list state order value model data point line part case form number system question"
@@ -40,13 +42,9 @@ def offsets(load: Workload) -> list[float]:
     """Return when each conversation begins, in seconds from the start. Raises BadInputError for a trace."""
     if load.pattern == "replay":
         return [float(row["timestamp"]) / MS_PER_S for row in _trace(load)]
-    draw, n = np.random.default_rng(load.seed), max(load.requests // load.turns, 1)
-    if load.pattern == "constant":
-        gaps = np.full(n, load.turns / load.rate)
-    else:
-        shape = 1.0 if load.pattern == "poisson" else BURSTINESS
-        gaps = draw.gamma(shape, load.turns / load.rate / shape, n)
-    return [float(at) for at in np.cumsum(gaps) - gaps[0]]
+    draw, rate = random.Random(load.seed), load.rate / load.turns
+    gaps = (next_arrival(load.pattern, rate, draw) for _ in range(load.requests // load.turns - 1))
+    return list(accumulate(gaps, initial=0.0))
 
 
 def rows(load: Workload) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ def _scaling(plan: Plan) -> Iterator[Text]:
 
 
 def _assumptions(plan: Plan, width: int, count: int) -> Iterator[Text]:
-    yield Text(f"{'rests on':<28}{'value':>10}{'interval':>20}{'moves':>8}  source", "dim underline")
+    yield Text(f"{'assumption':<28}{'value':>10}{'interval':>20}{'effect':>8}  source", "dim underline")
     for row in plan.assumptions[:count]:
         span = f"{units.significant(row.low)}–{units.significant(row.high)}"
         line = f"{row.name:<28}{units.significant(row.value):>10}{span:>20}{row.moves:>8.1%}  "

@@ -1,5 +1,6 @@
-"""Clocks, confidence intervals, robust statistics, and decisions about timings."""
+"""Clocks, arrivals, confidence intervals, robust statistics, and decisions about timings."""
 
+from fathom.timing.arrivals import ARRIVALS, next_arrival
 from fathom.timing.clock import Clock, SystemClock
 from fathom.timing.ratio import (
     MARGIN,
@@ -16,6 +17,7 @@ from fathom.timing.ratio import (
 from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean, weighted_quantile
 
 __all__ = [
+    "ARRIVALS",
     "MARGIN",
     "RESAMPLES",
     "SETTLED",
@@ -30,6 +32,7 @@ __all__ = [
     "mad",
     "median",
     "midmean",
+    "next_arrival",
     "settled",
     "student",
     "weighted_quantile",

@@ -1,4 +1,4 @@
-"""`fathom plan serve`: latencies of a serving engine under a load, and the fewest GPUs that hold limits."""
+"""`fathom plan serve`: latencies of a serving engine under a load, and the fewest GPUs that meet limits."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def serve(
     hit: float = Option(0.0, min=0, max=1, help="Share of prompts found in the prefix cache."),
     ttft: str | None = Option(None, help="Limit of the time to the first token, like 1s."),
     tpot: str | None = Option(None, help="Limit of the time per output token, like 50ms."),
-    share: float = Option(0.99, min=0, max=1, help="Share of requests that must hold the limits."),
+    share: float = Option(0.99, min=0, max=1, help="Share of requests that must meet the limits."),
     objective: str = Option("gpus", "--for", help="Fewest gpus, dollars or watts."),
     tp: int | None = Option(None, min=1, help="Tensor parallelism of a replica."),
     dp: int = Option(1, min=1, help="Data parallelism of attention within a replica."),
     ep: int | None = Option(None, min=1, help="GPUs that experts are spread over."),
-    replicas: int | None = Option(None, min=1, help="Replicas; the fewest that hold the limits by default."),
+    replicas: int | None = Option(None, min=1, help="Replicas; default: the fewest that meet the limits."),
     prefill_replicas: int = Option(0, min=0, help="Replicas for prefill alone (disaggregation)."),
     routing: str = Option("least-loaded", help="least-loaded or round-robin."),
     max_batch: int | None = Option(None, min=1, help="Sequences of an iteration."),

@@ -39,7 +39,7 @@ def train(
     shard: int | None = Option(None, min=1, help="Ranks that share one copy of the parameters (HSDP)."),
     recompute: str | None = Option(None, help="none, selective or full."),
     explain: bool = Option(False, "--explain", help="Derive the step line by line."),
-    all_: bool = Option(False, "--all", help="Print scaling, and everything that the plan rests on."),
+    all_: bool = Option(False, "--all", help="Print scaling and every assumption."),
     json: bool = Option(False, "--json", help="Print the plan as JSON."),
     html: Path | None = Option(None, help="Write front, ledger and sensitivity as a page."),
     launch: Path | None = Option(None, metavar="FOLDER", help="Write launch files of the layout."),

@@ -1,4 +1,4 @@
-"""Serving: latencies and rates of an engine under a load, and the fewest GPUs that hold limits."""
+"""Serving: latencies and rates of an engine under a load, and the fewest GPUs that meet limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fathom.planner.serving.iteration import Batch, Iteration
     from fathom.planner.serving.launching import commands, load_test, recalibrated
     from fathom.planner.serving.limits import limited
-    from fathom.planner.serving.load import ARRIVALS, Fleet, Load, Served, serve
+    from fathom.planner.serving.load import Fleet, Load, Served, serve
     from fathom.planner.serving.plan import Question, ServingPlan, explained, plan_serving, planned_test
     from fathom.planner.serving.search import Limits, floor, layouts, search
     from fathom.planner.serving.simulator import Replica, Request

@@ -16,16 +16,17 @@ from fathom.planner.serving.deployment import Deployment
 from fathom.planner.serving.iteration import Iteration
 from fathom.planner.serving.limits import limited
 from fathom.planner.serving.simulator import Replica, Request
+from fathom.timing import ARRIVALS, next_arrival
 
-ARRIVALS = ("closed", "constant", "poisson", "bursty", "at-once")
+KINDS = ("closed", *ARRIVALS, "at-once")
 
 
 @dataclass(frozen=True)
 class Load:
     """Requests of `prompt` and `output` tokens, spread uniformly by `spread` (0.2: from 0.8 to 1.2 times).
 
-    `closed` keeps `concurrency` requests in flight; the others arrive at `rate` a second; `bursty` in groups
-    with a mean of eight. `trace` gives arrivals, prompts and outputs one by one instead.
+    `closed` keeps `concurrency` requests in flight; with ARRIVALS, they arrive at `rate` a second.
+    `trace` gives arrivals, prompts and outputs one by one instead.
     """
 
     prompt: int = 1024
@@ -40,8 +41,8 @@ class Load:
     trace: tuple[tuple[float, int, int], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if self.arrival not in ARRIVALS:
-            raise BadInputError(f"{self.arrival!r} is no arrival; choose one of {', '.join(ARRIVALS)}.")
+        if self.arrival not in KINDS:
+            raise BadInputError(f"{self.arrival!r} is no arrival; choose one of {', '.join(KINDS)}.")
         for name in ("prompt", "output", "concurrency", "requests", "rate"):
             if getattr(self, name) <= 0:
                 raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")
@@ -63,18 +64,11 @@ class Load:
         return max(1, round(mean * random_.uniform(1 - self.spread, 1 + self.spread)))
 
     def _arrivals(self, random_: random.Random) -> Iterator[float]:
-        now, left = 0.0, 0
+        now = 0.0
         while True:
             yield now
-            if self.arrival == "constant":
-                now += 1 / self.rate
-            elif self.arrival == "poisson":
-                now += random_.expovariate(self.rate)
-            elif self.arrival == "bursty":
-                left -= 1
-                if left < 1:
-                    now += random_.expovariate(self.rate / 8)
-                    left = 1 + int(math.log(1 - random_.random()) / math.log(1 - 1 / 8))
+            if self.arrival in ARRIVALS:
+                now += next_arrival(self.arrival, self.rate, random_)
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class Served:
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def within(self, ttft: float = math.inf, tpot: float = math.inf) -> float:
-        """Return the share of requests that hold both limits."""
+        """Return the share of requests that meet both limits."""
         return float(((self.ttft <= ttft) & (self.tpot <= tpot)).mean())
 
 

@@ -1,4 +1,4 @@
-"""A plan of serving: latencies and rates with intervals, the fleet that holds limits, and its cost."""
+"""A plan of serving: latencies and rates with intervals, the fleet that meets limits, and its cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Question:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One fleet that holds the limits."""
+    """One fleet that meets the limits."""
 
     layout: dict[str, Any]
     replicas: int
@@ -167,7 +167,7 @@ def watts_of(of: Deployment, parts: Mapping[str, float]) -> Quantity:
     power = of.hardware["power"].value
     value = power * (_IDLE + _BUSY * busy) + of.hardware["host_power"].value
     return Quantity(
-        value, "W", ASSUMED, "45 to 80 % of the rated power, and the host's", value * 0.8, value * 1.2
+        value, "W", ASSUMED, "45 to 80 % of the rated power, plus the host's share", value * 0.8, value * 1.2
     )
 
 
@@ -235,9 +235,9 @@ def _notes(q: Question, fleet: Fleet, served: Served) -> list[str]:
         )
     if served.preempted:
         notes.append(f"{served.preempted} requests were preempted, because the KV cache was full.")
-    if q.limits.any and not q.limits.hold(served):
+    if q.limits.any and not q.limits.met_by(served):
         share = served.within(q.limits.ttft, q.limits.tpot)
-        notes.append(f"Only {share:.1%} of requests hold the limits; {q.limits.share:.0%} should.")
+        notes.append(f"Only {share:.1%} of requests meet the limits; {q.limits.share:.0%} should.")
     return notes
 
 
@@ -272,7 +272,7 @@ def explained(question: Question, plan: ServingPlan) -> list[str]:
             f"{name:<22}{q.value:>12.4g} {q.unit} [{low:.4g}, {high:.4g}] {q.provenance}: {q.source}"
         )
     lines += [
-        f"  rests on {q.unit}: {q.value:.4g} [{q.interval[0]:.4g}, {q.interval[1]:.4g}] "
+        f"  assumes {q.unit}: {q.value:.4g} [{q.interval[0]:.4g}, {q.interval[1]:.4g}] "
         f"{q.provenance}: {q.source}"
         for q in plan.assumptions
     ]

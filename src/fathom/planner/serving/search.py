@@ -1,4 +1,4 @@
-"""The fewest GPUs, dollars or watts that hold latency limits, over layouts and numbers of replicas."""
+"""The fewest GPUs, dollars or watts that meet latency limits, over layouts and numbers of replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 256  # replicas
 
 @dataclass(frozen=True)
 class Limits:
-    """Latency limits in seconds, that the `share` of requests must hold."""
+    """Latency limits in seconds, that the `share` of requests must meet."""
 
     ttft: float = math.inf
     tpot: float = math.inf
@@ -34,7 +34,7 @@ class Limits:
         """Return whether there are limits."""
         return min(self.ttft, self.tpot) < math.inf
 
-    def hold(self, served: Served) -> bool:
+    def met_by(self, served: Served) -> bool:
         """Return whether the requests held the limits."""
         return served.within(self.ttft, self.tpot) >= self.share
 
@@ -64,14 +64,14 @@ def floor(of: Deployment) -> float:
 def smallest(
     of: Deployment, load: Load, limits: Limits, values: Mapping[str, float]
 ) -> tuple[Fleet, Served] | None:
-    """Return the fewest replicas of a layout that hold the limits, by bisection; None if 256 do not."""
+    """Return the fewest replicas of a layout that meet the limits, by bisection; None if 256 do not."""
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
-    if not limits.hold(serve(Fleet(of), alone, values)):
+    if not limits.met_by(serve(Fleet(of), alone, values)):
         return None
     low, high, best = 0, 1, None
     while best is None and high <= _MOST:
         served = serve(Fleet(of), shared(load, high), values)
-        if limits.hold(served):
+        if limits.met_by(served):
             best = served
         else:
             low, high = high, 2 * high
@@ -80,7 +80,7 @@ def smallest(
     while high - low > 1:
         middle = (low + high) // 2
         served = serve(Fleet(of), shared(load, middle), values)
-        if limits.hold(served):
+        if limits.met_by(served):
             high, best = middle, served
         else:
             low = middle
@@ -106,7 +106,7 @@ def search(
     values: Mapping[str, float],
     objective: str = "gpus",
 ) -> list[tuple[Fleet, Served]]:
-    """Return the fleets that hold the limits, best first. Raises BadInputError if none does."""
+    """Return the fleets that meet the limits, best first. Raises BadInputError if none does."""
     if objective not in OBJECTIVES:
         raise BadInputError(f"{objective!r} is no objective; choose one of {', '.join(OBJECTIVES)}.")
     if not candidates:
@@ -140,7 +140,7 @@ def _impossible(candidates: list[Deployment], load: Load, limits: Limits, values
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
     best = min((serve(Fleet(of), alone, values) for of in candidates), key=lambda s: _misses(s, limits))
     return (
-        f"No layout holds the limits even for a single request; the nearest has a TTFT of "
+        f"No layout meets the limits even for a single request; the nearest has a TTFT of "
         f"{1e3 * best.ttft.mean():.3g} ms and {1e3 * best.tpot.mean():.3g} ms per token."
     )
 
