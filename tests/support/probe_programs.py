@@ -108,7 +108,7 @@ def launch(
         )
         return Run(folder, next((done.returncode for done in each if done.returncode), 0), out, err)
     if not cold:
-        imported = (warm.TORCH,) if compiles else (warm.TORCH, warm.DYNAMO)
+        imported = warm.COMPILING if compiles else (warm.TORCH, warm.DYNAMO)
         done = warm.run(words, environment, imported=imported)
         return Run(folder, done.returncode, done.stdout, done.stderr)
     done = subprocess.run(

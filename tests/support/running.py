@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fathom
+from tests.support import warm
 
 SOURCE = str(Path(fathom.__file__).parent.parent)
 PYTHON = sys.executable
@@ -44,14 +45,7 @@ def run_fathom(
     *words: object, cwd: Path, timeout: float = 120, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `fathom WORDS` to its end."""
-    return subprocess.run(
-        fathom_command(*words),
-        cwd=cwd,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    return warm.run(("-m", "fathom", *words), environment(**env), cwd, timeout, warm.FATHOM)
 
 
 def start_fathom(*words: object, cwd: Path, **env: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Run Python programs in processes forked from one that has imported torch, which takes 2 s otherwise.
+"""Run Python programs in processes forked from one that has imported torch or Fathom, which takes 1 to 2 s.
 
 The program sees a new process: its environment, folder, arguments, standard streams and `sys.path` are those
 that a new interpreter would have, `sitecustomize` is imported again, and torch is not in `sys.modules` until
@@ -22,6 +22,10 @@ from pathlib import Path
 
 SERVER = Path(__file__).with_name("warm_server.py")
 TORCH, DYNAMO = "torch", "torch._dynamo"
+COMPILING = ("sympy", TORCH)  # Dynamo imports sympy
+FATHOM = ("polars", "psutil", "rich.console", "typer._adapters", "fathom.cli.main", "fathom.gauges.catalogue",
+          "fathom.recorder.finishing", "fathom.recorder.recording", "fathom.sounding.raw.importer",
+          "fathom.machine.checks", "fathom.diagnosis.examine", "fathom.report.screen")  # fmt: skip
 _servers: dict[tuple[int, tuple[str, ...]], _Server] = {}  # of this process, by rank and imports
 
 
@@ -33,7 +37,7 @@ def run(
     imported: tuple[str, ...] = (TORCH, DYNAMO),
     rank: int = 0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python WORDS` to its end, where WORDS begins with a file. Raises TimeoutError.
+    """Run `python WORDS` to its end, where WORDS begin with a file or `-m`. Raises TimeoutError.
 
     Optimizers import Dynamo. A program that compiles has to import it itself, because Dynamo's modules keep
     functions of torch as they are at that moment. Programs of different `rank` may run at once.

@@ -107,9 +107,9 @@ def become(argv, environment, cwd, streams):
     threading.main_thread()._set_native_id()  # Python 3.11 keeps the parent's
     if environment.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)
-    sys.argv = argv
     added = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:1] = [str(Path(argv[0]).resolve().parent), *added]
+    sys.path[:1] = [cwd if argv[0] == "-m" else str(Path(argv[0]).resolve().parent), *added]
+    sys.argv = argv
     sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # noqa: F401
@@ -128,4 +128,8 @@ if __name__ == "__main__":
     if request is not None:
         given, streams = request
         become(**given, streams=streams)
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        if sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
