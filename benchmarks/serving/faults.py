@@ -31,14 +31,11 @@ class Planted:
     faulty: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
     slow: float = 0.0  # seconds between a faulty client's reads
-    gentle: float = 0.0  # requests per second of a mended load
 
     def asked(self, model: Path, faulty: bool, seed: int) -> Load:
         """Return the load of one form."""
         load = replace(self.load, model=str(model), seed=seed)
-        if faulty:
-            return replace(load, pause=self.slow)
-        return replace(load, rate=self.gentle or load.rate)
+        return replace(load, pause=self.slow) if faulty else load
 
 
 USUAL = Load(requests=30, rate=4.0, tokens=16, words=60)
@@ -68,7 +65,6 @@ PLANTED = {
         replace(USUAL, rate=2.0, words=20, tokens=48),
         slow=0.25,
     ),
-    "overload": Planted("serving-queue", replace(USUAL, rate=16.0, tokens=24), gentle=1.0),
 }
 
 

@@ -41,9 +41,19 @@ def plant(fault: str) -> None:
 
         _slowed(PreTrainedTokenizerFast, "_encode_plus", TOKENISE_S)
     elif fault == "slow-detokeniser":
-        from transformers.cli.serving.utils import CBStreamer
+        from tokenizers import decoders
 
-        _slowed(CBStreamer, "put", DETOKENISE_S)
+        class SlowStream:
+            """Decodes as the original does, after some work: inside of the server's own code."""
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                self._stream = original_stream(*args, **kwargs)
+
+            def step(self, *args: Any) -> Any:
+                _work(DETOKENISE_S)
+                return self._stream.step(*args)
+
+        original_stream, decoders.DecodeStream = decoders.DecodeStream, SlowStream
     elif fault in ("batch-limit", "no-prefix-cache"):
         from transformers import ContinuousBatchingConfig
 

@@ -7,12 +7,14 @@ import polars as pl
 import pytest
 
 from benchmarks.serving.faults import PLANTED
-from fathom.analysis.serving import Entry, Percentiles, RequestEntry, Serving
+from fathom.analysis.serving import Entry, IterationKind, Percentiles, RequestEntry, Serving
 from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
 from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms
 from fathom.diagnosis.serving.findings import rules, serving_findings
+from fathom.diagnosis.serving.joining import decode_floor
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
+from fathom.machine import Ceiling
 from tests.analysis.test_serving import iteration, request, tables, turn
 
 MS = 1_000_000
@@ -189,10 +191,21 @@ def test_a_queue_is_not_blamed_on_capacity_if_a_limit_causes_it(monkeypatch):
     assert names == ["serving-batch-limit"]
 
 
+def test_the_floor_of_a_decode_by_hand():
+    """200 MB at 20 GB/s take 10 ms; a decode of 2 requests took 40 ms."""
+    account = serving(QUEUE=1.0)
+    account.iterations = [IterationKind("decode", 5, 1.0, 40.0, 2.0, 2.0)]
+    ceilings = [Ceiling("host.read", 20e9, "B/s", 20e9, 20e9, 3)]
+    floor = decode_floor(account, 200_000_000, ceilings)
+    assert (floor.ms, floor.share, floor.tokens_per_s) == pytest.approx((10.0, 0.25, 200.0))
+    assert decode_floor(account, None, ceilings) is None and decode_floor(account, 1, []) is None
+
+
 def test_every_kind_on_requests_is_described_has_a_rule_and_is_planted():
     described = {name: kind for name, kind in kinds().items() if kind.group == OF_REQUESTS}
     assert list(described) == [rule.id for rule in rules()]
-    assert {planted.finding for planted in PLANTED.values()} == set(described)
+    capacity = {"serving-queue"}  # a load, and no fault of a server
+    assert {planted.finding for planted in PLANTED.values()} | capacity == set(described)
     for kind in described.values():
         assert all((kind.title, kind.action, kind.mechanism, kind.shows, kind.remedy))
         assert kind.references and not kind.action.endswith(".") and not kind.bound

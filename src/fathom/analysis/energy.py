@@ -215,7 +215,10 @@ def priced(examination: Examination, price: Price) -> Examination:
         per_million_samples=_per_million(per_hour, step.samples_per_s),
     )
     findings = [replace(finding, saves_per_day=_per_day(finding, price)) for finding in examination.findings]
-    return replace(examination, cost=cost, findings=findings)
+    serving = examination.serving
+    if serving is not None:
+        serving = replace(serving, per_million=_per_million(per_hour, serving.tokens_per_s))
+    return replace(examination, cost=cost, findings=findings, serving=serving)
 
 
 def _per_million(per_hour: float, per_s: float | None) -> float | None:

@@ -11,9 +11,10 @@ from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_
 from fathom.analysis.results import CountedSteps, LongSteps, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
-from fathom.diagnosis.serving import join, serving_findings
+from fathom.diagnosis.serving import join, serving_findings, set_costs
 from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
+from fathom.machine import from_machine
 from fathom.sounding import Store
 
 LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
@@ -48,6 +49,7 @@ def examine(
     serving = _serving(store)
     if serving is not None:
         join(serving, ranks.devices, kinds)
+        set_costs(serving, store, from_machine(machine), ranks.energy[0])
     problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
         step=ranks.step,

@@ -59,6 +59,10 @@ def facts(serving: Serving) -> Iterator[str]:
     """Yield rates, and what is known of the engine, the cache and the queue."""
     yield f"{serving.requests_per_s:.3g} requests/s"
     yield f"{units.scaled(serving.tokens_per_s)} tokens/s"
+    if serving.tokens_per_joule:
+        yield f"{serving.tokens_per_joule:.3g} tokens/J"
+    if serving.per_million is not None:
+        yield f"{serving.per_million:.3g} per million tokens"
     yield f"engine busy {100 * serving.busy:.0f} % of the time"
     if serving.failed:
         yield f"{serving.failed:,} failed"
@@ -70,6 +74,15 @@ def facts(serving: Serving) -> Iterator[str]:
         yield f"{serving.preemptions:,} preemptions, {serving.recomputed_tokens:,} tokens recomputed"
     if serving.waiting_max:
         yield f"up to {serving.waiting_max:,} requests queued"
+
+
+def floor(serving: Serving) -> str:
+    """Return a sentence on the floor that memory bandwidth sets for decodes; empty if it is not known."""
+    of = serving.decode_floor
+    if of is None:
+        return ""
+    read = f"{units.memory(of.weights_bytes)} of weights at {units.scaled(of.bandwidth)}B/s ({of.ceiling})"
+    return f"Reading {read} takes {units.duration(of.ms)}: {100 * of.share:.2g} % of the median decode."
 
 
 def latencies(serving: Serving) -> list[tuple[str, tuple[str, ...]]]:
@@ -122,6 +135,8 @@ def _iterations(serving: Serving) -> Iterator[Text]:
     """Yield a line for each kind of iteration."""
     yield _line(("iterations", "n", "%", "p50", "requests", "tokens"), "dim underline")
     yield from (_line(iteration_cells(kind)[1]) for kind in serving.iterations)
+    if floor(serving):
+        yield Text(floor(serving), "dim")
 
 
 def causes(serving: Serving, width: int) -> Iterator[Text]:

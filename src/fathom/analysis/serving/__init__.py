@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fathom.analysis.serving.entries import MEANING, Entry
     from fathom.analysis.serving.ledger import TABLES, request_ledger
     from fathom.analysis.serving.results import (
+        DecodeFloor,
         IterationKind,
         Percentiles,
         RequestEntry,

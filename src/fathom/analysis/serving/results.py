@@ -71,6 +71,20 @@ class IterationKind(msgspec.Struct):
     at_ceiling: float | None = None  # share of its time that the device's work needs at the ceilings
 
 
+class DecodeFloor(msgspec.Struct):
+    """The least time of a decode: each iteration reads the weights once, at the measured bandwidth.
+
+    The cache of keys and values is not counted.
+    """
+
+    weights_bytes: int
+    bandwidth: float  # bytes per second, measured
+    ceiling: str  # its id
+    ms: float
+    share: float  # of the median decode iteration
+    tokens_per_s: float  # at the recorded number of requests per decode
+
+
 class Serving(msgspec.Struct):
     """The requests that an engine answered while it was recorded.
 
@@ -99,3 +113,6 @@ class Serving(msgspec.Struct):
     waiting_max: int | None  # requests in the queue
     kv_peak: float | None  # largest share of the KV cache in use
     findings: list[ServingFinding] = []  # largest gain first
+    decode_floor: DecodeFloor | None = None  # null if weights or bandwidth are not known
+    tokens_per_joule: float | None = None  # generated; null without an energy counter
+    per_million: float | None = None  # price of a million generated tokens; null without a price

@@ -8,6 +8,6 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.diagnosis.serving.findings import serving_findings
-    from fathom.diagnosis.serving.joining import join
+    from fathom.diagnosis.serving.joining import join, set_costs
 
 __all__, __getattr__ = exports(__name__)

@@ -116,12 +116,19 @@ class Replay:
         if not change.limit:
             return [self.engine]
         known = self.engine.limit > 1
-        engines = [self.engine] if known else [split(self.rows, shared) for shared in (0.0, 1.0)]
+        engines = self._more() if known else [split(self.rows, shared) for shared in (0.0, 1.0)]
         budgets = (self.engine.budget, int(self.requests["prompt"].sum()))
         return [
             replace(engine, limit=len(self.arrival), budget=budget)
             for engine, budget in product(engines, budgets)
         ]
+
+    def _more(self) -> list[Engine]:
+        """Return engines for more decodes than any batch had: as fitted, or each as dear as now."""
+        decodes = self.rows.filter(pl.col("prompt") == 0)["decode"]
+        usual = float(decodes.mean() or 1.0)  # type: ignore[arg-type]
+        each = self.engine.took(0, usual) / usual
+        return [self.engine, replace(self.engine, fixed=0.0, decode=each)]
 
     def mean(self, change: Change, engine: Engine, engines: int = AS_RECORDED, speed: float = 1.0) -> float:
         """Replay, and return the mean time of a request."""

@@ -26,7 +26,7 @@ REQUEST = (
 )
 ITERATION = (
     *("start", "prepared", "computed", "sampled", "end"),
-    *("kind", "waiting", "kv_used", "kv_total", "turns"),
+    *("kind", "waiting", "kv_used", "kv_total", "weights", "turns"),
 )
 
 
@@ -73,10 +73,10 @@ class Batch:
         decodes = {phase == DECODE for _, phase, _, _ in self.turns}
         return "mixed" if len(decodes) > 1 else "decode" if True in decodes else "prefill"
 
-    def row(self, end: int) -> tuple[Any, ...]:
+    def row(self, end: int, weights: int | None) -> tuple[Any, ...]:
         """Return the values in the order of ITERATION."""
         turns = [(request.number, *rest) for request, *rest in self.turns]
-        cache = (self.waiting, self.kv_used, self.kv_total)
+        cache = (self.waiting, self.kv_used, self.kv_total, weights)
         return (self.start, self.prepared, self.computed, self.sampled, end, self.kind, *cache, turns)
 
 
@@ -108,6 +108,7 @@ class Serving:
         self.read: ContextVar[int] = ContextVar("fathom_read", default=0)  # when the socket received it
         self.transport: ContextVar[Any] = ContextVar("fathom_transport", default=None)
         self.batch: Batch | None = None
+        self.weights: int | None = None  # bytes of the model
         self._numbers = count()
         self._of: dict[Any, Request] = {}
         self._idle = False
@@ -188,7 +189,7 @@ class Serving:
         if batch is None or not batch.turns:
             return
         end = now()
-        self._iterations.append(batch.row(end))
+        self._iterations.append(batch.row(end, self.weights))
         tokens = sum(tokens for _, _, tokens, _ in batch.turns)
         self.session.signal("engine", 0, grad=False, kind=batch.kind, samples=len(batch.turns), tokens=tokens)
 

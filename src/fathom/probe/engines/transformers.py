@@ -75,6 +75,9 @@ class Loop:
         """Note a request that enters the queue."""
         if request_id is None:  # the engine will name it so
             request_id = f"req_{manager._request_counter}"
+        if self.serving.weights is None:
+            parameters = manager.model.parameters()
+            self.serving.weights = sum(p.numel() * p.element_size() for p in parameters)
         self.serving.submitted(request_id, input_ids)
 
     def prepare(self, original: Any, processor: Any) -> Any:

@@ -14,7 +14,7 @@ def section(recording: Recording) -> Section | None:
         return None
     content = {
         "headline": serving.headline(result),
-        "facts": list(serving.facts(result)),
+        "facts": [*serving.facts(result), *filter(None, [serving.floor(result)])],
         "latencies": serving.latencies(result),
         "ledger": [(MEANING[Entry(row.entry)], serving.entry_cells(row)) for row in result.ledger],
         "findings": [
