@@ -195,7 +195,7 @@ def test_the_floor_of_a_decode_by_hand():
     """200 MB at 20 GB/s take 10 ms; a decode of 2 requests took 40 ms."""
     account = serving(QUEUE=1.0)
     account.iterations = [IterationKind("decode", 5, 1.0, 40.0, 2.0, 2.0)]
-    ceilings = [Ceiling("host.read", 20e9, "B/s", 20e9, 20e9, 3)]
+    ceilings = [Ceiling(id="host.read", value=20e9, unit="B/s", low=20e9, high=20e9, samples=3)]
     floor = decode_floor(account, 200_000_000, ceilings)
     assert (floor.ms, floor.share, floor.tokens_per_s) == pytest.approx((10.0, 0.25, 200.0))
     assert decode_floor(account, None, ceilings) is None and decode_floor(account, 1, []) is None

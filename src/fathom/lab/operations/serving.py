@@ -125,10 +125,10 @@ TOKENS, PERIOD, DRAFT = 96, 12, 5
 
 
 def text(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return embeddings, the layers of a model that knows which token follows which, and its last layer.
+    """Return embeddings, the layers of a model that knows which token follows which, and its head.
 
-    Each token is followed by the next one, and after PERIOD tokens the text begins again. Turned by orthogonal
-    layers, its embedding is most like its successor's column, by a wide margin in any precision.
+    Each token has one successor, and after PERIOD tokens the text begins again. The layers are orthogonal,
+    and the head's column of a successor is the turned embedding: a wide margin in any precision.
     """
     draw = Draw(seed, device)
     words, width, depth = draw.shape([(8192, 512), (2048, 256), (8, 4)])
@@ -138,7 +138,9 @@ def text(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     turned = embeddings
     for layer in layers:
         turned = turned @ layer
-    before = torch.arange(words, device=embeddings.device).view(-1, PERIOD).roll(1, dims=1).flatten()
+    order = draw.uniform(words).argsort().view(-1, PERIOD)
+    before = torch.empty(words, dtype=torch.long, device=order.device)
+    before[order.roll(-1, dims=1).flatten()] = order.flatten()
     return embeddings.to(draw.dtype), layers.to(draw.dtype), turned[before].T.contiguous().to(draw.dtype)
 
 
