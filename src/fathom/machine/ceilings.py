@@ -69,12 +69,13 @@ def missing_from(machine: Mapping[str, Any], name: str = "the machine file") -> 
     return _records(machine, "missing", Missing, name)
 
 
+RATES = ("value", "low", "high")
 # Checked without msgspec, which a machine that only records may lack.
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "why": (str,),
     "unit": (str,),
-    **dict.fromkeys(("value", "low", "high"), (int, float)),
+    **dict.fromkeys(RATES, (int, float)),
     "samples": (int,),
     "device": (int, type(None)),
     **dict.fromkeys(("at", "conditions"), (dict,)),
@@ -108,7 +109,15 @@ def _checked(row: Any, known: set[str]) -> dict[str, Any]:
             raise TypeError(f"`{name}` is a {type(value).__name__}")
         if isinstance(value, float) and not isfinite(value):
             raise TypeError(f"`{name}` is not finite")
-    return {name: row[name] for name in known & row.keys()}
+    return {name: _number(name, row[name]) for name in known & row.keys()}
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return a rate as a float: an edited file may hold whole numbers, whose mixture no column takes."""
+    try:
+        return float(value) if name in RATES else value
+    except OverflowError:
+        raise TypeError(f"`{name}` is not finite") from None
 
 
 def find_ceiling(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:
