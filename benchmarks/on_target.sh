@@ -4,7 +4,7 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, equal, aftermath, timeline, watch, watch-cost,
+# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, buckets, equal, aftermath, timeline, watch, watch-cost,
 # compare or plan; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores
 # of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
@@ -196,6 +196,10 @@ live-ranks() { # faults of communication on 2 and 4 CPU ranks, four cores each; 
     "$python" -m benchmarks.ranks.live --ranks "${RANKS:-2,4}" --lanes $(($(nproc) / 4)) --keep "$out/live" \
         --out "$out/live_ranks.json" ${ONLY:+--only "$ONLY"}
     tar -C "$out" -czf "$out/live.tar.gz" live && rm -r "$out/live"
+}
+
+buckets() { # what-if bucket=SIZE against DDP with that size, two gloo ranks; needs polars (carry.sh) and 4 quiet cores: 3 min
+    "$python" -m benchmarks.ranks.buckets --out "$out/buckets.json"
 }
 
 equal() { # ten kernels against themselves and with 2 % planted, shared among the GPUs, one process on each; what

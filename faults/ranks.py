@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from faults.common import Options
 from faults.labels import LATE
 
-__all__ = ["WIDTH", "Layer", "joined", "late_rank", "layers"]
+__all__ = ["WIDTH", "Layer", "joined", "late_rank", "layers", "timed"]
 WIDTH = 64
 FORWARD_S, BACKWARD_S = 1.5e-3, 3e-3  # of a layer
 
@@ -65,6 +65,11 @@ class _Timed(torch.autograd.Function):
         return gradient * 1.0, None, None
 
 
+def timed(values: Tensor, forward_s: float, backward_s: float) -> Tensor:
+    """Return `values`, after a time; their gradient takes another one."""
+    return _Timed.apply(values, forward_s, backward_s)  # type: ignore[no-any-return]
+
+
 class Layer(nn.Module):
     """A layer whose passes take `forward` and `backward` times the usual time, and with
     `tokens` as much longer as sequences are longer than that.
@@ -77,7 +82,7 @@ class Layer(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         longer = values.shape[-2] / self.tokens if self.tokens else 1.0
-        return _Timed.apply(torch.relu(self.product(values)), *(longer * time for time in self.times))  # type: ignore[no-any-return]
+        return timed(torch.relu(self.product(values)), *(longer * time for time in self.times))
 
 
 def layers(count: int = 4, make: Callable[[], nn.Module] = Layer) -> nn.Sequential:

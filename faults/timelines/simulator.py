@@ -104,12 +104,13 @@ class Rank:
         row = {"device": self.number, "stream": stream, "correlation": op, "kind": kind, "name": name}
         self.add("kernels", **row, family=name, start_ns=begin, end_ns=end)
 
-    def event(self) -> None:
+    def event(self, backward: bool = False) -> None:
         """Let a stream wait for another one."""
         start, end = self.spend(1)
         self.count += 1
         call = {"api": "cudaStreamWaitEvent", "start_ns": start, "end_ns": end}
-        self.add("launches", correlation=self.count, op=None, thread=MAIN, **call)
+        thread = ENGINE if backward else MAIN
+        self.add("launches", correlation=self.count, op=None, thread=thread, **call)
 
     def synchronise(self, api: str = "cudaStreamSynchronize", streams: Iterable[int] = (COMPUTE,)) -> None:
         """Wait on the host for all work of `streams`."""
@@ -209,7 +210,7 @@ class Job:
         begun = {}
         for rank in (self.ranks[number] for number in members):
             if after:
-                rank.event()
+                rank.event(backward)
             start, _ = rank.spend(3 * CALL_US)
             begun[rank.number] = (start, rank.ready(stream, after))
         last = max(begin for _, begin in begun.values())

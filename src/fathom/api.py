@@ -375,6 +375,8 @@ class Sounding:
         if result.device is None:
             return result
         mine = account_of(store, result.device.rank, {}, met.of.get(result.device.rank))
+        own = (subject for subject in mine.subjects if subject.index == result.device.index)
+        result.collectives = next((subject.collectives for subject in own), None)
         labels = (device for device in mine.devices if device.device == label_of(result.device.index))
         device = next(labels, None)
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)

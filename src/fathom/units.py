@@ -1,5 +1,7 @@
 """Conversion factors between units. Recorded times are in nanoseconds, sizes in bytes."""
 
+import re
+
 NS_PER_US = 1e3
 NS_PER_MS = 1e6
 NS_PER_S = 1e9
@@ -9,3 +11,14 @@ MS_PER_S = 1e3
 
 MB, GB = 1e6, 1e9  # bytes; for data rates and evidence
 KIB, MIB, GIB = 2**10, 2**20, 2**30  # bytes; for buffers and memory
+_PREFIXES = "kMGT"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kKMGT])(i?))?B?")
+
+
+def bytes_of(text: str) -> float | None:
+    """Return the bytes of a size such as 500MB or 2GiB; None if it is no size."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    power = _PREFIXES.index(match[2].replace("K", "k")) + 1 if match[2] else 0
+    return float(match[1]) * (KIB if match[3] else 1000) ** power

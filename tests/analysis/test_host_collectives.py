@@ -15,7 +15,9 @@ POOL = 77, 78  # threads of the backend
 PEERS = "waiting for peers"
 
 
-def ranks(begins: list[tuple[int, int]], buckets: int = 1, end: int = 32) -> list[Timeline]:
+def ranks(
+    begins: list[tuple[int, int]], buckets: int = 1, end: int = 32, op: str = "aten::mm"
+) -> list[Timeline]:
     """Two ranks that compute until they begin `buckets` collectives at `begins` (ms, by step), and wait for
     them until `end`.
     """
@@ -25,11 +27,11 @@ def ranks(begins: list[tuple[int, int]], buckets: int = 1, end: int = 32) -> lis
         line.steps(*(k * STEP for k in range(STEPS + 1)))
         for k in range(STEPS):
             zero, begin = k * STEP, begins[k % len(begins)][rank] * MS
-            line.op("aten::mm", zero, zero + begin)
+            line.op(op, zero, zero + begin)
             for thread in POOL[:buckets]:
                 line.op("gloo:all_reduce", zero + begin, zero + end * MS, thread, kind="annotation")
             line.wait(PEERS, zero + begin, zero + end * MS)
-            line.op("aten::add_", zero + end * MS, zero + STEP, MAIN)
+            line.op(op if op != "aten::mm" else "aten::add_", zero + end * MS, zero + STEP, MAIN)
         lines.append(line)
     return lines
 
@@ -53,6 +55,15 @@ def test_lateness_counts_once_and_the_late_rank_computes(tmp_path: Path, late: i
     assert (worst.rank, worst.cost_ms) == (late, pytest.approx(20.0))
     assert [(lost.entry, round(lost.ms)) for lost in worst.entries] == [("ops", 20)]
     assert stragglers(examination) == [pytest.approx(20.0, rel=0.1)]
+
+
+@pytest.mark.parametrize(("begin", "bound"), [((20, 30), "communication"), ((30, 10), "compute")])
+def test_the_verdict_names_the_wait_beside_work_of_an_unknown_kind(
+    tmp_path: Path, begin: tuple[int, int], bound: str
+) -> None:
+    examination = examination_of(tmp_path / "s", *ranks([begin], op="mylib::step"))
+    assert examination.verdict and examination.verdict.bound == bound
+    assert examination.verdict.finding == "communication-straggler-compute"
 
 
 def test_ranks_that_are_late_by_turns_are_no_stragglers(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_rank_late_at_the_first_collective_of_each_step_is_a_straggler(steps: 
 
 
 def test_small_collectives_in_a_row_are_joined() -> None:
-    small = SmallMessages("all_reduce", "fp32", 400e3, 100.0, 1.0, 10.0, 0.08, (NCCL,))
+    small = SmallMessages("all_reduce", "fp32", 400e3, 100.0, 1.0, 10.0, 0.8, (NCCL,))
     rows = account(60.0, collective(10.0))
     candidate = kinds(
         compute("gemm", 60.0), communication(10.0), communication_small=[small], communication_account=rows

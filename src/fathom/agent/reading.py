@@ -111,7 +111,8 @@ class Reading:
 
         Selectors: family:NAME, op:NAME, entry:ROW of the ledger, all-kernels, copy, communication, launch,
         launch-latency, device-gap, input, sync (=0 only), recomputed, waiting (=0 only), late:RANK (=0 only),
-        link, python, dispatching, blocked, gc, allocator, compilation, checkpoint. Example:
+        link, exposed (=0 only), bucket (=25MiB), python, dispatching, blocked, gc, allocator, compilation,
+        checkpoint. Example:
         ["family:softmax=0.5", "input=0"].
         """
         with self._lock:

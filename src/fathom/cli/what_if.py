@@ -14,15 +14,19 @@ fathom what-if train.fathom 'entry:idle: python=0' 'launch=4us'
 
 fathom what-if job.fathom 'late:7=0' 'link=2'
 
+fathom what-if job.fathom bucket=100MB
+
 Selectors: family:NAME, op:NAME, entry:ROW of the ledger, all-kernels, copy, communication, launch,
 launch-latency, device-gap, input, sync (=0 only), recomputed, waiting (=0 only), late:RANK (=0 only), link,
-exposed (=0 only), python, dispatching, blocked, gc, allocator, compilation, checkpoint. A value is a
+exposed (=0 only), bucket, python, dispatching, blocked, gc, allocator, compilation, checkpoint. A value is a
 factor, or a duration (20us) where each piece has one.
 
 recomputed: the part of the forward pass that the backward pass repeats (checkpointing), on host and device.
 waiting=0: no rank waits for its peers at collectives. late:7=0: nobody waits for rank 7, as if it arrived
 with the other ranks. link=2: collectives move their bytes twice as fast.
 exposed=0: collectives overlap with compute, also of the next step; a step takes at least as long as they do.
+bucket=100MB: the all-reduces of gradients of a step merge in the order of their calls until they reach this
+size, or split, as with bucket_cap_mb (which counts MiB: bucket=25MiB). The host's time to call them stays.
 Of jobs with more than 16 ranks,
 only the one shown and the ranks that others wait for are replayed.
 launch: runtime calls alone. The time before them, which a captured graph saves as well, is dispatching (in

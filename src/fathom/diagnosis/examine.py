@@ -7,7 +7,7 @@ from typing import Any
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
-from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by
+from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by, to_clean
 from fathom.analysis.results import CountedSteps, LongSteps, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
@@ -50,6 +50,7 @@ def examine(
     if serving is not None:
         join(serving, ranks.devices, kinds)
         set_costs(serving, store, from_machine(machine), ranks.energy[0])
+    to_clean(late, ranks.step)
     problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
         step=ranks.step,

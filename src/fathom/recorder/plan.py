@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from fathom.atomic import write_private
 from fathom.errors import BadInputError
 from fathom.probe.plan import STEP_ON, TRIALS
+from fathom.units import bytes_of
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
 # Omitted from the file if empty.
@@ -107,10 +107,10 @@ def size_of(text: str | None) -> int | None:
     """Parse a size such as 500MB or 2GB; None means no limit."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)i?B?", text.strip())
-    if match is None or not float(match[1]):
+    size = bytes_of(text)
+    if not size:
         raise BadInputError(f"--max-size takes a size such as 500MB or 2GB, not '{text}'.")
-    return int(float(match[1]) * 1000 ** " kMGT".index(match[2] or " "))
+    return int(size)
 
 
 def trials(text: str | None) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def _sum(communication: Communication) -> str:
 
 def late(ranks: list[LateRank], width: int) -> Iterator[Text]:
     """Yield a line for each rank that others wait for, costliest first."""
-    lost = [rank for rank in ranks if rank.score >= LATE]
+    lost = [rank for rank in ranks if rank.score >= LATE and rank.cost_ms > 0]
     for number, rank in enumerate(lost[:ROWS]):
         at = ", ".join(f"{count} {name}" for name, count in rank.operations.items())
         text = (
@@ -109,7 +109,8 @@ def straggler(examination: Examination) -> str:
     It costs at least COSTLY of the step and most of the time lost to late ranks, in at least half of the
     steps.
     """
-    worst, step_ms = next(iter(examination.late), None), examination.step.timeline_ms
+    worst, step = next(iter(examination.late), None), examination.step
+    step_ms = min(filter(None, (step.basis_ms, step.timeline_ms)), default=0.0)
     if worst is None or not step_ms or worst.cost_ms < COSTLY * step_ms or worst.score <= MOSTLY:
         return ""
     if worst.steps < MOSTLY * worst.of_steps:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
     from fathom.analysis.communication.experts import expert_loads
+    from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
     from fathom.analysis.communication.host import host_collectives, met_on_host, on_host
     from fathom.analysis.communication.jitter import jitter_of
     from fathom.analysis.communication.late import (
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
         late_ranks,
         lead_ms,
         lost_by,
+        to_clean,
     )
-    from fathom.analysis.communication.operations import recorded_calls
+    from fathom.analysis.communication.operations import operation, recorded_calls
     from fathom.analysis.communication.pipeline import pipeline_of
     from fathom.analysis.communication.results import (
         Collective,

@@ -17,7 +17,7 @@ from fathom.analysis.subjects import CPU
 from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from fathom.analysis.results import Device
+    from fathom.analysis.results import Device, Step
 
 LEAST = 0.05  # of the time lost: ranks and entries below it get no cause
 ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
@@ -115,6 +115,16 @@ def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
             late.entries = sorted(kept, key=lambda entry: -entry.ms)
         cost_ms = lead_ms(spent, late.rank) if on_host else late.cost_ms
         late.cost_ms = min(cost_ms, cause_of_lateness(lost)[1])
+
+
+def to_clean(ranks: Iterable[LateRank], step: Step) -> None:
+    """Scale what the late `ranks` cost from the profiled step to the clean one, if that is shorter."""
+    if not step.basis_ms or not step.timeline_ms or step.basis_ms >= step.timeline_ms:
+        return
+    scale = step.basis_ms / step.timeline_ms
+    for late in ranks:
+        late.cost_ms *= scale
+        late.entries = [LostTime(lost.entry, scale * lost.ms) for lost in late.entries]
 
 
 def cause_of_lateness(lost: Iterable[LostTime]) -> tuple[str, float]:

@@ -11,7 +11,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import EdgeKind
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched, usual_mean
-from fathom.analysis.replay.team import INPUT, SYNC
+from fathom.analysis.replay.team import INPUT, PEERS, SYNC
 
 QUEUE = 1024  # CUDA blocks the next launch on a stream with this many pending ones
 NEARLY_FULL = 0.9  # share of the deepest queue in the recording
@@ -38,7 +38,12 @@ class Blocks(NamedTuple):
 def block_edges(part: Part) -> None:
     """Add edges into the returns of calls that wait, and set the host work of those calls (`own`)."""
     queued = _queues(part)
-    every = [(EdgeKind.QUEUE, queued), (EdgeKind.SYNC, _copies(part)), (EdgeKind.SYNC, _syncs(part))]
+    every = [
+        (EdgeKind.QUEUE, queued),
+        (EdgeKind.SYNC, _copies(part)),
+        (EdgeKind.SYNC, _syncs(part)),
+        (EdgeKind.EVENT, _waits_for_peers(part)),
+    ]
     batches = np.array([api == INPUT for api in part.calls.api], bool)
     late = batches & (part.calls.length > _handing_out(part.calls.end, batches))
     part.calls.queued[queued.call[queued.waited]] = True
@@ -146,6 +151,23 @@ def _syncs(part: Part) -> Blocks:
     single = ~all_streams
     of_device = _device_syncs(part, rows[all_streams], last[all_streams])
     return _joined([of_device, _stream_syncs(part, rows[single], last[single], event[single])])
+
+
+def _waits_for_peers(part: Part) -> Blocks:
+    """Return the program's waits for collectives of host threads, and the last one of each thread that had
+    been called before and ended by then.
+    """
+    pieces, calls = part.pieces, part.calls
+    rows = np.array([row for row, api in enumerate(calls.api) if api == PEERS], np.int64)
+    blocks = [_joined([])]
+    for line in np.unique(pieces.line).tolist() if len(rows) else []:
+        mine = np.flatnonzero(pieces.line == line)
+        place = np.searchsorted(pieces.end[mine], calls.end[rows], "right") - 1
+        piece = mine[np.maximum(place, 0)]
+        known = (place >= 0) & (pieces.launched[piece] < calls.start[rows])
+        waited = pieces.end[piece] > calls.start[rows]
+        blocks.append(Blocks(rows[known], piece[known], waited[known]))
+    return _joined(blocks)
 
 
 def _last_of_lines(part: Part, rows: Array) -> Array:

@@ -10,6 +10,7 @@ import msgspec
 
 from fathom.analysis.entries import Entry, causes_of, idle_entry
 from fathom.errors import BadInputError
+from fathom.units import MB, bytes_of
 
 # Selectors of device work, with the kinds that they act on (() for all), and of host time, by cause.
 DEVICE = {
@@ -35,6 +36,8 @@ RECOMPUTED = "recomputed"
 HOST = ("op", "launch", "input", "sync", *CAUSES)
 # Waits of ranks for each other: all of them (`waiting=0`), or those for one rank (`late:39=0`).
 WAITING, LATE = "waiting", "late"
+LOW, HIGH = "low", "high"
+BUCKET = "bucket"  # `bucket=100MB`: all-reduces of gradients, merged or split to this size
 LINK = "link"  # `link=2`: links that are twice as fast, so that collectives move their bytes in half the time
 # Gaps between kernels of one stream, and the time from a launch to the start of its kernel.
 DEVICE_SIDE = ("device-gap", "launch-latency")
@@ -59,15 +62,16 @@ _MOST = 1e6  # the largest factor, or duration in ms, so that int64 nanoseconds 
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, {EXPOSED}, " + ", ".join(CAUSES)
+    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, {EXPOSED}, {BUCKET}, " + ", ".join(CAUSES)
 )
 
 
 class Change(msgspec.Struct, frozen=True):
     """One change: multiply the durations named by `selector` and `pattern` by `factor`, or set them to `ns`.
 
-    A pattern matches anywhere in a name and ignores case; `*` matches anything. A pattern in double quotes
-    must equal the name.
+    The factor of `bucket` is the size in bytes, and its pattern the bound of the fixed time of a collective
+    to use: "" (the usual value), LOW or HIGH. Any other pattern matches anywhere in a name and ignores case;
+    `*` matches anything. A pattern in double quotes must equal the name.
     """
 
     selector: str
@@ -78,7 +82,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def of_the_host(self) -> bool:
         """Whether the change affects host time only."""
-        return self.selector not in (*DEVICE, RECOMPUTED, WAITING, LATE)
+        return self.selector not in (*DEVICE, RECOMPUTED, WAITING, LATE, BUCKET)
 
     def matches(self, name: str) -> bool:
         """Return whether the pattern matches `name`."""
@@ -94,6 +98,8 @@ class Change(msgspec.Struct, frozen=True):
         return self.ns if self.ns is not None else ns * (1.0 if self.factor is None else self.factor)
 
     def __str__(self) -> str:
+        if self.selector == BUCKET:
+            return f"{BUCKET}={(self.factor or 0) / MB:g}MB"
         what = f"{self.selector}:{self.pattern}" if self.pattern else self.selector
         return f"{what}={self.factor:g}" if self.factor is not None else f"{what}={(self.ns or 0) / 1e3:g}us"
 
@@ -104,6 +110,8 @@ def parse(text: str) -> Change:
     if not equals or not what.strip():
         raise BadInputError(f"'{text}' is not a change; write SELECTOR=FACTOR with one of: {FORMS}.")
     selector, _, pattern = (part.strip() for part in what.partition(":"))
+    if selector == BUCKET:
+        return _of_bucket(text, pattern, value)
     if selector == "entry":
         selector, pattern = _of_entry(pattern), ""
     _check(text, selector, pattern)
@@ -119,6 +127,13 @@ def parse(text: str) -> Change:
 
 _ZERO = {"sync": "Synchronisation", WAITING: "Waiting for peers", LATE: "The lateness of a rank",
          EXPOSED: "Exposed communication"}  # fmt: skip
+
+
+def _of_bucket(text: str, pattern: str, value: str) -> Change:
+    size = bytes_of(value)
+    if pattern or not size or not value.strip().endswith("B"):
+        raise BadInputError(f"'{text}' needs a size after the =, like {BUCKET}=100MB or {BUCKET}=25MiB.")
+    return Change(BUCKET, "", size)
 
 
 def _of_link(text: str, factor: float | None) -> Change:

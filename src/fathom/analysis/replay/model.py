@@ -17,6 +17,7 @@ from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.replay.blocking import block_edges
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import EdgeKind, Edges, EdgeTable, Graph
+from fathom.analysis.replay.hosted import CALLED, calls_and_waits, queued
 from fathom.analysis.replay.part import Part, host_edges, number
 from fathom.analysis.replay.pieces import pieces_of
 from fathom.analysis.replay.replayed import Times, replayed
@@ -128,6 +129,9 @@ def _part(timeline: Timeline, host: HostRecords, burst: int, origin: int) -> Par
         table.filter(pl.col("burst") == burst)
         for table in (timeline.ops, timeline.calls, timeline.kernels, timeline.waits, timeline.steps)
     )
+    if timeline.meetings is not None:
+        kernels = queued(timeline.meetings.filter(burst=burst), ops, host)
+        calls = pl.concat([calls.select(CALLED), calls_and_waits(kernels, ops, host)])
     threads = team_threads(host)
     batches = batch_waits(ops, waits, calls, threads)
     met = calls_of(calls, kernels["correlation"].drop_nulls().unique(), batches, threads)
@@ -143,7 +147,8 @@ def _part(timeline: Timeline, host: HostRecords, burst: int, origin: int) -> Par
 
 
 def _rows(timeline: Timeline, burst: int) -> Array:
-    return np.flatnonzero(timeline.kernels["burst"].to_numpy() == burst)
+    work = timeline.kernels if timeline.meetings is None else timeline.meetings
+    return np.flatnonzero(work["burst"].to_numpy() == burst)
 
 
 def _orderings(calls: pl.DataFrame) -> Array:

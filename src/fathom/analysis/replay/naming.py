@@ -75,7 +75,7 @@ def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
     ]
     if any((part.pieces.of_kind("collective") & ~part.pieces.met).any() for part in mine):
         sentences.append(
-            "collectives keep their recorded length, because the arrival of their peers is unknown"
+            "collectives wait as long as they did, because the arrival of their peers is unknown"
         )
     for fact, text in _FACTS.items():
         count = sum(part.facts.get(fact, 0.0) for part in mine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -12,6 +13,9 @@ from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import EdgeKind, Edges
 from fathom.analysis.replay.pieces import Pieces
 from fathom.analysis.replay.team import Calls, Team
+
+if TYPE_CHECKING:
+    from fathom.analysis.replay.buckets import Buckets
 
 
 class Part(msgspec.Struct, dict=True):
@@ -35,6 +39,7 @@ class Part(msgspec.Struct, dict=True):
     facts: dict[str, float] = msgspec.field(
         default_factory=dict
     )  # counts of what could and could not be determined
+    buckets: Buckets | None = None  # of gradients, if a change needs them
     # Cached by change: the intervals of the team that it affects, with its factor; and the pieces.
     intervals_of: dict[Change, tuple[Array, Array | float]] = msgspec.field(default_factory=dict)
     pieces_of: dict[Change, Array] = msgspec.field(default_factory=dict)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+import polars as pl
+from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array, Spans
@@ -14,7 +16,8 @@ from fathom.analysis.ledger import Ledger
 from fathom.analysis.peers import Meetings
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
-from fathom.analysis.replay.changes import EXPOSED, Change
+from fathom.analysis.replay.buckets import UNKNOWN_SIZES, Buckets, buckets_of
+from fathom.analysis.replay.changes import BUCKET, EXPOSED, HIGH, LOW, Change
 from fathom.analysis.replay.critical import critical_path
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
@@ -28,7 +31,7 @@ from fathom.analysis.waits import HOOKED
 from fathom.errors import BadInputError
 from fathom.sounding import MOST_CACHED, Store
 from fathom.timing import interval
-from fathom.units import NS_PER_MS
+from fathom.units import NS_PER_MS, NS_PER_US
 
 WRONG = 0.05  # relative error on the recorded step above which the model makes no predictions
 QUICKEST = 0.56  # ratio of the host's clean to its profiled time (benchmarks/results/cost.json, launch_bound)
@@ -64,6 +67,7 @@ class Replay:
             raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
         chosen = _replayed(store, rank, late)
         self.store, self.model = store, Model.of(store, read, met, chosen)
+        self.collectives: pl.DataFrame | None = None  # of the device, in the columns of `collectives_of`
         self._left_out = len(store.ranks) - len(chosen)
         self._rows: dict[str, float] = {}
         self._made: dict[tuple[object, ...], Array] = {}
@@ -82,20 +86,23 @@ class Replay:
 
     def gain(self, changes: Sequence[Change]) -> Gain | Abstained:
         """Return the gain per (clean) step from the changes, or the reason why it cannot be predicted."""
-        return self._refusal or self._gains(changes, self.pace if self.clean else 1.0)
+        refusal = self._refusal or self._unknown_buckets(changes)
+        return refusal or self._gains(changes, self.pace if self.clean else 1.0)
 
     def predict(self, changes: Sequence[Change]) -> Prediction:
         """Predict the step with the changes, and its ledger. Raises BadInputError for unknown names."""
         naming.check(self.model, changes)
         prediction = self._empty(changes)
-        if self._refusal is not None or self.device is None:
-            prediction.abstained = [self._refusal] if self._refusal else []
+        refusal = self._refusal or self._unknown_buckets(changes)
+        if refusal is not None or self.device is None:
+            prediction.abstained = [refusal] if refusal else []
             return prediction
         gain = self._gains(changes, 1.0)
         prediction.gain_ms, prediction.gain_ci_ms = gain.ms, [gain.low, gain.high]
         prediction.predicted_ms, prediction.predicted_ci_ms = _less(self._recorded, gain)
         prediction.moved = self._moved(changes)
         prediction.notes = naming.notes(self.model, self.device.rank, changes)
+        prediction.notes += [note for change in changes for note in self._of_buckets(change)]
         if self._left_out:
             prediction.notes.append(
                 f"{self._left_out:,} ranks were not replayed: their lateness stays the same"
@@ -178,6 +185,44 @@ class Replay:
             )
         return None
 
+    def _unknown_buckets(self, changes: Sequence[Change]) -> Abstained | None:
+        """Return why the buckets that `changes` merge or split are unknown; None if they are known."""
+        if not any(change.selector == BUCKET for change in changes):
+            return None
+        return Abstained(WHAT, self._buckets) if isinstance(self._buckets, str) else None
+
+    @cached_property
+    def _buckets(self) -> Buckets | str:
+        """The buckets of gradients, which all parts then know, or the reason why they are unknown."""
+        mine = [part for part in self.model.parts if part.rank == self._device.rank]
+        if self.collectives is None or self.collectives.is_empty():
+            return UNKNOWN_SIZES
+        marks = self.model.timelines[self._device.rank].steps["mark_ns"].drop_nulls().sort().to_numpy()
+        made = buckets_of(mine, self.collectives, marks, self._device.index is None)
+        if isinstance(made, Buckets):
+            for part in self.model.parts:
+                part.buckets = made if part.burst in made.parts else None
+        return made
+
+    def _calling_ms(self, change: Change) -> float:
+        """Return the host's time per step in calls that a change of buckets saves; it may not count."""
+        if change.selector != BUCKET or isinstance(self._buckets, str):
+            return 0.0
+        before, after = self._buckets.count(change.factor or 0)
+        return (before - after) * self._buckets.host_ns / self._marked / NS_PER_MS
+
+    def _of_buckets(self, change: Change) -> list[str]:
+        if change.selector != BUCKET or isinstance(self._buckets, str):
+            return []
+        before, after = (count / self._marked for count in self._buckets.count(change.factor or 0))
+        fixed = self._buckets.fixed
+        ns, low, high = (f"{value / NS_PER_US:.3g}" for value in (fixed.ns, fixed.low, fixed.high))
+        source = "fitted to their sizes" if fixed.fitted else "assumed, as all have about one size"
+        return [
+            f"{before:.3g} all-reduces per step become {after:.3g}; each takes {ns} µs ({low} to {high}) "
+            f"whatever its size, {source}"
+        ]
+
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
         """Return the length of each used step in a replay, in ms; cached."""
         device, long = self._device, host if host < 1.0 and self._by_chance else 1.0
@@ -217,6 +262,12 @@ class Replay:
         return float(lengths.mean()) > self.clean.median_ms
 
     @property
+    def _marked(self) -> int:
+        """The number of recorded steps of the rank, used or not."""
+        steps = self.model.timelines[self._device.rank].steps
+        return max(steps.filter(pl.col("parent").is_null()).height, 1)
+
+    @property
     def _device(self) -> ReplayedDevice:
         assert self.device is not None
         return self.device
@@ -229,6 +280,11 @@ class Replay:
         constants = self._steps(host=host, typical=True) - self._steps(changes, host=host, typical=True)
         wrong = abs(float(constants.mean()) - ms) + self.error * abs(ms)
         low, high = low - wrong, high + wrong
+        for bound in _bounds(changes):
+            other = float((self._steps(host=host) - self._steps(bound, host=host)).mean())
+            low, high = min(low, low + other - ms), max(high, high + other - ms)
+        saved = sum(self._calling_ms(change) for change in changes)
+        low, high = low + min(saved, 0.0), high + max(saved, 0.0)
         if self.clean is not None and not self._pace_known:
             profiled = float((self._steps() - self._steps(changes)).mean())
             low, high = min(low, profiled), max(high, profiled)
@@ -300,6 +356,15 @@ class Replay:
             prediction.notes.append(
                 "the device hides the host, whose clean pace is unknown; the interval allows for it"
             )
+
+
+def _bounds(changes: Sequence[Change]) -> list[list[Change]]:
+    """Return `changes` with the lowest and with the highest fixed time of collectives, if that matters."""
+    if not any(change.selector == BUCKET for change in changes):
+        return []
+    return [
+        [replace(c, pattern=bound) if c.selector == BUCKET else c for c in changes] for bound in (LOW, HIGH)
+    ]
 
 
 def _replayed(store: Store, rank: int | None, late: Sequence[int]) -> list[int]:

@@ -32,6 +32,8 @@ class Times(msgspec.Struct, frozen=True):
         in ns.
         """
         start, end, arrived = start.copy(), end.copy(), arrived.copy()
+        if not len(start):  # the processor's part has collectives of host threads instead
+            return start, end, arrived
         for part, durations in self.parts:
             ends = self.at[part.ends]
             begun = np.where(part.pieces.met, self.at[part.starts], ends - durations.piece)
@@ -56,8 +58,12 @@ def replayed(timeline: Timeline, times: Times) -> Timeline:
     stacks = _moved(timeline.stacks, ("time_ns",), maps)
     steps = _separated(_moved(timeline.steps.with_columns(thread=None), ("mark_ns", "end_ns"), maps))
     steps = steps.with_columns(timeline.steps["thread"])
-    kernels = _kernels(timeline.kernels, times, maps)
-    return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks)
+    kernels, meetings = timeline.kernels, timeline.meetings
+    if meetings is None:
+        kernels = _kernels(kernels, times, maps)
+    else:
+        meetings = meetings.with_columns(_worked(meetings, times))
+    return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks, meetings)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -185,13 +191,19 @@ def _times(column: pl.Series, bursts: Array, threads: Array | None, maps: Maps) 
     return pl.Series(column.name, times.moved(maps)).set(~known, None)
 
 
-def _kernels(rows: pl.DataFrame, times: Times, maps: Maps) -> pl.DataFrame:
+def _worked(rows: pl.DataFrame, times: Times) -> list[pl.Series]:
+    """Return the columns of device work that a replay changes, except launches."""
     met = "arrived_ns" in rows.columns
     peers = rows["arrived_ns"].fill_null(-1).to_numpy() if met else np.full(rows.height, -1)
     start, end, arrived = times.pieces(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), peers)
     columns = [pl.Series("start_ns", start), pl.Series("end_ns", end)]
     if met:
         columns.append(pl.Series("arrived_ns", arrived).set(pl.Series(arrived < 0), None))
+    return columns
+
+
+def _kernels(rows: pl.DataFrame, times: Times, maps: Maps) -> pl.DataFrame:
+    columns = _worked(rows, times)
     bursts, threads = rows["burst"].to_numpy(), rows["launcher"].fill_null(-1).to_numpy()
     columns.append(_times(rows["launched"], bursts, threads, maps))
     return rows.with_columns(columns)

@@ -122,7 +122,8 @@ def _add_known_waits(part: Part, elsewhere: Array, waits: Array) -> None:
         mine = mine[np.argsort(pieces.launched[mine], kind="stable")]
         begins = waits[waits[:, 1] == thread, 0]
         place = np.searchsorted(pieces.launched[mine], begins, "left")
-        for instant, at in zip(begins.tolist(), place.tolist(), strict=True):
+        # Of several waits before a launch, the last one knows most work.
+        for instant, at in zip(begins[::-1].tolist(), place[::-1].tolist(), strict=True):
             if at < len(mine) and elsewhere[mine[at]] < 0:
                 source = _awaited(part, launched, int(mine[at]), instant)
                 undetermined += source < 0

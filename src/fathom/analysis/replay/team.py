@@ -16,6 +16,7 @@ from fathom.analysis.replay.changes import Change
 from fathom.analysis.work.recompute import regions as recomputed_regions
 
 INPUT, SYNC = Entry.INPUT.cause, Entry.SYNCHRONISATION.cause
+PEERS = Entry.HOST_WAITS_FOR_PEERS.cause  # also the `api` of a wait for collectives of host threads
 NAMED = ["op", "annotation"]  # kinds of records that a change can name; ops and regions are host work
 SHARE = 0.5  # share of ops in an input region: with less, it waited for workers
 
@@ -145,7 +146,7 @@ def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads:
 
 
 def _synchronises(api: str) -> bool:
-    return causes.api_cause(api) == SYNC
+    return api == PEERS or causes.api_cause(api) == SYNC
 
 
 def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, threads: set[int]) -> Spans:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array, Spans, covered
-from fathom.analysis.replay.changes import CAUSES, DEVICE, LATE, RECOMPUTED, WAITING, Change
+from fathom.analysis.replay.changes import BUCKET, CAUSES, DEVICE, LATE, RECOMPUTED, WAITING, Change
 from fathom.analysis.replay.graph import NEVER, EdgeKind, EdgeTable
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
@@ -34,6 +34,7 @@ class Durations(msgspec.Struct):
     synchronous: bool
     waiting: bool = True  # collectives wait for peers
     punctual: bool = False  # no peer waits for this rank
+    merged: Array | None = None  # mask of the pieces that a later one replaces
 
     @classmethod
     def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
@@ -47,6 +48,11 @@ class Durations(msgspec.Struct):
         elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
         length = part.pieces.length.astype(float)
         piece = _piece_times(part, changes, length)
+        merged = None
+        for change in changes:
+            if change.selector == BUCKET and part.buckets is not None:
+                new, merged = part.buckets.lengths(part, change)
+                piece = np.where(np.isnan(new), piece, new)
         return cls(
             elapsed,
             _call_factors(part, factors),
@@ -58,6 +64,7 @@ class Durations(msgspec.Struct):
             not any(c.selector == "sync" for c in changes),
             not any(c.selector == WAITING for c in changes),
             any(c.selector == LATE and int(c.pattern) == part.rank for c in changes),
+            merged,
         )
 
 
@@ -122,7 +129,7 @@ def _call_factors(part: Part, factors: Array) -> Array:
 
 def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
     for change in changes:
-        if change.of_the_host or change.selector in (WAITING, LATE):
+        if change.of_the_host or change.selector in (WAITING, LATE, BUCKET):
             continue
         if change not in part.pieces_of:
             part.pieces_of[change] = _pieces(part, change)
@@ -188,6 +195,8 @@ def changes_something(part: Part, change: Change) -> bool:
         return bool(_of_kinds(part.pieces, change).any())
     if change.selector in (WAITING, LATE):
         return bool(part.pieces.met.any())
+    if change.selector == BUCKET:
+        return part.buckets is not None
     return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
 
 
@@ -232,6 +241,9 @@ def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> 
         values[of_kind[EdgeKind.SYNC]] = NEVER
     if not durations.waiting:
         values[of_kind[EdgeKind.MEETING]] = NEVER
+    if durations.merged is not None:
+        rows = of_kind[EdgeKind.MEETING]
+        values[rows[durations.merged[edges.piece[rows]]]] = NEVER
     if durations.punctual:
         values[of_kind[EdgeKind.PEER]] = NEVER
     values[own.completing] += durations.piece[edges.piece[own.completing]]

@@ -9,7 +9,16 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import CPU
-from fathom.analysis.communication import NO_CAUSE, ON_HOST, Communication, LateRank, LostTime, lead_ms
+from fathom.analysis.communication import (
+    NO_CAUSE,
+    ON_HOST,
+    Communication,
+    LateRank,
+    LostTime,
+    fixed_time,
+    lead_ms,
+    shared_out,
+)
 from fathom.analysis.results import Claim, Device, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Lead, Repeated, SmallMessages
@@ -69,6 +78,9 @@ def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
 def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
     length, steps = (rows["end_ns"] - rows["start_ns"]) / NS_PER_MS, recorded.steps
     runs = rows.group_by("run").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
+    begun = pl.select(pl.coalesce(rows["arrived_ns"], rows["start_ns"])).to_series().to_numpy()
+    moving = shared_out(np.minimum(begun, rows["end_ns"].to_numpy()), rows["end_ns"].to_numpy())
+    fixed = fixed_time(rows["bytes"].to_numpy(), moving, not recorded.account.indices)
     return SmallMessages(
         operation=rows["operation"][0],
         dtype=rows["dtype"][0] or "",
@@ -76,7 +88,7 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
         count=rows.height / steps,
         runs=rows["run"].n_unique() / steps,
         ms=float(length.sum()) / steps,
-        shortest_ms=float(length.min()),  # type: ignore[arg-type]
+        fixed=min(fixed.ns / max(float(moving.mean()), 1.0), 1.0),
         families=tuple(rows["family"].drop_nulls().unique().sort()),
         wall_ms=recorded.per_step_ms(float(runs["end_ns"].sum())),
     )

@@ -127,6 +127,7 @@ def replay(recorded: Recorded) -> Replay:
     met = recorded.peers
     replay = Replay(recorded.store, account.rank, recorded.asked, read, replayed_device(account), met, others)
     replay.clean = recorded.account.clean
+    replay.collectives = account.subjects[0].collectives if account.subjects else None
     if replay.device is None:
         raise UnknownSignalError(NO_TIMELINE)
     return replay

@@ -12,6 +12,7 @@ from fathom.machine import DATASHEET
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
+KNOWN = 0.25  # of the step: a known wait of this share is named, though more time has no known bound
 LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
 _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch for {share} of {step}",
@@ -54,14 +55,23 @@ def bound_of(total: dict[str, float]) -> str:
 
     Device work is compared with each kind of wait. Kernels overlap with a late host or loader, so a wait
     already sets the pace if it is as long as HIDING of the work. If work is the bound, its larger part
-    decides.
+    decides. Time without a known bound decides only if it is longer than the work and no known wait is long.
     """
     working = sum(total.get(bound, 0.0) for bound in ON_DEVICE)
     waits = {bound: ms for bound, ms in total.items() if bound not in ON_DEVICE}
     wait = max(waits, key=lambda bound: waits[bound], default="unknown")
-    if waits.get(wait, 0.0) >= HIDING * working:
+    if wait == "unknown" and (known := _known(total, HIDING * working)):
+        return known
+    if waits.get(wait, 0.0) >= (working if wait == "unknown" else HIDING * working):
         return wait if waits.get(wait) else "unknown"
     return max(ON_DEVICE, key=lambda bound: total.get(bound, 0.0))
+
+
+def _known(total: dict[str, float], least_ms: float) -> str:
+    """Return the longest known wait, if it takes KNOWN of the step and `least_ms`; "" if none does."""
+    waits = {bound: ms for bound, ms in total.items() if bound not in (*ON_DEVICE, "unknown")}
+    most = max(waits, key=lambda bound: waits[bound], default="")
+    return most if most and waits[most] >= max(KNOWN * sum(total.values()), least_ms) else ""
 
 
 def verdict_of(

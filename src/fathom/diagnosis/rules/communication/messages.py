@@ -41,8 +41,8 @@ def _share(signals: Signals, families: Collection[str], ms: float) -> float:
 
 @rule("communication-small-messages")
 def small(signals: Signals) -> Candidates:
-    """Find collectives to merge because they run back to back; each one merged saves the shortest
-    one's time.
+    """Find collectives to merge because they run back to back; each one merged saves its
+    fixed time.
     """
     for messages in signals["communication.small"]:
         yield _joined_on_host(signals, messages) if on_processor(signals) else _joined(signals, messages)
@@ -71,7 +71,7 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
     undisturbed = min(
         signals.number("step.mean_ms", timeline) / timeline, 1.0
     )  # calls are slower if profiled
-    gain = undisturbed * messages.wall_ms * (1 - messages.runs / messages.count)
+    gain = undisturbed * messages.wall_ms * messages.saved
     return Candidate(
         kind="communication-small-messages",
         claims=on_host(signals, gain),
@@ -83,12 +83,11 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
 
 def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
     share = _share(signals, messages.families, messages.ms)
-    saved = (messages.count - messages.runs) * messages.shortest_ms / messages.ms
     return Candidate(
         kind="communication-small-messages",
-        claims=_claims(signals, messages.families, share * saved),
+        claims=_claims(signals, messages.families, share * messages.saved),
         evidence=_evidence(messages),
-        changes=_change(signals, messages.families, 1 - saved, share),
+        changes=_change(signals, messages.families, 1 - messages.saved, share),
         doubt=0.3,
         family=messages.families[0] if messages.families else None,
     )
