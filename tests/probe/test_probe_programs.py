@@ -48,7 +48,7 @@ def test_thirty_steps_are_enough_for_a_timeline(tmp_path):
 
 @of_training
 def test_the_program_computes_the_same_and_says_the_same(training, tmp_path):
-    plain = launch(tmp_path, "train.py", "60", watched=False, cold=True)
+    plain = launch(tmp_path, "train.py", "60", watched=False)
     assert (plain.out, plain.err, plain.status) == (training.out, training.err, training.status)
 
 

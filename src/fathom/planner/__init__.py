@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         MEASURED,
         Quantity,
         spread,
-        weakest,
     )
 
 __all__, __getattr__ = exports(__name__)

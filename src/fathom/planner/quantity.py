@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 MEASURED, CALIBRATED, DATASHEET, ASSUMED = "measured here", "calibrated", "datasheet", "assumed"
-_WEAKEST_LAST = (MEASURED, CALIBRATED, DATASHEET, ASSUMED)
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,6 @@ class Quantity:
         """Return the quantity and its interval multiplied by a factor."""
         low, high = self.interval
         return replace(self, value=self.value * factor, low=low * factor, high=high * factor)
-
-
-def weakest(quantities: Iterable[Quantity]) -> str:
-    """Return the least certain provenance of those that a result rests on."""
-    return max((q.provenance for q in quantities), key=_WEAKEST_LAST.index, default=ASSUMED)
 
 
 def spread(value: float, share: float, unit: str, provenance: str, source: str) -> Quantity:

@@ -7,20 +7,8 @@ from typing import Any
 import msgspec
 
 from fathom.machine.ceilings import Ceiling
+from fathom.machine.shape import CpuShape, GpuShape
 from fathom.machine.store import MachineFileError
-
-
-class CpuFacts(msgspec.Struct):
-    """Part of the inventory's `cpu`."""
-
-    model: str | None = None
-    architecture: str | None = None
-    logical_cores: int | None = None
-    usable_cores: int | None = None
-    quota_cores: float | None = None
-    physical_cores: int | None = None
-    numa_nodes: int | None = None
-    features: list[str] | None = None
 
 
 class LimitsFacts(msgspec.Struct):
@@ -60,7 +48,7 @@ class HostFacts(msgspec.Struct):
     """Part of the inventory's `host`."""
 
     hostname: str | None = None
-    cpu: CpuFacts = msgspec.field(default_factory=CpuFacts)
+    cpu: CpuShape = msgspec.field(default_factory=CpuShape)
     memory_bytes: int | None = None
     kernel: str | None = None
     container: str | None = None
@@ -71,25 +59,12 @@ class HostFacts(msgspec.Struct):
     rdma: list[AdapterFacts] | None = None
 
 
-class GpuFacts(msgspec.Struct):
-    """Part of one of the inventory's `gpus`."""
+class GpuFacts(GpuShape):
+    """One of the inventory's `gpus`."""
 
     index: int = 0
-    name: str | None = None
-    compute_capability: str | None = None
-    memory_bytes: int | None = None
-    multiprocessors: int | None = None
-    l2_bytes: int | None = None
-    sm_clock_max_mhz: float | None = None
-    memory_clock_max_mhz: float | None = None
-    power_limit_w: float | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
     pcie_generation_max: int | None = None
     pcie_width_max: int | None = None
-    numa_node: int | None = None
-    ecc: bool | None = None
-    mig: bool | None = None
 
 
 class LinksFacts(msgspec.Struct):

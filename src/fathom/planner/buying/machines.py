@@ -91,7 +91,7 @@ def compare_sides(first: Side, second: Side, chips: tuple[Hardware, Hardware]) -
         claims=claims(*chips),
         even_price=first.price * speedup if first.price else None,
         even_wait_days=wait,
-        notes=_notes(first, second, chips[1], speedup),
+        notes=_notes(first, second, chips[1]),
     )
 
 
@@ -110,7 +110,7 @@ def _ratio(first: Side, second: Side) -> tuple[float, float]:
     return value * (1 - (down[1] ** 2 + up[0] ** 2) ** 0.5), value * (1 + (up[1] ** 2 + down[0] ** 2) ** 0.5)
 
 
-def _notes(first: Side, second: Side, chip: Hardware, speedup: float) -> list[str]:
+def _notes(first: Side, second: Side, chip: Hardware) -> list[str]:
     notes = []
     if chip.announced:
         notes.append(f"{chip.chip} is announced, not sold: its figures may change.")

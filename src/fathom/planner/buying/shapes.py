@@ -65,7 +65,7 @@ def advise(model: Model, hardware: Hardware, tokens: int = 8192, tp: int = 1) ->
     before = seconds_per_flop(model, tokens, tp, units)
     advice = []
     for what, size, step, having in _sizes(model):
-        best = _best(model, size, step, having, tokens, tp, units)
+        best = _best(size, step, having, tokens, tp, units)
         gain = 1 - best[1] / before
         if gain > _LEAST and best[0] != size:
             advice.append(Advice(what, size, best[0], gain, _why(size, tp, units)))
@@ -73,7 +73,7 @@ def advise(model: Model, hardware: Hardware, tokens: int = 8192, tp: int = 1) ->
 
 
 def _best(
-    model: Model, size: int, step: int, having: Callable[[int], Model], tokens: int, tp: int, units: int
+    size: int, step: int, having: Callable[[int], Model], tokens: int, tp: int, units: int
 ) -> tuple[int, float]:
     """Return the value within 4 % (or one step) whose time per FLOP is the least; smaller changes first."""
     reach = max(step, round(0.04 * size / step) * step)

@@ -205,8 +205,3 @@ def explained(plan: ReliabilityPlan) -> list[str]:
         f"− detection and restart {down:.2%} − spares {plan.entries['waiting for a spare']:.2%} "
         f"= {plan.goodput.value:.1%}",
     ]
-
-
-def days_of(gpu_hours: float, gpus: int) -> float:
-    """Return the days that `gpus` need for `gpu_hours`."""
-    return gpu_hours / gpus / HOURS_PER_DAY if gpus else math.inf

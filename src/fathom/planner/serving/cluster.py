@@ -43,7 +43,7 @@ class Cluster:
             busy = self._next(everyone)
             if pending and (busy is None or pending[0][0] <= busy.clock):
                 at, _, stage, request = heapq.heappop(pending)
-                self._route(self.decoders if stage else self.replicas, request).submit(request, at)
+                self._route(self.decoders if stage else self.replicas).submit(request, at)
                 continue
             assert busy is not None
             for request in busy.step(self._horizon(pending, busy, len(everyone))):
@@ -68,7 +68,7 @@ class Cluster:
         ahead = busy.clock + _STRIDE if count > 1 else math.inf
         return min(pending[0][0] if pending else math.inf, ahead)
 
-    def _route(self, pool: list[Replica], request: Request) -> Replica:
+    def _route(self, pool: list[Replica]) -> Replica:
         if self.routing == "round-robin":
             return pool[next(self._turn) % len(pool)]
         return min(pool, key=lambda r: (r.load, r.clock))

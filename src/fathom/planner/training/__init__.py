@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         calibration,
         constants,
         draws,
-        known_stacks,
         names_used,
         priors,
         rates_of,

@@ -50,7 +50,7 @@ def _layers(q: Question, at: Layouts) -> Iterator[str]:
     for block in q.model.blocks:
         yield f"{block.count} × layer, one micro-batch, forward and backward:"
         for matmul in matmuls(block, q.model.hidden):
-            yield _product(q, step, at, matmul)
+            yield _product(step, at, matmul)
         layer = step.layer(block)
         if not isinstance(block.mixer, Recurrent):
             flops = 3.5 * mixing_flops(block, q.job.seq) * float(step.tokens[0]) / at.tp[0]
@@ -61,7 +61,7 @@ def _layers(q: Question, at: Layouts) -> Iterator[str]:
                 yield f"  {name} parallel communication, before overlap: {_ms(value)} ms"
 
 
-def _product(q: Question, step: Step, at: Layouts, matmul: Matmul) -> str:
+def _product(step: Step, at: Layouts, matmul: Matmul) -> str:
     seconds = 3 * float(np.ravel(step.matmul(matmul))[0])
     flops = 3 * matmul.flops * float(step.tokens[0]) / (at.tp[0] if matmul.split in (COLUMN, ROW) else 1)
     rate = flops / seconds / 1e12

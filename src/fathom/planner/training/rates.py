@@ -97,11 +97,6 @@ class Stack:
         return str(self.facts.get("like", self.name))
 
 
-def known_stacks() -> dict[str, dict[str, Any]]:
-    """Return the facts of every stack by name."""
-    return _stacks()
-
-
 @cache
 def _stacks() -> dict[str, dict[str, Any]]:
     return load("fathom.planner.training", "stacks")
