@@ -252,10 +252,11 @@ watch() { # programs that become slow while they are watched; needs polars (carr
     done
 }
 
-serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 45 min on 8 cores
+serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 8 cores
     "$python" benchmarks/serving/tiny.py "$out/model"
     "$python" -m benchmarks.serving.ledger "$python" "$out/model" --requests 60 > "$out/serving-ledger.txt"
     "$python" -m benchmarks.serving.faults "$python" "$out/model" > "$out/serving-faults.txt"
+    "$python" -m benchmarks.serving.faults "$python" "$out/model" --seed 2 > "$out/serving-faults-2.txt"
     "$python" -m benchmarks.serving.surface "$python" "$out/model" --turns "${TURNS:-3}" \
         --minutes "${MINUTES:-5}" > "$out/serving-surface.txt"
     rm -r "$out/model"
