@@ -104,6 +104,15 @@ def test_claims_of_the_mean_step_count_by_their_share():
     assert by_owner(result, slow) == {"finding host-launch-bound": 2.0, "cause dispatching": 1.0}
 
 
+def test_a_row_claimed_to_the_last_bit_leaves_no_part_of_rounding():
+    """Claims of the mean step, scaled to the clean one, sum to 2e-16 ms less than the row."""
+    rows = [LedgerRow("idle: python", "tokenize (run.py:3)", 1.1), LedgerRow("ops", "aten::mm", 1.0)]
+    result = device(*rows)
+    result.mean_ledger = [LedgerRow(row.entry, row.detail, row.ms * 3) for row in rows]
+    claims = [("idle: python", "tokenize (run.py:3)", part) for part in (0.22000000000000003, 3.08)]
+    assert by_owner(result, finding("host-python", *claims)).keys() == {"finding host-python", "no ceiling"}
+
+
 def test_small_families_are_summed_by_class():
     large = LedgerRow("compute", "elementwise_kernel<mul> 512·128", 90.0, 90.0, bound="hbm")
     small = [LedgerRow("compute", f"reduce_kernel<sum> {n}·32", 0.4, 0.1, bound="hbm") for n in range(3)]

@@ -16,6 +16,7 @@ from fathom.units import MS_PER_S
 
 PEAK, CEILING, NO_CEILING, UNEXPLAINED = "peak", "ceiling", "no ceiling", "unexplained"
 NAMED = 0.005  # of the step: a family that loses less is summed with others of its class
+ROUNDING = 1e-9  # of a row: what sums of its claims may leave
 SMALL_CAUSE = 0.01  # of the step: no finding is expected below it
 
 # The order of the parts, from the peak down.
@@ -142,7 +143,8 @@ def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], fl
     total = sum(ms for _, ms in wanted)
     share = min(1.0, most / total) if total > 0 else 0.0
     pieces = [_of_finding(row, finding, ms * share) for finding, ms in wanted]
-    return pieces, max(most - total * share, 0.0)
+    left = most - total * share
+    return pieces, left if left > ROUNDING * most else 0.0
 
 
 def _of_finding(row: LedgerRow, finding: Finding, ms: float) -> Piece:
