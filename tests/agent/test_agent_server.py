@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import shutil
 
@@ -11,7 +12,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from fathom.agent import Allowed, Roots, make_server
-from fathom.agent.server import guarded
+from fathom.agent.server import guarded, serve_stdio
 from tests.support.paths import EXAMPLES
 
 GPT = "train_gpt-counters-h200.fathom.zip"
@@ -226,3 +227,14 @@ def test_http_needs_the_token_and_a_local_host(server):
         return none, wrong, away, page, len(tools)
 
     assert anyio.run(calls) == (401, 401, 421, 403, len(READING))
+
+
+def test_a_client_that_leaves_before_its_answer_is_no_error(server, monkeypatch):
+    """The SDK's tasks raise a group, which the command line does not know."""
+
+    def leave(kind: str) -> None:
+        raise builtins.ExceptionGroup("unhandled errors in a TaskGroup", [BrokenPipeError(32, "Broken pipe")])
+
+    monkeypatch.setattr(server, "run", leave)
+    with pytest.raises(BrokenPipeError):
+        serve_stdio(server)

@@ -87,8 +87,18 @@ def _add_reading(server: Server, pages: Pages, reading: Reading) -> None:
 
 
 def serve_stdio(server: Server) -> None:
-    """Serve until standard input ends."""
-    server.run("stdio")
+    """Serve until standard input ends. Raises BrokenPipeError if the client left before its answer."""
+    try:
+        server.run("stdio")
+    except Exception as error:
+        if _left(error):
+            raise BrokenPipeError from error
+        raise
+
+
+def _left(error: BaseException) -> bool:
+    """Return whether a broken pipe is the error, or in its group of errors of tasks."""
+    return isinstance(error, BrokenPipeError) or any(map(_left, getattr(error, "exceptions", ())))
 
 
 def serve_http(server: Server, port: int, token: str) -> None:
