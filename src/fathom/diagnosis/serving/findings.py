@@ -39,12 +39,11 @@ def serving_findings(serving: Serving, tables: dict[str, pl.DataFrame]) -> list[
         return []
     facts = facts_of(serving, tables)
     raised = [rule for rule in rules() if all(facts[name] >= least for name, least in rule.when.items())]
-    ids = {rule.id for rule in raised}
-    kept = [rule for rule in raised if not ids.intersection(rule.unless)]
-    replay = Replay(tables)
-    findings = [_finding(rule, serving, replay, facts) for rule in kept]
-    worth = [finding for finding in findings if finding.gain_ms >= LEAST * serving.e2e_ms.mean]
-    return sorted(worth, key=lambda finding: -finding.gain_ms)
+    replay, least = Replay(tables), LEAST * serving.e2e_ms.mean
+    findings = {rule.id: _finding(rule, serving, replay, facts) for rule in raised}
+    worth = {name for name, finding in findings.items() if finding.gain_ms >= least}
+    kept = [findings[rule.id] for rule in raised if rule.id in worth and not worth.intersection(rule.unless)]
+    return sorted(kept, key=lambda finding: -finding.gain_ms)
 
 
 def _finding(rule: Rule, serving: Serving, replay: Replay, facts: dict[str, float]) -> ServingFinding:
