@@ -97,7 +97,7 @@ def table(recorded: list[Device]) -> str:
     every = [share for values in by_kind.values() for share in values]
     lines = [HEADER, f"wave_us: {wave_us(seen):.2f}", f"product_us: {product_us(seen):.2f}"]
     lines += [f"gap_us: {gap_us(recorded):.2f}"]
-    lines += [f"other: {statistics.median(every):.3f}", "cpu: 0.6", "kinds:"]
+    lines += [f"other: {statistics.median(every):.3f}", "kinds:"]
     for kind, values in sorted(by_kind.items()):
         if len(values) >= FEWEST and len(kind) < 60:
             low, middle, high = statistics.quantiles(values, n=4)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
     from fathom.planner.serving import ServingPlan
-    from fathom.planner.training import Plan
+    from fathom.planner.training import Plan, RecordedJob
     from fathom.recorder import SelfRecording
     from fathom.report import Recording
     from fathom.sounding import Manifest, Store
@@ -358,6 +358,24 @@ class Sounding:
             self._replays[rank, late] = self._replay(rank, late)
         return self._replays[rank, late].predict(wanted)
 
+    def on_more(self, gpus: int, on: str | None = None, **options: Any) -> RecordedJob:
+        """Return the job of this program on `gpus` GPUs of another machine, for `plan_recorded`.
+
+        `on` is a system or a machine file; the recorded machine by default. `options` are `batch`, `tokens`,
+        `memory`, `sharding`, `shard`, `price` and `assume`, as in `fathom plan train`. Raises BadInputError.
+        """
+        from functools import cache
+
+        from fathom.planner.training import Recording, recorded_job
+
+        def predict(changes: tuple[str, ...]) -> float:
+            prediction = self.what_if(*changes)
+            return prediction.clean_predicted_ms or prediction.predicted_ms or 0.0
+
+        name = str(self.examine().sounding.get("name") or self.path.name)
+        recording = Recording(name, self.examine(), self.store.machine, cache(predict))
+        return recorded_job(recording, gpus, on, **options)
+
     def _replay(self, rank: int | None, late: tuple[int, ...]) -> Replay:
         """Return the replay of a rank, calibrated to the clean step of the report.
 
@@ -619,19 +637,22 @@ class record:  # noqa: N801 - used like a function
         self.sounding = None if store is None else Sounding(store)
 
 
-def plan(model: str, on: str = "h100", *, gpus: int, batch: int, **options: Any) -> Plan:
-    """Return the best layout of a training job, with its ledger, memory and cost.
+def plan(model: str, on: str | None = None, *, gpus: int, batch: int | None = None, **options: Any) -> Plan:
+    """Return the plan of a training job: the best layout, its step time, memory, ledger and cost.
 
-    `model` is a public model's name or the path of a Hugging Face `config.json`; `on` is a system's name or
-    the path of a machine file. `options` are those of `fathom plan train`: `seq`, `precision`, `stack`,
-    `objective`, `tokens`, `price`, `tp` … Raises BadInputError with the nearest that works.
+    `model` is the name of a public model, the path of a Hugging Face config.json, or a sounding, whose own
+    kernels are then planned. `on` is a system or the path of a machine file; an H100 by default, or the
+    recorded machine. `options` are those of `fathom plan train`: `seq`, `precision`, `stack`, `objective`,
+    `tokens`, `price`, `tp`, `pp` … Raises BadInputError if no layout works.
 
         plan = fathom.plan("llama3-70b", "h100", gpus=256, batch=1024, tp=4)
         print(plan.step.value, plan.layout)
     """
-    from fathom.planner.training import ask, plan_training
+    from fathom.planner.training import ask, is_sounding, plan_recorded, plan_training
 
-    return plan_training(ask(model, on, gpus=gpus, batch=batch, **options))
+    if is_sounding(model):
+        return plan_recorded(open(model).on_more(gpus, on, batch=batch, **options))
+    return plan_training(ask(model, on or "h100", gpus=gpus, batch=batch, **options))
 
 
 def plan_serving(model: str, on: str = "h100", **options: Any) -> ServingPlan:

@@ -20,7 +20,8 @@ from fathom.gauges.timer import ENOUGH_WHEN_SLOW, LEAST, MOST, Effort, Sample, s
 # Ids and units as the other rooms expect them.
 CONTRACT = {
     "B/s": "hbm.read hbm.write hbm.copy hbm.triad l2.read shared.read copy.h2d.pinned copy.h2d.pageable "
-    "copy.d2h.pinned copy.d2h.pageable copy.peer host.read host.copy host.triad host.loader link.peer "
+    "copy.d2h.pinned copy.d2h.pageable copy.peer host.read host.copy host.triad host.cache host.loader "
+    "link.peer "
     "disk.read.sequential disk.read.random disk.read.gds collective.all_reduce collective.all_gather "
     "collective.reduce_scatter collective.all_to_all collective.send_recv",
     "FLOP/s": "vector.fp32 vector.fp64 attention.forward.bf16 attention.backward.bf16 host.matmul.fp32 "
@@ -30,7 +31,8 @@ CONTRACT = {
         for dtype in ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
     ),
     "1/s": "vector.special",
-    "s": "latency.launch latency.graph_node latency.synchronise latency.small_copy latency.item",
+    "s": "host.dispatch latency.launch latency.graph_node latency.synchronise latency.small_copy "
+    "latency.item",
 }
 
 

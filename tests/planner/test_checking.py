@@ -6,10 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 import fathom
+from fathom.analysis.results import LedgerRow
 from fathom.cli.main import app
 from fathom.errors import BadInputError
+from fathom.machine import Ceiling
 from fathom.planner.training import check_recorded, waves
 from fathom.planner.training.checking import launch_shape
+from fathom.planner.training.host_ops import HostOps
 from tests.support.paths import EXAMPLES
 
 GPT = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
@@ -84,3 +87,58 @@ def test_a_plan_is_written_as_page_and_launch_files(tmp_path):
 def test_the_api_plans_too():
     plan = fathom.plan("llama3-8b", "h100", gpus=8, batch=64, tp=2)
     assert plan.layout["tp"] == 2 and plan.step.low < plan.step.value < plan.step.high
+
+
+def host(name, value, unit, *series, threads=1):
+    return Ceiling(
+        id=name, value=value, unit=unit, low=value, high=value, samples=9, at={"threads": threads},
+        series=list(series),
+    )  # fmt: skip
+
+
+def host_ops(threads=1, resident=0.0):
+    sizes = ({"bytes": 2**20, "value": 80e9}, {"bytes": 2**23, "value": 20e9})
+    shapes = ({"shape": [256] * 3, "value": 50e9}, {"shape": [2048] * 3, "value": 100e9})
+    ceilings = [
+        host("host.cache", 80e9, "B/s", *sizes, threads=threads),
+        host("host.triad", 10e9, "B/s", {"bytes": 2**29, "value": 10e9}),
+        host("host.dispatch", 1e-6, "s"),
+        host("host.matmul.fp32", 100e9, "FLOP/s", *shapes),
+    ]
+    return HostOps(ceilings, resident)
+
+
+def op(name, count, **work):
+    return LedgerRow(entry="ops", detail=name, ms=1.0, count=count, **work)
+
+
+def test_an_operator_on_a_processor_takes_its_traffic_where_it_fits():
+    relu = {"bytes": 10 * 2**20}  # ten calls of a megabyte
+    near, far = (host_ops(resident=size).planned(op("aten::relu", 10, **relu)) for size in (0, 2**29))
+    calls = host_ops().planned(op("aten::view", 10))
+    assert near - calls == pytest.approx(1e3 * 10 * 2**20 / 80e9)
+    assert far - calls == pytest.approx(1e3 * 10 * 2**20 / 10e9)
+    in_place = host_ops(resident=2**29).planned(op("aten::relu_", 10, **relu))
+    assert (far - calls) / (in_place - calls) == pytest.approx(4 / 3)
+
+
+def test_a_small_operator_runs_on_the_threads_that_torch_gives_it():
+    one, four = (op("aten::relu", 1, bytes=4 * 32768 * n) for n in (1, 4))
+    planner, idle = host_ops(threads=4), host_ops(threads=4).planned(op("aten::view", 1))
+    # a quarter of the threads for a quarter of the work
+    assert planner.planned(one) - idle == pytest.approx(planner.planned(four) - idle)
+
+
+def test_a_product_runs_at_the_rate_of_its_size():
+    small, large = (2.0 * size**3 for size in (256, 2048))
+    times = [
+        host_ops().planned(op("aten::mm", 1, flops=flops, bytes=1.0, unit="matmul.fp32"))
+        - host_ops().planned(op("aten::view", 1))
+        for flops in (small, large, 8 * large)
+    ]
+    assert times == pytest.approx([1e3 * small / 50e9, 1e3 * large / 100e9, 1e3 * 8 * large / 100e9])
+
+
+def test_a_machine_without_ceilings_of_the_host_is_named():
+    assert HostOps([]).missing() == ["host.cache", "host.dispatch", "host.triad", "host.matmul.fp32"]
+    assert HostOps([]).planned(op("aten::relu", 1, bytes=1e6)) == 0.0

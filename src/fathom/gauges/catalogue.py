@@ -32,6 +32,8 @@ SCOPES = {
 GAUGES = (
     *(Gauge(f"host.{kind}", BYTES, "host", 1.0) for kind in ("read", "copy", "triad")),
     *(Gauge(f"host.matmul.{dtype}", RATE, "host", 1.0) for dtype in HOST_DTYPES),
+    Gauge("host.cache", BYTES, "host", 0.8),
+    Gauge("host.dispatch", TIME, "host", 0.3),
     Gauge("host.loader", BYTES, "loader", 12, quick=False),
     Gauge("disk.read.sequential", BYTES, "disk", 20, quick=False),
     Gauge("disk.read.random", BYTES, "disk", 10, quick=False),

@@ -1,4 +1,4 @@
-"""Measure the host: memory bandwidth over all cores, counted as in STREAM, and matrix products."""
+"""Measure the host: bandwidths of memory and caches over all cores, matrix products, and an op's dispatch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fathom.gauges.catalogue import HOST_DTYPES
 from fathom.gauges.gpu import Workload, effort
 from fathom.gauges.job import GaugeJob
-from fathom.gauges.measurements import Measurement, best
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.gauges.timer import sample, timed
 from fathom.machine import Ceiling, memory_bytes, read_cpu
 
@@ -18,7 +18,7 @@ SMALLEST, LARGEST = 2**26, 2**31  # bytes per array
 SHARE = 1 / 8  # share of the memory that one array may take
 ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # arrays used; one pass moves the bytes of all of them
 BLOCK = 2**22  # random numbers, repeated to fill an array: generating more takes longer than measuring
-SIZES, FULL_SIZES = (2048,), (1024, 2048, 4096, 8192)
+SIZES, FULL_SIZES = (256, 2048), (256, 1024, 2048, 4096, 8192)
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 BUDGET_S = 0.6
 LONGEST_S = 1.0  # longest time for one product
@@ -31,6 +31,18 @@ def last_level_bytes(cpu: Mapping[str, Any]) -> int:
         return 0
     last = max(caches, key=lambda cache: cache["name"])  # L1d < L2 < L3
     return int(last["size_bytes"] * max(1, (cpu["logical_cores"] or 1) // last["shared_by"]))
+
+
+def footprints(cpu: Mapping[str, Any], using: int) -> list[int]:
+    """Return bytes that fit into half of the L2 caches of `using` cores, and that need the last level.
+
+    One size if there is no larger last level; none if the kernel does not report the caches.
+    """
+    second = [c["size_bytes"] for c in cpu["caches"] if c["name"] == "L2" and c["size_bytes"]]
+    if not second:
+        return []
+    near = using * second[0] // 2
+    return [near, 8 * near] if last_level_bytes(cpu) >= 16 * near else [near]
 
 
 def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
@@ -81,6 +93,29 @@ def _memory(kind: str, job: GaugeJob) -> Ceiling:
     return best(f"host.{kind}", [Measurement(at, sample(timed(works[kind]), effort(job, BUDGET_S)), moved)])
 
 
+def _cache(job: GaugeJob) -> Ceiling:
+    """Return the bandwidth of caches: a triad of arrays that fit, by the size of all three."""
+    results = [_triad(size, job) for size in footprints(read_cpu(), cores())]
+    if not results:
+        raise NotHereError("the kernel does not report the caches' sizes")
+    return best("host.cache", results)
+
+
+def _triad(size: int, job: GaugeJob) -> Measurement:
+    torch = _torch()
+    first, second, out = (torch.rand(size // 12) for _ in range(3))
+    work = timed(lambda: torch.add(first, second, alpha=0.5, out=out))
+    at = {"bytes": 12 * out.numel(), "threads": cores()}
+    return Measurement(at, sample(work, effort(job, BUDGET_S / 2)), 12.0 * out.numel(), by_host=True)
+
+
+def _dispatch(job: GaugeJob) -> Ceiling:
+    """Return the time of one operator on one number, called from Python."""
+    element = _torch().zeros(1)
+    taken = sample(timed(lambda: element.add_(element)), effort(job, BUDGET_S / 2))
+    return best("host.dispatch", [Measurement({"threads": 1}, taken, by_host=True)])
+
+
 def _matmul(dtype: str, job: GaugeJob) -> Ceiling:
     """Return the best of all sizes and thread counts.
 
@@ -111,5 +146,7 @@ def _product(dtype: str, size: int, threads: int, job: GaugeJob, seconds: float)
 
 GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {
     **{f"host.{kind}": partial(_memory, kind) for kind in ARRAYS},
+    "host.cache": _cache,
+    "host.dispatch": _dispatch,
     **{f"host.matmul.{dtype}": partial(_matmul, dtype) for dtype in HOST_DTYPES},
 }

@@ -14,6 +14,7 @@ from fathom.report.screen import show
 from fathom.units import GB, MS_PER_S
 
 BAR, NAME, TOP = 10, 46, 6
+LITTLE = 0.001  # of the step: smaller rows share one line
 
 
 def print_plan(plan: Plan, console: Console | None = None, all_rows: bool = False) -> None:
@@ -56,8 +57,8 @@ def facts(plan: Plan) -> str:
     """Return the line below the headline: what was planned, rates and costs."""
     parts = [
         f"{plan.model} on {plan.gpus} {plan.system}, {plan.precision}, {plan.stack}",
-        f"{units.scaled(plan.tokens_per_s_per_gpu, 'tokens/s')} per GPU",
-        f"MFU {100 * plan.mfu['model']:.1f} %",
+        f"{units.scaled(plan.tokens_per_s_per_gpu, plan.rate_unit)} per GPU",
+        f"MFU {100 * plan.mfu['model']:.1f} %" if plan.mfu else "",
         f"{plan.watts_per_gpu:.0f} W per GPU" if plan.watts_per_gpu else "",
         f"{plan.hours / 24:.3g} days" if plan.hours else "",
         f"${plan.dollars:,.0f}" if plan.dollars else "",
@@ -71,14 +72,21 @@ def facts(plan: Plan) -> str:
 def _ledger(plan: Plan) -> Iterator[Text]:
     total = MS_PER_S * plan.step.value
     yield Text(f"{'where a step goes':<{NAME}}{'ms':>12}{'%':>8}", "dim underline")
-    for row in sorted(plan.ledger, key=lambda row: -row.ms):
-        name = f"{row.entry} · {row.detail}"
-        figures = f"{row.ms:>12.{units.decimals(total)}f}{100 * row.ms / total:>8.1f}"
-        line = f"{units.shorten(name, NAME):<{NAME}}{figures}"
-        yield Text(f"{line}  ").append(
-            units.bar(row.ms / total, BAR), "green" if row.entry == "compute" else "yellow"
-        )
-    yield Text(f"{'step':<{NAME}}{total:>12.{units.decimals(total)}f}{100:>8.1f}", "bold")
+    rows = sorted(plan.ledger, key=lambda row: -row.ms)
+    small = [row for row in rows if row.ms < LITTLE * total]
+    for row in rows[: len(rows) - len(small)]:
+        line = _ledger_line(f"{row.entry} · {row.detail}", row.ms, total)
+        bar = units.bar(row.ms / total, BAR)
+        yield Text(f"{line}  ").append(bar, "green" if row.entry == "compute" else "yellow")
+    if small:
+        named = f"below {LITTLE:.1%} each: {', '.join(row.detail for row in small)}"
+        yield Text(_ledger_line(named, sum(row.ms for row in small), total), "dim")
+    yield Text(_ledger_line("step", total, total), "bold")
+
+
+def _ledger_line(name: str, ms: float, total: float) -> str:
+    figures = f"{ms:>12.{units.decimals(total)}f}{100 * ms / total:>8.1f}"
+    return f"{units.shorten(name, NAME - 1):<{NAME}}{figures}"
 
 
 def _memory(plan: Plan) -> Iterator[Text]:

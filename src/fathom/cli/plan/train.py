@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
 from fathom.cli.console import examples, print_json
 
+if TYPE_CHECKING:
+    from fathom.planner.training import Plan
+
 EXAMPLES = examples(
     "fathom plan train llama3-70b --on h100 --gpus 256 --batch 1024 --seq 8192 --tokens 1e12 --price 2.5/h",
     "fathom plan train config.json --on b200 --gpus 64 --batch 512 --precision fp8 --tp 4 --explain",
     "fathom plan train llama3-8b --on machine.json --gpus 8 --batch 64 --launch launch/ --html plan.html",
+    "fathom plan train train.fathom --gpus 64",
 )
 
 
 def train(
-    model: str = Argument(metavar="MODEL", help="A public model, or a Hugging Face config.json."),
-    on: str = Option("h100", help="A system, or a machine file of `fathom machine measure`."),
+    model: str = Argument(metavar="MODEL", help="A public model, a Hugging Face config.json, or a sounding."),
+    on: str | None = Option(
+        None, help="A system, or a machine file; h100, or a sounding's machine, by default."
+    ),
     gpus: int = Option(8, min=1, help="GPUs of the job."),
-    batch: int = Option(..., min=1, help="Sequences in a step, over all GPUs."),
-    seq: int = Option(8192, min=1, help="Tokens in a sequence."),
-    precision: str = Option("bf16", help="Type of matrix products: bf16, fp8, mxfp8, nvfp4."),
-    stack: str = Option("megatron", help="Software, like torchtitan or megatron-26.02."),
-    objective: str = Option("time", "--for", help="Best for time, dollars or energy."),
+    batch: int | None = Option(
+        None, min=1, help="Sequences in a step, over all GPUs; of a sounding, as many per GPU by default."
+    ),
+    seq: int | None = Option(None, min=1, help="Tokens in a sequence; 8192 by default."),
+    precision: str | None = Option(None, help="Matrix products: bf16 (default), fp8, mxfp8, nvfp4."),
+    stack: str | None = Option(None, help="Software: megatron (default), torchtitan, megatron-26.02 …"),
+    objective: str | None = Option(None, "--for", help="Best for time (default), dollars or energy."),
     tokens: float | None = Option(None, help="Tokens of the whole run, for days and cost."),
     price: str | None = Option(None, help="Price of a GPU, like 2.50/h."),
     memory: str | None = Option(None, help="Usable memory of a GPU, like 76 GB."),
@@ -38,6 +48,7 @@ def train(
     sharding: str | None = Option(None, help="ddp, zero1, zero2 or fsdp."),
     shard: int | None = Option(None, min=1, help="Ranks that share one copy of the parameters (HSDP)."),
     recompute: str | None = Option(None, help="none, selective or full."),
+    parameters: float | None = Option(None, help="Parameters of a sounding's program, if it does not tell."),
     explain: bool = Option(False, "--explain", help="Derive the step line by line."),
     all_: bool = Option(False, "--all", help="Print scaling and every assumption."),
     json: bool = Option(False, "--json", help="Print the plan as JSON."),
@@ -45,15 +56,17 @@ def train(
     launch: Path | None = Option(None, metavar="FOLDER", help="Write launch files of the layout."),
 ) -> None:
     """Search every valid layout of a training job, and plan the best one."""
-    from fathom.planner.training import ask, plan_training
+    from fathom.planner.training import is_sounding
 
-    degrees = {"tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "micro": micro, "shard": shard}
-    question = ask(
-        model, on, gpus=gpus, batch=batch, seq=seq, precision=precision, stack=stack, objective=objective,
-        tokens=tokens, price=price, memory=memory, within=within, assume=assume, sharding=sharding,
-        recompute=recompute, **degrees,
-    )  # fmt: skip
-    plan = plan_training(question)
+    options = {
+        "seq": seq, "precision": precision, "stack": stack, "objective": objective, "tokens": tokens,
+        "price": price, "memory": memory, "within": within, "sharding": sharding, "recompute": recompute,
+        "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "micro": micro, "shard": shard,
+        "parameters": parameters,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    planned = _of_recording if is_sounding(model) else _of_model
+    plan, derived = planned(model, on, gpus=gpus, batch=batch, assume=assume, **given)
     if html:
         from fathom.cli.console import page_path
         from fathom.report import save_plan
@@ -66,10 +79,25 @@ def train(
     if json:
         print_json(plan)
     elif explain:
-        from fathom.planner.training import derivation
-
-        print("\n".join(derivation(question, plan)))
+        print("\n".join(derived()))
     else:
         from fathom.report import print_plan
 
         print_plan(plan, all_rows=all_)
+
+
+def _of_model(model: str, on: str | None, **options: Any) -> tuple[Plan, Callable[[], list[str]]]:
+    from fathom.planner.training import ask, derivation, plan_training
+
+    question = ask(model, on or "h100", **options)
+    plan = plan_training(question)
+    return plan, lambda: derivation(question, plan)
+
+
+def _of_recording(sounding: str, on: str | None, **options: Any) -> tuple[Plan, Callable[[], list[str]]]:
+    from fathom.api import open
+    from fathom.planner.training import plan_recorded, recorded_derivation
+
+    job = open(sounding).on_more(on=on, **options)
+    plan = plan_recorded(job)
+    return plan, lambda: recorded_derivation(job, plan)

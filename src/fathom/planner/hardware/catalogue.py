@@ -55,6 +55,11 @@ class Hardware:
     fabric: tuple[Domain, ...] = ()
     announced: bool = False
     system: str = ""
+    sheet: dict[str, Quantity] = field(default_factory=dict)  # what measurements replaced
+
+    def published(self, key: str) -> float:
+        """Return a figure of the datasheet; the measured one if there is none."""
+        return self.sheet.get(key, self[key]).value
 
     def __getitem__(self, key: str) -> Quantity:
         if key not in self.figures:

@@ -36,7 +36,7 @@ def from_machine(machine: dict[str, Any], gpu: int | None = 0, name: str = "this
         raise BadInputError(
             f"{name} has no measured matrix rate and memory bandwidth; run `fathom machine measure` on it."
         )
-    return replace(base, name=name, figures=figures, fabric=_fabric(base, measured))
+    return replace(base, name=name, figures=figures, fabric=_fabric(base, measured), sheet=base.figures)
 
 
 def _datasheet_of(gpu: dict[str, Any]) -> Hardware:

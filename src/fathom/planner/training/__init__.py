@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.planner.training.asking import ask, system_called
+    from fathom.planner.training.asking import ask, is_sounding, recorded_job, system_called
     from fathom.planner.training.checking import Checked, CheckedRow, check_recorded, waves
     from fathom.planner.training.choosing import Question
     from fathom.planner.training.cost import Step
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         rates_of,
         stack,
     )
+    from fathom.planner.training.recorded import RecordedJob, Recording
     from fathom.planner.training.results import Plan
+    from fathom.planner.training.spreading import plan_recorded, recorded_derivation
 
 __all__, __getattr__ = exports(__name__)

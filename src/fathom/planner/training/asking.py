@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fathom.errors import BadInputError
 from fathom.machine import parse_price, read_machine
@@ -12,6 +13,7 @@ from fathom.planner.quantity import ASSUMED, Quantity
 from fathom.planner.training.choosing import Question
 from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job
 from fathom.planner.training.rates import stack as stack_called
+from fathom.planner.training.recorded import RecordedJob, Recording
 from fathom.planner.workload import model as model_called
 
 
@@ -20,7 +22,7 @@ def ask(
     on: str = "h100",
     *,
     gpus: int,
-    batch: int,
+    batch: int | None = None,
     seq: int = 8192,
     precision: str = "bf16",
     stack: str = "megatron",
@@ -35,13 +37,9 @@ def ask(
     **degrees: int | None,
 ) -> Question:
     """Return the question for `plan_training`. Raises BadInputError for whatever is unknown."""
-    changes = [*assume, *([f"memory={memory}"] if memory else [])]
-    system = system_called(on).assuming(changes)
-    if price:
-        paid = parse_price(price)
-        system = system.having(
-            price=Quantity(paid.amount, f"{paid.currency}/h", ASSUMED, "given by the user")
-        )
+    if batch is None:
+        raise BadInputError("The plan of a model needs a batch; give --batch, the sequences of a step.")
+    system = _changed(system_called(on), price, memory, assume)
     wanted = {name: value for name, value in degrees.items() if value is not None}
     wanted |= _coded("sharding", sharding, SHARDING) | _coded("recompute", recompute, RECOMPUTE)
     return Question(
@@ -55,6 +53,46 @@ def ask(
         system["memory"].value if memory else None,
         within,
     )
+
+
+def is_sounding(name: str) -> bool:
+    """Return whether a workload is a recording, by its name."""
+    return name.rstrip("/").endswith((".fathom", ".fathom.zip"))
+
+
+def recorded_job(
+    recording: Recording,
+    gpus: int,
+    on: str | None = None,
+    *,
+    batch: int | None = None,
+    tokens: float | None = None,
+    price: str | None = None,
+    memory: str | None = None,
+    assume: Sequence[str] = (),
+    sharding: str | None = None,
+    shard: int | None = None,
+    parameters: float | None = None,
+    **others: Any,
+) -> RecordedJob:
+    """Return the job that spreads a recording over GPUs. Raises BadInputError for whatever is unknown."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise BadInputError(
+            "A recorded program can be spread by data parallelism only: leave "
+            f"{', '.join(sorted(given))} out, or plan its model from a config.json."
+        )
+    system = _changed(system_called(on) if on else recording.here, price, memory, assume)
+    code = _coded("sharding", sharding, {k: v for k, v in SHARDING.items() if k != "zero2"}).get("sharding")
+    usable = system["memory"].value if memory else None
+    return RecordedJob(recording, system, gpus, batch, tokens, usable, code, shard, parameters)
+
+
+def _changed(system: Hardware, price: str | None, memory: str | None, assume: Sequence[str]) -> Hardware:
+    system = system.assuming([*assume, *([f"memory={memory}"] if memory else [])])
+    if not price:
+        return system
+    paid = parse_price(price)
+    return system.having(price=Quantity(paid.amount, f"{paid.currency}/h", ASSUMED, "given by the user"))
 
 
 def system_called(name: str) -> Hardware:

@@ -21,6 +21,7 @@ from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.data import load
 from fathom.errors import BadInputError
 from fathom.machine import Ceiling, find_ceiling, from_machine
+from fathom.planner.training.host_ops import HostOps
 from fathom.units import MS_PER_S, US_PER_MS
 
 _SHAPE = re.compile(r" (\d[\dx]*)·(\d[\dx]*)$")  # grid and block, at the end of a family's name
@@ -34,6 +35,7 @@ _TILE = 128  # head dimension of the tiles of fused attention
 _RESIDENT = 2048  # threads of a multiprocessor, in at most 32 blocks
 _STREAMING = 0.93  # share of the memory rate that streaming kernels reach
 _FLOOR_MS = 0.002  # shortest time of a kernel
+_UNMEASURED = "Run `fathom machine measure` on that machine: a plan needs its measured ceilings."
 
 
 class CheckedRow(msgspec.Struct, frozen=True):
@@ -59,11 +61,19 @@ def check_recorded(examination: Examination, machine: dict[str, Any]) -> Checked
     if not examination.devices or not examination.devices[0].ledger:
         raise BadInputError("The sounding has no ledger to check a plan against; record it with a timeline.")
     device = examination.devices[0]
-    planner = _Kernels(device, from_machine(machine), machine)
+    planner = _Kernels(device, from_machine(machine), machine, _resident(examination))
     work = [(row, planner.planned(row)) for row in device.ledger if not row.entry.startswith(IDLE)]
     entries = [*_by_entry(work), planner.gaps()]
     kernels = [_row(row.detail, planned, row.ms) for row, planned in work if row.ms > 0.005 * _total(device)]
     return Checked(_verdict(entries), entries, kernels, planner.notes())
+
+
+def _resident(examination: Examination) -> float:
+    """Return the bytes of a step's tensors when it holds the most; 0 if they were not recorded."""
+    memory = examination.memory
+    if memory is None or memory.step is None:
+        return 0.0
+    return float(sum(size or 0 for size in msgspec.structs.astuple(memory.step)))
 
 
 def _total(device: Device) -> float:
@@ -73,7 +83,9 @@ def _total(device: Device) -> float:
 class _Kernels:
     """Plans kernels from the ceilings of one device."""
 
-    def __init__(self, device: Device, ceilings: list[Ceiling], machine: dict[str, Any]) -> None:
+    def __init__(
+        self, device: Device, ceilings: list[Ceiling], machine: dict[str, Any], resident: float
+    ) -> None:
         index = int(device.device.partition(":")[2] or 0) if device.device != "cpu" else None
         gpus = machine.get("gpus") or [{}]
         self.multiprocessors = gpus[min(index or 0, len(gpus) - 1)].get("multiprocessors")
@@ -83,14 +95,15 @@ class _Kernels:
         self.backward = find_ceiling(ceilings, "attention.backward.bf16", index)
         self.query = _query(device)
         self.gap = find_ceiling(ceilings, "latency.graph_node", index)
+        self.host = HostOps(ceilings, resident) if device.device == "cpu" else None
 
     def planned(self, row: LedgerRow) -> float:
         """Return the milliseconds of a row: its work at the ceiling, and the laws of its kind of kernel."""
         count, name = row.count or 1.0, row.detail
+        if self.host:
+            return self.host.planned(row)
         if row.at_ceiling_ms is None:
             return count * _FLOOR_MS
-        if self.device.device == "cpu":
-            return row.at_ceiling_ms / float(_data()["cpu"])
         if row.entry == Entry.COPY:
             return max(row.at_ceiling_ms, count * MS_PER_S * (self.gap.value if self.gap else 0.0))
         if name.startswith(_PRODUCTS):
@@ -127,16 +140,26 @@ class _Kernels:
         """Return idle time: the device's gap after each kernel, if the host keeps ahead."""
         idle = sum(row.ms for row in self.device.ledger if row.entry.startswith(IDLE))
         kernels = sum(row.count or 0.0 for row in self.device.ledger if not row.entry.startswith(IDLE))
-        each = 0.0 if self.device.device == "cpu" else _data()["gap_us"] / US_PER_MS
-        return _row("idle", kernels * each, idle)
+        planned = self.host.gaps(kernels) if self.host else kernels * _data()["gap_us"] / US_PER_MS
+        return _row("idle", planned, idle)
 
     def notes(self) -> list[str]:
         """Return what the plan lacks."""
+        if self.host:
+            return _host_notes(self.host)
         if self.device.ceilings == "measured":
             return []
-        return [
-            "The ceilings are not measured: `fathom machine measure` on that machine makes the plan sharper."
-        ]
+        return [_UNMEASURED]
+
+
+def _host_notes(host: HostOps) -> list[str]:
+    """Return what the plan of a processor lacks: ceilings, or ceilings measured without other load."""
+    missing = host.missing()
+    if missing:
+        return [f"The machine file has no {', '.join(missing)}. {_UNMEASURED}"]
+    if any(not ceiling.is_bound for ceiling in host.ceilings if ceiling.id.startswith("host.")):
+        return ["Other processes used the processor while its ceilings were measured: measure it idle."]
+    return []
 
 
 def launch_shape(name: str) -> tuple[int, int]:

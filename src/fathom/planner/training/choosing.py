@@ -28,12 +28,15 @@ ENTRIES = {
     "attention": "compute",
     "norms and elementwise": "compute",
     "optimizer": "compute",
+    "other kernels": "compute",
+    "copies": "copy",
     "tensor parallel": "communication",
     "context parallel": "communication",
     "expert parallel": "communication",
     "pipeline transfers": "communication",
     "data parallel": "communication",
     "host": "idle: dispatching",
+    "host and gaps": "idle",
     "pipeline bubble": "idle: waiting for peers",
     "step overhead": "idle: unexplained",
 }
@@ -95,7 +98,7 @@ def searches(question: Question) -> list[Search]:
 
 
 def _search(q: Question) -> Search:
-    at = layouts(q.model, q.job, q.wanted)
+    at = layouts(q.model, q.job, q.wanted, q.stack.shardings)
     if q.stack.facts.get("no_sp"):
         at = replace(at, sp=np.zeros(len(at), dtype=bool))
     seconds, peak = rank(q.model, q.system, q.job, q.rates(), at, q.limit)

@@ -64,7 +64,7 @@ class Step:
             "norms and elementwise": stage.vector + last.vector,
             "host": stage.host,
             "tensor parallel": self.rates.tensor_serial * stage.tensor,
-            "context parallel": self._hidden(stage.attention, stage.context, self.rates.context_serial),
+            "context parallel": hidden(stage.attention, stage.context, self.rates.context_serial),
             "expert parallel": self.rates.expert_serial * stage.expert,
             "pipeline transfers": self._transfers(),
         }
@@ -218,7 +218,7 @@ class Step:
             (self.rates.grad_bytes / BYTES) * self.ring(size, ranks, at.tp, self._messages()),
             0.0,
         )
-        return self._hidden(compute, seconds, self.rates.data_serial)
+        return hidden(compute, seconds, self.rates.data_serial)
 
     def _per_step(self, compute: Any) -> Any:
         """Return the exposed seconds of reducing gradients and gathering parameters once a step."""
@@ -236,7 +236,7 @@ class Step:
             2 * self.ring(self.rates.grad_bytes * size / self._sharers(), at.dp / self._sharers(), at.tp, 8),
             0.0,
         )
-        return self._hidden(compute, once + across, self.rates.data_serial)
+        return hidden(compute, once + across, self.rates.data_serial)
 
     def _sharers(self) -> Any:
         return np.where(self.at.shard > 0, self.at.shard, self.at.dp) * self.at.cp
@@ -256,16 +256,8 @@ class Step:
         return self.rates.optimizer_bytes * self._local_parameters() / ranks / self.rates.hbm
 
     def ring(self, size: Any, ranks: Any, stride: Any, messages: Any = 1) -> Any:
-        """Return the seconds to gather or scatter `size` bytes among `ranks` that are `stride` GPUs apart."""
-        inner, outer = self.hardware.fabric[0], self.hardware.fabric[-1]
-        share = (ranks - 1) / np.maximum(ranks, 1)
-        inside = np.clip(np.floor((inner.gpus or 1) / stride), 1, ranks)
-        local = ranks * stride <= (inner.gpus or 1)
-        link, port = inner.rate * self.rates.link, outer.rate * self.rates.port
-        moving = size * share / np.where(local, link, np.minimum(link, inside * port))
-        hops = np.where(local, inner.latency.value * np.log2(np.maximum(ranks, 1)), 0.0)
-        hops = hops + np.where(local, 0.0, outer.latency.value * np.log2(np.maximum(ranks, 2)))
-        return np.where(ranks > 1, moving + messages * hops, 0.0)
+        """Return the seconds of `ring_seconds` on this hardware."""
+        return ring_seconds(self.hardware, self.rates, size, ranks, stride, messages)
 
     def _exchange(self, size: Any, active: int) -> Any:
         """Return the seconds of an all-to-all of `size` bytes; each GPU has one port out of its node."""
@@ -285,9 +277,25 @@ class Step:
         local = ranks * stride <= (inner.gpus or 1)
         return np.where(local, inner.rate * self.rates.link, outer.rate * self.rates.port)
 
-    def _hidden(self, compute: Any, moving: Any, serial: float) -> Any:
-        """Return the seconds that communication adds to compute; `serial` is the share that never hides."""
-        return np.maximum(compute, moving) + serial * np.minimum(compute, moving) - compute
+
+def ring_seconds(
+    hardware: Hardware, rates: Rates, size: Any, ranks: Any, stride: Any = 1, messages: Any = 1
+) -> Any:
+    """Return the seconds to gather or scatter `size` bytes among `ranks` that are `stride` GPUs apart."""
+    inner, outer = hardware.fabric[0], hardware.fabric[-1]
+    share = (ranks - 1) / np.maximum(ranks, 1)
+    inside = np.clip(np.floor((inner.gpus or 1) / stride), 1, ranks)
+    local = ranks * stride <= (inner.gpus or 1)
+    link, port = inner.rate * rates.link, outer.rate * rates.port
+    moving = size * share / np.where(local, link, np.minimum(link, inside * port))
+    hops = np.where(local, inner.latency.value * np.log2(np.maximum(ranks, 1)), 0.0)
+    hops = hops + np.where(local, 0.0, outer.latency.value * np.log2(np.maximum(ranks, 2)))
+    return np.where(ranks > 1, moving + messages * hops, 0.0)
+
+
+def hidden(compute: Any, moving: Any, serial: float) -> Any:
+    """Return the seconds that communication adds to compute; `serial` is the share that never hides."""
+    return np.maximum(compute, moving) + serial * np.minimum(compute, moving) - compute
 
 
 def local_parameters(model: Model, at: Layouts) -> Any:

@@ -22,6 +22,10 @@ def launch_files(plan: Plan) -> dict[str, str]:
 
 def write_launch_files(plan: Plan, folder: Path) -> list[Path]:
     """Write the launch files into a folder; raises BadInputError if that is impossible."""
+    if not plan.sequence:
+        raise BadInputError(
+            "Launch files need a model; start the recorded program with torchrun, or plan its config.json."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / name for name in launch_files(plan)]
@@ -110,6 +114,7 @@ def _megatron(plan: Plan) -> str:
         == "full",
         "--recompute-granularity selective": at["recompute"] == "selective",
         "--fp8-format hybrid": plan.precision in ("fp8", "mxfp8"),
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params": at["sharding"] == "fsdp",
     }
     flags += [flag for flag, wanted in optional.items() if wanted]
     return f"{_comment(plan)}{_run(plan)} pretrain_gpt.py \\\n  " + " \\\n  ".join(flags) + "\n"

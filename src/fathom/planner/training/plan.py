@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -31,7 +32,7 @@ from fathom.units import MS_PER_S
 _NOISE = {False: 0.052, True: 0.18}  # spread of published runs about a plan, dense and with experts
 _MEMORY_NOISE = 0.045
 _Z = 1.645  # a 90 % interval
-_EXTRAPOLATED = 16384  # GPUs beyond which no published run is compared
+EXTRAPOLATED = 16384  # GPUs beyond which no published run is compared
 
 
 def plan_training(question: Question) -> Plan:
@@ -42,7 +43,7 @@ def plan_training(question: Question) -> Plan:
     plan = _described(chosen.question, chosen.layout)
     plan.searched = sum(search.count for search in tried)
     options = [search.option() for search in tried if search.fits]
-    plan.front = [o for o in options if not any(_dominates(other, o) for other in options)]
+    plan.front = [o for o in options if not any(dominates(other, o) for other in options)]
     plan.scaling = _scaling(chosen.question, chosen.layout)
     return plan
 
@@ -86,7 +87,7 @@ def _step_interval(question: Question, at: Layouts, seconds: float) -> Interval:
         float(Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).seconds()[0])
         for c in draws()
     ]
-    return _interval(seconds, drawn, _NOISE[q.model.is_moe] * (1 if q.system.system in _known_chips() else 2))
+    return interval(seconds, drawn, _NOISE[q.model.is_moe] * (1 if q.system.system in known_chips() else 2))
 
 
 def _memory_interval(question: Question, at: Layouts, size: float) -> Interval:
@@ -95,29 +96,31 @@ def _memory_interval(question: Question, at: Layouts, size: float) -> Interval:
         sum(float(v[0]) for v in peak_bytes(q.model, q.job, at, rates_of(q.system, q.stack, c)).values())
         for c in draws()
     ]
-    return _interval(size, drawn, _MEMORY_NOISE)
+    return interval(size, drawn, _MEMORY_NOISE)
 
 
-def _interval(value: float, drawn: list[float], noise: float) -> Interval:
+def interval(value: float, drawn: Sequence[float], noise: float) -> Interval:
+    """Return the 90 % interval by the spread of `drawn` values and of measurements about a plan."""
     half = _Z * float(np.hypot(np.std(np.log(drawn)), noise))
     return Interval(value, value * math.exp(-half), value * math.exp(half))
 
 
-def _known_chips() -> set[str]:
+def known_chips() -> set[str]:
+    """Return the systems that published runs calibrate."""
     return {name.removeprefix("chip.") for name in constants() if name.startswith("chip.")}
 
 
 def _provenance(question: Question) -> str:
     if any(q.provenance == MEASURED for q in question.system.figures.values()):
         return MEASURED
-    return CALIBRATED if question.system.system in _known_chips() else ASSUMED
+    return CALIBRATED if question.system.system in known_chips() else ASSUMED
 
 
 def _notes(question: Question) -> list[str]:
     q, notes = question, []
     if q.system.announced:
         notes.append(f"{q.system.chip} is announced, not sold: its figures may change.")
-    if q.system.system not in _known_chips():
+    if q.system.system not in known_chips():
         notes.append(
             f"No published training run on {q.system.name} calibrates this plan: it is an extrapolation."
         )
@@ -167,7 +170,8 @@ def _assumption(name: str, q: Quantity, moves: float) -> Assumption:
     return Assumption(name, q.value, low, high, q.provenance, q.source, moves)
 
 
-def _dominates(option: Option, other: Option) -> bool:
+def dominates(option: Option, other: Option) -> bool:
+    """Return whether an option is as fast and as cheap as the other one, and better in one of these."""
     pairs = ((option.step_s, other.step_s), (option.step_s * option.gpus, other.step_s * other.gpus))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
@@ -184,7 +188,7 @@ def _scaling(question: Question, at: Layouts) -> list[Scale]:
         seconds = float(Step(q.model, q.system, job, grown, q.rates()).seconds()[0])
         wait = q.system["jitter"].value * expected_maximum(gpus)
         base, total = base or seconds, seconds * (1 + wait)
-        rows.append(Scale(gpus, total, base / total, wait / (1 + wait), gpus > _EXTRAPOLATED))
+        rows.append(Scale(gpus, total, base / total, wait / (1 + wait), gpus > EXTRAPOLATED))
     return rows
 
 

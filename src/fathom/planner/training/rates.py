@@ -14,6 +14,7 @@ from fathom.data import load
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
+from fathom.planner.training.layout import SHARDING
 
 _DTYPES = {"mxfp8": "fp8", "nvfp4": "fp4"}
 _LATEST = (26, 6)
@@ -95,6 +96,11 @@ class Stack:
     def kin(self) -> str:
         """Return the stack whose constants apply."""
         return str(self.facts.get("like", self.name))
+
+    @property
+    def shardings(self) -> list[int]:
+        """Return the shardings that the stack runs by default."""
+        return [SHARDING[name] for name in self.facts["sharding"]]
 
 
 @cache

@@ -89,3 +89,4 @@ class Plan(msgspec.Struct, kw_only=True):
     searched: int = 0
     provenance: str = CALIBRATED
     notes: list[str] = []
+    rate_unit: str = "tokens/s"  # of tokens_per_s; samples/s for recordings without tokens

@@ -11,7 +11,7 @@ import numpy as np
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.training.cost import Step
-from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, SELECTIVE, ZERO1, ZERO2, Job, Layouts
+from fathom.planner.training.layout import FSDP, FULL, NONE, SELECTIVE, ZERO1, ZERO2, Job, Layouts
 from fathom.planner.training.memory import peak_bytes
 from fathom.planner.training.rates import Rates
 from fathom.planner.workload import Attention, Experts, Latent, Model
@@ -20,8 +20,16 @@ CHUNK = 50_000  # layouts at once: keeps temporaries in the cache, and memory sm
 _CHUNKS_OF_LAYERS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 
 
-def layouts(model: Model, job: Job, wanted: dict[str, int] | None = None) -> Layouts:
-    """Return every valid layout of `job`, or those with the degrees in `wanted`, like {"tp": 8}."""
+def layouts(
+    model: Model,
+    job: Job,
+    wanted: dict[str, int] | None = None,
+    shardings: Sequence[int] = (ZERO1, ZERO2, FSDP),
+) -> Layouts:
+    """Return every valid layout of `job`, or those with the degrees in `wanted`, like {"tp": 8}.
+
+    `shardings` are tried if `wanted` names none.
+    """
     wanted = wanted or {}
     degrees = [_kept(values, wanted.get(name)) for name, values in _degrees(model, job).items()]
     rows = [
@@ -32,7 +40,7 @@ def layouts(model: Model, job: Job, wanted: dict[str, int] | None = None) -> Lay
         if job.batch % dp == 0 and (dp * cp * tp) % ep == 0
         for vpp in _kept(_interleaving(model, pp), wanted.get("vpp"))
     ]
-    return _expanded(rows, job, wanted)
+    return _expanded(rows, job, wanted, shardings)
 
 
 def _degrees(model: Model, job: Job) -> dict[str, list[int]]:
@@ -66,17 +74,19 @@ def _interleaving(model: Model, pp: int) -> list[int]:
     return [v for v in _CHUNKS_OF_LAYERS if v == 1 or any(n % (pp * v) == 0 for n in counted)]
 
 
-def _expanded(rows: Sequence[tuple[int, ...]], job: Job, wanted: dict[str, int]) -> Layouts:
+def _expanded(
+    rows: Sequence[tuple[int, ...]], job: Job, wanted: dict[str, int], shardings: Sequence[int]
+) -> Layouts:
     """Return the rows with every micro-batch, sharding and recomputation."""
     if not rows:
         raise BadInputError(_none(job, wanted))
     expanded: list[np.ndarray] = []
     for row in rows:
         micros = _kept([m for m in _divisors(job.batch // row[0]) if m <= 64], wanted.get("micro"))
-        shardings = _kept(_shardings(row[2], wanted), wanted.get("sharding"))
+        sharded = _sharded(row[2], [wanted["sharding"]] if "sharding" in wanted else shardings)
         again = _kept([NONE, SELECTIVE, FULL], wanted.get("recompute"))
         shards = _kept(_shards(row[0]), wanted.get("shard"))
-        rest = np.array(list(product(micros, shardings, shards, again)), dtype=np.int64).reshape(-1, 4)
+        rest = np.array(list(product(micros, sharded, shards, again)), dtype=np.int64).reshape(-1, 4)
         expanded.append(np.hstack([np.broadcast_to(np.array(row), (len(rest), 6)), rest]))
     table = np.vstack(expanded)
     names = ("dp", "tp", "pp", "vpp", "cp", "ep", "micro", "sharding", "shard", "recompute")
@@ -86,11 +96,9 @@ def _expanded(rows: Sequence[tuple[int, ...]], job: Job, wanted: dict[str, int])
     return Layouts(**dict(zip(names, table[keep].T, strict=True)), sp=table[keep][:, 1] > 1)
 
 
-def _shardings(pp: int, wanted: dict[str, int]) -> list[int]:
-    """Return the shardings to try; plain data parallelism only if it is wanted, because ZeRO 1 needs less."""
-    if wanted.get("sharding") == DDP:
-        return [DDP]
-    return [ZERO1, ZERO2, FSDP] if pp == 1 else [ZERO1, FSDP]
+def _sharded(pp: int, shardings: Sequence[int]) -> list[int]:
+    """Return the shardings that a pipeline allows: it reduces gradients once, so ZeRO 2 saves nothing."""
+    return [sharding for sharding in shardings if sharding != ZERO2 or pp == 1]
 
 
 def _shards(dp: int) -> list[int]:

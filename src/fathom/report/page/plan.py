@@ -39,8 +39,8 @@ def _tiles(plan: Plan) -> list[tuple[str, str]]:
     tiles = [
         (units.duration(MS_PER_S * plan.step.value), "step"),
         (f"{plan.memory.value / GB:.3g}\u00a0GB", "memory"),
-        (f"{100 * plan.mfu['model']:.1f}\u00a0%", "MFU"),
     ]
+    tiles += [(f"{100 * plan.mfu['model']:.1f}\u00a0%", "MFU")] if plan.mfu else []
     return tiles + ([(f"${plan.dollars:,.0f}", "cost")] if plan.dollars else [])
 
 

@@ -1,0 +1,185 @@
+"""Shares of ceilings that operators reach on a processor, in the thread's time, which excludes other load.
+
+python -m benchmarks.plan.host_ops          # writes src/fathom/planner/training/host_ops.yaml
+
+Shapes are none of the GPT example's. Run it on the kind of processor that the plan is for: shares of
+arithmetic (`gelu`, `_softmax`) depend on the vector units.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time, thread_time
+from typing import Any
+
+import torch
+
+import fathom
+from fathom.analysis.entries import IDLE
+from fathom.analysis.results import Examination
+
+TARGET = Path(__file__).parents[2] / "src" / "fathom" / "planner" / "training" / "host_ops.yaml"
+SHAPES = ((160, 384), (100, 500), (250, 200))  # that stay in the second-level cache: arithmetic, not traffic
+ATTENTION = ((4, 6, 200, 64), (2, 12, 512, 64), (3, 8, 160, 48))  # batch, heads, tokens, head dimension
+NEAR = 2**19  # bytes in the second-level cache
+REPEATS, BUDGET_S = 6, 0.02
+STEPS = 300
+HEADER = """# Written by `python -m benchmarks.plan.host_ops`. `kinds`: rate over host.cache; `products`: over
+# host.matmul. `call` and `gap`: time of an operator's dispatch, and of Python after it, over host.dispatch.
+# `grain`: elements of an operator that torch gives one thread at least (at::internal::GRAIN_SIZE).
+grain: 32768"""
+
+A = torch.ops.aten
+Work = Callable[[], object]
+
+
+def seconds(work: Work) -> float:
+    """Return the thread's seconds for one call: the second shortest of several samples."""
+    work()
+    began = thread_time()
+    work()
+    count = max(1, int(BUDGET_S / max(thread_time() - began, 1e-7)))
+    return sorted(_sampled(work, count) for _ in range(REPEATS))[1]
+
+
+def _sampled(work: Work, count: int) -> float:
+    began = thread_time()
+    for _ in range(count):
+        work()
+    return (thread_time() - began) / count
+
+
+def kinds(rows: int, columns: int) -> Iterator[tuple[str, int, Work]]:
+    """Yield operators with the tensors of this shape that each must move."""
+    x, y, z = (torch.rand(rows, columns) + 0.5 for _ in range(3))
+    weight = torch.ones(columns)
+    _, mean, deviation = A.native_layer_norm(x, [columns], weight, weight, 1e-5)
+    logarithms, likely = torch.log_softmax(x, -1), torch.softmax(x, -1)
+    norm = (x, y, [columns], mean, deviation, weight, weight, [True, True, True])
+    yield "gelu", 2, lambda: A.gelu(x)
+    yield "gelu_backward", 3, lambda: A.gelu_backward(x, y)
+    yield "silu", 2, lambda: A.silu(x)
+    yield "silu_backward", 3, lambda: A.silu_backward(x, y)
+    yield "tanh", 2, lambda: A.tanh(x)
+    yield "exp", 2, lambda: A.exp(x)
+    yield "sqrt", 2, lambda: A.sqrt(x)
+    yield "native_layer_norm", 2, lambda: A.native_layer_norm(x, [columns], weight, weight, 1e-5)
+    yield "native_layer_norm_backward", 3, lambda: A.native_layer_norm_backward(*norm)
+    yield "_softmax", 2, lambda: A._softmax(x, -1, False)
+    yield "_softmax_backward_data", 3, lambda: A._softmax_backward_data(y, likely, -1, torch.float32)
+    yield "_log_softmax", 2, lambda: A._log_softmax(x, -1, False)
+    yield (
+        "_log_softmax_backward_data",
+        3,
+        lambda: A._log_softmax_backward_data(y, logarithms, -1, torch.float32),
+    )
+    yield "add", 3, lambda: A.add(x, y)
+    yield "mul", 3, lambda: A.mul(x, y)
+    yield "div", 3, lambda: A.div(x, y)
+    yield "lerp_", 3, lambda: A.lerp_(x, y, 0.1)
+    yield "addcmul_", 4, lambda: A.addcmul_(x, y, y, value=1e-9)
+    yield "addcdiv_", 4, lambda: A.addcdiv_(x, y, z, value=1e-9)
+    yield "sum", 1, lambda: A.sum(x, [0])
+
+
+def attention(*shape: int) -> Iterator[tuple[str, float, Work]]:
+    """Yield both passes of fused attention with their causal FLOPs."""
+    query, key, value = (torch.randn(*shape) for _ in range(3))
+    name = "_scaled_dot_product_flash_attention_for_cpu"
+    out, sums = getattr(A, name)(query, key, value, 0.0, True)
+    batch, heads, tokens, depth = shape
+    flops = 2.0 * batch * heads * tokens * tokens * depth
+    yield name, flops, lambda: getattr(A, name)(query, key, value, 0.0, True)
+    backward = getattr(A, f"{name}_backward")
+    yield f"{name}_backward", 2.5 * flops, lambda: backward(out, query, key, value, out, sums, 0.0, True)
+
+
+def small_step() -> Work:
+    """Return the step of a network so small that its calls take all of its time."""
+    layers = [part for _ in range(6) for part in _layer()]
+    network, x = torch.nn.Sequential(*layers), torch.randn(4, 8)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+
+    def step() -> None:
+        network(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _layer() -> list[torch.nn.Module]:
+    return [torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Dropout(0.1)]
+
+
+def overheads() -> tuple[float, float]:
+    """Return the seconds of the small step's average call inside operators, and of Python after it.
+
+    The ledger of a recording divides the thread's time: other load lengthens both parts alike.
+    """
+    step, taken = small_step(), []
+    for _ in range(STEPS):
+        began = process_time()
+        step()
+        taken.append(process_time() - began)
+    with TemporaryDirectory() as folder:
+        rows = _recorded(Path(folder) / "small.fathom").devices[0].ledger
+    calls = sum(row.count or 0.0 for row in rows)
+    idle = sum(row.ms for row in rows if row.entry.startswith(IDLE)) / sum(row.ms for row in rows)
+    each = statistics.median(taken) / calls
+    return (1 - idle) * each, idle * each
+
+
+def _recorded(path: Path) -> Examination:
+    own = [sys.executable, "-m", "benchmarks.plan.host_ops", "step"]
+    words = [sys.executable, "-m", "fathom", "run", "-q", "--no-measure", "-o", str(path), "--", *own]
+    subprocess.run(words, check=True)
+    return fathom.open(path).examine()
+
+
+def table() -> dict[str, Any]:
+    """Return the data file's content."""
+    torch.set_num_threads(1)
+    near, one = torch.rand(NEAR // 12), torch.zeros(1)
+    out, square = torch.empty_like(near), torch.randn(1024, 1024)
+    cache = 12 * near.numel() / seconds(lambda: torch.add(near, near, alpha=0.5, out=out))
+    matmul = 2.0 * 1024**3 / seconds(lambda: torch.mm(square, square))
+    dispatch, (call, gap) = seconds(lambda: one.add_(one)), overheads()
+    return {
+        "call": call / dispatch,
+        "gap": gap / dispatch,
+        "kinds": _shares(((n, 4.0 * c * r * k, w) for r, k in SHAPES for n, c, w in kinds(r, k)), cache),
+        "products": _shares((row for shape in ATTENTION for row in attention(*shape)), matmul),
+    }
+
+
+def _shares(rows: Iterator[tuple[str, float, Work]], ceiling: float) -> dict[str, float]:
+    seen: dict[str, list[float]] = {}
+    for name, amount, work in rows:
+        seen.setdefault(name, []).append(amount / seconds(work) / ceiling)
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+def main() -> None:
+    """Write the data file; with `step`, only run the small step, to be recorded."""
+    if sys.argv[1:] == ["step"]:
+        torch.set_num_threads(1)
+        step = small_step()
+        for _ in range(5 * STEPS):
+            step()
+        return
+    found = table()
+    lines = [HEADER, f"call: {found['call']:.3f}", f"gap: {found['gap']:.3f}"]
+    for group in ("kinds", "products"):
+        lines += [f"{group}:", *(f"  {name}: {share:.3f}" for name, share in sorted(found[group].items()))]
+    TARGET.write_text("\n".join(lines) + "\n")
+    print(TARGET.read_text())
+
+
+if __name__ == "__main__":
+    main()
