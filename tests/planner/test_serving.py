@@ -290,3 +290,26 @@ def test_the_api_plans_like_the_command():
     assert plan.gpus == 1 and plan.figures["tpot"].value > plan.floor_tpot
     with pytest.raises(fathom.FathomError, match="the nearest is"):
         fathom.plan_serving("llama3-8b", "h10")
+
+
+def test_a_serving_plan_is_written_as_a_page(tmp_path):
+    words = ["--weights", "fp8", "--rate", "8", "--ttft", "1s", "--tpot", "50ms", "--requests", "40"]
+    page = tmp_path / "plan.html"
+    result = CliRunner().invoke(app, ["plan", "serve", "llama3-70b", *words, "--html", str(page)])
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    for part in (
+        "What clients see",
+        "Fleets that hold the limits",
+        "Where a planned iteration goes",
+        "moves TPOT",
+    ):
+        assert part in text
+
+
+def test_the_memory_rate_moves_a_small_batch_most():
+    plan = plan_serving(ask_serving("llama3-70b", hardware("h100"), tp=4, concurrency=1, requests=4))
+    assert plan.sensitivity[0].name.startswith("hbm") and plan.sensitivity[0].moves < 0
+    assert [abs(row.moves) for row in plan.sensitivity] == sorted(
+        (abs(row.moves) for row in plan.sensitivity), reverse=True
+    )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fathom.report.page.comparison import save_comparison
     from fathom.report.page.page import save_figures, save_page
     from fathom.report.page.plan import save_plan
+    from fathom.report.page.plan_serving import save_serving_plan
     from fathom.report.page.recording import Recording
     from fathom.report.plan import print_checked, print_plan
     from fathom.report.plan_serving import (

@@ -64,26 +64,34 @@ def _bars(title: str, shares: Mapping[str, float]) -> Iterator[Text]:
         yield Text(f"{name:<32}{100 * share:>8.2f}  {units.bar(share, BAR)}")
 
 
-def _degrees(layout: Mapping[str, int]) -> str:
+def degrees(layout: Mapping[str, int]) -> str:
     """Return the degrees of parallelism above 1, and always that of tp."""
     return " ".join(f"{name}={degree}" for name, degree in layout.items() if degree > 1 or name == "tp")
 
 
-def _serving(plan: ServingPlan) -> Iterator[Text]:
-    degrees = _degrees(plan.layout)
-    many = f"{plan.replicas} replicas" if plan.replicas > 1 else "1 replica"
+def headline(plan: ServingPlan) -> str:
+    """Return the sentence that states the latencies with their intervals, and the GPUs."""
     ttft, tpot = (
         f"{name.upper()} {_seconds(q.value)} ({_interval(q)})"
         for name in ("ttft", "tpot")
         for q in [plan.figures[name]]
     )
+    return f"{ttft}, {tpot} on {plan.gpus} {plan.system}."
+
+
+def setting(plan: ServingPlan) -> str:
+    """Return the line below the headline: model, engine and fleet."""
+    many = f"{plan.replicas} replicas" if plan.replicas > 1 else "1 replica"
     front = f" and {plan.prefill_replicas} for prefill" if plan.prefill_replicas else ""
-    yield Text(f"{ttft}, {tpot} on {plan.gpus} {plan.system}.", "bold")
-    yield Text(
-        f"{plan.model} in {plan.weights} under {plan.engine} · {many}{front} of {degrees} · "
-        f"{plan.provenance}",
-        "dim",
+    return (
+        f"{plan.model} in {plan.weights} under {plan.engine} · {many}{front} of {degrees(plan.layout)} · "
+        f"{plan.provenance}"
     )
+
+
+def _serving(plan: ServingPlan) -> Iterator[Text]:
+    yield Text(headline(plan), "bold")
+    yield Text(setting(plan), "dim")
     yield from (Text(f"! {note}", "yellow") for note in plan.notes)
     yield Text("")
     yield _headings(f"{'latency for clients':<24}{'value':>12}{'90 % interval':>26}")
@@ -136,7 +144,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         f"{'fleets within the limits':<30}{'GPUs':>6}{'TTFT':>12}{'TPOT':>12}{'met':>8}{'$/h':>10}{'kW':>8}"
     )
     for row in plan.choices:
-        layout = _degrees(row.layout)
+        layout = degrees(row.layout)
         share = f"{row.within_limits:.1%}"
         price = f"{row.dollars_per_hour:,.0f}" if row.dollars_per_hour else units.MISSING
         yield Text(

@@ -52,6 +52,7 @@ def serve(
         None, metavar="FILE", help="Write a load test whose result --measured reads."
     ),
     measured: Path | None = Option(None, metavar="FILE", help="Recalibrate with the result of a load test."),
+    html: Path | None = Option(None, help="Write fleets, latencies, ledger and sensitivity as a page."),
     launch: bool = Option(False, "--launch", help="Print the commands that start vLLM and SGLang."),
     explain: bool = Option(False, "--explain", help="Derive every figure line by line."),
     json: bool = Option(False, "--json", help="Print the plan as JSON."),
@@ -74,6 +75,11 @@ def serve(
         from fathom.report import save_text
 
         save_text(planned_test(question), load_test)
+    if html:
+        from fathom.cli.console import page_path
+        from fathom.report import save_serving_plan
+
+        save_serving_plan(plan, page_path(html))
     if json:
         print_json(plan)
     elif explain:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fathom.planner.quantity import ASSUMED, MEASURED, Quantity
-from fathom.planner.serving.constants import calibration, prior, priors, resolved
+from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
+from fathom.planner.serving.constants import calibration, names_for, prior, priors, resolved
 from fathom.planner.serving.deployment import Deployment
 from fathom.planner.serving.estimate import estimate, is_calibrated, provenance
 from fathom.planner.serving.launching import commands, load_test
@@ -20,6 +20,7 @@ from fathom.planner.serving.limits import limited
 from fathom.planner.serving.load import Fleet, Load, Served, serve
 from fathom.planner.serving.search import Limits, cost, floor, ledger, search, shared
 
+_Z, _TOP = 1.645, 12  # a 90 % interval; assumptions that a plan lists
 _IDLE, _BUSY = 0.45, 0.35  # of the rated power: at rest under load, and added as compute fills the iteration
 _COOLING = 0.3  # of the IT power, for a PUE of 1.3
 _COMPUTES = ("dense matrices", "experts", "output matrix", "attention of prefill")
@@ -52,6 +53,15 @@ class Choice(msgspec.Struct, frozen=True):
     watts: float
 
 
+class Sensitivity(msgspec.Struct, frozen=True):
+    """How far a constant or figure moves TPOT, from the low to the high end of its interval."""
+
+    name: str
+    moves: float
+    provenance: str
+    source: str
+
+
 class ServingPlan(msgspec.Struct, kw_only=True):
     """A plan of serving. Times in seconds, sizes in bytes; intervals hold 9 cases of 10."""
 
@@ -81,6 +91,7 @@ class ServingPlan(msgspec.Struct, kw_only=True):
     assumptions: list[Quantity]
     provenance: str
     notes: list[str]
+    sensitivity: list[Sensitivity] = []  # largest first
 
 
 def plan_serving(question: Question) -> ServingPlan:
@@ -151,7 +162,25 @@ def _described(
         assumptions=_assumptions(of, values),
         provenance=MEASURED if q.values else provenance(fleet),
         notes=_notes(q, fleet, served),
+        sensitivity=_sensitivity(replace(fleet, decode=of), q.load, values, batch),
     )
+
+
+def _sensitivity(fleet: Fleet, load: Load, values: Mapping[str, float], batch: int) -> list[Sensitivity]:
+    """Return how far each assumption moves a decode iteration, which sets TPOT; the largest first."""
+    base = sum(ledger(fleet, load, values, batch).values())
+    rows = []
+    for name in names_for(fleet.decode):
+        middle, spread = values.get(name, prior(name)[0]), calibration().get("spreads", {}).get(name)
+        half = math.exp(_Z * (prior(name)[1] if spread is None else spread))
+        ends = [
+            sum(ledger(fleet, load, {**values, name: middle * f}, batch).values()) for f in (1 / half, half)
+        ]
+        moves = (ends[1] - ends[0]) / base
+        if abs(moves) > 1e-3:
+            source = priors()[name.partition("@")[0]][2]
+            rows.append(Sensitivity(name, moves, ASSUMED if spread is None else CALIBRATED, source))
+    return sorted(rows, key=lambda row: -abs(row.moves))[:_TOP]
 
 
 def layout_of(of: Deployment) -> dict[str, Any]:

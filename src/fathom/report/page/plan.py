@@ -47,20 +47,22 @@ def _tiles(plan: Plan) -> list[tuple[str, str]]:
 def _ledger(plan: Plan) -> Figure:
     rows: list[dict[str, Any]] = []
     for part in plan.ledger:
-        start = rows[-1]["end"] if rows else 0.0
-        rows.append(
-            _bar(len(rows), f"{part.entry} · {part.detail}", start, part.ms, _COLOURS.get(part.entry, _OTHER))
-        )
-    total = MS_PER_S * plan.step.value
-    rows.append(_bar(len(rows), "step", 0.0, total, _TOTAL))
+        rows.append(bar(rows, f"{part.entry} · {part.detail}", part.ms, _COLOURS.get(part.entry, _OTHER)))
+    about = "Parts that add up to the step."
+    return waterfall_of(rows, "step", MS_PER_S * plan.step.value, about)
+
+
+def waterfall_of(rows: list[dict[str, Any]], whole: str, total: float, about: str) -> Figure:
+    """Return the figure of bars that add up to `total` ms."""
+    rows = [*rows, bar([], whole, total, _TOTAL) | {"row": len(rows)}]
     table = [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)]
-    return Figure(
-        "ledger", "Where a planned step goes", "Parts that add up to the step.", rows, waterfall, table
-    )
+    return Figure("ledger", f"Where a planned {whole} goes", about, rows, waterfall, table)
 
 
-def _bar(row: int, label: str, start: float, ms: float, colour: str) -> dict[str, Any]:
-    return {"row": row, "label": label, "start": start, "end": start + ms, "colour": colour,
+def bar(before: list[dict[str, Any]], label: str, ms: float, colour: str = _OTHER) -> dict[str, Any]:
+    """Return the bar that begins where those before it end."""
+    start = before[-1]["end"] if before else 0.0
+    return {"row": len(before), "label": label, "start": start, "end": start + ms, "colour": colour,
             "kind": "step", "text": units.duration(ms)}  # fmt: skip
 
 
@@ -114,17 +116,22 @@ def _sensitivity(plan: Plan) -> Figure:
         {"name": row.name, "moves": abs(row.moves), "provenance": row.provenance, "source": row.source}
         for row in plan.assumptions[:_TOP]
     ]
-    table = [["Assumption", "Moves the step by", "Provenance", "Source"]]
-    table += [[str(r["name"]), f"{r['moves']:.1%}", str(r["provenance"]), str(r["source"])] for r in rows]
     about = "Change of the step from the low to the high end of each assumption."
-    return Figure("sensitivity", "Which assumption moves the step most", about, rows, _bars, table)
+    return sensitivity(rows, "Which assumption moves the step most", about, "the step")
+
+
+def sensitivity(rows: list[dict[str, Any]], title: str, about: str, what: str) -> Figure:
+    """Return the figure of how far assumptions move a result."""
+    table = [["Assumption", f"Moves {what} by", "Provenance", "Source"]]
+    table += [[str(r["name"]), f"{r['moves']:.1%}", str(r["provenance"]), str(r["source"])] for r in rows]
+    return Figure("sensitivity", title, about, rows, _bars, table)
 
 
 def _bars(rows: list[dict[str, Any]]) -> Any:
     alt = altair()
     chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=12)
     return chart.encode(
-        x=alt.X("moves:Q", title="change of the step", axis=alt.Axis(format="%")),
+        x=alt.X("moves:Q", title="change", axis=alt.Axis(format="%")),
         y=alt.Y("name:N", title=None, sort="-x", axis=alt.Axis(labelLimit=220)),
         color=alt.Color("provenance:N", title=None, legend=alt.Legend(orient="top")),
         tooltip=[alt.Tooltip("source:N")],

@@ -1,0 +1,120 @@
+"""A plan of serving as a page: fleets, latencies, the ledger of an iteration, and the sensitivity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fathom.planner.serving import ServingPlan
+from fathom.report import units
+from fathom.report.page.figure import Figure, altair
+from fathom.report.page.page import rendered, write
+from fathom.report.page.plan import bar, sensitivity, waterfall_of
+from fathom.report.page.recording import Section
+from fathom.report.plan_serving import degrees, headline, setting
+from fathom.units import GIB, MS_PER_S
+
+_LATENCIES = {"ttft": "TTFT, mean", "ttft_p50": "TTFT, median", "ttft_p99": "TTFT, p99", "tpot": "TPOT, mean",
+              "tpot_p50": "TPOT, median", "tpot_p99": "TPOT, p99", "end_to_end": "whole request"}  # fmt: skip
+
+
+def save_serving_plan(plan: ServingPlan, path: Path) -> None:
+    """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
+    top = {
+        "damaged": False, "bound": "", "headline": headline(plan), "advice": "",
+        "reason": " ".join(plan.notes), "figures": _tiles(plan), "bar": [],
+        "facts": [setting(plan)], "step": [],
+    }  # fmt: skip
+    sections = [
+        Section("plan-latencies", "Latencies", {}, [_latencies(plan)]),
+        Section("plan-ledger", "Ledger", {}, [_ledger(plan)]),
+        Section("plan-sensitivity", "Sensitivity", {}, [_sensitivity(plan)]),
+    ]
+    if len(plan.choices) > 1:
+        about = "Each layout with the fewest replicas that hold the limits."
+        sections.insert(1, Section("plan-front", "Front", {}, [_front(plan)], about))
+    write(rendered("Serving plan", top, sections), path)
+
+
+def _tiles(plan: ServingPlan) -> list[tuple[str, str]]:
+    tiles = [
+        (units.duration(MS_PER_S * plan.figures["ttft"].value), "TTFT"),
+        (units.duration(MS_PER_S * plan.figures["tpot"].value), "TPOT"),
+        (str(plan.gpus), "GPUs"),
+        (f"{plan.weight_bytes / GIB:.1f}\u00a0GiB", "weights per GPU"),
+    ]
+    cost = plan.dollars_per_million_tokens
+    return tiles + ([(f"${units.significant(cost.value)}", "per million tokens")] if cost else [])
+
+
+def _latencies(plan: ServingPlan) -> Figure:
+    rows: list[dict[str, Any]] = []
+    for name, label in _LATENCIES.items():
+        q = plan.figures[name]
+        low, high = q.interval
+        rows.append({"name": label, "ms": MS_PER_S * q.value, "low": MS_PER_S * low, "high": MS_PER_S * high})
+    table = [["Latency", "Planned", "90 % interval"]]
+    table += [
+        [
+            str(r["name"]),
+            units.duration(r["ms"]),
+            f"{units.duration(r['low'])} to {units.duration(r['high'])}",
+        ]
+        for r in rows
+    ]
+    about = "Latencies that clients see, with the interval that holds the truth in nine cases of ten."
+    return Figure("latencies", "What clients see", about, rows, _intervals, table)
+
+
+def _intervals(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("name:N", title=None, sort=None))
+    scale = alt.Scale(type="log")
+    span = base.mark_rule(strokeWidth=3, opacity=0.5).encode(
+        x=alt.X("low:Q", title="ms", scale=scale), x2="high:Q"
+    )
+    return (span + base.mark_point(filled=True, size=60).encode(x=alt.X("ms:Q", scale=scale))).properties(
+        height=24 * len(rows)
+    )
+
+
+def _front(plan: ServingPlan) -> Figure:
+    rows: list[dict[str, Any]] = [
+        {"fleet": f"{c.replicas} × {degrees(c.layout)}", "gpus": c.gpus, "tpot": MS_PER_S * c.tpot_s,
+         "ttft": units.duration(MS_PER_S * c.ttft_s)}
+        for c in plan.choices
+    ]  # fmt: skip
+    table = [["Fleet", "GPUs", "TTFT", "TPOT"]]
+    table += [[str(r["fleet"]), str(r["gpus"]), str(r["ttft"]), units.duration(r["tpot"])] for r in rows]
+    return Figure(
+        "front", "Fleets that hold the limits", "Time per token against GPUs.", rows, _points, table
+    )
+
+
+def _points(rows: list[dict[str, Any]]) -> Any:
+    alt = altair()
+    chart = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("gpus:Q", title="GPUs", scale=alt.Scale(type="log", padding=40)),
+        y=alt.Y("tpot:Q", title="ms per output token", scale=alt.Scale(zero=False, padding=20)),
+        tooltip=[alt.Tooltip("fleet:N"), alt.Tooltip("ttft:N")],
+    )
+    names = chart.mark_text(dy=-10, style="ink").encode(text="fleet:N")
+    return (chart.mark_point(filled=True, size=60) + names).properties(height=240)
+
+
+def _ledger(plan: ServingPlan) -> Figure:
+    rows: list[dict[str, Any]] = []
+    for name, seconds in sorted(plan.iteration.items(), key=lambda part: -part[1]):
+        if seconds > 0:
+            rows.append(bar(rows, name, MS_PER_S * seconds))
+    about = f"Parts of a decode iteration of {plan.batch} sequences."
+    return waterfall_of(rows, "iteration", MS_PER_S * sum(plan.iteration.values()), about)
+
+
+def _sensitivity(plan: ServingPlan) -> Figure:
+    rows = [
+        {"name": row.name, "moves": abs(row.moves), "provenance": row.provenance, "source": row.source}
+        for row in plan.sensitivity
+    ]
+    about = "Change of the time per output token from the low to the high end of each assumption."
+    return sensitivity(rows, "Which assumption moves TPOT most", about, "TPOT")
