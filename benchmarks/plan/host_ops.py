@@ -145,11 +145,11 @@ def _recorded(path: Path) -> Examination:
 def table() -> dict[str, Any]:
     """Return the data file's content."""
     torch.set_num_threads(1)
-    near, one = torch.rand(NEAR // 12), torch.zeros(1)
+    near, number = torch.rand(NEAR // 12), torch.zeros(1)
     out, square = torch.empty_like(near), torch.randn(1024, 1024)
     cache = 12 * near.numel() / seconds(lambda: torch.add(near, near, alpha=0.5, out=out))
     matmul = 2.0 * 1024**3 / seconds(lambda: torch.mm(square, square))
-    dispatch, (call, gap) = seconds(lambda: one.add_(one)), overheads()
+    dispatch, (call, gap) = seconds(lambda: number.add_(number)), overheads()
     return {
         "call": call / dispatch,
         "gap": gap / dispatch,
@@ -173,10 +173,10 @@ def main() -> None:
         for _ in range(5 * STEPS):
             step()
         return
-    found = table()
-    lines = [HEADER, f"call: {found['call']:.3f}", f"gap: {found['gap']:.3f}"]
+    shares = table()
+    lines = [HEADER, f"call: {shares['call']:.3f}", f"gap: {shares['gap']:.3f}"]
     for group in ("kinds", "products"):
-        lines += [f"{group}:", *(f"  {name}: {share:.3f}" for name, share in sorted(found[group].items()))]
+        lines += [f"{group}:", *(f"  {name}: {share:.3f}" for name, share in sorted(shares[group].items()))]
     TARGET.write_text("\n".join(lines) + "\n")
     print(TARGET.read_text())
 

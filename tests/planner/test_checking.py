@@ -123,10 +123,10 @@ def test_an_operator_on_a_processor_takes_its_traffic_where_it_fits():
 
 
 def test_a_small_operator_runs_on_the_threads_that_torch_gives_it():
-    one, four = (op("aten::relu", 1, bytes=4 * 32768 * n) for n in (1, 4))
+    small, large = (op("aten::relu", 1, bytes=4 * 32768 * n) for n in (1, 4))
     planner, idle = host_ops(threads=4), host_ops(threads=4).planned(op("aten::view", 1))
     # a quarter of the threads for a quarter of the work
-    assert planner.planned(one) - idle == pytest.approx(planner.planned(four) - idle)
+    assert planner.planned(small) - idle == pytest.approx(planner.planned(large) - idle)
 
 
 def test_a_product_runs_at_the_rate_of_its_size():

@@ -14,7 +14,7 @@ from benchmarks.plan.calibrate_serving import PER_TYPE
 from benchmarks.plan.serving_rows import DATA, read
 from fathom.cli.main import app
 from fathom.errors import BadInputError
-from fathom.planner.buying import advise, compare_sides, side_of
+from fathom.planner.buying import advise, compare_sides, side_of, training_account, training_side
 from fathom.planner.hardware import hardware
 from fathom.planner.serving import (
     Batch,
@@ -22,6 +22,7 @@ from fathom.planner.serving import (
     Deployment,
     Fleet,
     Iteration,
+    Limits,
     Load,
     Replica,
     ask_serving,
@@ -33,7 +34,9 @@ from fathom.planner.serving import (
     plan_serving,
     resolved,
     serve,
+    smallest_pools,
 )
+from fathom.planner.training import ask, plan_training
 from fathom.planner.workload import model
 
 H100 = hardware("h100")
@@ -293,14 +296,13 @@ def test_the_api_plans_like_the_command():
 
 
 def test_a_serving_plan_is_written_as_a_page(tmp_path):
-    words = ["--weights", "fp8", "--rate", "8", "--ttft", "1s", "--tpot", "50ms", "--requests", "40"]
+    words = ["--tp", "4", "--concurrency", "2", "--requests", "4", "--output", "8"]
     page = tmp_path / "plan.html"
     result = CliRunner().invoke(app, ["plan", "serve", "llama3-70b", *words, "--html", str(page)])
     assert result.exit_code == 0, result.output
     text = page.read_text()
     for part in (
-        "What clients see",
-        "Fleets that hold the limits",
+        "Latencies of clients",
         "Where a planned iteration goes",
         "moves TPOT",
     ):
@@ -313,3 +315,40 @@ def test_the_memory_rate_moves_a_small_batch_most():
     assert [abs(row.moves) for row in plan.sensitivity] == sorted(
         (abs(row.moves) for row in plan.sensitivity), reverse=True
     )
+
+
+def test_two_machines_train_by_their_account():
+    first, second = (plan_training(ask("llama3-8b", name, gpus=8, batch=64)) for name in ("h100", "b200"))
+    account = training_account(first, second)
+    each = [sum(getattr(row, side) for row in account) for side in ("first_ms", "second_ms")]
+    sides = [training_side(plan, 2.0, 1e12) for plan in (first, second)]
+    compared = compare_sides(*sides, (H100, hardware("b200")), account)
+    assert each[0] / each[1] == pytest.approx(compared.speedup)  # the account adds up to the speed-up
+    assert sum(row.share for row in account) == pytest.approx(1)
+    assert compared.even_price == pytest.approx(2.0 * compared.speedup)
+    assert compared.speedup < max(compared.claims.values())
+    assert sides[0].days == pytest.approx(1e12 / first.tokens_per_s / 86400)
+
+
+def test_pools_are_the_fewest_replicas_of_nested_loops():
+    limits, load = Limits(0.5, 0.02), Load(2000, 100, "poisson", rate=40.0, requests=60)
+    values = calibration()["values"]
+    fleet, served = smallest_pools(LLAMA, load, limits, values)
+    assert limits.hold(served)
+    for prefill, decode in (
+        (fleet.prefill_replicas - 1, fleet.replicas),
+        (fleet.prefill_replicas, fleet.replicas - 1),
+    ):
+        if prefill and decode:
+            assert not limits.hold(serve(Fleet(LLAMA, decode, LLAMA, prefill), load, values))
+
+
+def test_pools_need_limits():
+    with pytest.raises(BadInputError, match="give --ttft"):
+        ask_serving("llama3-8b", H100, rate=1.0, disaggregate=True)
+
+
+@pytest.mark.parametrize("job", [["--gpus", "8", "--batch", "64"], ["--concurrency", "8", "--tp", "1"]])
+def test_the_command_says_where_the_gpu_time_goes(job):
+    result = CliRunner().invoke(app, ["plan", "buy", "llama3-8b", "h100", "b200", *job])
+    assert result.exit_code == 0 and "where the GPU time goes" in result.output, result.output

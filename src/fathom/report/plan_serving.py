@@ -10,7 +10,7 @@ from rich.text import Text
 from fathom.planner import Quantity
 from fathom.planner.buying import Advice, Comparison
 from fathom.planner.reliability import ReliabilityPlan
-from fathom.planner.serving import ServingPlan
+from fathom.planner.serving import Choice, ServingPlan
 from fathom.report import units
 from fathom.report.screen import show
 from fathom.units import GIB, MS_PER_S
@@ -89,6 +89,12 @@ def setting(plan: ServingPlan) -> str:
     )
 
 
+def fleet_words(row: Choice) -> str:
+    """Return a fleet in words: replicas, those for prefill first, and their layout."""
+    front = f"{row.prefill_replicas} prefill + " if row.prefill_replicas else ""
+    return f"{front}{row.replicas} × {degrees(row.layout)}"
+
+
 def _serving(plan: ServingPlan) -> Iterator[Text]:
     yield Text(headline(plan), "bold")
     yield Text(setting(plan), "dim")
@@ -144,11 +150,10 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         f"{'fleets within the limits':<30}{'GPUs':>6}{'TTFT':>12}{'TPOT':>12}{'met':>8}{'$/h':>10}{'kW':>8}"
     )
     for row in plan.choices:
-        layout = degrees(row.layout)
         share = f"{row.within_limits:.1%}"
         price = f"{row.dollars_per_hour:,.0f}" if row.dollars_per_hour else units.MISSING
         yield Text(
-            f"{f'{row.replicas} × {layout}':<30}{row.gpus:>6}{_seconds(row.ttft_s):>12}"
+            f"{fleet_words(row):<30}{row.gpus:>6}{_seconds(row.ttft_s):>12}"
             f"{_seconds(row.tpot_s):>12}{share:>8}{price:>10}{row.watts / 1e3:>8.1f}"
         )
 
@@ -188,8 +193,8 @@ def _reliability(plan: ReliabilityPlan) -> Iterator[Text]:
 
 def _machines(of: Comparison) -> Iterator[Text]:
     yield Text(
-        f"{of.second.system} serves {of.speedup:.2f}× the tokens of {of.first.system} per GPU "
-        f"({of.speedup_low:.2f} to {of.speedup_high:.2f}).",
+        f"A GPU of {of.second.system} is {of.speedup:.2f}× as fast as one of {of.first.system} "
+        f"({of.speedup_low:.2f} to {of.speedup_high:.2f}) for this workload.",
         "bold",
     )
     yield from (Text(f"! {note}", "yellow") for note in of.notes)
@@ -203,31 +208,43 @@ def _machines(of: Comparison) -> Iterator[Text]:
 
 def _compared(of: Comparison) -> list[tuple[str, list[str]]]:
     """Return the rows of the table: a name, and a cell for each machine."""
-    sides = (of.first, of.second)
+    sides, unit = (of.first, of.second), of.first.tokens_per_s.unit.removesuffix("/s")
 
     def known(value: float | None) -> str:
         return units.significant(value) if value else units.MISSING
 
     return [
         ("GPUs", [f"{s.gpus}" for s in sides]),
-        ("output tokens/s", [units.significant(s.tokens_per_s.value) for s in sides]),
-        ("kWh per million tokens", [units.significant(s.kwh_per_million) for s in sides]),
-        ("cooling kWh per million tokens", [units.significant(s.cooling_kwh_per_million) for s in sides]),
-        ("price per million tokens", [known(s.dollars_per_million) for s in sides]),
-        ("days for all tokens", [known(s.days) for s in sides]),
+        (f"{unit}/s", [units.significant(s.tokens_per_s.value) for s in sides]),
+        (f"kWh per million {unit}", [units.significant(s.kwh_per_million) for s in sides]),
+        (f"cooling kWh per million {unit}", [units.significant(s.cooling_kwh_per_million) for s in sides]),
+        (f"price per million {unit}", [known(s.dollars_per_million) for s in sides]),
+        (f"days for all {unit}", [known(s.days) for s in sides]),
         ("provenance", [s.provenance for s in sides]),
     ]
 
 
 def _worth(of: Comparison) -> Iterator[Text]:
     """Yield the ratios of the datasheets, and when the second machine is worth its price and the wait."""
-    claimed = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in of.claims.items())
-    yield Text(f"Ratios of the datasheets' peaks: {claimed}; this workload gets {of.speedup:.2f}×")
+    yield from _claims(of)
     if of.even_price:
         yield Text(f"Break-even: {of.even_price:.2f} for a GPU hour of {of.second.system}")
     if of.even_wait_days is not None:
         days = max(0.0, of.even_wait_days)
         yield Text(f"Waiting for {of.second.system} pays for at most {days:,.1f} days")
+
+
+def _claims(of: Comparison) -> Iterator[Text]:
+    """Yield the account of the workload, beside the ratios of peaks that the maker advertises."""
+    if of.account:
+        yield Text(f"{'where the GPU time goes':<34}{'share':>8}{'faster':>10}", "dim underline")
+        for row in of.account:
+            if max(row.share, row.second_ms / sum(r.second_ms for r in of.account)) >= 0.005:
+                faster = f"{row.first_ms / row.second_ms:.2f}×" if row.second_ms else units.MISSING
+                yield Text(f"{row.entry:<34}{row.share:>8.1%}{faster:>10}")
+        yield Text(f"{'all':<34}{1:>8.0%}{of.speedup:>9.2f}×", "bold")
+    claimed = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in of.claims.items())
+    yield Text(f"Ratios of the datasheets' peaks: {claimed}")
 
 
 def _shapes(advice: Sequence[Advice]) -> Iterator[Text]:

@@ -41,6 +41,9 @@ def serve(
     ep: int | None = Option(None, min=1, help="GPUs that experts are spread over."),
     replicas: int | None = Option(None, min=1, help="Replicas; default: the fewest that meet the limits."),
     prefill_replicas: int = Option(0, min=0, help="Replicas for prefill alone (disaggregation)."),
+    disaggregate: bool = Option(
+        False, "--disaggregate", help="Search replicas for prefill and for decode that hold the limits."
+    ),
     routing: str = Option("least-loaded", help="least-loaded or round-robin."),
     max_batch: int | None = Option(None, min=1, help="Sequences of an iteration."),
     max_tokens: int | None = Option(None, min=1, help="Tokens of an iteration (chunked prefill)."),
@@ -66,7 +69,8 @@ def serve(
         concurrency=concurrency, rate=rate, arrival=arrival, requests=requests, spread=spread, trace=trace,
         hit=hit, ttft=ttft, tpot=tpot, share=share, objective=objective, tp=tp, dp=dp, ep=ep,
         max_batch=max_batch, max_tokens=max_tokens, drafted=drafted, acceptance=acceptance,
-        replicas=replicas, prefill_replicas=prefill_replicas, routing=routing, price=price, assume=assume,
+        replicas=replicas, prefill_replicas=prefill_replicas, disaggregate=disaggregate,
+        routing=routing, price=price, assume=assume,
         measured=measured,
     )  # fmt: skip
     plan = plan_serving(question)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -29,8 +30,20 @@ class Side(msgspec.Struct, kw_only=True):
     provenance: str
 
 
+class AccountRow(msgspec.Struct, frozen=True):
+    """One entry on both machines, in GPU milliseconds for a unit of work; its share of the first's time."""
+
+    entry: str
+    first_ms: float
+    second_ms: float
+    share: float
+
+
 class Comparison(msgspec.Struct, kw_only=True):
-    """The change by the second machine; `claims` are the ratios of peaks, which its maker advertises."""
+    """The change by the second machine.
+
+    `claims` are the ratios of peaks, which its maker advertises. `account` is what holds for this workload.
+    """
 
     first: Side
     second: Side
@@ -41,6 +54,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     even_price: float | None  # of a GPU hour of the second, at which a token costs the same
     even_wait_days: float | None  # for which it pays to wait for the second
     notes: list[str]
+    account: list[AccountRow] = []
 
 
 def side_of(plan: ServingPlan, price: float | None, tokens: float | None) -> Side:
@@ -76,7 +90,9 @@ def fastest(model: str, chip: Hardware, tp: int | None = None, **options: Any) -
     return max(plans, key=lambda plan: plan.figures["output_rate_per_gpu"].value)
 
 
-def compare_sides(first: Side, second: Side, chips: tuple[Hardware, Hardware]) -> Comparison:
+def compare_sides(
+    first: Side, second: Side, chips: tuple[Hardware, Hardware], account: Sequence[AccountRow] = ()
+) -> Comparison:
     """Return the comparison per GPU, with the price and the wait at which both are even."""
     per_gpu = [side.tokens_per_s.value / side.gpus for side in (first, second)]
     low, high = _ratio(first, second)
@@ -92,6 +108,7 @@ def compare_sides(first: Side, second: Side, chips: tuple[Hardware, Hardware]) -
         even_price=first.price * speedup if first.price else None,
         even_wait_days=wait,
         notes=_notes(first, second, chips[1]),
+        account=list(account),
     )
 
 
@@ -119,5 +136,6 @@ def _notes(first: Side, second: Side, chip: Hardware) -> list[str]:
     if first.dollars_per_million and second.dollars_per_million:
         cheaper, other = sorted((first, second), key=lambda s: s.dollars_per_million or 0.0)
         ratio = (other.dollars_per_million or 0) / (cheaper.dollars_per_million or 1)
-        notes.append(f"A token costs {ratio:.2f}× as much on {other.system} as on {cheaper.system}.")
+        unit = first.tokens_per_s.unit.removesuffix("s/s")
+        notes.append(f"A {unit} costs {ratio:.2f}× as much on {other.system} as on {cheaper.system}.")
     return notes

@@ -55,7 +55,7 @@ class Hardware:
     fabric: tuple[Domain, ...] = ()
     announced: bool = False
     system: str = ""
-    sheet: dict[str, Quantity] = field(default_factory=dict)  # what measurements replaced
+    sheet: dict[str, Quantity] = field(default_factory=dict)  # the datasheet, which measurements replace
 
     def published(self, key: str) -> float:
         """Return a figure of the datasheet; the measured one if there is none."""

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from fathom.planner.serving.launching import commands, load_test, recalibrated
     from fathom.planner.serving.limits import limited
     from fathom.planner.serving.load import Fleet, Load, Served, serve
-    from fathom.planner.serving.plan import Question, ServingPlan, explained, plan_serving, planned_test
+    from fathom.planner.serving.plan import (
+        COOLING,
+        Choice,
+        Question,
+        ServingPlan,
+        explained,
+        plan_serving,
+        planned_test,
+    )
+    from fathom.planner.serving.pools import search_pools, smallest_pools
     from fathom.planner.serving.search import Limits, floor, layouts, search
     from fathom.planner.serving.simulator import Replica, Request
 

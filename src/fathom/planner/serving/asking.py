@@ -51,6 +51,7 @@ def ask_serving(
     acceptance: float = 0.0,
     replicas: int | None = None,
     prefill_replicas: int = 0,
+    disaggregate: bool = False,
     routing: str = "least-loaded",
     price: str | None = None,
     assume: Sequence[str] = (),
@@ -79,8 +80,12 @@ def ask_serving(
     ]
     for layout in candidates[:1]:
         _ = layout.cache_space  # raises if the weights do not fit
+    if disaggregate and not limits.any:
+        raise BadInputError("Pools are searched for latency limits; give --ttft, --tpot or both.")
     values = recalibrated(candidates[0], measured) if measured else None
-    return Question(candidates, load, limits, objective, replicas, prefill_replicas, routing, values)
+    return Question(
+        candidates, load, limits, objective, replicas, prefill_replicas, routing, values, disaggregate
+    )
 
 
 def _least(model: Model, system: Hardware, chosen: Engine, weights: str, kv: str) -> int:

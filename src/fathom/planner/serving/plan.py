@@ -18,11 +18,12 @@ from fathom.planner.serving.estimate import estimate, is_calibrated, provenance
 from fathom.planner.serving.launching import commands, load_test
 from fathom.planner.serving.limits import limited
 from fathom.planner.serving.load import Fleet, Load, Served, serve
+from fathom.planner.serving.pools import search_pools
 from fathom.planner.serving.search import Limits, cost, floor, ledger, search, shared
 
 _Z, _TOP = 1.645, 12  # a 90 % interval; assumptions that a plan lists
 _IDLE, _BUSY = 0.45, 0.35  # of the rated power: at rest under load, and added as compute fills the iteration
-_COOLING = 0.3  # of the IT power, for a PUE of 1.3
+COOLING = 0.3  # of the IT power, for a PUE of 1.3
 _COMPUTES = ("dense matrices", "experts", "output matrix", "attention of prefill")
 
 
@@ -38,6 +39,7 @@ class Question:
     prefill_replicas: int = 0
     routing: str = "least-loaded"
     values: Mapping[str, float] | None = None  # recalibrated constants
+    disaggregated: bool = False  # search replicas for prefill and for decode
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -51,6 +53,7 @@ class Choice(msgspec.Struct, frozen=True):
     within_limits: float
     dollars_per_hour: float | None
     watts: float
+    prefill_replicas: int = 0
 
 
 class Sensitivity(msgspec.Struct, frozen=True):
@@ -98,7 +101,9 @@ def plan_serving(question: Question) -> ServingPlan:
     """Return the plan of the best fleet, or of the given one. Raises BadInputError if none works."""
     q = question
     values = q.values or calibration()["values"]
-    if q.limits.any and q.replicas is None and not q.prefill_replicas:
+    if q.disaggregated:
+        fleets = search_pools(q.candidates, q.load, q.limits, values, q.objective, q.routing)
+    elif q.limits.any and q.replicas is None and not q.prefill_replicas:
         fleets = search(q.candidates, q.load, q.limits, values, q.objective)
     else:
         fleets = [_given(q, values)]
@@ -155,7 +160,7 @@ def _described(
         floor_tpot=floor(of),
         watts_per_gpu=watts,
         joules_per_token=_per(watts.times(fleet.gpus), rate, "J"),
-        cooling_joules_per_token=_per(watts.times(fleet.gpus * _COOLING), rate, "J"),
+        cooling_joules_per_token=_per(watts.times(fleet.gpus * COOLING), rate, "J"),
         dollars_per_million_tokens=_dollars(of, fleet, rate),
         choices=choices,
         launch=commands(of, q.load),
@@ -229,6 +234,7 @@ def _choice(q: Question, fleet: Fleet, served: Served) -> Choice:
         served.within(q.limits.ttft, q.limits.tpot),
         cost(fleet, "dollars") if "price" in hardware.figures else None,
         cost(fleet, "watts") if "power" in hardware.figures else 0.0,
+        fleet.prefill_replicas,
     )
 
 

@@ -28,7 +28,7 @@ from fathom.units import GIB, MS_PER_S
 Predict = Callable[
     [tuple[str, ...]], float
 ]  # milliseconds of the clean step with changes of `fathom what-if`
-STACK = "fsdp"  # whose constants of communication apply to a program in PyTorch
+STACK = "fsdp"  # its constants of communication apply to a program in PyTorch
 _CARRIED, _SAME = (
     0.15,
     0.03,
@@ -158,7 +158,8 @@ def carried(job: RecordedJob) -> dict[str, float]:
         if not row.entry.startswith(IDLE):
             name = "copies" if row.entry == Entry.COPY else "matrix products" if row.unit else "other kernels"
             times[name] += row.ms * changed.get(row.detail, 1.0) / MS_PER_S
-    total = recording.predict(_changes(job, changed)) / MS_PER_S
+    changes = _changes(job, changed)
+    total = (recording.predict(changes) if changes else recording.step_ms) / MS_PER_S
     times["host and gaps"] = max(0.0, total - sum(times.values()))
     return times
 
@@ -229,10 +230,10 @@ def memory_parts(job: RecordedJob, at: Layouts) -> dict[str, float]:
     states = float((step and step.optimizer_state_bytes) or 2 * size)
     ranks = int(at.shard[0]) or job.gpus
     context = (memory.peak_device_bytes or 0) - peak
-    whole = 1.0 if sharding != FSDP else 1 / ranks
+    kept = 1.0 if sharding != FSDP else 1 / ranks
     return {
-        "parameters": size * whole,
-        "gradients": size * whole,
+        "parameters": size * kept,
+        "gradients": size * kept,
         "optimizer": states * (1.0 if sharding == DDP else 1 / ranks),
         "activations and other": max(0.0, peak - 2 * size - states),
         "buckets": min(size, 2.0 * _BUCKETS) if sharding == FSDP else size * (job.gpus > 1),

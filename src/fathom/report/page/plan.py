@@ -52,11 +52,11 @@ def _ledger(plan: Plan) -> Figure:
     return waterfall_of(rows, "step", MS_PER_S * plan.step.value, about)
 
 
-def waterfall_of(rows: list[dict[str, Any]], whole: str, total: float, about: str) -> Figure:
+def waterfall_of(rows: list[dict[str, Any]], of: str, total: float, about: str) -> Figure:
     """Return the figure of bars that add up to `total` ms."""
-    rows = [*rows, bar([], whole, total, _TOTAL) | {"row": len(rows)}]
+    rows = [*rows, bar([], of, total, _TOTAL) | {"row": len(rows)}]
     table = [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)]
-    return Figure("ledger", f"Where a planned {whole} goes", about, rows, waterfall, table)
+    return Figure("ledger", f"Where a planned {of} goes", about, rows, waterfall, table)
 
 
 def bar(before: list[dict[str, Any]], label: str, ms: float, colour: str = _OTHER) -> dict[str, Any]:

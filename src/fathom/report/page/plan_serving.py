@@ -11,7 +11,7 @@ from fathom.report.page.figure import Figure, altair
 from fathom.report.page.page import rendered, write
 from fathom.report.page.plan import bar, sensitivity, waterfall_of
 from fathom.report.page.recording import Section
-from fathom.report.plan_serving import degrees, headline, setting
+from fathom.report.plan_serving import fleet_words, headline, setting
 from fathom.units import GIB, MS_PER_S
 
 _LATENCIES = {"ttft": "TTFT, mean", "ttft_p50": "TTFT, median", "ttft_p99": "TTFT, p99", "tpot": "TPOT, mean",
@@ -63,7 +63,7 @@ def _latencies(plan: ServingPlan) -> Figure:
         for r in rows
     ]
     about = "Latencies that clients see, with the interval that holds the truth in nine cases of ten."
-    return Figure("latencies", "What clients see", about, rows, _intervals, table)
+    return Figure("latencies", "Latencies of clients", about, rows, _intervals, table)
 
 
 def _intervals(rows: list[dict[str, Any]]) -> Any:
@@ -80,7 +80,7 @@ def _intervals(rows: list[dict[str, Any]]) -> Any:
 
 def _front(plan: ServingPlan) -> Figure:
     rows: list[dict[str, Any]] = [
-        {"fleet": f"{c.replicas} × {degrees(c.layout)}", "gpus": c.gpus, "tpot": MS_PER_S * c.tpot_s,
+        {"fleet": fleet_words(c), "gpus": c.gpus, "tpot": MS_PER_S * c.tpot_s,
          "ttft": units.duration(MS_PER_S * c.ttft_s)}
         for c in plan.choices
     ]  # fmt: skip
