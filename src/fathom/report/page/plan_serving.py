@@ -22,7 +22,7 @@ def save_serving_plan(plan: ServingPlan, path: Path) -> None:
     """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
     top = {
         "damaged": False, "bound": "", "headline": headline(plan), "advice": "",
-        "reason": " ".join(plan.notes), "figures": _tiles(plan), "bar": [],
+        "reason": " ".join(plan.notes), "late": "", "figures": _tiles(plan), "bar": [],
         "facts": [setting(plan)], "step": [],
     }  # fmt: skip
     sections = [
