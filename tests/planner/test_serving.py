@@ -334,13 +334,13 @@ def test_pools_are_the_fewest_replicas_of_nested_loops():
     limits, load = Limits(0.5, 0.02), Load(2000, 100, "poisson", rate=40.0, requests=60)
     values = calibration()["values"]
     fleet, served = smallest_pools(LLAMA, load, limits, values)
-    assert limits.hold(served)
+    assert limits.met_by(served)
     for prefill, decode in (
         (fleet.prefill_replicas - 1, fleet.replicas),
         (fleet.prefill_replicas, fleet.replicas - 1),
     ):
         if prefill and decode:
-            assert not limits.hold(serve(Fleet(LLAMA, decode, LLAMA, prefill), load, values))
+            assert not limits.met_by(serve(Fleet(LLAMA, decode, LLAMA, prefill), load, values))
 
 
 def test_pools_need_limits():

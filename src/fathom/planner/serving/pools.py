@@ -1,4 +1,4 @@
-"""The fewest prefill and decode replicas of a disaggregated fleet that hold latency limits."""
+"""The fewest prefill and decode replicas of a disaggregated fleet that meet latency limits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def search_pools(
     objective: str = "gpus",
     routing: str = "least-loaded",
 ) -> list[tuple[Fleet, Served]]:
-    """Return disaggregated fleets that hold the limits, best first. Raises BadInputError if none does."""
+    """Return disaggregated fleets that meet the limits, best first. Raises BadInputError if none does."""
     fleets = [f for of in candidates if (f := smallest_pools(of, load, limits, values, routing))]
     if not fleets:
         raise BadInputError(
-            f"No {_MOST} replicas for prefill and decode hold the limits; "
+            f"No {_MOST} replicas for prefill and decode meet the limits; "
             "allow longer latencies, lower --rate, or share the load among fleets."
         )
     return sorted(fleets, key=lambda pair: (cost(pair[0], objective), float(np.mean(pair[1].tpot))))
@@ -41,13 +41,13 @@ def smallest_pools(
         return serve(Fleet(of, decode, of, prefill, routing), load, values)
 
     prefill = decode = 1
-    while not limits.hold(now := served(prefill, decode)):
+    while not limits.met_by(now := served(prefill, decode)):
         if prefill + decode >= _MOST:
             return None
         first, next_ = (now.ttft <= limits.ttft).mean(), (now.tpot <= limits.tpot).mean()
         prefill, decode = (_more(prefill), decode) if first < next_ else (prefill, _more(decode))
-    prefill = _fewest(lambda n: limits.hold(served(n, decode)), prefill)
-    decode = _fewest(lambda n: limits.hold(served(prefill, n)), decode)
+    prefill = _fewest(lambda n: limits.met_by(served(n, decode)), prefill)
+    decode = _fewest(lambda n: limits.met_by(served(prefill, n)), decode)
     return Fleet(of, decode, of, prefill, routing), served(prefill, decode)
 
 
