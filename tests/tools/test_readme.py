@@ -45,4 +45,4 @@ def test_its_report_is_what_fathom_prints():
     printed, kept = StringIO(), fathom.open(EXAMPLES / "train_gpt-counters-h200.fathom.zip")
     print_report(kept.examine(), Console(file=printed))
     lines = [line.strip() for line in printed.getvalue().splitlines()]
-    assert len(excerpt) == 9 and [line for line in excerpt if line not in lines] == []
+    assert len(excerpt) == 8 and [line for line in excerpt if line not in lines] == []
