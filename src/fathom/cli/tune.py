@@ -58,9 +58,7 @@ def tune(
     in_place: bool = Option(False, "--in-place", help="Run in the current folder instead of a copy."),
     replace: bool = Option(False, "--replace", help="Start the search again."),
     seed: int = Option(0, help="Seed of the search."),
-    explain: bool = Option(
-        False, "--explain", help="List the knobs and the last result of a search, then stop."
-    ),
+    explain: bool = Option(False, "--explain", help="List the knobs, then stop."),
     json: bool = Option(False, "--json", help="Print the whole result as JSON."),
 ) -> None:
     """Search settings of a program."""
@@ -108,7 +106,7 @@ class _Tune(TyperGroup):
     """`fathom tune COMMAND` tunes a program; `fathom tune kernel` ranks kernels."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args if args[:1] == ["kernel"] else [PROGRAM, *args])
+        return super().parse_args(ctx, args if args[:1] in (["kernel"], [PROGRAM]) else [PROGRAM, *args])
 
 
 app = group(cls=_Tune, help="Search settings of a program, or rank kernels.")

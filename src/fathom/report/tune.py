@@ -63,7 +63,7 @@ def _page(result: Tuned, width: int) -> Iterator[Text]:
         yield from _shares(result, width)
     yield from _others("Gained nothing when taken out", result.removed)
     yield from _not_offered(result.unproven, width)
-    yield from _others("Tried, most promising first", [row for row in result.tried if row.choice], ROWS)
+    yield from _others("Tried", [row for row in result.tried if row.choice], ROWS)
     yield Text()
     yield from _facts(result, width)
     yield Text()
@@ -133,6 +133,7 @@ def _facts(result: Tuned, width: int) -> Iterator[Text]:
             f"{'apply':<{LABEL}}", f"fathom run --settings {result.file} -- {command}", width
         )
     yield from paragraph(f"{'before':<{LABEL}}", result.sounding, width)
+    yield from paragraph(f"{'note':<{LABEL}}", " ".join(result.notes), width)
 
 
 def _percent(share: float | None) -> str:

@@ -196,7 +196,7 @@ def merged(settings: Sequence[Applied]) -> Applied:
     return Applied(environment=environment, acts=acts, arguments=arguments)
 
 
-def require_steps(run: Run, command: list[str]) -> None:
+def require_steps(run: Run) -> None:
     """Raise BadInputError unless the program as it is ran steps."""
     if run.status != "done":
-        raise BadInputError(f"{command[0]} cannot be tuned: {run.why}; run it with `fathom run` first.")
+        raise BadInputError(f"The program cannot be tuned: {run.why}; try it with `fathom run` first.")

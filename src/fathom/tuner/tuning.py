@@ -38,8 +38,9 @@ RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 PAIRS = 3  # of a promising candidate
 MOST_FINALISTS = 2
+WARM, AHEAD = 5, 2  # steps left out, and batches that each worker makes ahead by default
 LEAST_RUNS = 8  # of the search, for which a budget has to suffice
-SOUNDING_SHARE = 0.4  # of the budget
+SOUNDING_SHARE, FINISH_S = 0.2, 120.0  # of the budget, and seconds to write a recording that was ended
 LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
 Say = Callable[[str], None]
 
@@ -150,7 +151,7 @@ class _Tuning:
             with running(
                 [*fathom, *self.scratch.words(self.command)], cwd=self.scratch.cwd, **files
             ) as process:
-                status = self._waited(process)
+                status = self._waited(process, part)
         if status or not part.exists():
             last = (
                 (self.place / "output").read_text(errors="replace").strip().splitlines() or ["no message"]
@@ -158,14 +159,21 @@ class _Tuning:
             raise BadInputError(f"The program ended with status {status} while it was recorded: {last[:300]}")
         part.rename(path)
 
-    def _waited(self, process: subprocess.Popen[bytes]) -> int:
+    def _waited(self, process: subprocess.Popen[bytes], recording: Path) -> int:
+        """Wait for the recording, and return its status; end it early if it takes too much of the budget."""
         try:
             return process.wait(max(30.0, SOUNDING_SHARE * self.budget.total_s))
         except subprocess.TimeoutExpired:
+            with suppress(OSError):  # asks to end the program; there is no such folder while Fathom writes
+                (recording / "raw" / "stop").touch()
+        try:
+            process.wait(FINISH_S)
+        except subprocess.TimeoutExpired:
             raise BadInputError(
-                f"Recording the program takes more than {SOUNDING_SHARE:.0%} of the budget;"
-                " give a longer --budget."
+                "The program could not be recorded in time; give a longer --budget."
             ) from None
+        self.notes.append("The recording was ended early, so findings may be missing.")
+        return 0
 
     def _knobs(self) -> list[Knob]:
         known = [*catalogue(), *self.options.extra]
@@ -181,14 +189,15 @@ class _Tuning:
     def _steps(self) -> Steps:
         step_s = (self.examination.step.basis_ms or 100.0) / 1e3
         counted = self.options.steps or round(min(MOST_COUNTED, max(12, RUN_S / step_s)))
-        return Steps(counted=counted, compared=min(10, counted), until=self.options.until)
+        ahead = AHEAD * self.facts.workers  # batches that say nothing about the speed of the workers
+        return Steps(WARM + ahead, counted, min(10, counted), self.options.until)
 
     def _calibrate(self, runner: Runner) -> None:
         """Run the program as it is, and check that the budget suffices."""
         self._remember("running the program as it is")
         longest_s = max(30.0, self.budget.left_s / 4)
         first = runner.run(Applied(), longest_s)
-        require_steps(first, self.command)
+        require_steps(first)
         longest_s = 3 * first.seconds + 10
         self.paired = Paired(runner, Trial(Applied()), self.options.agree, longest_s)
         self.paired.runs, self.paired.seconds = [first], [first.seconds]

@@ -1,0 +1,128 @@
+"""Tune real programs twice: gain, proof, predicted share, budget, and whether the winner is the same.
+
+    python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …]
+
+Needs the extra `tune`, and quiet cores: under load, proofs are ambiguous. Programs that lack a package are
+left out, with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, the summary to OUT/tuning.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SEARCHES = 2
+WITHIN = 0.1  # of the budget
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program in its folder, which is copied; `needs` are packages."""
+
+    folder: str
+    words: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+PROGRAMS = {
+    "gpt": Program("examples", ("train_gpt.py", "--steps", "100000")),
+    "recommender": Program("examples/clicks", ("train.py",)),
+    "gan": Program("benchmarks/ordinary/programs", ("gan.py", "--steps", "100000")),
+    "characters": Program("benchmarks/ordinary/programs", ("characters.py", "--steps", "100000")),
+    "lightning": Program(
+        "benchmarks/ordinary/programs", ("lightning_fit.py", "--steps", "100000"), ("lightning",)
+    ),
+    "timm-jpeg": Program("benchmarks/programs", ("timm_jpeg.py", "--steps", "100000"), ("timm", "PIL")),
+    "generate": Program("benchmarks/programs", ("generate.py",), ("transformers",)),
+}
+
+
+def tuned(name: str, program: Program, budget: str, out: Path, search: int) -> dict[str, Any]:
+    """Run one search in a copy of the program's folder, and return its result."""
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(ROOT / program.folder, place, dirs_exist_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "fathom",
+            "tune",
+            "--budget",
+            budget,
+            "--seed",
+            str(search),
+            "--json",
+        ]
+        command += ["--", sys.executable, *program.words]
+        around = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        done = subprocess.run(command, cwd=place, env=around, capture_output=True, text=True, check=False)
+    if not done.stdout.strip():
+        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+    (out / f"{name}-{search}.json").write_text(done.stdout)
+    return json.loads(done.stdout)
+
+
+def row(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of a program's searches."""
+    if failed := next((result["failed"] for result in results if "failed" in result), None):
+        return {"failed": failed}
+    winners = [sorted((s["knob"], s["value"]) for s in result["settings"]) for result in results]
+    return {
+        "ratios": [_ratio(result) for result in results],
+        "intervals": [(result["verdict"] or {}).get("interval") for result in results],
+        "settings": winners,
+        "same_winner": all(winner == winners[0] for winner in winners),
+        "predicted": [_predicted(result["settings"]) for result in results],
+        "within_budget": [result["seconds"] <= (1 + WITHIN) * result["budget_s"] for result in results],
+        "seconds": [result["seconds"] for result in results],
+        "load_per_core": [result["load"] for result in results],
+    }
+
+
+def _ratio(result: dict[str, Any]) -> float:
+    """Return the proven ratio; 1 if nothing was proven."""
+    verdict = result["verdict"]
+    return verdict["ratio"] if result["settings"] and verdict["verdict"] == "faster" else 1.0
+
+
+def _predicted(settings: list[dict[str, Any]]) -> float | None:
+    """Return the share of the realised gain that findings and account predicted."""
+    gains = [(s["predicted"], s["realised"]) for s in settings if (s["realised"] or 0) > 0]
+    total = sum(realised for _, realised in gains)
+    return sum(min(pair) for pair in gains) / total if total else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--only", nargs="*", default=[], choices=list(PROGRAMS))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, Any] = {}
+    for name in options.only or PROGRAMS:
+        program = PROGRAMS[name]
+        lacking = [package for package in program.needs if importlib.util.find_spec(package) is None]
+        searches = range(1, SEARCHES + 1)
+        results = [] if lacking else [tuned(name, program, options.budget, options.out, n) for n in searches]
+        rows[name] = {"failed": f"needs {', '.join(lacking)}"} if lacking else row(results)
+        print(name, json.dumps(rows[name]), flush=True)
+    logs = [math.log(ratio) for known in rows.values() for ratio in known.get("ratios", [])[:1]]
+    mean = math.exp(-sum(logs) / len(logs)) if logs else None
+    summary = {"geometric_mean_speed_up": mean, "programs": rows}
+    (options.out / "tuning.json").write_text(json.dumps(summary, indent=1))
+    print(f"geometric mean of the speed-up: {mean}")
+
+
+if __name__ == "__main__":
+    main()
