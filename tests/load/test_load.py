@@ -196,3 +196,13 @@ def test_the_knee_of_a_frontier():
     assert sweep.knee == 2
     assert [p.on_frontier for p in sweep.points] == [True, True, True, False, False]
     assert frontier(loads[:2]).knee is None
+
+
+@pytest.mark.parametrize(
+    "line", ['{"timestamp": [1]}', '{"timestamp": NaN}', '{"timestamp": -1}', "[" * 5_000]
+)
+def test_a_trace_needs_times_that_can_be_kept(tmp_path, line):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(line + "\n")
+    with pytest.raises(BadInputError):
+        offsets(Workload(pattern="replay", trace=trace))

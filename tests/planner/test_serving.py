@@ -352,3 +352,9 @@ def test_pools_need_limits():
 def test_the_command_says_where_the_gpu_time_goes(job):
     result = CliRunner().invoke(app, ["plan", "buy", "llama3-8b", "h100", "b200", *job])
     assert result.exit_code == 0 and "where the GPU time goes" in result.output, result.output
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), 1e-300, -3.0])
+def test_a_rate_that_no_server_sees_is_refused(rate):
+    with pytest.raises(BadInputError, match="rate"):
+        Load(rate=rate)

@@ -117,3 +117,29 @@ def test_an_unknown_model_names_the_nearest():
     with pytest.raises(BadInputError, match="the nearest is llama3-70b"):
         model("lama3-70b")
     assert len(known_models()) >= 40
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num_attention_heads": 0},
+        {"num_hidden_layers": 10**9},  # layers are read one by one
+        {"hidden_size": 10**15},
+        {"vision_config": 5},
+        {"num_local_experts": 8, "decoder_sparse_step": 0},
+    ],
+)
+def test_values_that_no_model_has_end_in_one_sentence(odd):
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    with pytest.raises(BadInputError):
+        parse_config({"model_type": "llama", "intermediate_size": 128, **sizes, **odd})
+
+
+def test_only_small_regular_files_are_read_as_configurations(tmp_path):
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(BadInputError, match="larger than"):
+        model(str(tmp_path / "huge.json"))
+    (tmp_path / "deep.json").write_text("[" * 20_000)
+    with pytest.raises(BadInputError, match="not valid"):
+        model(str(tmp_path / "deep.json"))

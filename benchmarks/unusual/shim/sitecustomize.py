@@ -2,6 +2,7 @@
 
 FAULT="KIND NUMBER ERROR" fails the call with this number of this kind, or with NUMBER+ also all later ones,
 except for stderr.
+A file that Kineto wrote is removed after EIO, and cut off after ENOSPC: torch reports neither.
 CALLS names a file that gets the kind of every call, in a line.
 """
 
@@ -9,6 +10,7 @@ import errno
 import os
 import sys
 from itertools import count
+from pathlib import Path
 
 KINDS = (
     "open write read close fstat stat ftruncate truncate statvfs scandir replace unlink mkdir mkfifo urandom"
@@ -54,6 +56,24 @@ class Fault:
 
         return shim
 
+    def of_kineto(self, replace):
+        """Return `replace`, before which a file of Kineto's is spoiled as planned."""
+        spoil = self.around("kineto", lambda path: None)
+
+        def shim(path, to):
+            if not Path(to).name.startswith("trace-"):
+                return replace(path, to)
+            try:
+                spoil(path)
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    Path(path).unlink()
+                else:
+                    os.truncate(path, Path(path).stat().st_size // 2)
+            return replace(path, to)
+
+        return shim
+
 
 class File:
     """A file object whose calls pass `fault`."""
@@ -86,6 +106,7 @@ def install() -> None:
             f"file.{name.strip('_')}", lambda file, *args, name=name: getattr(file.file, name)(*args)
         )
         setattr(File, name, call)
+    pristine.os.replace = fault.of_kineto(pristine.os.replace)
     opened = fault.around("file.open", pristine.open)
     pristine.open = lambda *args, **named: File(opened(*args, **named))
     passing = getattr(os.execv, "__globals__", {})  # of `inject/passing.py`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import random
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fathom.errors import BadInputError, file_error
+from fathom.regular import decode, read_regular
 from fathom.timing import ARRIVALS, next_arrival
 from fathom.units import MS_PER_S
 
@@ -69,12 +70,17 @@ def _trace(load: Workload) -> list[dict[str, Any]]:
     if load.trace is None:
         raise BadInputError("--pattern replay needs a trace; give it with --trace FILE.")
     try:
-        lines = load.trace.read_text(encoding="utf-8").splitlines()
-        read = [json.loads(line) for line in lines if line.strip()]
+        lines = read_regular(load.trace).decode().splitlines()
+        read = [decode(line.encode()) for line in lines if line.strip()]
     except OSError as error:
         raise BadInputError(file_error(load.trace, error)) from None
     except ValueError:
         raise BadInputError(f"{load.trace} is no trace; give JSON lines with a timestamp in ms.") from None
-    if not read or not all(isinstance(row, dict) and "timestamp" in row for row in read):
+    if not read or not all(isinstance(row, dict) and _is_time(row.get("timestamp")) for row in read):
         raise BadInputError(f"{load.trace} has lines without a timestamp in ms; every request needs one.")
     return sorted(read, key=lambda row: float(row["timestamp"]))
+
+
+def _is_time(value: Any) -> bool:
+    """Return whether a timestamp is a finite number that is not negative."""
+    return isinstance(value, (int, float)) and 0 <= value < math.inf

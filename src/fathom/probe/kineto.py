@@ -216,16 +216,21 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         os.dup2(kept, 2)
-        os.close(kept)
-        _pass_on(captured)
+        try:
+            os.close(kept)
+        finally:
+            _pass_on(captured)
 
 
 def _pass_on(captured: int) -> None:
-    with open(captured, "rb") as file:
-        file.seek(0)
-        for line in file:
-            if not NOISE.match(line):
-                os.write(2, line)
+    try:
+        with open(captured, "rb", closefd=False) as file:
+            file.seek(0)
+            for line in file:
+                if not NOISE.match(line):
+                    os.write(2, line)
+    finally:
+        os.close(captured)
 
 
 def call_lines(result: Any) -> list[CallLine]:

@@ -20,7 +20,7 @@ from fathom.errors import BadInputError
 from fathom.referee.programs import run_command
 from fathom.referee.revisions import BAD, GOOD, Worktree, resolved, worktrees
 from fathom.referee.sides import SideError
-from fathom.timing import Clock, Ratio, SystemClock, compare, decide
+from fathom.timing import Clock, Ratio, SystemClock, compare, decide, require_margin
 from fathom.units import NS_PER_MS
 
 Tell = Callable[[str], None]
@@ -70,6 +70,9 @@ class Search:
     clock: Clock = field(default_factory=SystemClock)
     progress: Tell = lambda _: None
     tell: Tell = lambda _: None
+
+    def __post_init__(self) -> None:
+        require_margin(self.margin)
 
 
 def find_commit(search: Search, good: str, bad: str) -> Bisection:

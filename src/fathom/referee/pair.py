@@ -14,7 +14,7 @@ from fathom.referee import address
 from fathom.referee.gate import Turn
 from fathom.referee.launching import Launcher
 from fathom.referee.verdict import codes
-from fathom.timing import MARGIN
+from fathom.timing import MARGIN, require_margin
 
 if TYPE_CHECKING:
     from fathom.referee.race import Race
@@ -169,8 +169,7 @@ class Settings:
     keep: Callable[[Race], None] = field(default=lambda _: None)
 
     def __post_init__(self) -> None:
-        if not 0 < self.margin < 0.5:
-            raise BadInputError(f"The margin is {self.margin:g}; give one between 0 and 0.5.")
+        require_margin(self.margin)
         if self.budget_s < 0 or self.block_s <= 0 or self.patience_s <= 0:
             raise BadInputError("Seconds must be positive; leave the option out for its default.")
         for name, allowed in _CHOICES:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from fathom.errors import BadInputError
 from fathom.timing.statistics import RESAMPLES, midmean
 
 CONFIDENCE = 0.99
@@ -96,6 +97,12 @@ def student(probability: float, freedom: float) -> float:
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
     return z + first / freedom + second / freedom**2 + third / freedom**3 + fourth / freedom**4
+
+
+def require_margin(margin: float) -> None:
+    """Raise BadInputError unless `margin` is a share between 0 and 0.5."""
+    if not 0 < margin < 0.5:
+        raise BadInputError(f"The margin is {margin:g}; give one between 0 and 0.5.")
 
 
 def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:

@@ -15,7 +15,7 @@ from fathom.analysis.compare.sides import SideEntry, entries_of
 from fathom.analysis.compare.words import headline, too_few
 from fathom.analysis.results import Abstained
 from fathom.errors import BadInputError
-from fathom.timing import MARGIN, Ratio, decide, mad, median, midmean
+from fathom.timing import MARGIN, Ratio, decide, mad, median, midmean, require_margin
 from fathom.units import NS_PER_MS
 
 MATERIAL = 0.001  # of the step: smaller changes do not count
@@ -26,9 +26,10 @@ LEAST = 3  # steps of a run from which its noise is computed
 def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = MARGIN) -> SoundingComparison:
     """Compare the recordings `candidate` with `baseline`.
 
-    `margin` is the largest difference that counts as the same, as a share. Raises BadInputError if the steps
-    are of different kinds.
+    `margin` is the largest difference that counts as the same, as a share. Raises BadInputError unless it is
+    between 0 and 0.5, and if the steps are of different kinds.
     """
+    require_margin(margin)
     _distinct(baseline)
     _distinct(candidate)
     kind = _kind([*baseline, *candidate])

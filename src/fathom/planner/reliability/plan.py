@@ -46,8 +46,8 @@ class Run:
 
     def __post_init__(self) -> None:
         for name in ("gpus", "days", "parameters", "storage"):
-            if getattr(self, name) <= 0:
-                raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInputError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
 
     @property
     def checkpoint(self) -> Checkpoint:

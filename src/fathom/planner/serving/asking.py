@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from fathom.planner.serving.plan import Question
 from fathom.planner.serving.search import Limits, layouts
 from fathom.planner.workload import Model
 from fathom.planner.workload import model as model_called
+from fathom.regular import decode, read_regular
 
 _SECONDS = {"ms": 1e-3, "s": 1.0}
 
@@ -122,7 +122,7 @@ def _trace(path: Path | None) -> tuple[tuple[float, int, int], ...]:
     if path is None:
         return ()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(
             file_error(path, error) if isinstance(error, OSError) else f"{path} is not text."
@@ -137,7 +137,7 @@ def _trace(path: Path | None) -> tuple[tuple[float, int, int], ...]:
 
 def _row(line: str, path: Path) -> tuple[float, int, int]:
     try:
-        cells = json.loads(line) if line.strip()[0] in "[{" else line.split(",")
+        cells = decode(line.encode()) if line.strip()[0] in "[{" else line.split(",")
         if isinstance(cells, dict):
             cells = [cells["arrival"], cells["prompt"], cells["output"]]
         arrival, prompt, output = float(cells[0]), int(cells[1]), int(cells[2])

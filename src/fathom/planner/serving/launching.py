@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from fathom.planner.serving.constants import Constants, calibration, names_for
 from fathom.planner.serving.deployment import Deployment
 from fathom.planner.serving.fitting import Observation, Predict, fit
 from fathom.planner.serving.load import Fleet, Load, serve
+from fathom.regular import read_json
 
 _LENGTHS = ("prompt", "output", "concurrency")
 _VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
@@ -83,7 +83,7 @@ def _predict(of: Deployment, load: Load, keys: tuple[str, ...]) -> Predict:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         raise BadInputError(file_error(path, error)) from None
     except ValueError:

@@ -19,6 +19,7 @@ from fathom.planner.serving.simulator import Replica, Request
 from fathom.timing import ARRIVALS, next_arrival
 
 KINDS = ("closed", *ARRIVALS, "at-once")
+SLOWEST, FASTEST = 1e-6, 1e6  # requests per second
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,13 @@ class Load:
     def __post_init__(self) -> None:
         if self.arrival not in KINDS:
             raise BadInputError(f"{self.arrival!r} is no arrival; choose one of {', '.join(KINDS)}.")
-        for name in ("prompt", "output", "concurrency", "requests", "rate"):
+        for name in ("prompt", "output", "concurrency", "requests"):
             if getattr(self, name) <= 0:
                 raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        if not SLOWEST <= self.rate <= FASTEST:
+            raise BadInputError(
+                f"rate is {self.rate:g}; give one from {SLOWEST:g} to {FASTEST:g} requests/s."
+            )
 
     def drawn(self, seed: int = 0) -> list[Request]:
         """Return the requests, drawn with `seed`."""

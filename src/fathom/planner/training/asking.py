@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ def ask(
     """Return the question for `plan_training`. Raises BadInputError for whatever is unknown."""
     if batch is None:
         raise BadInputError("The plan of a model needs a batch; give --batch, the sequences of a step.")
+    if tokens is not None and not 0 < tokens < math.inf:
+        raise BadInputError(f"tokens is {tokens}; it must be a number above 0.")
     system = _changed(system_called(on), price, memory, assume)
     wanted = {name: value for name, value in degrees.items() if value is not None}
     wanted |= _coded("sharding", sharding, SHARDING) | _coded("recompute", recompute, RECOMPUTE)

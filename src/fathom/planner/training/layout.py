@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fathom.errors import BadInputError
+
 DDP, ZERO1, ZERO2, FSDP = 0, 1, 2, 3
 SHARDING = {"ddp": DDP, "zero1": ZERO1, "zero2": ZERO2, "fsdp": FSDP}
 NONE, SELECTIVE, FULL = 0, 1, 2
+LARGEST = 10**9  # sequence, batch and GPUs of a job
 RECOMPUTE = {"none": NONE, "selective": SELECTIVE, "full": FULL}
 
 
@@ -21,6 +24,11 @@ class Job:
     batch: int  # sequences in a step, over all GPUs
     gpus: int
     precision: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for name in ("seq", "batch", "gpus"):
+            if not 0 < getattr(self, name) <= LARGEST:
+                raise BadInputError(f"{name} is {getattr(self, name)}; give 1 to {LARGEST:,}.")
 
 
 @dataclass(frozen=True)

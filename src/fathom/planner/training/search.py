@@ -82,7 +82,7 @@ def _expanded(
         raise BadInputError(_none(job, wanted))
     expanded: list[np.ndarray] = []
     for row in rows:
-        micros = _kept([m for m in _divisors(job.batch // row[0]) if m <= 64], wanted.get("micro"))
+        micros = _kept([m for m in range(1, 65) if job.batch // row[0] % m == 0], wanted.get("micro"))
         sharded = _sharded(row[2], [wanted["sharding"]] if "sharding" in wanted else shardings)
         again = _kept([NONE, SELECTIVE, FULL], wanted.get("recompute"))
         shards = _kept(_shards(row[0]), wanted.get("shard"))

@@ -22,7 +22,11 @@ from fathom.planner.workload.model import (
     Recurrent,
     Vision,
 )
+from fathom.regular import read_regular
+from fathom.units import MIB
 
+MOST, LARGEST_SIZE = {"layers": 10_000}, 10**9  # layers are read one by one
+LARGEST = MIB  # bytes of a configuration; parsing YAML takes seconds per MiB
 _UNGATED = {
     "gpt2",
     "gpt_neox",
@@ -76,10 +80,10 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+        config = yaml.safe_load(read_regular(path, LARGEST))  # JSON is YAML
     except OSError as error:
         raise BadInputError(file_error(path, error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise BadInputError(f"{path} is not valid JSON or YAML; give a Hugging Face config.json.") from None
     if not isinstance(config, dict):
         raise BadInputError(f"{path} is not a model's configuration; give a Hugging Face config.json.")
@@ -88,6 +92,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 def parse_config(config: dict[str, Any], name: str = "model") -> Model:
     """Return the model of a Hugging Face configuration; raises BadInputError for missing or odd sizes."""
+    try:
+        return _parsed(config, name)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        raise BadInputError(
+            f"The configuration of {name} has values that no model has; give a Hugging Face config.json."
+        ) from None
+
+
+def _parsed(config: dict[str, Any], name: str) -> Model:
     text = config.get("text_config") or config
     read = _Reader(text, name)
     hidden = read("hidden")
@@ -115,7 +128,8 @@ class _Reader:
     def __call__(self, key: str, default: int | None = None) -> int:
         names = _NAMES.get(key, (key,))
         value = next((self.config[n] for n in names if self.config.get(n) is not None), default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        most = MOST.get(key, LARGEST_SIZE)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise BadInputError(
                 f"The configuration of {self.name} has no usable {names[0]} ({value!r}); add a whole number."
             )
