@@ -188,6 +188,7 @@ def test_benchmarks_in_folders_are_run_too():
         "import_speed": "cost.import_speed",
         "lab": "referee.lab",
         "others": "plan.others",
+        "planted": "tuning.planted",
         "search_speed": "plan.search_speed",
         "unrelated": "unrelated",
         "validate": "plan.validate",

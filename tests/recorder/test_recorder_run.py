@@ -181,6 +181,7 @@ def test_the_plan_matches_the_request(tmp_path):
         "at": [9, 30],
         "on_slow_step": True,
         "stop_after": 50,
+        "acts": {},
     }
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from fathom.atomic import atomic_write
 from fathom.errors import BadInputError, file_error
@@ -16,7 +15,8 @@ from fathom.settings import settings_in
 FORMAT = 1
 
 
-class Applied(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+@dataclass(frozen=True)
+class Applied:
     """Settings of a program: variables of its environment, acts of the probe, arguments of its command.
 
     `proof` and `machine` describe where they come from; `knobs` has the name of each setting's value,
@@ -24,12 +24,12 @@ class Applied(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """
 
     format: int = FORMAT
-    environment: dict[str, str] = {}
-    acts: dict[str, Any] = {}
-    arguments: dict[str, str] = {}
-    knobs: dict[str, str] = {}
-    carries: dict[str, str] = {}
-    proof: dict[str, Any] = {}
+    environment: dict[str, str] = field(default_factory=dict)
+    acts: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)
+    knobs: dict[str, str] = field(default_factory=dict)
+    carries: dict[str, str] = field(default_factory=dict)
+    proof: dict[str, Any] = field(default_factory=dict)
     machine: str = ""  # the inventory of the machine that they were proven on, as JSON
 
     def words(self, command: list[str]) -> list[str]:
@@ -60,7 +60,11 @@ def read_settings(path: Path) -> Applied:
     content = settings_in(path)
     if content is None:
         raise BadInputError(f"{path} does not exist; give a settings file that `fathom tune` wrote.")
+    import msgspec  # a machine that only records may lack it
+
     try:
+        if unknown := content.keys() - {known.name for known in fields(Applied)}:
+            raise msgspec.ValidationError(f"it has the unknown table or key `{min(unknown)}`")
         applied = msgspec.convert(content, Applied)
     except msgspec.ValidationError as error:
         raise BadInputError(f"{path} is not a settings file of `fathom tune`: {error}.") from None
@@ -75,8 +79,8 @@ def read_settings(path: Path) -> Applied:
 
 def write_settings(applied: Applied, path: Path, header: str = "") -> None:
     """Write a settings file. Raises BadInputError if that fails."""
-    tables = msgspec.to_builtins(applied)
-    plain = {"format": FORMAT} | {k: v for k, v in tables.items() if not isinstance(v, dict)}
+    tables = {name: value for name, value in asdict(applied).items() if value}
+    plain = {name: value for name, value in tables.items() if not isinstance(value, dict)}
     lines = [*(f"# {line}" for line in header.splitlines()), *(_line(k, v) for k, v in plain.items())]
     for name, table in tables.items():
         if isinstance(table, dict) and table:

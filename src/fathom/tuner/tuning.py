@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -329,7 +329,7 @@ class _Tuning:
                 "command": self.command,
             }
             machine = {k: v for k, v in known_machine().items() if k not in LEFT_OUT}
-            named = msgspec.structs.replace(
+            named = replace(
                 applied,
                 knobs=choice,
                 carries={knob.id: knob.carries for knob, _ in self.search.values(choice)},
