@@ -21,45 +21,34 @@ settings.load_profile("fathom")
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups next
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long tests first, then modules with many tests: a worker that began one last would end alone."""
-    modules: dict[pytest.Item | None, list[pytest.Item]] = {}
+    """Put modules with long tests first: a worker that began one last would leave the other worker idle."""
+    turns: dict[pytest.Item | None, int] = {}
     for item in items:
-        modules.setdefault(item.getparent(pytest.Module), []).append(item)
-    order = {module: (min(map(_turn, tests)), -len(tests)) for module, tests in modules.items()}
-    for item in items:
+        module = item.getparent(pytest.Module)
         _share_worker(item)
-    items.sort(key=lambda item: order[item.getparent(pytest.Module)])
+        turns[module] = min(turns.get(module, 2), _turn(item))
+    items.sort(key=lambda item: turns[item.getparent(pytest.Module)])
 
 
 def _turn(item: pytest.Item) -> int:
-    """Tests that share something slow come before programs, and programs before the others."""
-    if item.get_closest_marker("xdist_group") or _shared(item):
+    """Groups, which one worker runs from end to end, come before programs, programs before all others."""
+    if item.get_closest_marker("xdist_group"):
         return 0
     return 1 if item.get_closest_marker("programs") else 2
 
 
 def _share_worker(item: pytest.Item) -> None:
-    """Let one worker run all quick tests of a module, and programs that share a fixture of their module.
-
-    To hand out a test takes xdist milliseconds, and modules keep what their tests have in common.
-    """
-    if item.get_closest_marker("xdist_group"):
+    """Tests that share a fixture of their module share a worker, so that it is made once."""
+    if item.get_closest_marker("xdist_group") or not isinstance(item, pytest.Function):
         return
-    shared = _shared(item) if item.get_closest_marker("programs") else [item.nodeid.partition("::")[0]]
-    if shared:
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {' '.join(shared)}"))
-
-
-def _shared(item: pytest.Item) -> list[str]:
-    """The fixtures of its module that a test uses, with the place of their parameter."""
-    if not isinstance(item, pytest.Function):
-        return []
     places = item.callspec.indices if hasattr(item, "callspec") else {}
-    return [
+    shared = [
         f"{name}={places.get(name)}"
         for name, result in sorted(item._fixtureinfo.name2fixturedefs.items())
         if result[-1].scope == "module"
     ]
+    if shared:
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {' '.join(shared)}"))
 
 
 @pytest.fixture(autouse=True)
