@@ -64,13 +64,15 @@ def run_ranks(
 
     def of(rank: int) -> subprocess.CompletedProcess[str]:
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        return run(words, {**environment, **job, **own}, timeout=timeout, rank=rank)
+        return run(
+            words, {**environment, **job, **own}, timeout=timeout, rank=1 + rank
+        )  # no server of others
 
     with ThreadPoolExecutor(ranks) as pool:
         each = [pool.submit(of, rank) for rank in range(ranks)]
         failed = next((job for job in as_completed(each) if job.exception() or job.result().returncode), None)
         if failed is not None:  # the first one; the status of those that it takes along says nothing
-            for server in [server for (rank, _), server in _servers.items() if rank < ranks]:
+            for server in [server for (rank, _), server in _servers.items() if 0 < rank <= ranks]:
                 server.end()
             wait(each)
             return [failed.result()]
