@@ -52,3 +52,8 @@ def foreseen(error: Exception) -> str | None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without a full stop."""
     return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+
+
+def last_line(output: str) -> str:
+    """Return the last line that a program printed, which has its message."""
+    return (output.strip().splitlines() or ["no message"])[-1]

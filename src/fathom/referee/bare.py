@@ -13,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from fathom.errors import last_line
 from fathom.referee import address
 from fathom.referee.blocks import sampled
 from fathom.referee.compare.decode import Leaf, Saved
@@ -176,8 +177,7 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
         sides.turn.started(process.pid)
         errors = _waited(process, job, sides)
     if process.returncode:
-        last = (errors.strip().splitlines() or ["no message"])[-1]
-        raise SideError("raises", f"it ends with status {process.returncode}: {last[:200]}")
+        raise SideError("raises", f"it ends with status {process.returncode}: {last_line(errors)[:200]}")
 
 
 def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, last_line
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.errors import errors
@@ -117,7 +117,7 @@ def run_command(command: Sequence[str], patience_s: float, clock: Clock, cwd: Pa
 def _last_line(said: int) -> str:
     size = os.lseek(said, 0, os.SEEK_END)
     os.lseek(said, max(0, size - LAST), os.SEEK_SET)
-    return (os.read(said, LAST).decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+    return last_line(os.read(said, LAST).decode(errors="replace"))
 
 
 def prove_whole(pair: Pair, settings: Settings, clock: Clock | None = None) -> Verdict:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, first_line
 from fathom.sounding import sql_child
 from fathom.units import MIB
 
@@ -119,7 +119,7 @@ def _is_small(tokens: list[str]) -> bool:
 
 
 def _explain(frames: Mapping[str, pl.LazyFrame], tables: list[str], error: sql_child.SqlError) -> str:
-    text = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+    text = first_line(error)
     if text.startswith("parquet:"):
         return f"A table of the sounding is damaged ({text}); record or import again."
     name = next(iter(_QUOTED.findall(text)), "")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_error, last_line
 from fathom.referee import Refusal, Verdict, running
 from fathom.tuner.running import die_with_parent
 from fathom.units import GIB
@@ -26,8 +26,6 @@ from fathom.units import GIB
 INPUTS = "inputs"
 MODULE = "fathom.tuner.proving"
 ISOLATED = ("unshare", "--map-root-user", "--net", "--")
-
-
 TIMED, ATTEMPTS = {"patched-timer", "detects-referee"}, 3
 Options = dict[str, object]
 
@@ -99,8 +97,7 @@ def _answer(said: bytes, errors: str) -> Verdict | str:
             raise BadInputError(content["bad_input"])
         return msgspec.convert(content, Verdict)
     except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
-        last_line = (errors.strip().splitlines() or ["no message"])[-1]
-        return f"the proof ended without a verdict: {last_line[:200]}"
+        return f"the proof ended without a verdict: {last_line(errors)[:200]}"
 
 
 def rank_kernels(
@@ -208,7 +205,7 @@ def _functions(file: Path) -> list[str]:
 
 
 def _candidates(directory: Path, name: str) -> Iterator[Path]:
-    """Yield the files that define the function; a file that is no Python has none."""
+    """Yield the files that define the function; files that are not valid Python are skipped."""
     if not directory.is_dir():
         raise BadInputError(f"{directory} is not a folder; give the folder of candidates.")
     for path in sorted(directory.glob("*.py")):

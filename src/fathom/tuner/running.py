@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, last_line
 from fathom.recorder import Applied, Plan, child_environment, resolve_command
 from fathom.referee import running
 from fathom.sounding import step_times
@@ -142,9 +142,10 @@ def _waited(
 
 def _failed(status: int, output: Path) -> tuple[Status, str]:
     text = output.read_text(errors="replace")[-LAST:]
-    last = (text.strip().splitlines() or ["no message"])[-1]
     memory = status == -signal.SIGKILL or any(word in text.lower() for word in _MEMORY)
-    return ("out of memory" if memory else "crashed"), f"it ended with status {status}: {last[:200]}"
+    return (
+        "out of memory" if memory else "crashed"
+    ), f"it ended with status {status}: {last_line(text)[:200]}"
 
 
 def _ahead(setting: Applied) -> int:

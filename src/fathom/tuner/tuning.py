@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import msgspec
 
 from fathom.atomic import write_private
 from fathom.diagnosis import examine
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_error, last_line
 from fathom.machine import bounding, known_machine
 from fathom.recorder import Applied, default_name, resolve_command, write_settings
 from fathom.referee import Verdict, running
@@ -153,9 +154,7 @@ class _Tuning:
             ) as process:
                 status = self._waited(process, part)
         if status or not part.exists():
-            last = (
-                (self.place / "output").read_text(errors="replace").strip().splitlines() or ["no message"]
-            )[-1]
+            last = last_line((self.place / "output").read_text(errors="replace"))
             raise BadInputError(f"The program ended with status {status} while it was recorded: {last[:300]}")
         part.rename(path)
 
@@ -368,8 +367,6 @@ def _why(verdict: Verdict) -> str:
 
 
 def _share(log: float | None) -> float | None:
-    import math
-
     return None if log is None else 1 - math.exp(-log)
 
 

@@ -18,11 +18,8 @@ DRAWS = 200
 # NCCL reaches half of its bandwidth at about 1 MB, gloo between processes of one host at about 0.3 MB.
 OF_DEVICES = (256 * KIB, MIB, 4 * MIB)
 OF_HOSTS = (64 * KIB, 256 * KIB, 4 * MIB)  # a busy host pays more to wake the threads of each
-MOST_NS = (
-    10_000.0,
-    50_000.0,
-    200_000.0,
-)  # of NCCL, whose collectives may also wait for peers that are unknown
+# At most these, for NCCL, whose collectives may also wait for peers that are unknown.
+MOST_NS = (10_000.0, 50_000.0, 200_000.0)
 
 
 class FixedTime(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ def serve(
     replicas: int | None = Option(None, min=1, help="Replicas; default: the fewest that meet the limits."),
     prefill_replicas: int = Option(0, min=0, help="Replicas for prefill alone (disaggregation)."),
     disaggregate: bool = Option(
-        False, "--disaggregate", help="Search replicas for prefill and for decode that hold the limits."
+        False, "--disaggregate", help="Search replicas for prefill and for decode that meet the limits."
     ),
     routing: str = Option("least-loaded", help="least-loaded or round-robin."),
     max_batch: int | None = Option(None, min=1, help="Sequences of an iteration."),

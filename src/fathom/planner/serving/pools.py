@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from fathom.errors import BadInputError
 from fathom.planner.serving.deployment import Deployment
 from fathom.planner.serving.load import Fleet, Load, Served, serve
-from fathom.planner.serving.search import Limits, cost
+from fathom.planner.serving.search import Limits, best_first
 
 _MOST = 128  # replicas of both pools
 
@@ -29,7 +27,7 @@ def search_pools(
             f"No {_MOST} replicas for prefill and decode meet the limits; "
             "allow longer latencies, lower --rate, or share the load among fleets."
         )
-    return sorted(fleets, key=lambda pair: (cost(pair[0], objective), float(np.mean(pair[1].tpot))))
+    return best_first(fleets, objective)
 
 
 def smallest_pools(

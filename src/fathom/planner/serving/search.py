@@ -35,7 +35,7 @@ class Limits:
         return min(self.ttft, self.tpot) < math.inf
 
     def met_by(self, served: Served) -> bool:
-        """Return whether the requests held the limits."""
+        """Return whether enough requests met the limits."""
         return served.within(self.ttft, self.tpot) >= self.share
 
 
@@ -114,6 +114,11 @@ def search(
     fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values))]
     if not fleets:
         raise BadInputError(_impossible(candidates, load, limits, values))
+    return best_first(fleets, objective)
+
+
+def best_first(fleets: list[tuple[Fleet, Served]], objective: str) -> list[tuple[Fleet, Served]]:
+    """Return fleets by what they cost, then by their mean time per output token."""
     return sorted(fleets, key=lambda answer: (cost(answer[0], objective), float(np.mean(answer[1].tpot))))
 
 

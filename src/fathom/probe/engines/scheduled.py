@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fathom.pristine import time
 from fathom.probe.engines.serving import Batch, Request, Serving
@@ -35,17 +36,27 @@ class Scheduled:
         if self._batches:
             self._batches[0].computed = now()
 
-    def end(self, generated: Callable[[Request], int]) -> list[Request]:
-        """End the oldest batch, and return its requests; `generated` returns the tokens of one so far."""
+    def end(
+        self, known: Mapping[Any, Any], generated: Callable[[Any], int], finished: Callable[[Any], bool]
+    ) -> None:
+        """End the oldest batch, and its requests that have finished.
+
+        `known` has the engine's own requests by key; `generated` returns the tokens of one so far.
+        """
         if not self._batches:
-            return []
+            return
         batch = self._batches.popleft()
         batch.start = max(batch.start, self._ended)
         batch.prepared = max(batch.prepared or 0, batch.start)
-        batch.turns = [(r, phase, tokens, generated(r) - r.generated) for r, phase, tokens, _ in batch.turns]
+        batch.turns = [
+            (r, phase, tokens, generated(known[r.key]) - r.generated if r.key in known else 0)
+            for r, phase, tokens, _ in batch.turns
+        ]
         self.serving.batch = batch
         self.serving.generated()
         requests = [request for request, *_ in batch.turns]
         self.serving.iterated()
         self._ended = now()
-        return requests
+        for request in requests:
+            if request.key in known and finished(known[request.key]):
+                self.serving.finished(request)

@@ -97,10 +97,7 @@ class Calls:
     @guarded(PART)
     def _processed(self, batch: Any) -> None:
         known = {req.rid: req for req in batch.reqs}
-        ended = self.batches.end(lambda r: len(known[r.key].output_ids) if r.key in known else r.generated)
-        for request in ended:
-            if request.key in known and known[request.key].finished():
-                self.serving.finished(request)
+        self.batches.end(known, lambda own: len(own.output_ids), lambda own: bool(own.finished()))
 
     @guarded(PART)
     def idle(self, *_: Any, **__: Any) -> None:

@@ -97,7 +97,4 @@ class Calls:
 
     @guarded(PART)
     def _updated(self, known: dict[str, Any]) -> None:
-        ended = self.batches.end(lambda r: known[r.key].num_output_tokens if r.key in known else r.generated)
-        for request in ended:
-            if request.key in known and known[request.key].is_finished():
-                self.serving.finished(request)
+        self.batches.end(known, lambda own: int(own.num_output_tokens), lambda own: bool(own.is_finished()))
