@@ -133,6 +133,8 @@ with fathom.record("b.fathom", depth="surface", step_on="mark", settle=3):
         next(begun)
         train(1)
         fathom.step(samples=8)
+    for batch in torch.utils.data.DataLoader(torch.randn(16, 32), batch_size=4):  # kept by its iterator alone
+        fathom.step(samples=4)
 """
 
 
@@ -155,9 +157,10 @@ def test_a_script_records_stretches_of_itself(tmp_path):
     path, kind, n = done.stdout.split()
     assert (path, kind) == ("a.fathom", "train") and int(n) > 10
     assert 48 <= counts(tmp_path, "a.fathom")["optimizer"] <= 50
-    assert 28 <= counts(tmp_path, "b.fathom")["mark"] <= 30
+    assert 32 <= counts(tmp_path, "b.fathom")["mark"] <= 34
     loading = fathom.open(tmp_path / "b.fathom")  # by an iterator from before the recording
     assert loading.manifest.problems == [] and loading.examine().input.batches > 10
+    assert [loader["batch_size"] for loader in loading.manifest.ranks[0].facts["loaders"]] == [8, 4]
     for name in ("a.fathom", "b.fathom"):
         sounding = fathom.open(tmp_path / name)
         assert sounding.manifest.made_by == "record" and sounding.manifest.ended == "finished"

@@ -76,7 +76,7 @@ class Iterators:
             self._count += 1
         self._register(iterator, self._numbers[loader], weakref.ref(loader))
 
-    def _register(self, iterator: Any, number: int, of: Callable[[], Any]) -> None:
+    def _register(self, iterator: Any, number: int, of: Callable[[], Any] | None = None) -> None:
         self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": of}
 
     def known(self, iterator: Any) -> dict[str, Any]:
@@ -89,16 +89,16 @@ class Iterators:
         An iterator that began before the recording is registered now, as the only one of its loader.
         """
         if iterator not in self._of:
-            self._register(iterator, self._count, functools.partial(_loader_of, weakref.ref(iterator)))
+            self._register(iterator, self._count)
             self._count += 1
         return self._of[iterator]
 
 
-def _loader_of(reference: Any) -> Any:
-    """Return facts of a loader from its iterator, under the loader's names; None once it is gone."""
-    iterator = reference()
-    if iterator is None:
-        return None
+def _loader_of(iterator: Any) -> Any:
+    """Return facts of a loader from its iterator, under the loader's names.
+
+    `for batch in DataLoader(…)` keeps only the iterator.
+    """
     names = ("dataset", "num_workers", "collate_fn")
     facts = {name: getattr(iterator, f"_{name}", None) for name in names}
     return SimpleNamespace(**facts, batch_size=getattr(iterator._index_sampler, "batch_size", None))
@@ -160,7 +160,7 @@ class Deliveries:
         state, session = self.iterators.of(iterator), self.session
         end = time.time_ns()
         if state["loader"] not in self.described:
-            self._describe(state, data)
+            self._describe(iterator, state, data)
         samples, tokens = size(data)
         session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
         session.facts.batch(state["loader"], end, samples, tokens)
@@ -168,12 +168,12 @@ class Deliveries:
         state["batch"] += 1
 
     @guarded(PART)
-    def _describe(self, state: dict[str, Any], data: Any) -> None:
+    def _describe(self, iterator: Any, state: dict[str, Any], data: Any) -> None:
         """Describe the loader, once."""
         self.described.add(state["loader"])
-        loader = state["of"]()
-        if loader is not None:
-            self.session.say(about(state["loader"], loader, data))
+        loader = state["of"]() if state["of"] is not None else None
+        known = _loader_of(iterator) if loader is None else loader
+        self.session.say(about(state["loader"], known, data))
 
     def _row(self, state: dict[str, Any], start: int, wait: int) -> tuple[Any, ...]:
         """Return a row in the order of BATCH_COLUMNS."""
