@@ -37,7 +37,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     busy = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     for step, batch in enumerate(DataLoader(Noise(), batch_size=None)):
-        if step == 400:  # counters come after the timeline
+        if step == 240:  # counters come after the timeline
             break
         x = batch.cuda()
         if kind == "item":
