@@ -5,7 +5,6 @@ An answer that the client is slow to read ends when the kernel could send its la
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fathom.pristine import time
@@ -104,6 +103,8 @@ def ended(serving: Serving, request: Request) -> None:
 @guarded(PART)
 def _drain(serving: Serving, request: Request, since: int) -> None:
     """Wait until the kernel could send the answer, and record the request."""
+    import asyncio  # the server's; other programs need not import it
+
     waited = now() - since
     if sockets.unsent(request.transport):
         pause = max(LOOKS_S, LOOKS * waited / sockets.NS_PER_S)
