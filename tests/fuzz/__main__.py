@@ -1,4 +1,4 @@
-"""Run cases for a given time, and keep a minimal reproduction of each new failure.
+"""Run cases for a given time, in rounds that are processes of bounded life and memory.
 
 python -m tests.fuzz --minutes 60 --seed 1 --out build/fuzz
 """
@@ -7,69 +7,62 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
+import subprocess
 import sys
 import time
 from collections import Counter
-from hashlib import sha256
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as with_seed
-
-from tests.fuzz.cases import Case, cases
-from tests.fuzz.commands import Commands, failure
-
-EACH = 100  # cases between two looks at the clock
+GRACE_S = 600  # for the last case of a round, and for its minimal reproduction
 
 
-class Fuzzer:
-    """Distinct cases, and what went wrong in them."""
+@dataclass
+class Total:
+    """Distinct cases of all rounds, by digest, and what went wrong in them."""
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.seen: set[bytes] = set()  # digests: cases may hold long texts
-        self.kinds: Counter[str] = Counter()
-        self.failures: dict[str, Case] = {}
-        self.commands, self._scratch = Commands(), TemporaryDirectory(prefix="fathom-fuzz-")
+    seen: dict[str, str] = field(default_factory=dict)
+    failures: set[str] = field(default_factory=set)
+    peak_gib: float = 0.0
 
-    def run(self, case: Case) -> None:
-        """Run one case, unless it was run before."""
-        digest = sha256(json.dumps(case, sort_keys=True).encode()).digest()
-        if digest in self.seen:
+    def add(self, result: dict[str, Any]) -> None:
+        """Add what a round saw."""
+        self.seen |= result["seen"]
+        self.failures |= set(result["failures"])
+        self.peak_gib = max(self.peak_gib, result["peak_gib"])
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{count:,} {kind}" for kind, count in Counter(self.seen.values()).most_common())
+        return (
+            f"{len(self.seen):,} distinct inputs ({counted}): {len(self.failures)} failures; a round took "
+            f"{self.peak_gib:.2f} GiB at most"
+        )
+
+
+def one_round(seed: int, until: float, out: Path, seen: list[str]) -> dict[str, Any]:
+    """Run one round; its own end before its time is a failure too."""
+    left = max(until - time.monotonic(), 0.0)
+    words = [sys.executable, "-m", "tests.fuzz.rounds", str(seed), str(left), str(out)]
+    try:
+        done = subprocess.run(
+            words, input=json.dumps(seen), stdout=subprocess.PIPE, text=True, timeout=left + GRACE_S, check=True
+        )
+    except subprocess.SubprocessError as error:
+        print(f"round {seed}: {error}", flush=True)
+        return {"seen": {}, "failures": [f"round {seed}"], "peak_gib": 0.0}
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def rounds(total: Total, seeds: range, until: float, out: Path) -> None:
+    """Run rounds one after the other until the time is over."""
+    for seed in seeds:
+        if time.monotonic() >= until:
             return
-        self.seen.add(digest)
-        self.kinds[case["kind"]] += 1
-        if (wrong := self._wrong(case)) and _mechanism(wrong) not in self.failures:
-            self.failures[_mechanism(wrong)] = case
-            small = self._minimal(case, _mechanism(wrong))
-            self._keep(small, wrong)
-
-    def _wrong(self, case: Case) -> str | None:
-        return failure(self.commands, case, Path(self._scratch.name))
-
-    def _minimal(self, case: Case, mechanism: str) -> Case:
-        """Drop damage and commands while the case fails in the same way."""
-        for key in ("damage", "commands"):
-            for item in list(case[key]):
-                fewer = case | {key: [other for other in case[key] if other is not item]}
-                if fewer["commands"] and _mechanism(self._wrong(fewer) or "") == mechanism:
-                    case = fewer
-        return case
-
-    def _keep(self, case: Case, wrong: str) -> None:
-        self.out.mkdir(parents=True, exist_ok=True)
-        name = re.sub(r"\W+", "-", _mechanism(wrong))[:60].strip("-").lower()
-        (self.out / f"{name}.json").write_text(json.dumps(case | {"was": wrong}, indent=1) + "\n")
-        print(f"{len(self.seen):,} {case['kind']}: {wrong}", flush=True)
-
-
-def _mechanism(wrong: str) -> str:
-    """Return a failure without its numbers and quoted texts, so that it counts once."""
-    return re.sub(
-        r"'[^']*'|\"[^\"]*\"|\d+(?!\S*:)", "", wrong.partition(": ")[0] + wrong.partition(": ")[2][:30]
-    )
+        total.add(one_round(seed, until, out, list(total.seen)))
+        print(total, flush=True)
 
 
 def main() -> None:
@@ -77,29 +70,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"))
     options = parser.parse_args()
-    fuzzer, until, seed = Fuzzer(options.out), time.monotonic() + 60 * options.minutes, options.seed * 10**6
-    while time.monotonic() < until:
-
-        @with_seed(seed)
-        @settings(
-            max_examples=EACH,
-            phases=[Phase.generate],
-            database=None,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(cases())
-        def some(case: Case) -> None:
-            if time.monotonic() < until:
-                fuzzer.run(case)
-
-        some()
-        seed += 1
-    counted = ", ".join(f"{count:,} {kind}" for kind, count in fuzzer.kinds.most_common())
-    print(f"{len(fuzzer.seen):,} distinct inputs ({counted}): {len(fuzzer.failures)} failures")
-    sys.exit(bool(fuzzer.failures))
+    total, first = Total(), options.seed * 10**6
+    until = time.monotonic() + 60 * options.minutes
+    with ThreadPoolExecutor(options.processes) as pool:
+        for number in range(options.processes):
+            seeds = range(first + number, first + 10**6, options.processes)
+            pool.submit(rounds, total, seeds, until, options.out)
+    print(total)
+    sys.exit(bool(total.failures))
 
 
 if __name__ == "__main__":

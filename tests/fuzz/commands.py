@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.support.running import environment
 
 SECONDS, GIB = 30.0, 2.0  # per command
 PATIENCE = 10  # times as long on the clock, if a busy machine gives the command no processor
+STUCK_S = 90.0  # on the clock without any processor time, as at a FIFO
+LOOK_S, FAR_TOO_MUCH_GIB = 1.0, 4.0  # between looks at a command; it is killed at this before it ends
 RESTART = 150  # commands of one worker: polars and the allocator keep memory
 
 
@@ -55,12 +58,11 @@ class Commands:
         assert worker.stdin is not None and worker.stdout is not None
         worker.stdin.write(json.dumps(words) + "\n")
         worker.stdin.flush()
-        ready = _wait(worker)
-        line = worker.stdout.readline() if ready else ""
+        wrong = _wait(worker)
+        line = "" if wrong else worker.stdout.readline()
         if not line:
             self.close()
-            wrong = "it died" if ready else f"it ran for more than {SECONDS:.0f} s"
-            return {"wrong": wrong, "status": None}
+            return {"wrong": wrong or "it died", "status": None}
         answer: dict[str, Any] = json.loads(line)
         if answer["peak_gib"] > GIB:
             self.close()
@@ -75,26 +77,31 @@ class Commands:
             self._worker = None
 
 
-def _wait(worker: subprocess.Popen[str]) -> bool:
-    """Wait for the worker's answer; return False once the command has taken SECONDS of processor time."""
-    before = _processor_s(worker.pid)
-    for _ in range(PATIENCE):
-        if select.select([worker.stdout], [], [], SECONDS)[0]:
-            return True
-        if _processor_s(worker.pid) - before >= SECONDS:
-            return False
-    return False
+def _wait(worker: subprocess.Popen[str]) -> str | None:
+    """Wait for the worker's answer; return None, or the limit that the command passed meanwhile."""
+    before, began = _used(worker.pid)[0], time.monotonic()
+    while not select.select([worker.stdout], [], [], LOOK_S)[0]:
+        seconds, gib = _used(worker.pid)
+        if gib > FAR_TOO_MUCH_GIB:
+            return f"it took {gib:.1f} GiB"
+        if seconds - before >= SECONDS or time.monotonic() - began >= PATIENCE * SECONDS:
+            return f"it ran for more than {SECONDS:.0f} s"
+        if time.monotonic() - began >= STUCK_S and seconds == before:
+            return f"it did nothing for {STUCK_S:.0f} s"
+    return None
 
 
-def _processor_s(pid: int) -> float:
-    """Return the processor time of a process and its children, in seconds; 0 if it has ended."""
+def _used(pid: int) -> tuple[float, float]:
+    """Return processor seconds and resident GiB of a process and its children; zeros if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
-        return 0.0
+        return 0.0, 0.0
     own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(_processor_s(int(child)) for child in children)
+    gib = int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**30
+    parts = [(own, gib), *(_used(int(child)) for child in children)]
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
 
 def _start() -> subprocess.Popen[str]:

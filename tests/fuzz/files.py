@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _json = st.recursive(
     max_leaves=5,
 )
 _place = st.integers(0, 100_000)
+LARGE, LARGEST = 16 << 20, 80 << 20  # bytes: a larger file is damaged no more; a list grows to at most this
 
 
 def values_in(*names: str) -> st.SearchStrategy[Damage]:
@@ -75,8 +77,8 @@ def bytes_of(*names: str) -> st.SearchStrategy[Damage]:
 
 
 def apply(file: Path, damage: Damage) -> None:
-    """Make the damage; a file that is not there stays away."""
-    if not file.is_file() or file.is_symlink():
+    """Make the damage; a file that is not there stays away, and a large one as it is."""
+    if not file.is_file() or file.is_symlink() or file.stat().st_size > LARGE:
         return
     if damage["do"] in ("replace", "remove", "rename", "many"):
         _value(file, damage)
@@ -154,14 +156,14 @@ def _change(holder: Any, key: Any, damage: Damage) -> None:
     elif damage["do"] == "rename" and isinstance(holder, dict):
         holder[str(damage["value"])[:1000]] = holder.pop(key)
     elif damage["do"] == "many" and isinstance(holder[key], list):
-        holder[key] = holder[key] * 2_000
+        holder[key] = holder[key] * min(2_000, LARGEST // len(json.dumps(holder[key])))
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every (container, key) in a JSON value, outermost first."""
-    waiting = [content]
+    waiting = deque([content])
     while waiting:
-        holder = waiting.pop(0)
+        holder = waiting.popleft()
         for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
             yield holder, key
             if isinstance(holder[key], dict | list):
