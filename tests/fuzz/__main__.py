@@ -47,7 +47,12 @@ def one_round(seed: int, until: float, out: Path, seen: list[str]) -> dict[str, 
     words = [sys.executable, "-m", "tests.fuzz.rounds", str(seed), str(left), str(out)]
     try:
         done = subprocess.run(
-            words, input=json.dumps(seen), stdout=subprocess.PIPE, text=True, timeout=left + GRACE_S, check=True
+            words,
+            input=json.dumps(seen),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=left + GRACE_S,
+            check=True,
         )
     except subprocess.SubprocessError as error:
         print(f"round {seed}: {error}", flush=True)

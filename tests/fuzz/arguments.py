@@ -41,10 +41,28 @@ BEGINNINGS = (
     ["lab", "show"],
     ["machine", "check"],
     ["machine", "compare", S, S],
+    ["plan", "train", "llama3-8b", "--batch", "64"],
+    ["plan", "train", S],
+    ["plan", "serve", "llama3-8b", "--requests", "20"],
+    ["plan", "reliability", "llama3-70b", "--gpus", "256", "--days", "5"],
+    ["plan", "buy", "llama3-8b", "h100", "b200"],
+    ["plan", "shapes", "llama3-8b"],
+    ["plan", "check", S],
+    ["plan", "models"],
+    ["plan", "systems"],
+    ["tune", "program", "--explain"],
+    ["tune", "program"],  # without a program to start
+    ["tune", "kernel", f"{S}/x.py:x", S],
 )
+GROUPS = ("lab", "machine", "plan", "tune")
 RUNS = {"--yes", "--serve", "--on"}  # options that start or serve something
 WORTH = ("all-kernels", "input", "launch", "family:gemm", "family:(a+)+$", "op:*", "entry:", "sync", "x")
 AMOUNTS = ("0", "0.5", "1e308", "-1", "nan", "inf", "4us", "9" * 400, "", "1e999s")
+PLANNED = st.sampled_from(  # values that options of plans may have
+    ["8", "7", "4096", "1000000", "100000", "1e12", "0.5", "h100", "b200", "mi300x", "fp8", "1ms", "50ms",
+     "2.5/h", "80 GB", "hbm=4 TB/s", "hbm=0 TB/s", "link=1e-9 GB/s", "fsdp", "full", "dollars", "energy",
+     "rsc-1", "sync", "bursty", "vllm", "bf16"]
+)  # fmt: skip
 CHANGE = st.builds("{}={}".format, st.sampled_from(WORTH), st.sampled_from(AMOUNTS))
 PATTERN = st.sampled_from(
     ["gemm", "*", "(a+)+$", "(.*)*x", "[", "\x1b[2J", "a" * 5000, "", "(?i)g", r"(\w+\s?)+$"]
@@ -97,13 +115,30 @@ def command_lines() -> st.SearchStrategy[list[str]]:
         st.lists(CHANGE, min_size=1, max_size=3).map(lambda changes: ["what-if", S, *changes]),
         _sql().map(lambda query: ["query", S, query]),
         _tools(),
+        _plans(),
         st.tuples(st.sampled_from(["explain", "report", "import", "goodput", "watch"]), ODD).map(
             lambda drawn: [drawn[0], *(["--once"] if drawn[0] == "watch" else []), "--", drawn[1]]
+        ),
+        st.tuples(st.sampled_from(["train", "serve", "shapes", "check", "buy"]), ODD).map(
+            lambda drawn: ["plan", drawn[0], "--", drawn[1], *(["h100", "b200"] if drawn[0] == "buy" else [])]
         ),
         ODD.map(lambda text: ["compare", "--", S, text]),
         ODD.map(lambda text: ["lab", "list", "--", text]),
         ODD.map(lambda text: ["export", S, OUT + text[:50].replace("/", "")]),
     )
+
+
+def _plans() -> st.SearchStrategy[list[str]]:
+    """Plans with two odd options, some of them of a size that a plan may have."""
+    plans = [words for words in BEGINNINGS if words[0] == "plan"]
+    values = st.one_of(ODD, PLANNED, PLANNED)
+
+    def line(words: list[str]) -> st.SearchStrategy[list[str]]:
+        options = st.tuples(st.sampled_from(_options(*_name(words))), values)
+        more = st.lists(options, min_size=2, max_size=2)
+        return more.map(lambda drawn: [*words, *(word for o, value in drawn for word in _line([], o, value))])
+
+    return st.sampled_from(plans).flatmap(line)
 
 
 def _sql() -> st.SearchStrategy[str]:
@@ -127,7 +162,7 @@ def _line(words: list[str], option: tuple[str, bool], value: str) -> list[str]:
 
 
 def _name(words: list[str]) -> list[str]:
-    return words[: 2 if words[0] in ("lab", "machine") else 1]
+    return words[: 2 if words[0] in GROUPS else 1]
 
 
 @cache
@@ -142,7 +177,7 @@ def _options(*path: str) -> list[tuple[str, bool]]:
         command = command.commands[name]
     named = [(parameter.opts[0], parameter.is_flag) for parameter in command.params
              if parameter.opts[0].startswith("-")]  # fmt: skip
-    return [option for option in named if option[0] not in RUNS]
+    return [option for option in named if option[0] not in RUNS or path[0] == "plan"]
 
 
 def _tools() -> st.SearchStrategy[list[str]]:

@@ -28,6 +28,31 @@ peak_memory = "<= 70 GiB"
 compute = "+1 %"
 "idle: *" = "<= 1 % of step"
 """
+CONFIG = {
+    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "sliding_window": None,
+    "num_local_experts": 8, "num_experts_per_tok": 2, "max_position_embeddings": 8192, "rope_theta": 5e5,
+}  # fmt: skip
+POINTS = [{"prompt": 512, "output": 64, "concurrency": c, "ttft_ms": 9.0 * c, "tpot_ms": 9.0} for c in (1, 4)]
+KNOBS = """[[knob]]
+id = "batch"
+argument = "--batch"
+values = [16, 32]
+work = [2, 4]
+"""
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - name: main
+    image: train:1
+    resources: {limits: {nvidia.com/gpu: 8, memory: 64Gi, cpu: "16"}}
+    volumeMounts: [{name: shm, mountPath: /dev/shm}]
+  volumes:
+  - name: shm
+    emptyDir: {medium: Memory, sizeLimit: 8Gi}
+"""
 BURSTS = (0, 1, 3, 9, 12, 63)
 NAMES = ("made", "recorded")
 
@@ -72,8 +97,21 @@ def made_files(kind: str, folder: Path) -> None:
         shutil.copytree(base("made"), folder / "made.fathom")
         for name in ("machine.json", "other.json"):
             shutil.copy(base("recorded") / "machine.json", folder / name)
+    elif kind == "plan":
+        _plans(folder)
     else:
         _raw(folder / "raw")
+
+
+def _plans(folder: Path) -> None:
+    """Write what plans, tuning and checks read: a model, a machine, loads, results, knobs and a pod."""
+    shutil.copy(base("recorded") / "machine.json", folder)
+    arrivals = "".join(f"{k / 4},{100 + k},{9 + k}\n" for k in range(9))
+    (folder / "arrivals.jsonl").write_text('{"arrival": 0, "prompt": 9, "output": 3}\n' * 4)
+    for name, content in {"config": CONFIG, "results": {"fill_in": POINTS}}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    for name, text in {"arrivals.csv": arrivals, "knobs.toml": KNOBS, "pod.yaml": POD}.items():
+        (folder / name).write_text(text)
 
 
 def _begins_and_ends() -> list[dict[str, Any]]:

@@ -44,7 +44,36 @@ READ = [
     ["export", S, OUT, "--to", "parquet"],
     ["export", S, OUT, "--to", "csv"],
     ["export", S, OUT + ".json", "--to", "otel"],
+    ["plan", "check", S],
+    ["plan", "train", S, "--gpus", "64", "--explain"],
 ]
+MODEL, LOAD = f"{S}/config.json", ["--requests", "20", "--rate", "2"]
+PLANS = {  # commands by the file that they read
+    "config.json": [
+        ["plan", "train", MODEL, "--batch", "64"],
+        ["plan", "train", MODEL, "--batch", "64", "--gpus", "64", "--json"],
+        ["plan", "serve", MODEL, *LOAD],
+        ["plan", "serve", MODEL, *LOAD, "--launch", "--explain"],
+        ["plan", "reliability", MODEL, "--gpus", "64", "--days", "9"],
+        ["plan", "buy", MODEL, "h100", "b200"],
+        ["plan", "shapes", MODEL],
+    ],
+    "machine.json": [
+        ["plan", "train", "llama3-8b", "--on", f"{S}/machine.json", "--batch", "64"],
+        ["plan", "serve", "llama3-8b", "--on", f"{S}/machine.json", *LOAD],
+        ["plan", "buy", "llama3-8b", "h100", f"{S}/machine.json"],
+        ["plan", "shapes", "llama3-8b", "--on", f"{S}/machine.json"],
+    ],
+    "results.json": [["plan", "serve", "llama3-8b", *LOAD, "--measured", f"{S}/results.json"]],
+    "arrivals.jsonl": [["plan", "serve", "llama3-8b", "--trace", f"{S}/arrivals.jsonl"]],
+    "arrivals.csv": [["plan", "serve", "llama3-8b", "--trace", f"{S}/arrivals.csv", "--json"]],
+    "knobs.toml": [["tune", "program", "--explain", "--adapter", f"{S}/knobs.toml"]],
+    "pod.yaml": [
+        ["machine", "check", "--manifest", f"{S}/pod.yaml"],
+        ["machine", "check", "--manifest", f"{S}/pod.yaml", "--json"],
+        ["machine", "check", "--manifest", f"{S}/pod.yaml", "--fix-script"],
+    ],
+}
 
 
 def _case(kind: str, damage: st.SearchStrategy[Any], commands: st.SearchStrategy[Any], **more: Any) -> Any:
@@ -60,6 +89,17 @@ def _case(kind: str, damage: st.SearchStrategy[Any], commands: st.SearchStrategy
 
 def _imports(*names: str) -> st.SearchStrategy[list[str]]:
     return st.just(["import", *(f"{S}/{name}" for name in names), "-o", OUT])
+
+
+def _plans() -> st.SearchStrategy[Case]:
+    """Damaged files that plans, tuning and checks of pods read."""
+    documents = ("config.json", "machine.json", "results.json", "arrivals.jsonl")
+
+    def case(name: str) -> st.SearchStrategy[Case]:
+        values = [files.values_in(name)] * 3 if name in documents else []
+        return _case("plan", st.one_of(files.bytes_of(name), *values), st.sampled_from(PLANS[name]))
+
+    return st.sampled_from([*PLANS, "config.json", "machine.json"]).flatmap(case)
 
 
 def cases() -> st.SearchStrategy[Case]:
@@ -100,6 +140,7 @@ def cases() -> st.SearchStrategy[Case]:
         ),
         _case("chrome", files.values_in("trace.json") | files.bytes_of("trace.json"), _imports("trace.json")),
         _case("budgets", files.bytes_of("fathom.toml"), st.just(gate), base=st.just("made")),
+        _plans(),
         _case("machine", files.values_in("machine.json") | files.bytes_of("machine.json"), machine),
         st.fixed_dictionaries(
             {

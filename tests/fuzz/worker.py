@@ -25,7 +25,9 @@ def main() -> None:
     answers, orders = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.chdir(tempfile.mkdtemp(prefix="fathom-fuzz-"))
+    folder = Path(tempfile.mkdtemp(prefix="fathom-fuzz-"), "a", "b")  # where ../../x is in it too
+    folder.mkdir(parents=True)
+    os.chdir(folder)
     for line in orders:
         answers.write(json.dumps(run(json.loads(line))) + "\n")
         answers.flush()
