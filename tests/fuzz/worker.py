@@ -45,7 +45,7 @@ def _command(words: list[str]) -> tuple[int, str | None]:
     from fathom.cli import app
 
     done = CliRunner().invoke(app, words)
-    return done.exit_code, _wrong(done, words[0])
+    return done.exit_code, _wrong(done, words)
 
 
 def _tool(name: str, arguments: str, root: str) -> tuple[int, str | None]:
@@ -73,7 +73,7 @@ def _peak_gib() -> float:
     return max(int(own[1]) if own else 0, children) / 2**20
 
 
-def _wrong(done: Any, command: str) -> str | None:
+def _wrong(done: Any, words: list[str]) -> str | None:
     from fathom.cli.console import explain
 
     error = done.exception
@@ -82,7 +82,8 @@ def _wrong(done: Any, command: str) -> str | None:
     if error is not None and not isinstance(error, SystemExit):
         return None  # main() prints one sentence
     lines = done.stderr.count("\n")
-    judged = command == "gate" and done.exit_code == 1 and not lines  # a budget is exceeded
+    judges = words[0] == "gate" or words[:2] == ["machine", "check"]
+    judged = judges and done.exit_code == 1 and not lines  # a budget is exceeded, or a check failed
     if done.exit_code not in (0, 2) and lines != 1 and not judged:  # 2: the command line itself is wrong
         return f"{lines} lines on standard error: {done.stderr[:200]!r}"
     return _strange(done.stdout + done.stderr)

@@ -243,6 +243,7 @@ def test_memory_over_by_one_byte_does_not_fit():
         ({"sharding": "zero9"}, "choose one of ddp"),
         ({"batch": 7, "tp": 1, "pp": 1, "cp": 1}, "a batch that the remaining data parallelism divides"),
         ({"memory": "1 GB"}, "No layout fits"),
+        ({"parameters": 7e9}, "does not use parameters; leave it out"),
     ],
 )
 def test_impossible_asks_are_answered_in_one_sentence(asked, words):

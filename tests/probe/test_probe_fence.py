@@ -243,3 +243,12 @@ def test_a_file_of_the_program_never_gets_records(tmp_path):
     file.add({"t": "note"})
     file.flush()
     assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_the_probe_imports_nothing_that_makes_locks_of_the_program() -> None:
+    """`logging` and what imports it call `threading`, whose functions the program may have replaced."""
+    look = "import sys, fathom.probe.boot; print(*sys.modules.keys() & {'asyncio', 'logging', 'queue'})"
+    done = subprocess.run(
+        [sys.executable, "-c", look], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert not done.stdout.strip()

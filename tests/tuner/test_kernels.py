@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,12 @@ def test_a_candidate_that_does_not_end_is_refused(folder: Path) -> None:
         ("reference.py:missing", "needs the functions missing"),
         ("reference.py", "is not a function in a file"),
         ("none.py:total", "does not exist"),
+        ("pipe.py:total", "not a regular file"),
         ("reference.py:total", "has no Python file with a function total"),
     ],
 )
 def test_bad_input_gets_a_sentence(folder: Path, reference: str, message: str) -> None:
+    for pipe in (folder / "pipe.py", folder / "candidates" / "pipe.py"):
+        os.mkfifo(pipe)
     with pytest.raises(BadInputError, match=message):
         rank_kernels(str(folder / reference), folder / "candidates")

@@ -20,6 +20,7 @@ import msgspec
 
 from fathom.errors import BadInputError, file_error, last_line
 from fathom.referee import Refusal, Verdict, running
+from fathom.regular import read_regular
 from fathom.tuner.running import die_with_parent
 from fathom.units import GIB
 
@@ -190,10 +191,10 @@ def _split(reference: str) -> tuple[Path, str]:
 def _functions(file: Path) -> list[str]:
     """Return the names of the functions in a file, without running it."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(read_regular(file))
     except OSError as error:
         raise BadInputError(file_error(file, error)) from None
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadInputError(f"{file} is not valid Python: {error}.") from None
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] + [
         target.id

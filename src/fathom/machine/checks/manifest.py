@@ -12,6 +12,7 @@ import yaml
 
 from fathom.errors import BadInputError, file_error
 from fathom.machine.checks.model import plain
+from fathom.regular import open_regular
 
 STDIN = Path("-")
 Container = dict[str, Any]  # as the manifest has it
@@ -131,7 +132,7 @@ def _content(file: Path) -> bytes:
     try:
         if file == STDIN:
             return sys.stdin.buffer.read(LARGEST + 1)
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             return stream.read(LARGEST + 1)
     except OSError as error:
         raise BadInputError(file_error(_called(file), error)) from None

@@ -17,6 +17,8 @@ from fathom.planner.training.rates import stack as stack_called
 from fathom.planner.training.recorded import RecordedJob, Recording
 from fathom.planner.workload import model as model_called
 
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro", "shard")
+
 
 def ask(
     model: str,
@@ -42,8 +44,12 @@ def ask(
         raise BadInputError("The plan of a model needs a batch; give --batch, the sequences of a step.")
     if tokens is not None and not 0 < tokens < math.inf:
         raise BadInputError(f"tokens is {tokens}; it must be a number above 0.")
-    system = _changed(system_called(on), price, memory, assume)
     wanted = {name: value for name, value in degrees.items() if value is not None}
+    if unknown := sorted(wanted.keys() - DEGREES):
+        raise BadInputError(
+            f"The plan of a model does not use {', '.join(unknown)}; leave it out, or plan a sounding."
+        )
+    system = _changed(system_called(on), price, memory, assume)
     wanted |= _coded("sharding", sharding, SHARDING) | _coded("recompute", recompute, RECOMPUTE)
     return Question(
         model_called(model),
