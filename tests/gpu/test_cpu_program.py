@@ -7,6 +7,7 @@ from tests.gpu.conftest import Record
 
 def test_a_program_without_cuda_ends_after_its_recording(record: Record) -> None:
     # Threads that outnumber the cores given to a container make a step take a second.
-    examination = record("on_cpu.py", OMP_NUM_THREADS="2")  # Kineto would wait for a call of CUDA that never comes
+    # Kineto would wait for a call of CUDA that never comes.
+    examination = record("on_cpu.py", OMP_NUM_THREADS="2")
     assert [device["device"] for device in examination["devices"]] == ["cpu"]
     assert examination["step"]["clean_ms"] > 0
