@@ -1,4 +1,4 @@
-"""One round of the fuzzer, in a process of its own: cases of one seed, minimal reproductions of failures.
+"""One round of the fuzzer, in a separate process: cases of one seed, minimal reproductions of failures.
 
 python -m tests.fuzz.rounds SEED SECONDS OUT: digests that were seen as JSON in, a JSON object out.
 """
