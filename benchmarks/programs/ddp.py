@@ -33,6 +33,7 @@ def main() -> None:
         watch.lap()
     print(f"rank {rank} loss {loss.item():.3f}", flush=True)
     watch.save(options.times if rank == 0 else None)
+    dist.barrier()  # see tests/programs/ranks.py
     dist.destroy_process_group()
 
 

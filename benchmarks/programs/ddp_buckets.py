@@ -46,6 +46,7 @@ def main() -> None:
         optimizer.zero_grad()
         watch.lap()
     watch.save(options.times if dist.get_rank() == 0 else None)
+    dist.barrier()  # see tests/programs/ranks.py
     dist.destroy_process_group()
 
 

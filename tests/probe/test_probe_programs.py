@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
@@ -328,10 +327,7 @@ def test_a_process_may_record_itself_for_a_while(tmp_path):
 
 
 def test_ranks_of_a_host_keep_one_schedule(tmp_path):
-    for attempt in range(4):  # on a busy machine gloo itself aborts now and then as it is torn down
-        run = launch(tmp_path / str(attempt), "ranks.py", "80", ranks=2)
-        if run.status != -signal.SIGABRT:
-            break
+    run = launch(tmp_path, "ranks.py", "80", ranks=2)
     assert run.status == 0, run.err
     first, second = (
         [(r["k"], len(r["ns"]), r["phase"]) for r in records if r["t"] == "marks"] for records in run.runs()

@@ -13,4 +13,7 @@ for _ in range(int(sys.argv[1])):
     optimizer.zero_grad()
     model(torch.randn(4, 8)).square().mean().backward()
     optimizer.step()
+# Gloo's thread takes the GIL to drop the last all-reduce. The end of the model would wait for that thread and
+# keep the GIL: each would wait for the other.
+dist.barrier()
 dist.destroy_process_group()

@@ -50,6 +50,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for i in range(60):
     model(torch.randn(8, 32)).sum().backward()
     optimizer.step()
+dist.barrier()  # see tests/programs/ranks.py
 dist.destroy_process_group()
 """
 OUT = ("run", "--quiet", "-o", "out.fathom", "--settle", 4)
@@ -92,12 +93,7 @@ def test_however_a_program_is_started_its_steps_are_there(tmp_path, text, comman
 def test_torchrun_gives_a_rank_each(tmp_path):
     program(tmp_path, text=DISTRIBUTED)
     torchrun = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
-    for _ in range(
-        4
-    ):  # on a busy machine gloo itself aborts now and then as it is torn down, recorded or not
-        done = run_fathom(*OUT, "--replace", "--", *torchrun, cwd=tmp_path)
-        if "terminate called without an active exception" not in done.stderr:
-            break
+    done = run_fathom(*OUT, "--", *torchrun, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = steps_of(tmp_path)
     assert sorted(result) == [0, 1] and min(result.values()) >= 58

@@ -130,6 +130,6 @@ if __name__ == "__main__":
         become(**given, streams=streams)
         if sys.argv[0] == "-m":
             del sys.argv[0]
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            left = runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
+            left = runpy.run_path(sys.argv[0], run_name="__main__")  # lives until the interpreter ends

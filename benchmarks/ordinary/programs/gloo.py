@@ -49,6 +49,7 @@ def main() -> None:
                 clock.tick()
                 if done == options.steps:
                     break
+    distributed.barrier()  # see tests/programs/ranks.py
     distributed.destroy_process_group()
 
 
