@@ -14,7 +14,7 @@ from tests.support.paths import SOURCE
 from tests.support.probe_programs import launch
 
 pytestmark = pytest.mark.programs
-COMPILED = ("module", "method", "inner", "bound", "function")
+COMPILED = ("module", "method", "inner", "bound", "function", "loop")
 of_training = pytest.mark.xdist_group("probe: training")  # one recording serves them all
 of_compiled = pytest.mark.xdist_group("probe: compiled")
 
@@ -157,37 +157,35 @@ def test_evaluation_between_steps_is_distinguished(tmp_path):
     assert run.kinds == {"train": 76, "train+evaluation": 3}
 
 
+def compilations(folder, watched):
+    """Dynamo's counts and the probe's records of each way to compile, by name."""
+    run = launch(folder, "compiled.py", ",".join(COMPILED), "40", watched=watched, compiles=True)
+    records = {records[0]["pid"]: records for records in run.processes}
+    lines = [json.loads(line) for line in run.out.splitlines()]
+    return {how: (counts, records.get(pid)) for how, (pid, counts) in zip(COMPILED, lines, strict=True)}
+
+
 @pytest.fixture(scope="module")
 def unwatched(tmp_path_factory):
-    """Dynamo's counts for every way to compile without the probe, by name."""
-    run = launch(
-        tmp_path_factory.mktemp("plain"),
-        "compiled.py",
-        ",".join(COMPILED),
-        "40",
-        watched=False,
-        compiles=True,
-    )
-    return dict(zip(COMPILED, map(json.loads, run.out.splitlines()), strict=True))
+    return compilations(tmp_path_factory.mktemp("plain"), watched=False)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    return compilations(tmp_path_factory.mktemp("watched"), watched=True)
 
 
 @of_compiled
 @pytest.mark.parametrize("how", COMPILED)
-def test_compiled_code_is_counted_and_compiles_as_before(unwatched, tmp_path, how):
-    run = launch(tmp_path, "compiled.py", how, "40", compiles=True)
-    assert json.loads(run.out) == unwatched[how]
-    assert json.loads(run.out)["stats"]["unique_graphs"] == 1
-    assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
-    assert any(record["cause"] == "compilation" for record in run.of("wait"))
-
-
-def test_frames_below_a_skipped_frame_are_compiled_as_without_the_probe(tmp_path):
-    """A clock of graphs that only the watch had made would stop with it."""
-    plain = launch(tmp_path / "plain", "compiled.py", "loop", "40", watched=False, compiles=True)
-    run = launch(tmp_path / "watched", "compiled.py", "loop", "40", compiles=True)
-    assert json.loads(run.out) == json.loads(plain.out)
-    assert "unique_graphs" not in json.loads(plain.out)["stats"]
-    assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
+def test_compiled_code_is_counted_and_compiles_as_before(unwatched, watched, how):
+    """Of a loop a clock of graphs that only the watch had made would stop with it."""
+    counts, records = watched[how]
+    assert counts == unwatched[how][0]
+    assert counts["stats"].get("unique_graphs") == (None if how == "loop" else 1)
+    marks = [record for record in records if record["t"] == "mark"]
+    assert len(marks) == 40 and {mark["source"] for mark in marks} == {"forward"}
+    assert sum(record["t"] == "process" for record in records) == 1  # the parent's session ended at the fork
+    assert how == "loop" or any(r["t"] == "wait" and r["cause"] == "compilation" for r in records)
 
 
 @pytest.mark.parametrize("how", ["reentrant", "hooks"])

@@ -1,9 +1,14 @@
-"""A compiled model in inference: `compiled.py HOW[,HOW…] STEPS`; prints what Dynamo counted of each."""
+"""A compiled model in inference: `compiled.py HOW[,HOW…] STEPS`.
+
+Each way is a process forked from one that has imported Dynamo. It prints its number and what Dynamo counted.
+"""
 
 import json
+import os
 import sys
 
 import torch
+import torch._dynamo.backends.debugging
 
 
 class Net(torch.nn.Module):
@@ -58,12 +63,13 @@ def counted():
 
     seen = {name: dict(counters[name]) for name in ("graph_break", "recompile_limit", "stats", "frames")}
     seen["graph_break"] = len(seen["graph_break"])  # each names the frames above, the watch's too
-    counters.clear()
     return seen
 
 
-for place, how in enumerate(sys.argv[1].split(",")):
-    if place:
-        torch._dynamo.reset()
-    run(compiled(how), int(sys.argv[2]))
-    print(json.dumps(counted()))
+for how in sys.argv[1].split(","):
+    child = os.fork()
+    if child == 0:
+        run(compiled(how), int(sys.argv[2]))
+        print(json.dumps([os.getpid(), counted()]))
+        break
+    os.waitpid(child, 0)

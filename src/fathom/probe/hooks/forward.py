@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fathom.probe.collecting import Handle
 from fathom.probe.faults import guarded, trim
 from fathom.probe.hooks.batch import TOKENS, size
 from fathom.probe.hooks.patches import Patches
@@ -33,6 +34,7 @@ class ForwardCalls:
         self.session, self.patches = session, patches
         clock = "forward" in session.chooser.allowed
         self.looking = clock or bool(session.on_root or session.on_output)
+        self.over = False
         self._everywhere = Patches()
         self._inside = Local()
         self._roots: dict[int, Any] = {}
@@ -96,7 +98,7 @@ class ForwardCalls:
     def _seen(self, called: Any, args: Any, kwargs: Any) -> None:
         # While activations are recomputed, a task of autograd runs: with a GPU in an autograd thread,
         # where no burst may begin, because another thread would end it.
-        if _in_worker() or torch._C._current_graph_task_id() != -1:
+        if self.over or _in_worker() or torch._C._current_graph_task_id() != -1:
             return
         root = type(called) if isinstance(called, torch.nn.Module) else called
         if isinstance(root, type):
@@ -112,6 +114,11 @@ class ForwardCalls:
         query = _query(args, kwargs)
         kind = _kind(query, kwargs)
         self.session.signal("forward", id(root), grad, kind, samples, tokens, query)
+
+    def end(self) -> None:
+        """Watch nothing any more. Compiled functions keep their wrappers, which then report nothing."""
+        self.over, self.looking = True, False
+        self.lift()
 
     def chosen(self, source: str) -> None:
         """Watch only the class whose calls are the clock, or nothing if the clock has another source."""
@@ -130,17 +137,18 @@ def _in_worker() -> bool:
     return data is not None and data.get_worker_info() is not None
 
 
-def install(session: Session, patches: Patches) -> None:
+def install(session: Session, patches: Patches) -> list[Handle]:
     """Start looking for the outermost callable."""
     calls = ForwardCalls(session, patches)
     session.on_clock.append(calls.chosen)
     if not calls.looking:
-        return
+        return []
     if "torch._dynamo.eval_frame" in sys.modules:
         _stay_out_of_dynamo(calls, patches)
     else:
         when_imported("torch._dynamo", lambda module: _stay_out_of_dynamo(calls, patches), before=calls.lift)
     calls.look()
+    return [Handle(calls.end)]
 
 
 def _stay_out_of_dynamo(calls: ForwardCalls, patches: Patches) -> None:
