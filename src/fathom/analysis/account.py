@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from fathom.analysis.clean import Profiled, clean_entries, typical
+from fathom.analysis.columns import filled
 from fathom.analysis.communication import ceilings_of, communication_of
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
@@ -311,7 +312,7 @@ def _change(share: float) -> str:
 def _kind(steps: pl.DataFrame, devices: list[Subject]) -> str:
     """Return the kind of step that the account covers: the ledger's, else that of the clean phase."""
     rows = steps.filter(pl.col("parent").is_null(), pl.col("phase") == "clean").drop_nulls("end_ns")
-    clean = dominant(rows["kind"].fill_null("step").to_list(), (rows["end_ns"] - rows["mark_ns"]).to_numpy())
+    clean = dominant(filled(rows["kind"], "step").to_list(), (rows["end_ns"] - rows["mark_ns"]).to_numpy())
     ledger = devices[0].ledger.windows.kind if devices else ""
     return clean or ledger if ledger in ("", HOST) else ledger
 

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array
 
@@ -94,12 +95,12 @@ def device_work(kernels: pl.DataFrame, usual: int | None = None) -> DeviceWork:
     return DeviceWork(
         rows["start_ns"].to_numpy(),
         rows["end_ns"].to_numpy(),
-        rows["stream"].fill_null(-1).to_numpy(),
-        rows["burst"].fill_null(0).to_numpy(),
+        filled(rows["stream"], -1).to_numpy(),
+        filled(rows["burst"], 0).to_numpy(),
         index,
         groups,
         rows["launched_at"].to_numpy(),
-        rows["launcher"].fill_null(-1).to_numpy(),
+        filled(rows["launcher"], -1).to_numpy(),
         rows["launch_known"].to_numpy(),
         _usual_stream(rows) if usual is None else usual,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis.causes import REGIONS
+from fathom.analysis.columns import filled
 from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
 from fathom.analysis.resources import Input, Stages, Worker
@@ -63,7 +64,7 @@ def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
 
 
 def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:
-    asked = batches["start_ns"].fill_null(0).to_numpy()
+    asked = filled(batches["start_ns"], 0).to_numpy()
     return asked, asked + 1
 
 

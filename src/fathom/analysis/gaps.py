@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.causes import RECEIVE
+from fathom.analysis.columns import distinct
 from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, COPY, WAITING, DeviceWork
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.host import WAITS_NS, HostRecords
@@ -78,7 +79,7 @@ def _before_launches(
     until = np.clip(work.launched[after], gaps.starts, gaps.ends)
     threads = work.thread[after]
     rows: list[WindowRow] = []
-    for thread in np.unique(threads):
+    for thread in distinct(threads):
         mine = (threads == thread) & (until > gaps.starts)
         rows += host_side(_only(Spans(gaps.starts, until), mine), host, int(thread), starts, ends)
     return rows

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.counted import bins_of
 from fathom.analysis.resources import ENTRIES, EVALUATION, STALL, Goodput
 from fathom.sounding import Store
@@ -90,7 +91,7 @@ def _entries(store: Store, rank: int) -> tuple[dict[str, int], int]:
 
 def _of_steps(lengths: pl.DataFrame) -> dict[str, int]:
     """Split the time of steps (kind, ns, count and their total): usual steps, evaluation, and stalls."""
-    evaluates = lengths["kind"].fill_null("").str.contains(EVALUATION, literal=True).to_numpy()
+    evaluates = filled(lengths["kind"], "").str.contains(EVALUATION, literal=True).to_numpy()
     ns, count, total = (lengths[name].to_numpy() for name in ("ns", "count", "total"))
     used = ~evaluates if (~evaluates).any() else evaluates
     usual = int(weighted_quantile(ns[used], count[used], 0.5))

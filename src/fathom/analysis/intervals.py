@@ -49,12 +49,6 @@ def union(starts: Array, ends: Array) -> Spans:
     return Spans(starts[opens], reach[np.append(opens[1:] - 1, len(reach) - 1)])
 
 
-def instants(times: Array) -> Array:
-    """Return the distinct `times`, sorted; `np.unique` takes ten times as long."""
-    ordered = np.sort(times)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-
-
 def of_rows(rows: pl.DataFrame) -> Spans:
     """Return the union of the records in `rows` (start_ns, end_ns)."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())

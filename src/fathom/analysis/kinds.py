@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.account import LATER, Account
+from fathom.analysis.columns import filled
 from fathom.analysis.kinds_by_work import OTHER
 from fathom.analysis.results import StepKind
 from fathom.analysis.steps import (
@@ -47,7 +48,7 @@ def step_kinds(account: Account) -> list[StepKind]:
 def _clean_kinds(steps: pl.DataFrame) -> dict[str, int]:
     """Return the number of complete steps in the clean phase, by kind."""
     complete = steps.filter(pl.col("parent").is_null(), phase="clean").drop_nulls("end_ns")
-    kinds = complete["kind"].fill_null("step").str.strip_suffix(EPOCH_START)
+    kinds = filled(complete["kind"], "step").str.strip_suffix(EPOCH_START)
     return {kind: count for kind, count in kinds.value_counts(sort=True).iter_rows() if kind not in NO_STEPS}
 
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.intervals import Array
 from fathom.timing import median
 
@@ -141,7 +142,7 @@ def separate(groups: Array, spent: Array) -> Array:
         mine, theirs = spent[groups == first], spent[groups == second]
         if len(mine) and len(theirs) and not _differ(mine, theirs):
             groups[groups == second] = first
-    names = np.unique(groups)
+    names = distinct(groups)
     key = lambda name: ((groups == name).sum() < TWICE, -float(spent[groups == name].sum()))  # noqa: E731
     order = sorted(names.tolist(), key=key)
     return np.array([order.index(name) for name in groups.tolist()], np.int64)

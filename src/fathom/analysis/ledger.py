@@ -6,10 +6,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.device import COPY, ENTRIES, DeviceWork
 from fathom.analysis.gaps import WindowRow, explain
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, instants, overlaps
+from fathom.analysis.intervals import Array, Spans, overlaps
 from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 
@@ -35,7 +36,7 @@ class Ledger(msgspec.Struct):
 
 def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
     """Return the ledger of one device's windows; `host` has the host's records of each burst."""
-    bursts = np.unique(windows.bursts).tolist()
+    bursts = distinct(windows.bursts).tolist()
     frames = [_burst(work.of(burst), windows, host[burst], burst) for burst in bursts]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
     rows = few_lines(rows).sort("window", "ns", descending=[False, True])
@@ -118,7 +119,7 @@ def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
     The windows [starts, ends) must be sorted and disjoint. Shares are whole nanoseconds and sum exactly to
     the time of their class.
     """
-    points = instants(np.concatenate((work.starts, work.ends, starts, ends)))
+    points = distinct(np.concatenate((work.starts, work.ends, starts, ends)))
     lengths = np.diff(points)
     level, count = _levels(work, points)
     piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(starts, ends))

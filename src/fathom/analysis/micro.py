@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.windows import Boundary, Windows
 from fathom.units import NS_PER_MS
 
@@ -60,7 +61,7 @@ def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> 
             continue
         start, end = int(windows.starts[window]), int(windows.ends[window])
         opened = boundary.at(
-            mine["mark_ns"].to_numpy(), mine["stream"].to_list(), mine["burst"].fill_null(0).to_numpy()
+            mine["mark_ns"].to_numpy(), mine["stream"].to_list(), filled(mine["burst"], 0).to_numpy()
         )
         edges = np.maximum.accumulate(np.clip(opened, start, end))
         edges[0] = start
@@ -78,4 +79,4 @@ def mean_by_place(parts: list[Micro]) -> list[float]:
         return []
     lengths = np.array([part.end_ns - part.start_ns for part in parts], float)
     places = np.array([part.place for part in parts])
-    return [float(lengths[places == place].mean()) / NS_PER_MS for place in np.unique(places)]
+    return [float(lengths[places == place].mean()) / NS_PER_MS for place in distinct(places)]

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.communication import on_host, recorded_calls
 from fathom.analysis.device import join_launches
 from fathom.analysis.entries import Entry
@@ -192,5 +193,5 @@ def _step(called: pl.Series, steps: pl.DataFrame) -> pl.Series:
     if steps.is_empty():
         return pl.Series([-1] * len(called), dtype=pl.Int64)
     place = np.searchsorted(steps["mark_ns"].to_numpy(), called.to_numpy(), side="right") - 1
-    numbers = steps["step"].fill_null(-1).to_numpy()
+    numbers = filled(steps["step"], -1).to_numpy()
     return pl.Series(np.where(place >= 0, numbers[np.maximum(place, 0)], -1), dtype=pl.Int64)

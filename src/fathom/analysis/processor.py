@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.causes import REGIONS, STEPS
+from fathom.analysis.columns import distinct
 from fathom.analysis.entries import Entry
 from fathom.analysis.gaps import WindowRow, host_side
 from fathom.analysis.host import HostRecords
@@ -51,7 +52,7 @@ def processor_ledger(
     own = ops.filter(pl.col("kind") == "op")
     frames = [
         _burst(own.filter(burst=burst, thread=host[burst].caller), windows, host[burst], burst, moving)
-        for burst in np.unique(windows.bursts).tolist()
+        for burst in distinct(windows.bursts).tolist()
     ]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
     nothing = np.zeros(len(windows.starts), np.int64)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import NOTHING, Array, Spans, intersect, overlaps, subtract, union
 from fathom.analysis.making import Making
@@ -101,7 +102,7 @@ class Samples(msgspec.Struct, frozen=True):
         cell, _, parts = overlaps(cells, spans)
         owner = label[cell]
         split: dict[Label, list[Spans]] = {}
-        for code in np.unique(owner).tolist():
+        for code in distinct(owner).tolist():
             mine = owner == code
             split.setdefault(self._of(code, cause), []).append(Spans(parts.starts[mine], parts.ends[mine]))
         rest = subtract(spans, union(parts.starts, parts.ends))
@@ -170,7 +171,7 @@ def _between(samples: Samples, marks: Array) -> list[tuple[Label, Spans]]:
     codes = samples.label[:-1]
     return [
         (samples.labels[code], Spans(starts[mine], ends[mine]))
-        for code in np.unique(codes[near]).tolist()
+        for code in distinct(codes[near]).tolist()
         for mine in [near & (codes == code)]
     ]
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.entries import COLLECTIVES, DEVICE_WORK, WORK, Entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Category, LedgerRow, OpShape
@@ -51,7 +52,7 @@ def views_of(works: pl.DataFrame, ops: pl.DataFrame, parent: Array, steps: int) 
 
 def _categories(works: pl.DataFrame, ops: pl.DataFrame, parent: Array) -> pl.Series:
     """Return the category of each kernel: by its kind, by the region of the optimizer, by op, by name."""
-    names = ops["name"].fill_null("")
+    names = filled(ops["name"], "")
     owner, op = works["owner"].to_numpy(), works["op"].to_numpy()
     optimizing = np.append(
         _below(names.str.starts_with(_OPTIMIZER).to_numpy(), parent), False

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import step_noun
@@ -86,14 +87,14 @@ def make_windows(
     the last window of a burst ends at the boundary of its step's end.
     """
     rows = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")).sort("mark_ns")
-    marks, ends, bursts = (rows[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
+    marks, ends, bursts = (filled(rows[name], 0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
     opened, closed, closes = tiles(marks, ends, rows["stream"].to_list(), bursts, boundary)
     windows = Windows(
         opened,
         closed,
         rows["step"].to_numpy(),
         bursts,
-        rows["kind"].fill_null("step").to_list(),
+        filled(rows["kind"], "step").to_list(),
         _mode(rows["thread"]),
         opened - marks,
         closed - closes,
@@ -187,7 +188,7 @@ class Boundary:
     def launched_in(self, starts: Array, ends: Array, bursts: Array) -> Array:
         """Return the number of pieces of work that were launched in each interval of a burst."""
         counts = np.zeros(len(starts), np.int64)
-        for burst in np.unique(bursts):
+        for burst in distinct(bursts):
             mine, launched = bursts == burst, np.sort(self._launched[self._burst == burst])
             counts[mine] = np.diff(np.searchsorted(launched, [starts[mine], ends[mine]]), axis=0)[0]
         return counts
@@ -272,7 +273,7 @@ def _settled(windows: Windows, same: Array) -> Array:
     allowed = max(2 * scatter, SETTLED_SHARE * float(np.median((windows.ends - windows.starts)[same])))
     near = np.abs(windows.start_leads - usual) <= allowed
     settled = np.zeros(len(near), bool)
-    for burst in np.unique(windows.bursts):
+    for burst in distinct(windows.bursts):
         mine = windows.bursts == burst
         settled[mine] = np.logical_or.accumulate(near[mine])
     return settled

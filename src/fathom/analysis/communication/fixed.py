@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.intervals import Array
 from fathom.units import KIB, MIB
 
@@ -56,7 +57,7 @@ def fixed_time(sizes: Array, lengths: Array, on_host: bool) -> FixedTime:
 
 def _intercept(sizes: Array, lengths: Array) -> float:
     """Return the constant of the line through the mean length of each size; errors count relative to it."""
-    different = np.unique(sizes)
+    different = distinct(sizes)
     usual = np.array([np.mean(lengths[sizes == size]) for size in different])
     weight = np.sqrt([np.count_nonzero(sizes == size) for size in different]) / usual
     line = np.column_stack((np.ones(len(different)), different)) * weight[:, None]
@@ -68,7 +69,7 @@ def _intercept(sizes: Array, lengths: Array) -> float:
 
 def shared_out(starts: Array, ends: Array) -> Array:
     """Return the time in ns of each collective, if those that run at the same instant share it equally."""
-    marks = np.unique(np.concatenate((starts, ends)))
+    marks = distinct(np.concatenate((starts, ends)))
     if len(marks) < 2:
         return (ends - starts).astype(float)
     first, last = np.searchsorted(marks, starts), np.searchsorted(marks, ends)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.communication.results import Pipeline, Stage
 from fathom.analysis.intervals import Spans, intersect
 from fathom.units import NS_PER_MS
@@ -57,7 +58,7 @@ def _first_end(calls: pl.DataFrame, windows: Spans) -> float:
     """Return the mean time from the start of a step to the end of its first send or receive."""
     place = np.searchsorted(windows.starts, calls["start_ns"].to_numpy(), "right") - 1
     since = calls["end_ns"].to_numpy() - windows.starts[place]
-    return float(np.mean([since[place == window].min() for window in np.unique(place)]))
+    return float(np.mean([since[place == window].min() for window in distinct(place)]))
 
 
 def _sends_first(calls: pl.DataFrame) -> int:

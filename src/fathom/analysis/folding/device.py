@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.folding.align import align
 from fathom.analysis.folding.families import AND, by_family, passing_of, pools_of, rare_of, resolve
 from fathom.analysis.folding.fold import Folded, fold
@@ -107,7 +108,7 @@ def _best(pool: Pool, rare: set[str], once: Round) -> int:
 
 
 def _aligned(readings: Readings, launches: Launches, members: list[Members], unsure: dict[int, int]) -> Group:
-    states, parts, times = _ran(launches, np.unique(readings.burst).tolist(), members)
+    states, parts, times = _ran(launches, distinct(readings.burst).tolist(), members)
     single = {
         burst: align(readings.only(readings.burst == burst), burst, own, unsure.get(burst, 0))
         for burst, own in states.items()

@@ -7,6 +7,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.folding.shares import Blocks, Shares
 from fathom.analysis.folding.solver import bounded
 from fathom.analysis.intervals import Array
@@ -65,7 +66,7 @@ def blocks_of(burst: Array) -> Array:
         np.linspace(first, last, max((last - first) // size, 1) + 1).astype(int)
         for first, last in pairwise(edges.tolist())
     ]
-    return np.unique(np.concatenate(cuts))
+    return distinct(np.concatenate(cuts))
 
 
 def collinear(gram: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.folding.align import moved
 from fathom.analysis.folding.fit import Fit, Question, blocks_of, collinear, fit, level_ridge
 from fathom.analysis.folding.kinds import CounterKind, denominators, kind_of
@@ -221,5 +222,5 @@ def _add_alignment_error(
         readings = readings.only(rows)
     other = _solve(readings, design.pooled(fine, len(asked.ridge)), asked, result.zero, sure=False)
     change = np.nan_to_num(other.values - result.values)
-    bursts = max(len(np.unique(readings.burst)), 1)
+    bursts = max(len(distinct(readings.burst)), 1)
     result.errors = np.sqrt(result.errors**2 + change**2 / bursts)

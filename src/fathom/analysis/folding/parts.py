@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.folding.states import IDLE, Members, States
 from fathom.analysis.intervals import Array, Spans
 
@@ -130,7 +131,7 @@ def _cut(
 ) -> Parts:
     first, middles = _kinds(states, lengths)
     starts, ends, numbers = [], [], []
-    for count in np.unique(middles):
+    for count in distinct(middles):
         mine = middles == count
         points = _points(states.spans.starts[mine], states.spans.ends[mine], int(count))
         starts.append(points[:-1].ravel())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.folding.fit import level_ridge
 from fathom.analysis.folding.kinds import informative
 from fathom.analysis.folding.readings import Readings
@@ -184,7 +185,7 @@ def thinned(count: int) -> Array:
 def _vertices(shifts: Array, costs: Array, lowest: Array, reach: float) -> Array:
     """Return the minimum of a parabola around the lowest shift, for each row of costs."""
     minima = shifts[lowest].astype(float)
-    for place in np.unique(lowest):
+    for place in distinct(lowest):
         near, mine = slice(max(place - NEAR, 0), place + NEAR + 1), np.flatnonzero(lowest == place)
         curve, slope, _ = np.polyfit(shifts[near] - shifts[place], costs[mine, near].T, 2)
         bowl = curve > 0

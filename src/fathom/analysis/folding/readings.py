@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained
 
@@ -74,5 +75,5 @@ def _names(groups: Any) -> dict[Any, list[str]]:
 def _arrays(device: int, names: list[str], rows: pl.DataFrame) -> Readings:
     values = rows["values"].explode().to_numpy().astype(np.float64).reshape(rows.height, len(names))
     values[~np.isfinite(values)] = np.nan
-    burst = rows["burst"].fill_null(0).to_numpy()
+    burst = filled(rows["burst"], 0).to_numpy()
     return Readings(device, names, burst, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), values)

@@ -12,6 +12,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.folding.states import IDLE, States
 from fathom.analysis.intervals import Array, Spans, overlaps
 
@@ -41,7 +42,7 @@ class Shares(msgspec.Struct, frozen=True, dict=True):
 
     def touched(self) -> Array:
         """Return the number of samples in which each state occurs."""
-        pairs = np.unique(self.row * self.columns + self.column)
+        pairs = distinct(self.row * self.columns + self.column)
         return np.bincount(pairs % self.columns, minlength=self.columns)
 
     def pooled(self, into: Array, columns: int) -> Shares:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.device import detail
 from fathom.analysis.intervals import Array, Spans
 
@@ -50,7 +51,7 @@ def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -
     """Return the states of one burst's kernels; append new states to `known`, which starts with idle."""
     kept = ends > starts
     starts, ends, family = starts[kept], ends[kept], family[kept]
-    points = np.unique(np.concatenate((starts, ends)))
+    points = distinct(np.concatenate((starts, ends)))
     if not len(points):
         return States(Spans(points, points), points, known)
     count, mark = _running(points, starts, ends, family)
@@ -74,7 +75,7 @@ def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[
 
 def _identify(at: int, starts: Array, ends: Array, family: Array, known: list[Members]) -> int:
     """Return the index of the device's state at an instant; append a new state to `known`."""
-    members = tuple(np.unique(family[(starts <= at) & (ends > at)]).tolist())
+    members = tuple(distinct(family[(starts <= at) & (ends > at)]).tolist())
     if members not in known:
         known.append(members)
     return known.index(members)
@@ -124,7 +125,7 @@ def launches_of(kernels: pl.DataFrame) -> Launches:
     labels = rows["label"].unique().sort().to_list()
     number = {label: place for place, label in enumerate(labels)}
     family = np.array([number[label] for label in rows["label"]], np.int64)
-    burst = rows["burst"].fill_null(0).to_numpy()
+    burst = filled(rows["burst"], 0).to_numpy()
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     return Launches(burst, starts, ends, family, labels, _functions(rows))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
+from itertools import filterfalse
 from typing import Any
 
 import msgspec
@@ -83,7 +84,7 @@ def _plan(
 
 
 def _lacking(source: Source, available: frozenset[str]) -> str:
-    return next((name for name in names(source.formula) if name not in available), "")
+    return next(filterfalse(available.__contains__, names(source.formula)), "")
 
 
 def _first(row: Definition, known: KnownValues, lacking: list[str]) -> Measure | str:

@@ -67,10 +67,10 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
     Raises MissingError if a name has no value or the result is not finite.
     """
     function, needed = _compiled(text), names(text)
-    missing = [name for name in needed if name not in values]
-    if missing:
-        raise MissingError(NOT_SAMPLED.format(missing[0]))
-    at = {name: float(values[name][0]) for name in needed}
+    try:
+        at = {name: float(values[name][0]) for name in needed}
+    except KeyError as missing:
+        raise MissingError(NOT_SAMPLED.format(missing.args[0])) from None
     value = function(at)
     variance = 0.0
     for name in needed:

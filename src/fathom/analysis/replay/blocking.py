@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fathom.analysis import causes
+from fathom.analysis.columns import distinct
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import EdgeKind
 from fathom.analysis.replay.part import Part
@@ -160,7 +161,7 @@ def _waits_for_peers(part: Part) -> Blocks:
     pieces, calls = part.pieces, part.calls
     rows = np.array([row for row, api in enumerate(calls.api) if api == PEERS], np.int64)
     blocks = [_joined([])]
-    for line in np.unique(pieces.line).tolist() if len(rows) else []:
+    for line in distinct(pieces.line).tolist() if len(rows) else []:
         mine = np.flatnonzero(pieces.line == line)
         place = np.searchsorted(pieces.end[mine], calls.end[rows], "right") - 1
         piece = mine[np.maximum(place, 0)]

@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.communication.late import MEETING
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, instants
+from fathom.analysis.intervals import Array
 from fathom.analysis.peers import Meetings, meetings
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.replay.blocking import block_edges
@@ -113,7 +114,7 @@ class Replayed(msgspec.Struct):
 
 def parts_of(timeline: Timeline, origin: int) -> list[Part]:
     """Return a part per burst, with instants numbered from `origin` and all edges within the rank."""
-    bursts = instants(
+    bursts = distinct(
         np.concatenate([t["burst"].to_numpy() for t in (timeline.steps, timeline.kernels, timeline.calls)])
     )
     hosts = timeline.host(bursts)
@@ -189,7 +190,7 @@ def _meet(parts: list[Part], others: Mapping[int, int]) -> Array:
     """
     first = sum(part.count for part in parts)
     arrivals = [np.zeros(0, np.int64), *(part.pieces.arrived[part.pieces.met] for part in parts)]
-    instants = np.unique(np.concatenate(arrivals))
+    instants = distinct(np.concatenate(arrivals))
     last = np.full(len(instants), np.iinfo(np.int64).min)
     for part in parts:
         place = np.searchsorted(instants, part.pieces.arrived[part.pieces.met])

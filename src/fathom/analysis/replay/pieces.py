@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.device import BEFORE_ALL
 from fathom.analysis.intervals import Array
 
@@ -69,9 +70,9 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
         rows["start_ns"].to_numpy(),
         rows["end_ns"].to_numpy(),
         line.to_series().to_numpy().astype(np.int64),
-        rows["device"].fill_null(-1).to_numpy(),
-        rows["call"].fill_null(-1).to_numpy(),
-        rows["launched"].fill_null(BEFORE_ALL).to_numpy(),
+        filled(rows["device"], -1).to_numpy(),
+        filled(rows["call"], -1).to_numpy(),
+        filled(rows["launched"], BEFORE_ALL).to_numpy(),
         arrived.fill_null(-1).to_numpy(),
         coded["kind"][0],
         coded["family"][0],
@@ -112,7 +113,7 @@ class Launched:
     """Look up the piece of a stream that was launched last before an instant."""
 
     def __init__(self, pieces: Pieces) -> None:
-        self.lines = np.unique(pieces.line).tolist()
+        self.lines = distinct(pieces.line).tolist()
         self._order, self._launched = {}, {}
         for line in self.lines:
             mine = np.flatnonzero(pieces.line == line)

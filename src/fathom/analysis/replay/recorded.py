@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.account import Account
+from fathom.analysis.columns import filled
 from fathom.analysis.device import BEFORE_ALL, device_work
 from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger, device_ledger
@@ -133,7 +134,7 @@ class Marks(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, steps: pl.DataFrame, parts: list[Part]) -> Marks:
         """Return the marks of the rows of the table `steps`."""
-        marks, ends, bursts = (steps[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
+        marks, ends, bursts = (filled(steps[name], 0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
         complete = (steps["parent"].is_null() & steps["end_ns"].is_not_null()).to_numpy()
         every = np.ones(len(marks), bool)
         return cls(
@@ -170,17 +171,17 @@ class LaunchTimes(msgspec.Struct, frozen=True):
         start, end, burst = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "burst"))
         known = kernels["launched"].is_not_null().to_numpy()
         launched, by = (
-            kernels["launched"].fill_null(0).to_numpy(),
-            kernels["launcher"].fill_null(-1).to_numpy(),
+            filled(kernels["launched"], 0).to_numpy(),
+            filled(kernels["launcher"], -1).to_numpy(),
         )
         return cls(
             start,
             end,
-            kernels["arrived_ns"].fill_null(-1).to_numpy() if met else no_peers,
+            filled(kernels["arrived_ns"], -1).to_numpy() if met else no_peers,
             HostTimes.of(launched, known, burst, by, parts),
             known,
             burst,
-            kernels["stream"].fill_null(-1).to_numpy(),
+            filled(kernels["stream"], -1).to_numpy(),
             mine,
             _before(kernels["correlation"], known, burst, mine[end[mine] > start[mine]])[mine],
             usual,

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.intervals import Array
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay.part import Part
@@ -163,15 +164,15 @@ Maps = dict[int, _Map]
 def _moved(rows: pl.DataFrame, columns: tuple[str, ...], maps: Maps) -> pl.DataFrame:
     if rows.is_empty():
         return rows
-    bursts = rows["burst"].fill_null(0).to_numpy()
-    threads = None if rows["thread"].dtype == pl.Null else rows["thread"].fill_null(-1).to_numpy()
+    bursts = filled(rows["burst"], 0).to_numpy()
+    threads = None if rows["thread"].dtype == pl.Null else filled(rows["thread"], -1).to_numpy()
     return rows.with_columns(_times(rows[name], bursts, threads, maps) for name in columns)
 
 
 def _separated(steps: pl.DataFrame) -> pl.DataFrame:
     known = steps["end_ns"].is_not_null()
     marks, ends = separated(
-        steps["mark_ns"].to_numpy(), steps["end_ns"].fill_null(0).to_numpy(), known.to_numpy()
+        steps["mark_ns"].to_numpy(), filled(steps["end_ns"], 0).to_numpy(), known.to_numpy()
     )
     return steps.with_columns(pl.Series("mark_ns", marks), pl.Series("end_ns", ends).set(~known, None))
 
@@ -194,7 +195,7 @@ def _times(column: pl.Series, bursts: Array, threads: Array | None, maps: Maps) 
 def _worked(rows: pl.DataFrame, times: Times) -> list[pl.Series]:
     """Return the columns of device work that a replay changes, except launches."""
     met = "arrived_ns" in rows.columns
-    peers = rows["arrived_ns"].fill_null(-1).to_numpy() if met else np.full(rows.height, -1)
+    peers = filled(rows["arrived_ns"], -1).to_numpy() if met else np.full(rows.height, -1)
     start, end, arrived = times.pieces(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), peers)
     columns = [pl.Series("start_ns", start), pl.Series("end_ns", end)]
     if met:
@@ -204,6 +205,6 @@ def _worked(rows: pl.DataFrame, times: Times) -> list[pl.Series]:
 
 def _kernels(rows: pl.DataFrame, times: Times, maps: Maps) -> pl.DataFrame:
     columns = _worked(rows, times)
-    bursts, threads = rows["burst"].to_numpy(), rows["launcher"].fill_null(-1).to_numpy()
+    bursts, threads = rows["burst"].to_numpy(), filled(rows["launcher"], -1).to_numpy()
     columns.append(_times(rows["launched"], bursts, threads, maps))
     return rows.with_columns(columns)

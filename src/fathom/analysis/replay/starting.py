@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fathom.analysis.columns import distinct
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import EdgeKind, Edges
 from fathom.analysis.replay.part import Part
@@ -65,7 +66,7 @@ class _Inputs:
 def _reach(pieces: Pieces) -> Array:
     """Return for each piece the end of all work of its device that began before it."""
     reach = np.empty(len(pieces.end), np.int64)
-    for device in np.unique(pieces.device):
+    for device in distinct(pieces.device):
         mine = np.flatnonzero(pieces.device == device)
         ends = np.maximum.accumulate(pieces.end[mine])
         reach[mine] = np.append(np.iinfo(np.int64).min, ends[:-1])
@@ -117,7 +118,7 @@ def _add_known_waits(part: Part, elsewhere: Array, waits: Array) -> None:
     launched = Launched(pieces)
     first = np.flatnonzero((pieces.call >= 0) & ~pieces.inner)
     undetermined = 0
-    for thread in np.unique(waits[:, 1]) if len(launched.lines) > 1 else []:
+    for thread in distinct(waits[:, 1]) if len(launched.lines) > 1 else []:
         mine = first[calls.thread[pieces.call[first]] == thread]
         mine = mine[np.argsort(pieces.launched[mine], kind="stable")]
         begins = waits[waits[:, 1] == thread, 0]

@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, covered, covered_between, instants, of_rows
+from fathom.analysis.intervals import Array, Spans, covered, covered_between, of_rows
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.work.recompute import regions as recomputed_regions
 
@@ -93,7 +94,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     mine = [table.filter(pl.col("thread").is_in(list(threads))) for table in tables]
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
-    knots = instants(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
+    knots = distinct(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
     ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.contains(causes.STEPS))
     team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
     if len(knots) > 1:
@@ -136,10 +137,10 @@ def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads:
     start, end = rows["start_ns"].to_numpy().copy(), rows["end_ns"].to_numpy().copy()
     flat = np.maximum.accumulate(np.column_stack((start[team], end[team])).ravel())
     start[team], end[team] = flat[::2], flat[1::2]
-    thread = rows["thread"].fill_null(-1).to_numpy()
+    thread = filled(rows["thread"], -1).to_numpy()
     launched = rows.with_row_index("call").select("correlation", pl.col("call").cast(pl.Int64)).drop_nulls()
     launched = launched.unique("correlation", keep="first", maintain_order=True)
-    api = rows["api"].fill_null("").to_list()
+    api = filled(rows["api"], "").to_list()
     return Calls(
         start, end, team, thread, api, (end - start).astype(float), np.zeros(len(api), bool), launched
     )

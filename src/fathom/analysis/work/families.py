@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.entries import Entry
 from fathom.analysis.roofline import TF32, needs
 from fathom.analysis.work.annotate import IS_PRODUCT, SIGNATURE, WORK, bounded, totals, works_of
@@ -180,7 +181,7 @@ def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
     """Return the dtype of a call's tensor lists from its kernel's name; null if there are no lists."""
     size = kernels.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
     named = kernels.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
-    listed = rows["dtypes"].fill_null("").str.contains(_LISTS, literal=True)
+    listed = filled(rows["dtypes"], "").str.contains(_LISTS, literal=True)
     return pl.select(pl.when(listed).then(pl.coalesce(size, named)).otherwise(None).alias("element"))[
         "element"
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.work.tree import Flags, Rows, signatures
 
 NOT_RECORDED = "graph replayed; its capture was not recorded"
@@ -28,7 +29,7 @@ def replayed(launches: pl.DataFrame, launch: Rows) -> Flags:
     """Return a mask of the kernels that a graph launch started; `launch` has the row of each launch."""
     if not launches.height:
         return np.zeros(len(launch), dtype=bool)
-    is_graph = launches["api"].fill_null("").str.contains(_REPLAY, literal=True).to_numpy()
+    is_graph = filled(launches["api"], "").str.contains(_REPLAY, literal=True).to_numpy()
     return (launch >= 0) & is_graph[np.maximum(launch, 0)]
 
 
@@ -89,7 +90,7 @@ def _nodes(kernels: pl.DataFrame, launch: Rows, where: Flags) -> pl.DataFrame:
 
 def _captured(launches: pl.DataFrame, launch: Rows, owner_of_launch: Rows) -> pl.DataFrame:
     """Return the launches during captures, which started nothing: capture, place, kind, owner."""
-    api = launches["api"].fill_null("")
+    api = filled(launches["api"], "")
     ran = np.zeros(launches.height, dtype=bool)
     ran[launch[launch >= 0]] = True
     begins = np.sort(launches["start_ns"].filter(api.str.contains(_BEGIN, literal=True)).to_numpy())

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import filled
 from fathom.analysis.work import graphs, position
 from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.compiled import PREFIX
@@ -73,8 +74,8 @@ def _assign(links: Links, matched: pl.DataFrame, where: Flags) -> None:
     links.owner[where] = NONE
     matched = matched.sort("kernel")  # polars before 2 requires sorted rows for scatter
     rows = matched["kernel"].to_numpy()
-    links.owner[rows] = matched["owner"].fill_null(NONE).to_numpy()
-    links.instance[rows] = matched["instance"].fill_null(0).to_numpy()
+    links.owner[rows] = filled(matched["owner"], NONE).to_numpy()
+    links.instance[rows] = filled(matched["instance"], 0).to_numpy()
     links.why = links.why.scatter(rows, matched["why"])
 
 
@@ -103,7 +104,7 @@ def _without_shapes(ops: pl.DataFrame, kernels: pl.DataFrame) -> Flags:
     """Return a mask of the kernels in bursts whose ops were recorded without shapes."""
     shaped = ops.filter(pl.col("shapes").is_not_null()).select(BURST).unique().with_columns(shaped=True)
     joined = kernels.select(BURST).join(shaped, on=BURST, how="left", nulls_equal=True, maintain_order="left")
-    return ~joined["shaped"].fill_null(False).to_numpy()
+    return ~filled(joined["shaped"], False).to_numpy()
 
 
 def _reasons(ops: pl.DataFrame, kernels: pl.DataFrame, launch: Rows, op: Rows, owner: Rows) -> pl.Series:

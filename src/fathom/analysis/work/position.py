@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.causes import STEPS
+from fathom.analysis.columns import filled
 from fathom.analysis.work.registry import NO_SHAPES
 from fathom.analysis.work.tree import Flags, Rows, signatures
 
@@ -81,7 +82,7 @@ def _places(
 
 def marks(ops: pl.DataFrame, steps: pl.DataFrame | None) -> Rows:
     """Return the starts of steps in ns: the marks among the ops, or else those of `steps` (mark_ns)."""
-    begins = ops["start_ns"].filter(ops["name"].fill_null("").str.contains(_MARK))
+    begins = ops["start_ns"].filter(filled(ops["name"], "").str.contains(_MARK))
     if begins.is_empty() and steps is not None:
         begins = steps["mark_ns"].drop_nulls()
     return np.sort(begins.to_numpy())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.intervals import NOTHING, Spans, union
 from fathom.analysis.work.tree import Flags, Rows, rows_of
 
@@ -36,7 +37,7 @@ def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
 
     `parent` is the row of each op's caller, or negative.
     """
-    names = ops["name"].fill_null("")
+    names = filled(ops["name"], "")
     if not names.unique().str.starts_with(_NODE).any():
         return np.zeros(len(names), dtype=bool)
     node = names.str.starts_with(_NODE).to_numpy()
@@ -55,7 +56,7 @@ def regions(ops: pl.DataFrame) -> Spans:
     that it calls. `ops` has the columns id, parent, name, phase, burst, start_ns and end_ns.
     """
     parent = rows_of(ops, ops, "parent")
-    names = ops["name"].fill_null("")
+    names = filled(ops["name"], "")
     node = names.str.starts_with(_NODE).to_numpy()
     function = _child_of(parent, node)
     repeats, owners = _up_to(function, recomputed(ops, parent) & ~function, parent)
@@ -70,7 +71,7 @@ def regions(ops: pl.DataFrame) -> Spans:
     own = pl.col("node") | (~pl.col("repeats") & (pl.col("start_ns") >= pl.col("last")))
     after = inside.join(last, on="owner").filter(own).group_by("owner").agg(after=pl.col("start_ns").min())
     joined = last.join(after, on="owner", how="left").join(rows, left_on="owner", right_on="row")
-    return union(joined["start_ns"].to_numpy(), joined["after"].fill_null(joined["end_ns"]).to_numpy())
+    return union(joined["start_ns"].to_numpy(), filled(joined["after"], joined["end_ns"]).to_numpy())
 
 
 def _child_of(parent: Rows, callers: Flags) -> Flags:
@@ -86,7 +87,7 @@ def _up_to(stop: Flags, marked: Flags, parent: Rows) -> tuple[Flags, Rows]:
     current = np.flatnonzero(marked)
     while len(current):
         current = parent[current]
-        current = np.unique(current[current >= 0])
+        current = distinct(current[current >= 0])
         stops[current[stop[current]]] = True
         current = current[~stop[current] & ~seen[current]]
         seen[current] = True

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fathom.analysis.columns import filled
 from fathom.analysis.work.registry import is_known, is_product
 
 
@@ -128,8 +129,8 @@ def _keys(of: _Extent, table: pl.DataFrame, column: str) -> Rows:
 def grow(ops: pl.DataFrame) -> Tree:
     """Build the tree of `ops` (columns id, parent, name, phase, burst)."""
     parent = rows_of(ops, ops, "parent")
-    names = ops["name"].fill_null("").unique()
-    codes = _codes(ops["name"].fill_null(""), names)
+    names = filled(ops["name"], "").unique()
+    codes = _codes(filled(ops["name"], ""), names)
     inside = _below(parent, _flags(names, codes, COUNTED_AS_ONE.__contains__))
     known = _flags(names, codes, is_known) & ~inside
     composite = _flags(names, codes, lambda n: n in COMPOSITE or n.startswith("aten::_foreach_"))

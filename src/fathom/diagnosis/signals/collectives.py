@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import Account
+from fathom.analysis.columns import distinct
 from fathom.analysis.communication import (
     ExpertLoad,
     Pipeline,
@@ -188,7 +189,7 @@ def blocking(recorded: Recorded) -> list[Blocking]:
 
 def _gaps_around(rows: pl.DataFrame, computing: Spans) -> int:
     """Return the time without compute in the gaps of compute that contain `rows`; each gap counts once."""
-    place = np.unique(np.searchsorted(computing.starts, rows["start_ns"].to_numpy(), "right"))
+    place = distinct(np.searchsorted(computing.starts, rows["start_ns"].to_numpy(), "right"))
     place = place[(place > 0) & (place < len(computing.starts))]
     return int((computing.starts[place] - computing.ends[place - 1]).clip(0).sum())
 

@@ -11,8 +11,9 @@ import polars as pl
 
 from fathom.analysis import Account, Meetings, Step, Subject, first_uses
 from fathom.analysis.causes import LAUNCH, STEPS
+from fathom.analysis.columns import distinct, filled
 from fathom.analysis.communication import LateRank
-from fathom.analysis.intervals import NOTHING, Spans, covered, instants, of_rows
+from fathom.analysis.intervals import NOTHING, Spans, covered, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.sounding import Store
@@ -189,10 +190,10 @@ class Recorded(msgspec.Struct, dict=True):
     def meets(self) -> np.ndarray:
         """Whether each op, or an op beneath it, called the runtime."""
         meeting = np.zeros(self.ops.height + 1, bool)  # NONE is the last
-        rows = instants(self.callers)
+        rows = distinct(self.callers)
         while len(rows := rows[(rows != NONE) & ~meeting[rows]]):
             meeting[rows] = True
-            rows = instants(self.parents[rows])
+            rows = distinct(self.parents[rows])
         return meeting[:-1]
 
     @cached_property
@@ -211,14 +212,14 @@ class Recorded(msgspec.Struct, dict=True):
         assert windows is not None and count
         chosen = windows.used | (not used)
         starts, ends = windows.starts[chosen], windows.ends[chosen]
-        times = rows["start_ns"].fill_null(-1).to_numpy()
+        times = filled(rows["start_ns"], -1).to_numpy()
         place = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
         within = (times >= starts[place]) & (times < ends[place]) & (rows["phase"] == "timeline").to_numpy()
         return pl.Series(np.where(within, place, -1), dtype=pl.Int64)
 
     def loading(self, rows: pl.DataFrame) -> pl.Series:
         """Return a mask of the rows of the timeline that begin in a first use."""
-        begins = rows["start_ns"].fill_null(-1).to_numpy()
+        begins = filled(rows["start_ns"], -1).to_numpy()
         return pl.Series(covered(self.first, begins, begins + 1) > 0) & (rows["phase"] == "timeline")
 
     def ahead(self, rows: pl.DataFrame) -> pl.Series:
@@ -228,7 +229,7 @@ class Recorded(msgspec.Struct, dict=True):
         They belong to this step; if there were several steps, they would be in the previous window.
         """
         windows = self.account.windows
-        times = rows["start_ns"].fill_null(-1).to_numpy()
+        times = filled(rows["start_ns"], -1).to_numpy()
         early = np.zeros(len(times), bool)
         if windows is not None:
             alone = windows.used & (np.bincount(windows.bursts)[windows.bursts] == 1)
@@ -247,7 +248,7 @@ class OpPaths:
     def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
         self._rows, self._parents = parents, parents.tolist()
         self._names = ops["name"].to_list()
-        step = ops["name"].fill_null("").str.contains(STEPS)
+        step = filled(ops["name"], "").str.contains(STEPS)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
         self._ops = ops.select("source", "ran", "module", region=region)

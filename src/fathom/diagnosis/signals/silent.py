@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
+from fathom.analysis.columns import filled
 from fathom.analysis.intervals import (
     NOTHING,
     Array,
@@ -136,7 +137,7 @@ def _of_thread(
     edges = [
         table.select("phase", "burst", "name", at=at) for table in tables for at in ("start_ns", "end_ns")
     ]
-    rows = pl.concat(edges).sort("phase", "burst", "at")
+    rows = pl.concat(edges).sort("at", maintain_order=True)
     rows = rows.with_columns(until=pl.col("at").shift(-1).over("phase", "burst"))
     rows = rows.filter(pl.col("until") - pl.col("at") >= (1 - EARLY) * TURN_NS)
     rows = rows.filter(recorded.inside(rows.rename({"at": "start_ns"})))
@@ -203,7 +204,7 @@ def computing(recorded: Recorded) -> Computing:
 
 def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
     """Return whether each row is outside ops and regions of libraries; regions of the program are allowed."""
-    names, kinds = (recorded.ops[name].fill_null("").to_list() for name in ("name", "kind"))
+    names, kinds = (filled(recorded.ops[name], "").to_list() for name in ("name", "kind"))
 
     def passes(row: int) -> bool:
         named = LIBRARY.search(names[row]) or causes.region_cause(names[row])
