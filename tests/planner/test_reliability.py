@@ -89,6 +89,8 @@ def test_too_few_spares_make_jobs_wait():
         ({"gpus": 131072, "spares": 2}, "spares would"),
         ({"kind": "hourly"}, "choose one of sync, async, memory"),
         ({"days": 0}, "days is 0"),
+        ({"interval_s": math.nan}, "interval is nan"),
+        ({"restart_s": math.inf}, "restart is inf"),
     ],
 )
 def test_impossible_runs_are_one_sentence(changes, words):

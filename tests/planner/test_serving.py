@@ -221,6 +221,9 @@ def test_a_load_test_recalibrates(tmp_path):
         ({"engine_name": "vlm"}, "the nearest is vllm"),
         ({"prompt": 10_000_000}, "the longest that fits has"),
         ({"tpot": "fast"}, "write one like 200ms"),
+        ({"max_tokens": 1, "prompt": 20_000}, "more than 25,000 iterations to simulate"),
+        ({"assume": ["hbm=0 TB/s"]}, "hbm is 0, which no system has"),
+        ({"assume": ["hbm=1e300 TB/s"]}, "a figure that no system has"),
     ],
 )
 def test_impossible_asks_are_one_sentence_with_the_nearest_that_works(asked, words):

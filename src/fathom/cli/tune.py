@@ -50,11 +50,16 @@ def tune(
         None, metavar="'loss<=X'", help="Compare the time to a loss instead of the time of steps."
     ),
     agree: float | None = Option(
-        None, help="Relative difference of losses, weights and outputs that is accepted, beyond rounding."
+        None,
+        min=0,
+        max=1,
+        help="Relative difference of losses, weights and outputs that is accepted, beyond rounding.",
     ),
-    steps: int | None = Option(None, help="Timed steps of a run. [default: two seconds of them]"),
+    steps: int | None = Option(None, min=1, help="Timed steps of a run. [default: two seconds of them]"),
     step_on: str = Option("auto", help="Event that marks a step, as in `fathom run`."),
-    margin: float = Option(0.01, help="Largest difference that counts as the same, as a share."),
+    margin: float = Option(
+        0.01, min=0, max=1, help="Largest difference that counts as the same, as a share."
+    ),
     in_place: bool = Option(False, "--in-place", help="Run in the current folder instead of a copy."),
     replace: bool = Option(False, "--replace", help="Start the search again."),
     seed: int = Option(0, help="Seed of the search."),

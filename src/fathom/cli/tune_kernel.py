@@ -20,10 +20,18 @@ EXAMPLES = examples(
 def kernel(
     reference: str = Argument(help="file.py:function to be replaced; its inputs are beside it."),
     directory: Path = Argument(help="Folder of candidates: Python files with a function of the same name."),
-    budget_s: float = Option(20.0, "--budget", metavar="SECONDS", help="Time for timing one proof."),
-    limit_s: float = Option(300.0, "--limit", metavar="SECONDS", help="Maximum time of one proof."),
-    memory_gib: float = Option(16.0, "--memory", metavar="GIB", help="Maximum memory of a proof."),
-    margin: float = Option(0.01, help="Largest difference that counts as the same, as a share."),
+    budget_s: float = Option(
+        20.0, "--budget", min=0, max=1e9, metavar="SECONDS", help="Time for timing one proof."
+    ),
+    limit_s: float = Option(
+        300.0, "--limit", min=0, max=1e9, metavar="SECONDS", help="Maximum time of one proof."
+    ),
+    memory_gib: float = Option(
+        16.0, "--memory", min=0, max=1e9, metavar="GIB", help="Maximum memory of a proof."
+    ),
+    margin: float = Option(
+        0.01, min=0, max=1, help="Largest difference that counts as the same, as a share."
+    ),
     fresh: str = Option("fork", help="How processes are started: fork is faster, spawn shares nothing."),
     json: bool = Option(False, "--json", help="Print the whole ranking as JSON."),
 ) -> None:

@@ -30,7 +30,7 @@ def serve(
     rate: float | None = Option(None, help="Requests per second."),
     arrival: str = Option("poisson", help="With --rate: poisson, constant or bursty."),
     trace: Path | None = Option(None, help="File of lines: arrival in seconds, prompt, output tokens."),
-    requests: int = Option(200, min=1, max=100_000, help="Requests that are simulated."),
+    requests: int = Option(200, min=1, max=10_000, help="Requests that are simulated."),
     hit: float = Option(0.0, min=0, max=1, help="Share of prompts found in the prefix cache."),
     ttft: str | None = Option(None, help="Limit of the time to the first token, like 1s."),
     tpot: str | None = Option(None, help="Limit of the time per output token, like 50ms."),

@@ -37,7 +37,9 @@ def train(
     tokens: float | None = Option(None, help="Tokens of the whole run, for days and cost."),
     price: str | None = Option(None, help="Price of a GPU, like 2.50/h."),
     memory: str | None = Option(None, help="Usable memory of a GPU, like 76 GB."),
-    within: float | None = Option(None, metavar="HOURS", help="Longest run for --for dollars or energy."),
+    within: float | None = Option(
+        None, min=0, metavar="HOURS", help="Longest run for --for dollars or energy."
+    ),
     assume: list[str] = Option([], metavar="FIGURE=VALUE", help="Replace a figure, like 'hbm=4.2 TB/s'."),
     tp: int | None = Option(None, min=1, help="Tensor parallelism."),
     pp: int | None = Option(None, min=1, help="Pipeline stages."),

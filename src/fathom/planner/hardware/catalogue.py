@@ -15,6 +15,8 @@ from fathom.machine import datasheet
 from fathom.planner.quantity import ASSUMED, DATASHEET, Quantity, spread
 
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+SMALLEST, LARGEST = 1e-15, 1e30  # of figures that users give: any other overflows somewhere
+RATES = ("FLOP/s", "B/s", "B", "Hz")  # units of figures that divide
 _WIDER = {"bf16": ("fp4", 1 / 4), "fp16": ("fp4", 1 / 4), "fp8": ("fp4", 1 / 2)}
 _JITTER = "spread of a rank's step time when ranks do equal work; no measurement given"
 
@@ -89,6 +91,9 @@ class Hardware:
     def assuming(self, changes: Sequence[str]) -> Hardware:
         """Return this hardware with figures that a user gives, like `hbm=4.2 TB/s` or `price=2.5`."""
         parsed = dict(_assumption(change) for change in changes)
+        for key, given in parsed.items():
+            if not given.value and self.figures.get(key, given).unit in RATES:
+                raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
         return replace(self, figures=self.figures | parsed)
 
 
@@ -171,11 +176,16 @@ def _domain(level: dict[str, Any], figures: dict[str, Quantity]) -> Domain:
 
 def quantity(words: str) -> Quantity:
     """Return a quantity as a user writes it, like `100 GB/s`. Raises BadInputError."""
-    return _quantity(words, ASSUMED, "given by the user")
+    given = _quantity(words, ASSUMED, "given by the user")
+    if given.value and not SMALLEST <= given.value <= LARGEST:
+        raise BadInputError(f"{words!r} is a figure that no system has; write one like 4.8 TB/s.")
+    return given
 
 
 def _quantity(words: Any, provenance: str, source: str) -> Quantity:
-    parsed = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", str(words).strip())
+    parsed = re.fullmatch(
+        r"((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", str(words).strip()
+    )
     if parsed is None:
         raise BadInputError(f"{words!r} is not a quantity; write a number with a unit, like 4.8 TB/s.")
     value = float(parsed[1]) * _SCALES[parsed[2]]
@@ -186,4 +196,4 @@ def _assumption(change: str) -> tuple[str, Quantity]:
     key, equals, words = change.partition("=")
     if not equals:
         raise BadInputError(f"{change!r} is not an assumption; write FIGURE=VALUE, like hbm=4.2 TB/s.")
-    return key.strip(), _quantity(words, ASSUMED, "given by the user")
+    return key.strip(), quantity(words)

@@ -45,9 +45,13 @@ class Run:
     price: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("gpus", "days", "parameters", "storage"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInputError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
+        for name in ("gpus", "days", "parameters", "storage", "interval_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise BadInputError(f"{name.removesuffix('_s')} is {value}; it must be a number above 0.")
+        for name in ("detection_s", "restart_s", "repair_h"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInputError(f"{name[:-2]} is {getattr(self, name)}; it must be a number.")
 
     @property
     def checkpoint(self) -> Checkpoint:

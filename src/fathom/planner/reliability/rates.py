@@ -13,7 +13,7 @@ from fathom.data import load
 from fathom.errors import BadInputError
 from fathom.planner.quantity import ASSUMED, CALIBRATED, Quantity
 
-HOURS_PER_DAY = 24.0
+HOURS_PER_DAY, SHORTEST_H = 24.0, 1e-9
 _CLUSTERS = 0.35  # spread of the rate between clusters of one chip, in the logarithm
 _OTHER_CHIP = 0.6
 
@@ -48,8 +48,8 @@ def logs() -> dict[str, dict[str, Any]]:
 def failures_of(chip: str, log: str | None = None, mtbf_h: float | None = None, gpus: int = 1) -> Failures:
     """Return the failures of a chip: of its log, of another chip's, or by a stated time between them."""
     if mtbf_h is not None:
-        if mtbf_h <= 0:
-            raise BadInputError(f"A time between failures of {mtbf_h:g} h is impossible; give one above 0.")
+        if not SHORTEST_H <= mtbf_h < math.inf:
+            raise BadInputError(f"A time between failures of {mtbf_h:g} h is impossible; give hours above 0.")
         return Failures({"stated": 1 / mtbf_h / gpus}, 0.1, ASSUMED, "given by the user")
     if log is not None and log not in logs():
         near = difflib.get_close_matches(log, list(logs()), n=1, cutoff=0.2)

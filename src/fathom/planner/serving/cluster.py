@@ -12,6 +12,7 @@ from fathom.errors import BadInputError
 from fathom.planner.serving.simulator import Replica, Request
 
 ROUTING = ("least-loaded", "round-robin")
+MANY = 200  # replicas, among which the next one is as much work as an iteration
 _STRIDE = 0.05  # seconds that a replica may be ahead of another that could send it a request
 
 
@@ -23,6 +24,7 @@ class Cluster:
     decoders: list[Replica] = field(default_factory=list)
     transfer: Callable[[Request], float] = lambda request: 0.0
     routing: str = "least-loaded"
+    most: float = math.inf  # turns of `run`, each an iteration of a replica or a request's arrival
     _turn: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -39,7 +41,14 @@ class Cluster:
             heapq.heappush(pending, (request.arrival, next(ticket), 0, request))
         done: list[Request] = []
         everyone = self.replicas + self.decoders
+        turns = 0
         while pending or self._next(everyone):
+            turns += 1 + len(everyone) // MANY
+            if turns > self.most:
+                raise BadInputError(
+                    f"This load takes more than {self.most:,} iterations to simulate; give fewer requests, "
+                    "shorter prompts or fewer replicas."
+                )
             busy = self._next(everyone)
             if pending and (busy is None or pending[0][0] <= busy.clock):
                 at, _, stage, request = heapq.heappop(pending)

@@ -19,6 +19,7 @@ from fathom.planner.serving.simulator import Replica, Request
 from fathom.timing import ARRIVALS, next_arrival
 
 KINDS = ("closed", *ARRIVALS, "at-once")
+MOST_TURNS = 25_000  # of one simulation: a plan runs some 20 of them, and takes half a minute then
 SLOWEST, FASTEST = 1e-6, 1e6  # requests per second
 
 
@@ -156,7 +157,9 @@ def _simulated(
         if fleet.prefill
         else []
     )
-    cluster = Cluster(front or replicas, replicas if front else [], _transfer(fleet), fleet.routing)
+    cluster = Cluster(
+        front or replicas, replicas if front else [], _transfer(fleet), fleet.routing, MOST_TURNS
+    )
     _fit(replicas[0], requests)
     concurrency = (
         max(1, math.ceil(load.concurrency / share)) if load.arrival == "closed" and not load.trace else None

@@ -18,6 +18,7 @@ from fathom.planner.training.recorded import RecordedJob, Recording
 from fathom.planner.workload import model as model_called
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro", "shard")
+MOST_PARAMETERS = 1e15
 
 
 def ask(
@@ -90,6 +91,10 @@ def recorded_job(
             "A recorded program can be spread by data parallelism only: leave "
             f"{', '.join(sorted(given))} out, or plan its model from a config.json."
         )
+    if parameters is not None and not 1 <= parameters <= MOST_PARAMETERS:
+        raise BadInputError(f"parameters is {parameters:g}; give 1 to {MOST_PARAMETERS:g}.")
+    if tokens is not None and not 0 < tokens < math.inf:
+        raise BadInputError(f"tokens is {tokens}; it must be a number above 0.")
     system = _changed(system_called(on) if on else recording.here, price, memory, assume)
     code = _coded("sharding", sharding, {k: v for k, v in SHARDING.items() if k != "zero2"}).get("sharding")
     usable = system["memory"].value if memory else None
