@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import tomllib
 
-from reference.markdown import ROOT, block, text
+from reference.markdown import ROOT, block, table, text
 
 INTRODUCTION = """# Accuracy
 
@@ -16,6 +17,8 @@ on an NVIDIA H200 unless they name another machine. This page is made of `docs/b
 `benchmarks/results`, and the commit is the state of the code that was measured.
 
 """
+OTHERS = ROOT / "benchmarks" / "results" / "plan_others.json"  # of `python -m benchmarks.plan.others`
+PLANS = "plans: "  # begins the title of the part that the table of other planners follows
 _PART = re.compile(r"^# -+ (.+)$", re.M)
 
 
@@ -29,6 +32,7 @@ def pages() -> dict[str, str]:
     for title, listed in parts(source):
         body.append(f"## {title[:1].upper()}{title[1:]}\n")
         body += [_section(bar) for bar in listed]
+        body += [_other_planners()] if title.startswith(PLANS) else []
     return {"accuracy.md": "\n".join(body)}
 
 
@@ -58,3 +62,12 @@ def _section(bar: dict[str, str]) -> str:
     lines += [f"    {text(_sentence(bar['figure']))}", ""]
     commands = "\n".join(part.strip() for part in bar["command"].split(";"))
     return "\n".join(lines) + "\n" + block("sh", commands) + f"\nCommit `{bar['commit']}`\n"
+
+
+def _other_planners() -> str:
+    """A table of the errors of other planners beside ours."""
+    rows = json.loads(OTHERS.read_text(encoding="utf-8"))["table"]
+    cells = [[text(words) for words in row.values()] for row in rows]
+    headers = ("Planner", "Figure", "Runs", "Its error", "Fathom's error")
+    command = block("sh", "python -m benchmarks.plan.others")
+    return "\n".join(["### Other planners", "", table(headers, cells), command])
