@@ -42,6 +42,16 @@ def test_without_acts_the_program_is_as_it_is_and_its_results_are_recorded(tmp_p
     assert set(arrays) == {"loss", "weights of optimizer 1"}
 
 
+def test_rounding_at_random_moves_losses_by_rounding_errors_only(tmp_path: Path) -> None:
+    losses = []
+    for name, acts in (("a", {}), ("b", {"rounding": 0}), ("c", {"rounding": 1})):
+        plan = {"depth": "surface", "witness": STEPS, "acts": acts}
+        losses.append(witness(launch(tmp_path / name, "settled.py", str(STEPS), plan=plan))["arrays"]["loss"])
+    assert losses[0] != losses[1] != losses[2]
+    for other in losses[1:]:  # random numbers of the program that changed would change all digits
+        assert other == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_an_act_that_fails_is_noted_and_the_program_runs_on(tmp_path: Path) -> None:
     run = launch(
         tmp_path, "settled.py", "8", plan={"depth": "surface", "acts": {"optimizer": "no such form"}}

@@ -98,6 +98,24 @@ def test_other_results_are_not_offered_but_named(place: Path, monkeypatch: pytes
     assert any(row.status == "differs" and (row.gain or 0) > 0.4 for row in result.unproven)
 
 
+@pytest.mark.parametrize(("error", "offered"), [(5e-4, True), (5e-3, False)])
+def test_what_rounding_of_the_program_itself_explains_is_no_other_result(
+    place: Path, monkeypatch: pytest.MonkeyPatch, error: float, offered: bool
+) -> None:
+    def quick(setting: Applied) -> float:
+        return 0.5 if "matmul_precision" in setting.acts else 1.0
+
+    def off(setting: Applied) -> float:
+        rounding = {None: 0.0, 0: 4e-4, 1: -4e-4}[setting.acts.get("rounding")]
+        return error if "matmul_precision" in setting.acts else rounding
+
+    program = Simulated(FakeClock(), quick, off)
+    result = run(program, place, monkeypatch, only=("matmul-precision", "garbage"))
+    assert [setting.knob for setting in result.settings] == (["matmul-precision"] if offered else [])
+    assert any("rounding" in note for note in result.notes)
+    assert sum("rounding" in setting.acts for setting in program.ran) == 2  # measured once
+
+
 def test_declared_agreement_accepts_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(setting: Applied) -> float:
         return 0.5 if "matmul_precision" in setting.acts else 1.0

@@ -79,10 +79,12 @@ def prove_steps(
     agree: float | None = None,
     allow: tuple[str, ...] = (),
     clock: Clock | None = None,
+    rounded: Sequence[Metrics] = (),
 ) -> Verdict:
     """Prove that the steps of a program are faster under the second of two settings, and its results equal.
 
-    `run` is that of `StepRuns`. Raises BadInputError if the program fails under the first setting.
+    `run` is that of `StepRuns`. `rounded` are further results under the first setting, rounded at random.
+    Raises BadInputError if the program fails under the first setting.
     """
     clock = clock or SystemClock()
     began, runs = clock.now_ns(), StepRuns(run)
@@ -92,7 +94,7 @@ def prove_steps(
     _concluded(verdict, raced, settings)
     if not raced.reasons:
         if any(runs.seen[BASELINE]):
-            _compared(verdict, runs.seen, agree)
+            _compared(verdict, {**runs.seen, BASELINE: [*runs.seen[BASELINE], *rounded]}, agree)
         else:
             verdict.reasons.append(Refusal(NOTHING))
     verdict.excuse(allow)

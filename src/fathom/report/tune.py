@@ -17,6 +17,7 @@ ROWS = 12  # candidates shown
 LABEL = 11
 KERNEL = 36
 VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "ambiguous": "yellow"}
+ACCEPT = "Where such a difference is acceptable, search again with --replace --agree SHARE."
 WHERE = {"findings": "a finding", "account": "the account", "experience": "experience"}
 
 
@@ -120,6 +121,8 @@ def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:
     for row in rows:
         text = f"{row.label} ({_percent(row.gain)}): {row.status}" + (f", {row.why}" if row.why else "")
         yield from (Text(f"  {line}") for line in textwrap.wrap(text, width - 4))
+    if any(row.status == "differs" for row in rows):
+        yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(ACCEPT, width - 4))
 
 
 def _facts(result: Tuned, width: int) -> Iterator[Text]:

@@ -31,7 +31,7 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
         return {}
     complete = trial_of(search, choice)
     beside = Paired(paired.runner, complete, paired.agree, paired.longest_s + complete.patience_s)
-    beside.seconds = paired.seconds
+    beside.seconds, beside.rounded = paired.seconds, paired.rounded
     logs: dict[str, list[float]] = {knob: [] for knob in choice}
     for number in range(MOST_ROUNDS):
         needed = (len(choice) * 1.5 + 1 + PROOF_RUNS) * paired.run_s
@@ -74,9 +74,8 @@ def prove(search: Search, paired: Paired, choice: Choice, budget: Budget, margin
     watched = paired.runner.steps.until is not None
     settings = Settings(margin=margin, budget_s=max(0.0, budget.left_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())
-    return prove_steps(
-        run, names, settings, paired.agree, ("nothing-compared",) if watched else (), budget.clock
-    )
+    allow = ("nothing-compared",) if watched else ()
+    return prove_steps(run, names, settings, paired.agree, allow, budget.clock, paired.rounded or ())
 
 
 def _samples(run: Run) -> list[float]:

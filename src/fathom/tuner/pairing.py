@@ -15,13 +15,14 @@ from fathom.errors import BadInputError
 from fathom.recorder import Applied
 from fathom.referee import Metrics, differences
 from fathom.timing import Clock, SystemClock
-from fathom.tuner.running import Run, Runner
+from fathom.tuner.running import Run, Runner, merged
 
 BETWEEN = 2  # candidates between two runs of the baseline
 SLOWER = 1.6  # a candidate's run may take this much longer than the baseline's; else it has lost
 LEAST_PATIENCE_S = 5.0
 COMPARED = 8  # latest runs of the baseline, with which results are compared
 RECENT = 4  # runs from which the duration of the next one is expected
+ROUNDED = 2  # runs of the baseline whose layers round at random
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Paired:
         self.longest_s = longest_s  # of a run of the baseline
         self.runs: list[Run] = []
         self.seconds: list[float] = []  # of all runs, candidates included
+        self.rounded: list[Metrics] | None = None  # results of the baseline rounded at random, once needed
         self._last: Run | None = None
 
     @property
@@ -111,12 +113,31 @@ class Paired:
     def _outcome(self, run: Run, level: float) -> Outcome:
         if run.status != "done":
             return Outcome(run, None)
-        return Outcome(run, math.log(run.step_ns) - level, self.differs(run.arrays))
+        log = math.log(run.step_ns) - level
+        differs = self.differs(run.arrays)
+        if differs and log < 0 and self._round():
+            differs = self.differs(run.arrays)
+        return Outcome(run, log, differs)
 
     def differs(self, arrays: Metrics) -> str:
         """Return how these results differ from the baseline's; empty if they agree or only time counts."""
         if self.runner.steps.until is not None:
             return ""
         known = [run.arrays for run in self.runs[-COMPARED:]]
-        reasons, _ = differences(known, [arrays], self.agree)
+        reasons, _ = differences([*known, *(self.rounded or [])], [arrays], self.agree)
         return "; ".join(reason.detail or reason.code for reason in reasons)
+
+    def _round(self) -> bool:
+        """Measure once what rounding does to the losses and weights; return whether this is known.
+
+        A difference that the program's own rounding explains is no other result. Outputs are not rounded:
+        tokens that flip by chance would permit any others.
+        """
+        if self.rounded is None:
+            runs = [] if "loss" not in self.runs[-1].arrays else [self._rounded(n) for n in range(ROUNDED)]
+            self.rounded = [run.arrays for run in runs if run.status == "done"]
+        return bool(self.rounded)
+
+    def _rounded(self, seed: int) -> Run:
+        setting = merged([self.baseline.setting, Applied(acts={"rounding": seed})])
+        return self._run(Trial(setting), self.longest_s)

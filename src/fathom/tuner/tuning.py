@@ -43,6 +43,10 @@ WARM, AHEAD = 5, 2  # steps left out, and batches that each worker makes ahead b
 LEAST_RUNS = 8  # of the search, for which a budget has to suffice
 SOUNDING_SHARE, FINISH_S = 0.2, 120.0  # of the budget, and seconds to write a recording that was ended
 LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
+ROUNDED = (
+    "Losses and weights may differ by three times what rounding the results of the program's own layers at"
+    " random does to them."
+)
 Say = Callable[[str], None]
 
 
@@ -314,7 +318,7 @@ class _Tuning:
             acts=applied.acts,
             arguments=applied.arguments,
             load=os.getloadavg()[0] / self.facts.cores,
-            notes=self.notes,
+            notes=[*self.notes, *([ROUNDED] if self.paired.rounded else [])],
         )
         self._written(result, applied, choice)
         return result

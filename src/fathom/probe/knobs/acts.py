@@ -12,7 +12,7 @@ from typing import Any
 
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, around
-from fathom.probe.knobs import layers, loading
+from fathom.probe.knobs import layers, loading, rounding
 from fathom.probe.plain import is_plain
 from fathom.probe.session import Session
 
@@ -86,6 +86,7 @@ ACTS: dict[str, Callable[[Session, Any], None]] = {
     "garbage": _garbage,
     "optimizer": _optimizer,
     "loader": _loader,
+    "rounding": rounding.install,
     "channels_last": _layers(layers.channels_last),
     "autocast": _layers(layers.autocast),
     "compile": _layers(layers.compiled),
