@@ -1,7 +1,7 @@
 """Results of layers rounded at random, as another order of the same sums might round them.
 
 This is Monte Carlo arithmetic (D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997) on the level of
-layers: a value x becomes x(1 + uξ), where u is the unit roundoff of its own type and ξ is uniform between
+layers: a value x becomes x(1 + uξ), where u is the unit roundoff of its type and ξ is uniform between
 -1 and 1. How far the program's losses and weights move says how much of a difference rounding explains.
 """
 
