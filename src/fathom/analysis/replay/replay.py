@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -21,6 +20,7 @@ from fathom.analysis.replay.buckets import UNKNOWN_SIZES, Buckets, buckets_of
 from fathom.analysis.replay.changes import BUCKET, EXPOSED, HIGH, LOW, Change
 from fathom.analysis.replay.critical import critical_path
 from fathom.analysis.replay.model import Model
+from fathom.analysis.replay.pace import FLOOR, QUICKEST, pace_for
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
 from fathom.analysis.replay.weights import moving_ns
@@ -35,9 +35,6 @@ from fathom.timing import interval
 from fathom.units import NS_PER_MS, NS_PER_US
 
 WRONG = 0.05  # relative error on the recorded step above which the model makes no predictions
-QUICKEST = 0.56  # ratio of the host's clean to its profiled time (benchmarks/results/cost.json, launch_bound)
-FLOOR = QUICKEST / 2  # no host is faster
-PACES = np.linspace(FLOOR, 1.0, 2**12 + 1)  # of which the pace of the clean steps is one
 FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
 MOST_LATE = 4  # ranks that others wait for, replayed of a large job
 WHAT = "prediction"
@@ -160,32 +157,9 @@ class Replay:
         before = self.device.by_entry(self._ledger)
         host_ms = sum(before.get(entry, 0.0) for entry in INFLATED) if self.device.index is not None else 0.0
         goal = max(self.clean.median_ms, self._recorded - host_ms)
-        return self._pace_for(goal) if host_ms > 0 else 1.0
-
-    def _pace_for(self, goal: float) -> float:
-        """Return the least pace, of PACES, for which a step takes `goal` ms; steps take longer at each next.
-
-        A step's length is nearly linear in the pace, so interpolation finds it in a few replays.
-        """
-        low, high = int(np.searchsorted(PACES, QUICKEST)) - 1, len(PACES) - 1
-        below, above = self._step_at(low), self._recorded
-        if below >= goal:
-            low, high, below, above = 0, low, self._step_at(0), below
-        halve = False
-        while high - low > 1:
-            before = high - low
-            share = 0.5 if halve else (goal - below) / max(above - below, 1e-9)
-            middle = min(max(low + math.ceil(share * before), low + 1), high - 1)
-            length = self._step_at(middle)
-            low, below, high, above = (
-                (middle, length, high, above) if length < goal else (low, below, middle, length)
-            )
-            halve = not halve and 2 * (high - low) > before
-        return float(PACES[high])
-
-    def _step_at(self, place: int) -> float:
-        """Return the mean length of a step in ms at one of PACES."""
-        return float(self._steps(host=float(PACES[place])).mean())
+        if host_ms <= 0:
+            return 1.0
+        return pace_for(goal, lambda host: float(self._steps(host=host).mean()), self._recorded)
 
     @cached_property
     def _ledger(self) -> Ledger:
