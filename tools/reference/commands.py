@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import typer
@@ -20,14 +21,15 @@ INTRODUCTION = """# Commands
 
 def pages() -> dict[str, str]:
     """One page with every command."""
-    listed = list(commands())
+    listed = commands()
     index = table(("command", "purpose"), (_row(name, command) for name, command in listed))
     return {"reference/commands.md": INTRODUCTION + index + "".join(_section(*pair) for pair in listed)}
 
 
-def commands() -> Iterator[tuple[str, Any]]:
+@cache
+def commands() -> list[tuple[str, Any]]:
     """Every command by its full name, in the order of `fathom --help`."""
-    yield from _below("fathom", typer.main.get_command(app))
+    return list(_below("fathom", typer.main.get_command(app)))
 
 
 def _below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
