@@ -357,6 +357,11 @@ def test_target_commands_need_no_table_library(tmp_path, words):
     stand_in = tmp_path / "without" / "polars.py"
     stand_in.parent.mkdir()
     stand_in.write_text("raise ModuleNotFoundError('hidden', name='polars')")
+    # A warm process has imported both already.
+    (stand_in.parent / "sitecustomize.py").write_text(
+        "import sys\nfor name in list(sys.modules):\n"
+        "    if name.partition('.')[0] in ('polars', 'fathom'):\n        del sys.modules[name]\n"
+    )
     lacking = os.pathsep.join([str(stand_in.parent), SOURCE])
     ends = [
         run_fathom(*words.split(), cwd=tmp_path, FATHOM_HOME=str(tmp_path / "home"), PYTHONPATH=path)
