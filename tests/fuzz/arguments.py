@@ -130,7 +130,7 @@ def command_lines() -> st.SearchStrategy[list[str]]:
 
 def _plans() -> st.SearchStrategy[list[str]]:
     """Plans with two odd options, some of them of a size that a plan may have."""
-    plans = [words for words in BEGINNINGS if words[0] == "plan"]
+    plans = [words for words in BEGINNINGS if words[0] == "plan" and _options(*_name(words))]
     values = st.one_of(ODD, PLANNED, PLANNED)
 
     def line(words: list[str]) -> st.SearchStrategy[list[str]]:

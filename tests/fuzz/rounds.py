@@ -91,7 +91,10 @@ def main() -> None:
         if time.monotonic() < until:
             this.run(case)
 
-    some()
+    try:
+        some()
+    except Exception as error:  # of the fuzzer: Hypothesis adds the text of all strategies
+        sys.exit(f"{type(error).__name__}: {str(error)[:200]}")
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps({"seen": this.seen, "failures": sorted(this.failures), "peak_gib": peak_gib}))
 

@@ -18,6 +18,7 @@ from fathom.units import GIB
 KEY = b'"rocprofiler-sdk-tool"'
 _MOST = 1 * GIB  # bytes: the whole document is decoded at once
 _HEAD = 4096
+MOST_PROCESSES = 256  # of one host
 _GPU = 2  # type of an agent
 _KINDS = ("hip_api", "hsa_api", "marker_api", "rccl_api")
 
@@ -155,6 +156,11 @@ def read_document(path: Path, step_range: str | None = None) -> list[Trace]:
         raise BadInputError(
             f"{path} cannot be imported: it is not a valid result of rocprofv3 ({error})."
         ) from None
+    if len(document.processes) > MOST_PROCESSES:
+        raise BadInputError(
+            f"{path} cannot be imported: it holds {len(document.processes):,} processes, and one host runs at "
+            f"most {MOST_PROCESSES}."
+        )
     every = [_events(process) for process in document.processes if process.buffer_records.kernel_dispatch]
     if not every:
         why = "it has no kernel dispatches; record with `rocprofv3 --kernel-trace`"
