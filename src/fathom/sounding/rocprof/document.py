@@ -158,8 +158,8 @@ def read_document(path: Path, step_range: str | None = None) -> list[Trace]:
         ) from None
     if len(document.processes) > MOST_PROCESSES:
         raise BadInputError(
-            f"{path} cannot be imported: it holds {len(document.processes):,} processes, and one host runs at "
-            f"most {MOST_PROCESSES}."
+            f"{path} cannot be imported: it holds {len(document.processes):,} processes, and one host "
+            f"runs at most {MOST_PROCESSES}."
         )
     every = [_events(process) for process in document.processes if process.buffer_records.kernel_dispatch]
     if not every:
