@@ -135,6 +135,7 @@ class Making:
             return
         stages, (start, before, bytes_before, ready_before) = self.stages, begun
         stages.read_bytes = read_since(bytes_before)
+        waited = ready_since(ready_before)  # before the clock is read: within the time of the fetch
         stages.fetch = time.time_ns() - start - (stages.collate or 0)
         after = used() if stages.used is None else stages.used
         if before is not None and after is not None:
@@ -144,7 +145,7 @@ class Making:
             return
         row = {"t": "batch", "worker": worker.id, "epoch": self.epoch, "nth": self.nth, "start": start}
         row |= {name: getattr(stages, name) for name in ("fetch", "read", "decode", "collate", "read_bytes")}
-        delays = {"threads": torch.get_num_threads(), "cpu_wait": ready_since(ready_before)}
+        delays = {"threads": torch.get_num_threads(), "cpu_wait": waited}
         self.session.say({**row, **delays})
         self.session.records.flush()
         self.nth += 1
