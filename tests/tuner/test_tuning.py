@@ -130,6 +130,17 @@ def test_a_program_that_nothing_speeds_up_gets_nothing(place: Path, monkeypatch:
     assert result.settings == [] and result.gain is None
 
 
+def test_a_slow_candidate_that_lost_does_not_end_the_search(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(setting: Applied) -> Any:
+        threads = setting.environment.get("OMP_NUM_THREADS")
+        return Run("crashed", 120.0, why="planted") if threads else factor(setting)
+
+    result = run(Simulated(FakeClock(), slow), place, monkeypatch, budget_s=900.0)
+    assert {setting.knob for setting in result.settings} == {"loader", "optimizer"}
+
+
 def test_a_killed_search_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Simulated(FakeClock(), factor)
 

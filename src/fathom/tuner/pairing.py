@@ -81,6 +81,11 @@ class Paired:
         """The expected seconds of a run."""
         return float(np.mean(self.seconds[-RECENT:])) if self.seconds else self.longest_s
 
+    @property
+    def base_s(self) -> float:
+        """The expected seconds of a run of the baseline."""
+        return float(np.mean([run.seconds for run in self.runs[-RECENT:]])) if self.runs else self.longest_s
+
     def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:
         """Run the trials between two runs of the baseline."""
         before = self._last or self._base()

@@ -36,6 +36,7 @@ class Measured:
     logs: list[float] = field(default_factory=list)
     status: str = "done"
     why: str = ""
+    seconds: float = 0.0  # of its longest run
 
     @property
     def log(self) -> float:
@@ -105,7 +106,8 @@ class Search:
 
     def tell(self, trial: Any, choice: Choice, result: Measured) -> None:
         """Keep the result of a choice."""
-        about: dict[str, Any] = {"logs": result.logs, "status": result.status, "why": result.why}
+        names = ("logs", "status", "why", "seconds")
+        about: dict[str, Any] = {name: getattr(result, name) for name in names}
         for name, value in about.items():
             trial.set_user_attr(name, value)
         self._note(choice, about)
@@ -116,6 +118,7 @@ class Search:
     def _note(self, choice: Choice, about: dict[str, Any]) -> None:
         known = self.measured.setdefault(key(choice), Measured(choice))
         known.logs += about.get("logs", [])
+        known.seconds = max(known.seconds, about.get("seconds", 0.0))
         if about.get("status", "done") != "done":
             known.status, known.why = about["status"], about.get("why", "")
 

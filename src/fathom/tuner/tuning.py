@@ -216,8 +216,13 @@ class _Tuning:
 
     def _reserved_s(self) -> float:
         """Return the time kept for proof and ablation; a short budget leaves less for the ablation."""
-        proof_s = PROOF_RUNS * self.paired.run_s
+        ranked = self.search.ranked()
+        proof_s = self._proof_s(ranked[0] if ranked else Measured({}))
         return proof_s + min(ABLATION_RUNS * self.paired.run_s, ABLATION_SHARE * self.budget.total_s)
+
+    def _proof_s(self, candidate: Measured) -> float:
+        """Return the time of a proof: candidates that lost may take longer, or compile."""
+        return PROOF_RUNS * (self.paired.base_s + max(self.paired.base_s, candidate.seconds)) / 2
 
     def _explore(self) -> None:
         """Measure candidates until the time left is that of ablation and proof."""
@@ -266,7 +271,7 @@ class _Tuning:
         finalists = [m for m in self.search.ranked() if (m.gain or 0) >= self.options.margin]
         unproven: list[Tried] = []
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
-            if number and self.budget.left_s < PROOF_RUNS * self.paired.run_s:
+            if number and self.budget.left_s < self._proof_s(finalist):
                 break
             gains = (
                 {}
@@ -352,6 +357,7 @@ def _measured(choice: Choice, outcome: Outcome) -> Measured:
 
 def _add(result: Measured, outcome: Outcome) -> None:
     result.logs += [] if outcome.log is None else [outcome.log]
+    result.seconds = max(result.seconds, outcome.run.seconds)
     if outcome.log is None:
         result.status, result.why = outcome.run.status, outcome.run.why
     elif outcome.differs:
