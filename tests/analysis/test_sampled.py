@@ -72,6 +72,21 @@ def test_time_far_from_every_sample_stays_without_a_line() -> None:
     assert split["python", ""].length == 4 * REACH_NS
 
 
+def test_a_sample_in_a_hook_of_fathom_says_little_of_the_time_around_it() -> None:
+    ms, hook = 1_000_000, ("profiling overhead", "")
+    samples = Samples(1, ms * np.array([1, 5, 7, 8]), np.array([1, 0, 1, 1]), [LABELS[0], hook])
+    split = {
+        key: [tuple(map(int, part)) for part in zip(*parts, strict=True)]
+        for key, parts in samples.split(spans([0], [10 * ms]), "python")
+    }
+    brief = ms // 20
+    hooks = [(ms - brief, ms + brief), (7 * ms - brief, 8 * ms + brief)]  # between neighbours it went on
+    assert split == {
+        hook: hooks,
+        LABELS[0]: [(0, hooks[0][0]), (hooks[0][1], hooks[1][0]), (hooks[1][1], 10 * ms)],
+    }
+
+
 def test_dispatching_keeps_its_cause_whatever_a_sample_says() -> None:
     samples = Samples(1, np.array([10, 50]), np.array([0, 2]), LABELS)
     split = dict(samples.split(spans([0], [100]), "dispatching"))

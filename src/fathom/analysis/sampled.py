@@ -17,6 +17,7 @@ from fathom.analysis.making import Making
 Label = tuple[str, str]  # cause, detail
 
 PYTHON, DISPATCHING, BLOCKED = Entry.PYTHON.cause, Entry.DISPATCHING.cause, Entry.BLOCKED.cause
+HOOKS = Entry.OWN_HOOKS.cause
 NO_WORK, INPUT, PEERS = Entry.NO_WORK.cause, Entry.INPUT.cause, Entry.HOST_WAITS_FOR_PEERS.cause
 LINES = (Entry.PYTHON, Entry.DISPATCHING, Entry.BLOCKED)  # entries whose details are lines
 QUEUE_GET = "queue.get"
@@ -25,6 +26,7 @@ LEAST_SHARE = 0.02  # of its entry's time: smaller lines are summed
 # Time gets the line of the nearest sample within the larger of these two distances.
 REACH_NS = 20_000_000
 REACH = 4  # times the median interval between samples, which grows on a busy machine
+HOOK_NS = 50_000  # around a sample in one of Fathom's hooks, which are brief: it says nothing of the rest
 
 NO_MARKS = np.zeros(0, np.int64)
 
@@ -96,12 +98,15 @@ class Samples(msgspec.Struct, frozen=True):
         ends = np.append(spans.ends, np.iinfo(np.int64).min)  # index -1: times before all spans
         inside = self.times < ends[within]
         times, label = self.times[inside], self.label[inside]
-        if not len(times):
-            return [((cause, ""), spans)]
+        of_fathom = np.array([known[0] == HOOKS for known in self.labels], bool)[label]
+        split: dict[Label, list[Spans]] = {}
+        if of_fathom.any():
+            hooks = intersect(spans, _running(times, within[inside], of_fathom))
+            split[HOOKS, ""], spans = [hooks], subtract(spans, hooks)
+            times, label = times[~of_fathom], label[~of_fathom]
         cells = _cells(times, self.reach_ns)
         cell, _, parts = overlaps(cells, spans)
         owner = label[cell]
-        split: dict[Label, list[Spans]] = {}
         for code in distinct(owner).tolist():
             mine = owner == code
             split.setdefault(self._of(code, cause), []).append(Spans(parts.starts[mine], parts.ends[mine]))
@@ -117,8 +122,17 @@ class Samples(msgspec.Struct, frozen=True):
         return (cause, detail) if sampled == PYTHON else (cause, "")
 
 
+def _running(times: Array, span: Array, hook: Array) -> Spans:
+    """Return the time around each sample in a hook, and between neighbours in hooks in the same span."""
+    both = hook[:-1] & hook[1:] & (span[:-1] == span[1:])
+    starts = np.concatenate((times[hook] - HOOK_NS, times[:-1][both]))
+    return union(starts, np.concatenate((times[hook] + HOOK_NS, times[1:][both])))
+
+
 def _cells(times: Array, reach: int) -> Spans:
     """Return the interval around each of `times` in which it is the nearest one, up to `reach` away."""
+    if not len(times):
+        return NOTHING
     middle = (times[1:] + times[:-1] + 1) // 2
     starts = np.maximum(np.concatenate(([times[0] - reach], middle)), times - reach)
     ends = np.minimum(np.concatenate((middle, [times[-1] + reach])), times + reach)
@@ -189,7 +203,7 @@ def label(
     """Return the cause and detail of one sample, from a row of `stacks`; `making`: it makes a batch there."""
     stack, place = stack or "", where(function, source)
     if _of_fathom(stack) and not (making and _WRAPPED.search(stack)):
-        return Entry.OWN_HOOKS.cause, ""
+        return HOOKS, ""
     queued = bool(_QUEUE.search(stack))
     if making and not queued and (running is not False or setting.training or _READS.match(call or "")):
         return (PEERS, "") if _DISTRIBUTED.search(stack) else (INPUT, making.detail)

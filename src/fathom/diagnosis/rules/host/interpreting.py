@@ -21,6 +21,7 @@ BRIEF_US = 50.0  # at one instruction: a call of NumPy takes up to 10, longer on
 SHOWN = 3  # lines
 LEFT = 0.1  # of the time: the ops still have to be called
 CALLED = 0.5  # of the time of lines that call libraries
+DOUBT = 0.4  # of the gain, if the program's own code takes the time
 
 
 @rule("host-python")
@@ -97,6 +98,13 @@ def _interpreted(signals: Signals) -> list[Claim]:
     ]
 
 
+def _doubt(signals: Signals, claims: list[Claim]) -> float:
+    """Return the doubt about the gain: libraries' work may be necessary as a whole, or not at all."""
+    whole = {row.detail: row.ms for row in rows(signals, PYTHON)}
+    uncounted = sum(whole[claim.detail] - claim.ms for claim in claims)
+    return min(max(DOUBT, uncounted / ms_of(claims) + LEFT), 1.0) if claims else DOUBT
+
+
 def _shares(signals: Signals) -> list[Evidence]:
     """Return evidence of the longest lines, with their share of Python's time."""
     python, says = spent(signals, PYTHON), "share of Python's time in"
@@ -127,7 +135,7 @@ def _on_processor(signals: Signals) -> Outcomes:
             *_shares(signals),
         ],
         gain_ms=(1 - LEFT) * share * mean,
-        doubt=0.4,
+        doubt=_doubt(signals, claims),
         confidence=0.7,
         check="fathom what-if SOUNDING 'python=0.1'",
         source=next((line.source for line in sampled(signals)), None),
