@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fathom.diagnosis import examine
 from fathom.errors import BadInputError
+from fathom.machine import inventory
 from fathom.recorder import Applied, read_settings, write_settings
+from fathom.report import heading
+from fathom.sounding import open_store
+from tests.support.running import PYTHON, run_fathom
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 NAMES = st.text("ABC_-.1", min_size=1, max_size=8)
@@ -61,3 +67,24 @@ def test_a_file_that_cannot_be_used_gets_a_sentence(tmp_path: Path, text: str, m
         read_settings(tmp_path / "s.toml")
     with pytest.raises(BadInputError, match="does not exist"):
         read_settings(tmp_path / "none.toml")
+
+
+def test_a_recording_names_its_settings_and_doubts_those_of_another_machine(tmp_path: Path) -> None:
+    machine = inventory()
+    machine["host"]["cpu"]["usable_cores"] *= 4
+    applied = Applied(
+        environment={"PLANTED": "7"},
+        knobs={"loader": "four workers", "planted": "seven"},
+        carries={"loader": "input", "planted": "anywhere"},
+        machine=json.dumps(machine),
+    )
+    write_settings(applied, tmp_path / "s.toml")
+    program = tmp_path / "program.py"
+    program.write_text("import os\nprint(os.environ['PLANTED'])\n")
+    words = ("--settings", tmp_path / "s.toml", "-o", tmp_path / "s.fathom", "--", PYTHON, program)
+    done = run_fathom("run", "-q", *words, cwd=tmp_path)
+    assert done.stdout == "7\n"
+    assert "may be slower here: loader: four workers; see `fathom machine compare" in done.stderr
+    sounding = examine(open_store(tmp_path / "s.fathom")).sounding
+    assert sounding["settings"] == applied.knobs
+    assert any("loader: four workers" in line.plain for line in heading.headline(sounding))

@@ -18,7 +18,7 @@ from fathom.errors import FathomError
 from fathom.visible import visible_line
 
 if TYPE_CHECKING:
-    from fathom.recorder import Destination, Plan, Recording
+    from fathom.recorder import Applied, Destination, Plan, Recording
     from fathom.sounding import Store
 
 FATHOM_FAILED = 125
@@ -178,7 +178,9 @@ def run(
         place = choose_destination(output, command)
     except FathomError as error:
         _fail(error, FATHOM_FAILED)
-    recording = _record(command, plan, place, replace, measure, applied.environment)
+    if settings:
+        _warn(settings, applied)
+    recording = _record(command, plan, place, replace, measure, applied)
     store = finish(recording.folder, keep_raw=raw, say=say)
     if store and not quiet and place.task is None:
         _report(store)
@@ -192,7 +194,7 @@ def _record(
     place: Destination,
     replace: bool,
     measure: bool,
-    variables: dict[str, str],
+    applied: Applied,
 ) -> Recording:
     from fathom import gauges
     from fathom.cli.progress import measured
@@ -202,14 +204,43 @@ def _record(
     completed = partial(gauges.completed, measured, say, counters=plan.samples)
     machine = completed if measure and place.task is None else known_machine  # ranks would disturb each other
     try:
-        around = {**os.environ, **variables}
-        return record(command, plan, place, replace=replace, machine=machine, environment=around, say=say)
+        return record(
+            command,
+            plan,
+            place,
+            replace=replace,
+            machine=machine,
+            environment=applied.variables(os.environ),
+            settings=applied.knobs,
+            say=say,
+        )
     except CannotLaunchError as error:
         _fail(error, error.status)
     except FathomError as error:
         _fail(error, FATHOM_FAILED)
     except Exception as error:
         _fail(explain(error), FATHOM_FAILED)
+
+
+def _warn(path: Path, applied: Applied) -> None:
+    """Say which settings were proven on a machine that differs in what decides about them."""
+    from json import loads
+
+    from fathom.machine import described
+
+    try:
+        from fathom.machine.compare import settings_lost
+
+        machine = loads(applied.machine or "{}")
+        lost = settings_lost(machine, described(), applied.knobs, applied.carries) if machine else []
+    except (ImportError, ValueError, FathomError) as error:
+        say(f"whether the settings of {path} fit this machine is unknown: {visible_line(str(error))}")
+        return
+    if lost:
+        say(
+            f"proven on another machine, and may be slower here: {', '.join(lost)}; see"
+            f" `fathom machine compare {path}`"
+        )
 
 
 def _fail(why: object, status: int) -> NoReturn:

@@ -183,6 +183,7 @@ def _about(store: Store) -> dict[str, Any]:
     return {
         "name": manifest.name,
         "command": manifest.command,
+        "settings": manifest.settings,
         "made_by": manifest.made_by,
         "created_ns": manifest.created_ns,
         "ended": manifest.ended,

@@ -51,11 +51,13 @@ def record(
     replace: bool = False,
     machine: Callable[[], dict[str, Any]] = known_machine,
     environment: Mapping[str, str] = os.environ,
+    settings: Mapping[str, str] | None = None,
     say: Say = lambda _: None,
 ) -> Recording:
     """Run `command` under `plan` and write its raw records to `output`, by default named after the command.
 
-    `machine` returns the inventory; it is called just before the program starts.
+    `machine` returns the inventory; it is called just before the program starts. `settings` are the applied
+    settings that the sounding names: value by knob.
     Raises CannotLaunchError if the program was not started, BadInputError if `output` cannot be created, and
     NotSampledError if counters were requested by name but cannot be sampled.
     """
@@ -74,7 +76,7 @@ def record(
     raw = folder / "raw"
     try:
         plan.write(raw)
-        write_launch(raw, command, environment, known, name=folder.stem)
+        write_launch(raw, command, environment, known, name=folder.stem, settings=dict(settings or {}))
         # Signals are blocked before threads start, which would receive them instead.
         with inbox() as signals, StackSampler(raw) as stacks:
             around = dict(environment)

@@ -57,6 +57,7 @@ def overview(examination: Examination) -> Digest:
     facts = {
         "sounding": examination.sounding.get("name"),
         "command": " ".join(map(str, examination.sounding.get("command") or [])),
+        "settings": examination.sounding.get("settings"),
         "machine": examination.sounding.get("machine"),
         **_verdict(examination),
         "step": known(msgspec.to_builtins(step)),

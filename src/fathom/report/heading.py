@@ -103,6 +103,8 @@ def headline(facts: dict[str, Any]) -> list[Text]:
     if command:
         words = command.split(" ") if isinstance(command, str) else command
         lines.append(Text(" ".join(PurePath(w).name if w.startswith("/") else w for w in words), "cyan"))
+    if settings := facts.get("settings"):
+        lines.append(Text("settings " + joined(*(f"{k}: {v}" for k, v in settings.items())), "cyan"))
     lines.append(Text(joined(*_origin(facts)), "dim"))
     ended = str(facts.get("ended", ""))
     if ended not in _GOOD_ENDS:

@@ -62,6 +62,7 @@ class Manifest(msgspec.Struct):
     phases: list[Phase] = []
     versions: dict[str, str] = {}
     environment: dict[str, str] = {}
+    settings: dict[str, str] = {}  # that `fathom run --settings` applied: value by knob
     parent: str | None = None
     problems: list[Problem] = []
     abstained: list[dict[str, str]] = []  # {"what", "why"}

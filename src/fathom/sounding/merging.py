@@ -133,6 +133,7 @@ def _manifest(stores: Sequence[Store], output: Path, ranks: set[int]) -> Manifes
         phases=[phase for part in parts for phase in part.phases if phase.rank in ranks],
         versions=first.versions,
         environment=first.environment,
+        settings=first.settings,
         problems=[problem for part in parts for problem in part.problems if _stays(problem, ranks)],
         abstained=[row for at, row in enumerate(abstained) if row not in abstained[:at]],
     )

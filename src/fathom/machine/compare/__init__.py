@@ -1,6 +1,6 @@
 """Compare two machines: whether results carry over from one to the other, and by how much ceilings differ."""
 
-from fathom.machine.compare.comparing import compare, settings_carried
+from fathom.machine.compare.comparing import compare, settings_carried, settings_lost
 from fathom.machine.compare.contract import (
     CeilingRatio,
     ComparedMachine,
@@ -19,4 +19,5 @@ __all__ = [
     "Unknown",
     "compare",
     "settings_carried",
+    "settings_lost",
 ]

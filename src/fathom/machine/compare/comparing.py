@@ -40,6 +40,14 @@ def settings_carried(
     return [replace(kind, id=knob, what=f"{knob}: {value}") for knob, value, kind in rows]
 
 
+def settings_lost(
+    a: dict[str, Any], b: dict[str, Any], named: Mapping[str, str], carries: Mapping[str, str]
+) -> list[str]:
+    """Return the settings proven on machine `a` that do not carry over to `b`. Raises MachineFileError."""
+    rows = settings_carried(compare(a, b).kinds, named, carries)
+    return [row.what for row in rows if row.severity == LOST]
+
+
 def compare(
     a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B", *, itself: bool = False
 ) -> MachineComparison:

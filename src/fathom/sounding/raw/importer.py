@@ -228,6 +228,7 @@ def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
         phases=[phase for entry in recorded for phase in entry.phases],
         versions=_versions(raw),
         environment={str(name): str(value) for name, value in (launch.get("environment") or {}).items()},
+        settings=launch.get("settings") or {},
         problems=[problem for entry in recorded for problem in entry.problems]
         + _problems(raw)
         + _others(raw, recorded),

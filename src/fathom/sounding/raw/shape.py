@@ -237,6 +237,7 @@ class LaunchShape(msgspec.Struct):
     origin: str | None = None
     start_ns: Time | None = None
     environment: dict[str, str] | None = None
+    settings: dict[str, str] | None = None
     machine: dict[str, Any] | None = None
 
 
