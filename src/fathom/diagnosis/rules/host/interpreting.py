@@ -99,7 +99,7 @@ def _interpreted(signals: Signals) -> list[Claim]:
 
 
 def _doubt(signals: Signals, claims: list[Claim]) -> float:
-    """Return the doubt about the gain: libraries' work may be necessary as a everything, or not at all."""
+    """Return the doubt about the gain: libraries' work may be necessary in full, or not at all."""
     everything = {row.detail: row.ms for row in rows(signals, PYTHON)}
     uncounted = sum(everything[claim.detail] - claim.ms for claim in claims)
     return min(max(DOUBT, uncounted / ms_of(claims) + LEFT), 1.0) if claims else DOUBT
