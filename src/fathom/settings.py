@@ -29,3 +29,5 @@ def settings_in(file: Path) -> dict[str, Any] | None:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{file} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise BadInputError(f"{file} is nested too deeply.") from None
