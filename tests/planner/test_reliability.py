@@ -86,7 +86,7 @@ def test_too_few_spares_make_jobs_wait():
     ("changes", "words"),
     [
         ({"gpus": 10**8}, "makes no progress; the fastest restart that works"),
-        ({"gpus": 131072, "spares": 2}, "spares would"),
+        ({"gpus": 131072, "spares": 2}, "use 86 spares"),
         ({"kind": "hourly"}, "choose one of sync, async, memory"),
         ({"days": 0}, "days is 0"),
         ({"interval_s": math.nan}, "interval is nan"),

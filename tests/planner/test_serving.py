@@ -223,7 +223,7 @@ def test_a_load_test_recalibrates(tmp_path):
         ({"tpot": "fast"}, "write one like 200ms"),
         ({"max_tokens": 1, "prompt": 20_000}, "more than 25,000 iterations to simulate"),
         ({"assume": ["hbm=0 TB/s"]}, "hbm is 0, which no system has"),
-        ({"assume": ["hbm=1e300 TB/s"]}, "a figure that no system has"),
+        ({"assume": ["hbm=1e300 TB/s"]}, "not a plausible value"),
     ],
 )
 def test_impossible_asks_are_one_sentence_with_the_nearest_that_works(asked, words):

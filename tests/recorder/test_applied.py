@@ -55,7 +55,7 @@ def test_arguments_replace_those_of_the_command(command: str, expected: str) -> 
     ("text", "message"),
     [
         ("format = 9", "has format 9"),
-        ("[acts]\nunknown = 1", "has the act 'unknown'"),
+        ("[acts]\nunknown = 1", "has an unknown act, 'unknown'"),
         ("[other]\na = 1", "is not a settings file"),
         ("[environment]\na = 1", "is not a settings file"),
         ("= 3", "is not valid TOML"),

@@ -181,5 +181,7 @@ def test_a_url_that_cannot_be_used_is_an_error_of_one_sentence(tmp_path: Path) -
     with pytest.raises(BadInputError, match="could not be read"):
         collect([f"file://{tmp_path}/missing"])
     (tmp_path / "job" / "part-0.fathom" / "raw").mkdir(parents=True)
-    with pytest.raises(BadInputError, match="None of the parts has steps: part 0 recorded no step"):
+    with pytest.raises(
+        BadInputError, match="None of the job's parts contains steps: part 0 recorded no step"
+    ):
         collect([tmp_path / "job"])

@@ -149,7 +149,7 @@ def test_any_range_may_be_the_step(old, tmp_path):
     store = import_traces([path], tmp_path / "f.fathom", step_range="forward")
     steps = store.table("steps").collect()
     assert len(steps) == 6 and set(store.table("ops").collect()["name"]) == {"iteration"}
-    with pytest.raises(BadInputError, match=r"No range is named like 'backward'; .*forward"):
+    with pytest.raises(BadInputError, match=r"No range has a name like 'backward'; .*forward"):
         import_traces([path], tmp_path / "b.fathom", step_range="backward")
     assert not (tmp_path / "b.fathom").exists()
 

@@ -129,7 +129,7 @@ def _header(path: Path, name: str, text: str) -> Header:
         return parse(text)
     except ValueError as error:
         line = " ".join(str(error).split())[:200]
-        raise BadInputError(f"The docstring of {name} in {path} is no header: {line}.") from None
+        raise BadInputError(f"The docstring of {name} in {path} is not a valid header: {line}.") from None
 
 
 def _checked(technique: Technique) -> Technique:

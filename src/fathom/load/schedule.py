@@ -75,7 +75,7 @@ def _trace(load: Workload) -> list[dict[str, Any]]:
     except OSError as error:
         raise BadInputError(file_error(load.trace, error)) from None
     except ValueError:
-        raise BadInputError(f"{load.trace} is no trace; give JSON lines with a timestamp in ms.") from None
+        raise BadInputError(f"{load.trace} is not a trace; give JSON lines with a timestamp in ms.") from None
     if not read or not all(isinstance(row, dict) and _is_time(row.get("timestamp")) for row in read):
         raise BadInputError(f"{load.trace} has lines without a timestamp in ms; every request needs one.")
     return sorted(read, key=lambda row: float(row["timestamp"]))

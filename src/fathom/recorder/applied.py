@@ -73,7 +73,9 @@ def read_settings(path: Path) -> Applied:
     from fathom.probe.knobs import ACTS
 
     if unknown := applied.acts.keys() - ACTS.keys():
-        raise BadInputError(f"{path} has the act '{min(unknown)}'; known are {', '.join(sorted(ACTS))}.")
+        raise BadInputError(
+            f"{path} has an unknown act, '{min(unknown)}'; the acts are {', '.join(sorted(ACTS))}."
+        )
     return applied
 
 

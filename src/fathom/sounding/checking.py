@@ -47,7 +47,7 @@ _FREE_ROWS, _ROWS_PER_BYTE = 1 << 20, 64  # a table of more rows takes at least 
 
 
 def scanned(file: Path) -> pl.LazyFrame:
-    """Scan the table in a Parquet file. Raises NotASoundingError if it is no file, or has too many rows."""
+    """Scan the table in a Parquet file. Raises NotASoundingError if it is not a file or is too long."""
     try:
         size = require_regular(file)
     except OSError as error:
@@ -64,7 +64,7 @@ def collected(frame: pl.LazyFrame, file: Path) -> pl.DataFrame:
     try:
         return frame.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        raise NotASoundingError(f"{file} is damaged; record or import again.") from None
+        raise NotASoundingError(f"{file} is damaged; record or import it again.") from None
 
 
 def require_valid(frame: pl.LazyFrame | pl.DataFrame, table: str, file: Path) -> None:

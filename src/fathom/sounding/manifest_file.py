@@ -37,7 +37,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (msgspec.ValidationError, RecursionError) as error:
         raise NotASoundingError(f"{file} is damaged: {error}.") from None
     if why := _contradiction(folder, manifest):
-        raise NotASoundingError(f"{file} is damaged: {why}; record or import again.")
+        raise NotASoundingError(f"{file} is damaged: {why}; record or import it again.")
     return manifest
 
 
@@ -56,7 +56,9 @@ def _require_format(file: Path, data: bytes) -> None:
     try:
         version = msgspec.json.decode(data, type=dict[str, Any]).get("format")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise NotASoundingError(f"{file} is damaged: it is not valid JSON; record or import again.") from None
+        raise NotASoundingError(
+            f"{file} is damaged: it is not valid JSON; record or import it again."
+        ) from None
     if not isinstance(version, int):
         raise NotASoundingError(f"{file} has no format version, so it is not the manifest of a sounding.")
     if version > FORMAT:
@@ -73,7 +75,7 @@ def _contradiction(folder: Path, manifest: Manifest) -> str | None:
     if len(ranks) > EMPTY_RANKS + len(os.listdir(folder)):  # noqa: PTH208 - only their number is needed
         return f"it names {len(ranks):,} ranks, most of which have no tables"
     if strange := next((file for file in manifest.checksums if not _TABLE.fullmatch(file)), None):
-        return f"it has a checksum of '{strange}', which is no table"
+        return f"it has a checksum of '{strange}', which is not a table"
     if any({"what", "why"} - row.keys() for row in manifest.abstained):
         return "a skipped analysis lacks its reason"
     times = [manifest.created_ns, *(ns for phase in manifest.phases for ns in (phase.start_ns, phase.end_ns))]

@@ -32,7 +32,7 @@ def merge(
     `reasons` are those for which parts of the job have no steps.
 
     Tables are copied as they are. Times stay those of each host's clock. The machine is that of the first
-    sounding, with the GPUs of all. Raises BadInputError if the soundings are of different jobs, if two
+    sounding, with the GPUs of all. Raises BadInputError if the soundings come from different jobs, if two
     contain the same rank, if a wanted rank is missing, or if `output` cannot be written.
     """
     _check_job(stores)
@@ -81,7 +81,7 @@ def _check_job(stores: Sequence[Store]) -> None:
     for store in stores[1:]:
         why = _difference(first, store)
         if why:
-            raise BadInputError(f"{first.source} and {store.source} are of different jobs: {why}.")
+            raise BadInputError(f"{first.source} and {store.source} come from different jobs: {why}.")
 
 
 def _difference(first: Store, other: Store) -> str:
@@ -150,7 +150,7 @@ def numbers(text: str) -> list[int]:
         low, dash, high = part.strip().partition("-")
         if max(len(low), len(high)) > _DIGITS:
             raise BadInputError(
-                f"'{part.strip()[:20]}…' is no rank; give numbers and ranges, like 0,7,64-71."
+                f"'{part.strip()[:20]}…' is not a rank; give numbers and ranges, like 0,7,64-71."
             )
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise BadInputError(f"'{text}' names no ranks; give numbers and ranges, like 0,7,64-71.")

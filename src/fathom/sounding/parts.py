@@ -45,7 +45,7 @@ def collect(sources: Iterable[str | Path]) -> Parts:
             _add(parts, file)
     if not parts.stores:
         reasons = "; ".join(f"{_named(who)} {why}" for who, why in parts.missing.items())
-        raise BadInputError(f"None of the parts has steps{': ' if reasons else ''}{reasons}.")
+        raise BadInputError(f"None of the job's parts contains steps{': ' if reasons else ''}{reasons}.")
     return parts
 
 

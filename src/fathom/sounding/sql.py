@@ -121,7 +121,7 @@ def _is_small(tokens: list[str]) -> bool:
 def _explain(frames: Mapping[str, pl.LazyFrame], tables: list[str], error: sql_child.SqlError) -> str:
     text = first_line(error)
     if text.startswith("parquet:"):
-        return f"A table of the sounding is damaged ({text}); record or import again."
+        return f"A table of the sounding is damaged ({text}); record or import it again."
     name = next(iter(_QUOTED.findall(text)), "")
     if error.kind == "ColumnNotFoundError":
         columns = sorted({column for frame in frames.values() for column in frame.collect_schema().names()})

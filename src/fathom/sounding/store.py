@@ -66,7 +66,9 @@ class Store:
         try:
             machine = read_json(path) if os.path.lexists(path) else {}
         except (OSError, ValueError):
-            raise NotASoundingError(f"{path} is damaged or cannot be read; record again.") from None
+            raise NotASoundingError(
+                f"{path} is damaged or cannot be read; record or import it again."
+            ) from None
         return require_machine(machine, str(path))
 
     def table(self, name: str, rank: int | None = None) -> pl.LazyFrame:
@@ -317,8 +319,8 @@ def require(file: Path, expected: int) -> None:
     try:
         actual = checksum(file)
     except FileNotFoundError:
-        raise NotASoundingError(f"{file} is missing from the sounding; record or import again.") from None
+        raise NotASoundingError(f"{file} is missing from the sounding; record or import it again.") from None
     except OSError as error:
         raise NotASoundingError(file_error(file, error)) from None
     if actual != expected:
-        raise NotASoundingError(f"{file} was damaged after it was written; record or import again.")
+        raise NotASoundingError(f"{file} was damaged after it was written; record or import it again.")

@@ -33,7 +33,7 @@ AREAS: dict[str, tuple[str, ...]] = {
 CONDITIONS = {
     "gpu": "no GPU is used",
     "several": "a single GPU is used, and there is no RDMA device",
-    "container": "this is no container",
+    "container": "this is not a container",
     "kubernetes": "this is not Kubernetes",
     "training": "no training step was recorded",
     "inference": "no inference step was recorded",

@@ -135,8 +135,8 @@ class Paired:
     def _round(self) -> bool:
         """Measure once what rounding does to the losses and weights; return whether this is known.
 
-        A difference that the program's own rounding explains is no other result. Outputs are not rounded:
-        tokens that flip by chance would permit any others.
+        A difference within the program's own rounding does not count as a different result. Outputs are not
+        rounded: tokens that flip by chance would permit any others.
         """
         if self.rounded is None:
             runs = [] if "loss" not in self.runs[-1].arrays else [self._rounded(n) for n in range(ROUNDED)]

@@ -97,7 +97,9 @@ def _opened(folder: Path, command: list[str], options: Options) -> Iterator[Path
             raise BadInputError(f"{folder} is not the folder of a search; choose another with -o.")
         folder.mkdir(parents=True, exist_ok=True)
         if file.exists() and json.loads(file.read_text()) != about:
-            raise BadInputError(f"{folder} has the search of another command; add --replace, or choose -o.")
+            raise BadInputError(
+                f"{folder} holds the search of another command; choose another with -o, or add --replace."
+            )
         write_private(file, json.dumps(about))
     except OSError as error:
         raise BadInputError(file_error(folder, error, "used")) from None
@@ -105,7 +107,9 @@ def _opened(folder: Path, command: list[str], options: Options) -> Iterator[Path
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise BadInputError(f"{folder} is in use by another search; wait for it, or choose -o.") from None
+            raise BadInputError(
+                f"{folder} is in use by another search; wait for it, or choose another with -o."
+            ) from None
         yield folder
 
 
@@ -182,7 +186,7 @@ class _Tuning:
         known = [*catalogue(), *self.options.extra]
         names = {knob.id for knob in known}
         if unknown := {*self.options.only, *self.options.without} - names:
-            raise BadInputError(f"'{min(unknown)}' is not a knob; known are {', '.join(sorted(names))}.")
+            raise BadInputError(f"'{min(unknown)}' is not a knob; the knobs are {', '.join(sorted(names))}.")
         wanted = set(self.options.only or names) - set(self.options.without)
         knobs = fitting([knob for knob in known if knob.id in wanted], self.facts)
         if not knobs:

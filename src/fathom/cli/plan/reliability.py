@@ -1,4 +1,4 @@
-"""`fathom plan reliability`: failures, checkpoints, goodput, wall time and bill of a long run."""
+"""`fathom plan reliability`: failures, checkpoints, goodput, wall time and cost of a long run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reliability(
     explain: bool = Option(False, "--explain", help="Derive the goodput line by line."),
     json: bool = Option(False, "--json", help="Print the plan as JSON."),
 ) -> None:
-    """Plan a long run: how often it fails, when to checkpoint, its goodput, wall time and bill."""
+    """Plan a long run: how often it fails, when to checkpoint, its goodput, wall time and cost."""
     from fathom.machine import parse_price
     from fathom.planner.hardware import hardware, quantity
     from fathom.planner.reliability import Run, explained, failures_of, plan_reliability

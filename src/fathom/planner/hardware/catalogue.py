@@ -66,7 +66,7 @@ class Hardware:
     def __getitem__(self, key: str) -> Quantity:
         if key not in self.figures:
             raise BadInputError(
-                f"{self.name} has no figure of {key}; give one as {key}=VALUE, "
+                f"{self.name} has no value for {key}; give one as {key}=VALUE, "
                 f"or choose from {', '.join(sorted(self.figures))}."
             )
         return self.figures[key]
@@ -178,7 +178,7 @@ def quantity(words: str) -> Quantity:
     """Return a quantity as a user writes it, like `100 GB/s`. Raises BadInputError."""
     given = _quantity(words, ASSUMED, "given by the user")
     if given.value and not SMALLEST <= given.value <= LARGEST:
-        raise BadInputError(f"{words!r} is a figure that no system has; write one like 4.8 TB/s.")
+        raise BadInputError(f"{words!r} is not a plausible value; write one like 4.8 TB/s.")
     return given
 
 

@@ -1,4 +1,4 @@
-"""Reliability: failures, checkpoints, goodput, and the wall time and bill of a long run."""
+"""Reliability: failures, checkpoints, goodput, and the wall time and cost of a long run."""
 
 from fathom.planner.reliability.checkpoints import Checkpoint, daly, expected_goodput, young
 from fathom.planner.reliability.plan import ReliabilityPlan, Run, explained, plan_reliability

@@ -29,7 +29,9 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise BadInputError(f"{self.kind!r} is no kind of checkpoint; choose one of {', '.join(KINDS)}.")
+            raise BadInputError(
+                f"{self.kind!r} is not a kind of checkpoint; choose one of {', '.join(KINDS)}."
+            )
         if self.storage <= 0:
             raise BadInputError("The bandwidth of storage must be above 0; give one like '100 GB/s'.")
 

@@ -1,4 +1,4 @@
-"""A plan of a long run: failures, the best checkpoint interval, goodput, wall time and bill."""
+"""Plan a long run: failures, the best checkpoint interval, goodput, wall time and cost."""
 
 from __future__ import annotations
 
@@ -147,9 +147,8 @@ def _possible(job: Job) -> None:
     repairing = 3600 * job.repair_h / job.mtbf_s
     if job.spares is not None and repairing > 2 * (job.spares + 1):
         raise BadInputError(
-            f"About {repairing:.0f} hosts are under repair at any time, and {job.spares} spares "
-            "cannot stand in; "
-            f"{math.ceil(repairing + 2 * math.sqrt(repairing))} spares would."
+            f"About {repairing:.0f} hosts are under repair at any time, too many for {job.spares} spares; "
+            f"use {math.ceil(repairing + 2 * math.sqrt(repairing))} spares."
         )
 
 

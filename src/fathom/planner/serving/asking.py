@@ -145,6 +145,6 @@ def _row(line: str, path: Path) -> tuple[float, int, int]:
         arrival, prompt, output = -1.0, 0, 0
     if arrival < 0 or prompt < 1 or output < 1:
         raise BadInputError(
-            f"{path} has a line that is no request: {line[:60]!r}; write arrival,prompt,output."
+            f"{path} has a line that is not a request: {line[:60]!r}; write arrival,prompt,output."
         )
     return arrival, prompt, output

@@ -29,7 +29,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.routing not in ROUTING:
-            raise BadInputError(f"{self.routing!r} is no routing; choose one of {', '.join(ROUTING)}.")
+            raise BadInputError(
+                f"{self.routing!r} is not a routing policy; choose one of {', '.join(ROUTING)}."
+            )
 
     def run(self, requests: Sequence[Request], concurrency: int | None = None) -> list[Request]:
         """Serve the requests as they arrive, or `concurrency` at a time; return them as they complete."""

@@ -212,7 +212,9 @@ def _check(of: Deployment) -> None:
             raise BadInputError(f"{name} is {getattr(of, name)}; it must be at least 1.")
     for name in ("weights", "kv"):
         if getattr(of, name) not in BYTES:
-            raise BadInputError(f"{getattr(of, name)!r} is no precision; choose one of {', '.join(BYTES)}.")
+            raise BadInputError(
+                f"{getattr(of, name)!r} is not a precision; choose one of {', '.join(BYTES)}."
+            )
     for block in of.model.blocks:
         heads = block.mixer.heads
         if heads % of.tp:
@@ -233,7 +235,9 @@ def _check(of: Deployment) -> None:
             f"the nearest is ep {_nearest(of.gpus, of.ep)}."
         )
     if not 0 <= of.acceptance <= 1:
-        raise BadInputError(f"An acceptance of {of.acceptance:g} is no probability; give one from 0 to 1.")
+        raise BadInputError(
+            f"The acceptance rate {of.acceptance:g} is not a probability; give one from 0 to 1."
+        )
 
 
 def _nearest(value: int, wanted: int) -> int:

@@ -44,7 +44,9 @@ class Load:
 
     def __post_init__(self) -> None:
         if self.arrival not in KINDS:
-            raise BadInputError(f"{self.arrival!r} is no arrival; choose one of {', '.join(KINDS)}.")
+            raise BadInputError(
+                f"{self.arrival!r} is not an arrival process; choose one of {', '.join(KINDS)}."
+            )
         for name in ("prompt", "output", "concurrency", "requests"):
             if getattr(self, name) <= 0:
                 raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")

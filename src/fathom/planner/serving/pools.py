@@ -24,7 +24,7 @@ def search_pools(
     fleets = [f for of in candidates if (f := smallest_pools(of, load, limits, values, routing))]
     if not fleets:
         raise BadInputError(
-            f"No {_MOST} replicas for prefill and decode meet the limits; "
+            f"Even {_MOST} replicas for prefill and decode do not meet the limits; "
             "allow longer latencies, lower --rate, or share the load among fleets."
         )
     return best_first(fleets, objective)

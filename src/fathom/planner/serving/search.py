@@ -108,7 +108,7 @@ def search(
 ) -> list[tuple[Fleet, Served]]:
     """Return the fleets that meet the limits, best first. Raises BadInputError if none does."""
     if objective not in OBJECTIVES:
-        raise BadInputError(f"{objective!r} is no objective; choose one of {', '.join(OBJECTIVES)}.")
+        raise BadInputError(f"{objective!r} is not an objective; choose one of {', '.join(OBJECTIVES)}.")
     if not candidates:
         raise BadInputError("No layout fits; take a narrower precision or a GPU with more memory.")
     fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values))]

@@ -96,7 +96,7 @@ def _matching(ranges: pl.DataFrame, wanted: str) -> pl.DataFrame:
     if chosen.is_empty():
         common = ranges["name"].value_counts(sort=True)["name"][:_MOST_NAMED].to_list()
         known = f"the most frequent ones are {', '.join(common)}" if common else "it has no ranges"
-        raise BadInputError(f"No range is named like '{wanted}'; {known}.")
+        raise BadInputError(f"No range has a name like '{wanted}'; {known}.")
     return max(_outermost_by(chosen, "thread"), key=_length)
 
 
