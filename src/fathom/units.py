@@ -9,14 +9,14 @@ US_PER_MS = 1e3
 US_PER_S = 1e6
 MS_PER_S = 1e3
 
-MB, GB = 1e6, 1e9  # bytes; for data rates and evidence
+KB, MB, GB = 1e3, 1e6, 1e9  # bytes; for data rates and evidence
 KIB, MIB, GIB = 2**10, 2**20, 2**30  # bytes; for buffers and memory
 _PREFIXES = "kMGT"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kKMGT])(i?))?B?")
 
 
 def bytes_of(text: str) -> float | None:
-    """Return the bytes of a size such as 500MB or 2GiB; None if it is no size."""
+    """Return the bytes of a size such as 500MB or 2GiB; None if it is not a size."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None

@@ -40,7 +40,7 @@ def synchronous(signals: Signals) -> Candidates:
             *exposed_claims(signals, moved),
         ],
         evidence=[
-            Evidence(f"tiny {seen.operation} calls whose end the host waits for", seen.count, "per step"),
+            Evidence(f"tiny, blocking {seen.operation} calls", seen.count, "per step"),
             Evidence("time without compute around them", seen.idle_ms, "ms per step"),
             Evidence("median time of one", seen.one_ms, "ms"),
         ],

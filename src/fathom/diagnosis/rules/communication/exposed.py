@@ -7,7 +7,7 @@ from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import on_processor, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Signals
-from fathom.units import GB, MB
+from fathom.units import GB, KB, MB
 
 LEAST = 0.05  # of the step
 BEFORE = "before a receive"  # detail of idle time that a receive ends: nothing moves then
@@ -55,5 +55,8 @@ def _evidence(account: Communication, total: float) -> list[Evidence]:
 
 def described(row: Collective) -> str:
     """Return operation, size and dtype: `all_reduce of 17.6 MB bf16`."""
-    size = "" if row.bytes is None else f" of {row.bytes / MB:.3g} MB"
+    size = ""
+    if row.bytes is not None:
+        small = row.bytes < 0.1 * MB
+        size = f" of {row.bytes / (KB if small else MB):.3g} {'kB' if small else 'MB'}"
     return f"{row.operation}{size} {row.dtype or ''}".rstrip()

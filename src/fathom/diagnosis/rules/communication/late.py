@@ -12,10 +12,10 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
-MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, ranks are late by turns
+MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, different ranks are late
 STEADILY = 0.75  # of the steps
 ENOUGH = 4  # collectives, or steps
-CLEARLY = 0.9  # of the time lost, if host threads communicate: a busy host delays ranks by turns
+CLEARLY = 0.9  # of the time lost, if host threads communicate: a busy host delays a different rank each time
 DIFFERENT = 0.05  # of the median rank's: clocks and work that differ by less are equal
 UNEVEN = 1.2  # load of the rank's experts over the mean
 UNKNOWN, EXPERTS = "communication-straggler", "communication-unbalanced-experts"
@@ -61,7 +61,7 @@ def late(signals: Signals) -> Candidates:
 
 
 def steadily_late(worst: LateRank) -> bool:
-    """Return whether this rank is the last at most collectives, or costs most in most steps: not by turns."""
+    """Return whether this rank is the last at most collectives, or costs the most time in most steps."""
     steps = worst.steps >= max(STEADILY * worst.of_steps, ENOUGH)
     always = worst.last >= max(MOSTLY * worst.of, ENOUGH)
     by_turns = worst.of_steps >= ENOUGH and not steps

@@ -10,14 +10,14 @@ from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.ranks import Varying
 
 LEAST = 0.05  # of the step
-ON_HOST = 0.15  # of the step, if host threads communicate: the scheduler of a busy host delays ranks by turns
+ON_HOST = 0.15  # of the step, if host threads communicate: a busy host delays a different rank each time
 WAITS = (Entry.WAITING_FOR_PEERS, Entry.HOST_WAITS_FOR_PEERS)
 MOVES = (Entry.COMMUNICATION, Entry.MOVING_BYTES)
 
 
 @rule("communication-jitter")
 def jitter(signals: Signals) -> Candidates:
-    """Report ranks that are late by turns, or transfers that are slow in some steps."""
+    """Report lateness that moves from rank to rank, or transfers that are slow in some steps."""
     seen: Varying = signals["communication.varying"]
     on_host = signals.get("step.device").value == "cpu"
     least = (ON_HOST if on_host else LEAST) * signals["step.timeline_ms"]
@@ -39,9 +39,9 @@ def jitter(signals: Signals) -> Candidates:
 
 def _late(seen: Varying) -> list[Evidence]:
     return [
-        Evidence("time in which all ranks wait for one that is late, by turns", seen.late_ms, "ms per step"),
+        Evidence("time lost to late ranks, a different one each time", seen.late_ms, "ms per step"),
         Evidence("ranks that were the last to arrive", seen.ranks, "ranks"),
-        Evidence("share of this time that the same rank costs, at most", 100 * seen.largest, "%"),
+        Evidence("largest share of this time lost to one rank", 100 * seen.largest, "%"),
     ]
 
 

@@ -130,7 +130,7 @@ def _on_processor(signals: Signals) -> Outcomes:
         kind="host-python",
         claims=claims,
         evidence=[
-            Evidence("share of the recorded step spent in Python between ops", 100 * python, "%"),
+            Evidence("Python between ops", 100 * python, "% of the recorded step"),
             Evidence("calls of ops", sum(signals["host.ops"].values()), "per step"),
             *_shares(signals),
         ],

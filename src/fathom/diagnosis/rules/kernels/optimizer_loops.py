@@ -72,7 +72,7 @@ def _candidate(signals: Signals, mine: list[Work], host: list[str]) -> Candidate
         (mine, FUSED),
         host=host,
         evidence=[
-            Evidence("kernels that update parameters one by one", count_of(mine), "per step"),
+            Evidence("kernels that update one parameter", count_of(mine), "per step"),
             Evidence("time of these kernels", ms_of(mine), "ms per step"),
         ],
         spill=LAUNCHING,

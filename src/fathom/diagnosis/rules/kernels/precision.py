@@ -155,14 +155,14 @@ def _ratio(rates: dict[str, float], slow: str, fast: str, otherwise: float) -> f
 def _candidate(
     signals: Signals, kind: str, works: list[Work], factor: float, *more: tuple[list[Work], float]
 ) -> Candidate:
-    how = "in TF32 on tensor cores" if any(map(_on_cores, works)) else "without tensor cores"
+    how = "TF32 on tensor cores" if any(map(_on_cores, works)) else "float32 without tensor cores"
     return mended(
         signals,
         kind,
         (works, factor),
         *more,
         evidence=[
-            Evidence(f"float32 products {how}", ms_of(works), "ms per step"),
+            Evidence(how, ms_of(works), "ms per step"),
             Evidence("share of this time with tensor cores and the narrower dtype", 100 * factor, "%"),
         ],
         check="fathom prove the program with the setting against the program without it",
