@@ -40,7 +40,10 @@ _watch = _Watch()
 
 
 def when_imported(name: str, then: Then, before: Before | None = None) -> None:
-    """Call `before()` before module `name` is imported and `then(module)` after, or `then` now if it was."""
+    """Call `before()` before module `name` is imported, and `then(module)` after.
+
+    If it is imported already, call `then` now, and never `before`.
+    """
     module = sys.modules.get(name)
     if module is not None:
         then(module)

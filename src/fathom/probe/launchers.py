@@ -10,7 +10,7 @@ from fathom.pristine import os
 
 # Rank, number of ranks, rank on this host, number of ranks on this host. A launcher that another one
 # started comes first: torchrun under srun sets RANK, and inherits SLURM_PROCID. SLURM_STEP_NUM_TASKS is set
-# by srun only; a batch script has SLURM_PROCID and SLURM_NTASKS too, but is no task of a job.
+# by srun only; a batch script has SLURM_PROCID and SLURM_NTASKS too, but is not a task of a job.
 VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     tuple(f"OMPI_COMM_WORLD_{what}" for what in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),

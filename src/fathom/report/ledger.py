@@ -63,7 +63,7 @@ def step_ms(device: Device) -> float:
 def groups(device: Device, by_launch: bool = True) -> list[LedgerGroup]:
     """Return the device's entries grouped by kind, without kinds that took no time.
 
-    Kernel families are names with launch shapes; unless `by_launch`, families of one name share a row.
+    Kernel families are names with launch shapes; unless `by_launch`, families with the same name share a row.
     """
     rows = device.ledger if by_launch else by_name(device.ledger)
     result: list[LedgerGroup] = []

@@ -13,7 +13,7 @@ import msgspec
 from fathom.units import MIB
 
 CHUNK = 2 * MIB  # read at a time
-LONGEST = 64 * MIB  # a longer line is no record
+LONGEST = 64 * MIB  # a longer line is not a record
 
 Record = dict[str, Any]
 

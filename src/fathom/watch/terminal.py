@@ -46,7 +46,7 @@ def print_page(live: Live, console: Console) -> None:
 def in_lines(
     watch: Watch, publish: Publish, write: Callable[[Live | None, Live, bool], None], every: float
 ) -> None:
-    """Call `write(before, now, due)` after each reading; `due` every so many seconds, and at the end."""
+    """Call `write(before, now, due)` after each reading; `due` after each `every` seconds and at the end."""
     before, due = None, 0.0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
@@ -78,7 +78,7 @@ def _look(watch: Watch, publish: Publish) -> Live:
 
 @contextlib.contextmanager
 def keyboard() -> Iterator[Callable[[float], str]]:
-    """Context manager that yields a function: wait so many seconds for a key, and return it or ""."""
+    """Context manager that yields a function, which waits up to `seconds` for a key and returns it or ""."""
     try:
         import termios
         import tty

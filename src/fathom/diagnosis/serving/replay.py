@@ -47,7 +47,7 @@ class Change:
 
 
 class Spans:
-    """The union of the spans of one name."""
+    """The union of the spans with the same name."""
 
     def __init__(self, tables: Tables, what: str) -> None:
         rows = tables["request_spans"].filter(what=what).sort("start_ns")

@@ -96,7 +96,7 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
 
 @signal("communication.repeated", "ms per step")
 def repeated(recorded: Recorded) -> list[Repeated]:
-    """Return large reductions that every micro-step does equally often, by size."""
+    """Return large reductions that run the same number of times in each micro-step, by size."""
     micro = recorded.subject.micro
     if not micro:
         raise UnknownSignalError("no micro-steps were recorded")

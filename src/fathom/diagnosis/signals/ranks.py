@@ -18,9 +18,9 @@ SAME = ["name", "place"]  # identifies a collective within every step
 
 
 class Varying(msgspec.Struct, frozen=True):
-    """Time that steps lose because collectives vary, per step."""
+    """Time lost per step because collectives take longer in some steps than in others."""
 
-    late_ms: float  # ranks that are late by turns
+    late_ms: float  # lost to late ranks, a different one each time
     ranks: int  # that were the last
     largest: float  # share of that time of one rank
     transfer_ms: float  # transfers longer than usual, since the last rank arrived
@@ -61,7 +61,7 @@ def flops(recorded: Recorded) -> dict[int, float]:
 
 @signal("communication.varying", "ms per step")
 def varying(recorded: Recorded) -> Varying:
-    """Return what lateness by turns and slow transfers cost; transfers of host threads are left out."""
+    """Return the time lost to varying late ranks and to slow transfers, without transfers of host threads."""
     ranks: list[LateRank] = late(recorded)
     arrivals = recorded.peers.arrivals if recorded.peers else None
     total = _late_ms(arrivals) if arrivals is not None else 0.0

@@ -60,7 +60,7 @@ class Work(msgspec.Struct, frozen=True, dict=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Runtime calls of one name beneath one op; `copies` is the direction of the op's copy."""
+    """Runtime calls with the same name below the same op; `copies` is the direction of the op's copy."""
 
     api: str
     cause: str  # synchronisation, allocator, compilation
@@ -78,7 +78,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class HostWork(msgspec.Struct, frozen=True):
-    """Processor work by ops of one name, during which the device is idle for `idle_ms`."""
+    """Time of host ops with the same name; the device is idle for `idle_ms` of it."""
 
     op: str
     ms: float
@@ -89,7 +89,7 @@ class HostWork(msgspec.Struct, frozen=True):
 
 
 class Double(msgspec.Struct, frozen=True):
-    """Computation in float64 on a processor by ops of one name, and the source of most of it."""
+    """Time of float64 ops with the same name on a CPU, and the source of most of it."""
 
     op: str
     ms: float
@@ -108,7 +108,7 @@ class FetchingCode(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """Batches that the loop's own thread makes: milliseconds per step, also while a device is busy.
+    """Batches made by the thread of the training loop: milliseconds per step, also while a device is busy.
 
     `blocked` is the share of that time in system calls, `reading` in calls on files, `locked` in waits for
     other threads. `dwell_us` says how long the interpreter stays at one instruction: long in native code.
@@ -125,7 +125,8 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """Time in launching ops of one name before they call the runtime; the device is idle for `idle_ms` of it.
+    """Time that launching ops with the same name spend before they call the runtime, `idle_ms` of it with an
+    idle device.
 
     `share` is the share of these ops' total time.
     """

@@ -98,7 +98,7 @@ def idle_ms(recorded: Recorded) -> float:
 
 @signal("step.differing")
 def differing(recorded: Recorded) -> float:
-    """Return the share of compute time in kernels that the recorded steps do not launch equally often."""
+    """Return the share of compute time in families whose number of launches differs between steps."""
     rows = recorded.kernels.with_columns(window=recorded.window(recorded.kernels))
     rows = rows.filter(pl.col("window") >= 0, kind="compute")
     rows = rows.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))

@@ -65,7 +65,7 @@ def timed(serving: Serving, what: str) -> Any:
 
 
 class Loop:
-    """Follows the generation loop's thread."""
+    """Hooks that record the requests and batches of the generation loop."""
 
     def __init__(self, serving: Serving) -> None:
         self.serving = serving

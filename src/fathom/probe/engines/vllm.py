@@ -40,7 +40,7 @@ class Calls:
 
     @guarded(PART)
     def added(self, scheduler: Any, request: Any) -> None:
-        """Note a request that enters the queue; a part of a stream of inputs is no new one."""
+        """Note a request that enters the queue; further parts of a streamed input are not new requests."""
         if request.request_id not in scheduler.requests:
             arrival = min(int(request.arrival_time * NS_PER_S), now())
             self.serving.submitted(request.request_id, request.prompt_token_ids or (), arrival)

@@ -1,4 +1,4 @@
-"""Divide the time of a batch's samples: user code, library decoders, and the rest, which is reading."""
+"""Split the time to load a batch into user code, library decoders, and reading (the rest)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _categories(device: Device) -> Figure:
 
 
 def _shapes(device: Device) -> Figure:
-    by_name: dict[str, float] = {}  # ops of one name and shape may differ in their dtype
+    by_name: dict[str, float] = {}  # ops with the same name and shape may differ in their dtype
     for row in device.shapes:
         by_name[named(row)] = by_name.get(named(row), 0.0) + row.ms
     longest = sorted(by_name.items(), key=lambda item: -item[1])[:MOST]
