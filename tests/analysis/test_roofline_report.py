@@ -61,7 +61,7 @@ def test_the_report_shows_ceilings_and_the_roofline(machine: Path) -> None:
 
 def test_without_ceilings_the_report_uses_the_datasheet_and_says_how_to_measure(tmp_path: Path) -> None:
     done = run_fathom("report", str(KEPT), cwd=tmp_path, FATHOM_HOME=str(tmp_path))
-    assert "fathom machine measure" in done.stdout and "speed of light by the datasheet" in done.stdout
+    assert "fathom machine measure" in done.stdout and "speed of light from the datasheet" in done.stdout
     assert "(vs. dense datasheet peak)" in done.stdout
 
 

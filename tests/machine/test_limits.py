@@ -32,4 +32,6 @@ def test_nothing_bounds_a_processor_that_others_used_meanwhile():
 
 
 def test_why_nothing_bounds_a_processor_that_was_never_measured():
-    assert "ceilings of its machine were not measured" in why_no_limits({"host": {}, "gpus": []}, None)
+    assert "ceilings of the recorded machine were not measured" in why_no_limits(
+        {"host": {}, "gpus": []}, None
+    )

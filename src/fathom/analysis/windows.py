@@ -231,7 +231,7 @@ def _choose(windows: Windows) -> None:
     lengths = windows.ends - windows.starts
     kind = windows.kind
     if kind == HOST:
-        windows.notes.append("no step was marked, so the window is the full recording of the host")
+        windows.notes.append("no step was marked, so the window covers everything recorded on the host")
     same = np.array([k == kind for k in windows.kinds], bool)
     settled, note = settled_of(windows, same)
     windows.notes += [note] if note else []

@@ -88,7 +88,7 @@ def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
     """Return the reason why `limits_of` returns None, in one clause with the remedy."""
     busy = [c for c in from_machine(machine) if c.device == index and not c.is_bound]
     if not busy:
-        return "the ceilings of its machine were not measured; run `fathom machine measure` on it"
+        return "the ceilings of the recorded machine were not measured; run `fathom machine measure` on it"
     others = max(ceiling.conditions["others"] for ceiling in busy)
     return (
         f"others used {100 * others:.0f} % of the processors while its ceilings were measured; "

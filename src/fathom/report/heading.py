@@ -28,7 +28,7 @@ PLACES = {
     "memory": "memory traffic",
     "compute": "computation",
 }  # by bound
-NOTHING = "Fathom found no remedy for this bound."
+NOTHING = "Fathom found no remedy for this bottleneck."
 UNEVEN = 0.02  # relative difference of mean and median at which both are shown: gains are shares of the mean
 REPEATS = "no steps are marked: a window is one repetition of the work, which may be only part of a step"
 UNMARKED = "no steps are marked: the window is a stretch of the program, not a step"

@@ -132,7 +132,7 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
         parts.append(f"MFU {units.share(shares.mfu_datasheet, 1)} % (vs. dense datasheet peak)")
     flops = f"{units.scaled(shares.flops, 'FLOP')} per step"
     parts.append(f"at least {flops}" if shares.partial else flops)
-    yield from _paragraph("matrix", joined(*parts), width)
+    yield from _paragraph("flops", joined(*parts), width)
 
 
 def micro_steps(device: Device, width: int) -> Iterator[Text]:
@@ -261,7 +261,7 @@ def _counted(what: list[str]) -> list[str]:
     """Return analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
-    lacked = [f"{len(checks)} of {len(kinds_of_steps())} checks that lacked data"] if checks else []
+    lacked = [f"{len(checks)} of {len(kinds_of_steps())} checks (lacked data)"] if checks else []
     return [*others, *lacked]
 
 

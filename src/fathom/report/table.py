@@ -74,7 +74,7 @@ def rows(
 ) -> Iterator[Text]:
     """Yield the table: groups with their largest entries, the clean step, the profiled step.
 
-    Kernels of one name share a row, unless `by_launch`.
+    Kernels with the same name share a row, unless `by_launch`.
     """
     total = step_ms(device)
     columns = Columns.of(width, device)
@@ -177,7 +177,7 @@ def speed_of_light(device: Device) -> str:
     """Return what the device's time at its ceilings is, with the share of the work that was modelled."""
     known = device.at_ceiling_known or 0.0
     text = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
-    text += " by the datasheet" if device.ceilings == DATASHEET else ""
+    text += " from the datasheet" if device.ceilings == DATASHEET else ""
     return text if known >= COMPLETE else f"{text} ({100 * known:.0f} % modelled)"
 
 

@@ -124,7 +124,8 @@ def note_missing_ranks(manifest: Manifest, reasons: Mapping[int | str, str] = Ma
     if missing > 0:
         verb = "is" if missing == 1 else "are"
         text = (
-            f"{missing} of the job's {world} ranks {verb} missing, so waiting for peers is not distinguished."
+            f"{missing} of the job's {world} ranks {verb} missing, "
+            "so waiting for peers is counted as communication."
         )
         text += _which(manifest, world, reasons)
         manifest.problems.append(Problem(RANKS_MISSING, text, missing))

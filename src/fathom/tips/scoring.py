@@ -174,7 +174,7 @@ def _ways(tip: Tip) -> str:
 _FINDING = "finding "  # how abstentions begin that are about a kind of finding
 NO_SOUNDING = "findings need a recording: fathom tips SOUNDING"
 NO_STEP = "findings are about the steps of a program, and none was recorded"
-NO_CHECKS = "the checks of its machine were not recorded"
+NO_CHECKS = "the checks of the recorded machine are missing"
 NO_MANIFEST = "give the pod's manifest with --manifest"
 _TRAINING, _INFERENCE = ("train",), ("prefill", "decode", "inference")
 

@@ -154,7 +154,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
     limits = limits_of(recorded.machine, recorded.index)
     if limits is None:
         raise UnknownSignalError(
-            "the ceilings of its machine were not measured; run `fathom machine measure` on it"
+            "the ceilings of the recorded machine were not measured; run `fathom machine measure` on it"
         )
     memory = {"memory": limits.memory, "cache": limits.cache}
     known = {name: rate for name, rate in memory.items() if rate is not None}

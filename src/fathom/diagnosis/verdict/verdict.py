@@ -146,7 +146,7 @@ def _speed_of_light(device: Device, step_ms: float) -> str:
     if device.at_ceiling_ms is None or not step_ms:
         return ""
     share = min(device.at_ceiling_ms / step_ms, 1.0)
-    published = " by the datasheet" if device.ceilings == DATASHEET else ""
+    published = " from the datasheet" if device.ceilings == DATASHEET else ""
     return "" if share < LEAST else f"{_percent(share)} of the speed of light{published}"
 
 

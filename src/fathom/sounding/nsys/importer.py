@@ -33,7 +33,7 @@ _UNREAD = {
     "MPI_COLLECTIVES_EVENTS": "MPI calls",
 }
 _WHOLE_GRAPHS = (
-    "CUDA graphs were traced as a whole, so their kernels, copies and collectives are not distinguished; "
+    "CUDA graphs were traced as a whole, so their kernels, copies and collectives cannot be separated; "
     "record with `--cuda-graph-trace=node`"
 )
 
