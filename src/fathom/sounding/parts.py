@@ -45,7 +45,8 @@ def collect(sources: Iterable[str | Path]) -> Parts:
             _add(parts, file)
     if not parts.stores:
         reasons = "; ".join(f"{_named(who)} {why}" for who, why in parts.missing.items())
-        raise BadInputError(f"None of the job's parts contains steps{': ' if reasons else ''}{reasons}.")
+        why = f": {reasons}" if reasons else ""
+        raise BadInputError(f"None of the job's parts contains steps{why}; mark steps with fathom.step().")
     return parts
 
 

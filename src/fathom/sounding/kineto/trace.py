@@ -40,7 +40,10 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     tables = {"ops": host.ops, "launches": host.launches, "kernels": kernels}
     if not len(host.ops) and not len(kernels):
         kind = BadInputError if len(host.launches) else NothingReadError
-        raise kind(f"{path} cannot be imported: it has neither operators nor device work.")
+        raise kind(
+            f"{path} cannot be imported: it has neither operators nor device work; export it from"
+            " torch.profiler with the activities CPU and CUDA."
+        )
     steps = profiler_steps(host.notes, phase, burst)
     integrity.unread(columns.phases, columns.unread, problems)
     integrity.check(kernels, host.launches, problems)
