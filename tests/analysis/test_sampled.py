@@ -96,6 +96,12 @@ def test_dispatching_keeps_its_cause_whatever_a_sample_says() -> None:
     }
 
 
+def test_a_hook_of_fathom_while_dispatching_is_dispatching() -> None:
+    samples = Samples(1, np.array([500_000]), np.array([0]), [("profiling overhead", "")])
+    split = samples.split(spans([0], [1_000_000]), "dispatching")
+    assert {key: item.length for key, item in split} == {("dispatching", ""): 1_000_000}
+
+
 def stacked(*frames: str) -> str:
     """A stack, outermost frame first; `std:` is the standard library, `torch:` torch."""
     places = [

@@ -26,7 +26,7 @@ LEAST_SHARE = 0.02  # of its entry's time: smaller lines are summed
 # Time gets the line of the nearest sample within the larger of these two distances.
 REACH_NS = 20_000_000
 REACH = 4  # times the median interval between samples, which grows on a busy machine
-HOOK_NS = 50_000  # around a sample in one of Fathom's hooks, which are brief: it says nothing of the rest
+HOOK_NS = 50_000  # around a sample in one of Fathom's hooks, which are brief; it says nothing about the rest
 
 NO_MARKS = np.zeros(0, np.int64)
 
@@ -102,21 +102,24 @@ class Samples(msgspec.Struct, frozen=True):
         split: dict[Label, list[Spans]] = {}
         if of_fathom.any():
             hooks = intersect(spans, _running(times, within[inside], of_fathom))
-            split[HOOKS, ""], spans = [hooks], subtract(spans, hooks)
+            split[self._of((HOOKS, ""), cause)], spans = [hooks], subtract(spans, hooks)
             times, label = times[~of_fathom], label[~of_fathom]
         cells = _cells(times, self.reach_ns)
         cell, _, parts = overlaps(cells, spans)
         owner = label[cell]
         for code in distinct(owner).tolist():
             mine = owner == code
-            split.setdefault(self._of(code, cause), []).append(Spans(parts.starts[mine], parts.ends[mine]))
+            split.setdefault(self._of(self.labels[code], cause), []).append(
+                Spans(parts.starts[mine], parts.ends[mine])
+            )
         rest = subtract(spans, union(parts.starts, parts.ends))
         if len(rest.starts):
             split.setdefault((cause, ""), []).append(rest)
         return [(key, _joined(sets)) for key, sets in split.items()]
 
-    def _of(self, code: int, cause: str) -> Label:
-        sampled, detail = self.labels[code]
+    @staticmethod
+    def _of(sample: Label, cause: str) -> Label:
+        sampled, detail = sample
         if cause != DISPATCHING:
             return sampled, detail
         return (cause, detail) if sampled == PYTHON else (cause, "")
