@@ -224,16 +224,14 @@ def _record(
 
 def _warn(path: Path, applied: Applied) -> None:
     """Say which settings were proven on a machine that differs in what decides about them."""
-    from json import loads
-
     from fathom.machine import described
 
     try:
         from fathom.machine.compare import settings_lost
 
-        machine = loads(applied.machine or "{}")
+        machine = applied.inventory()
         lost = settings_lost(machine, described(), applied.knobs, applied.carries) if machine else []
-    except (ImportError, ValueError, FathomError) as error:
+    except (ImportError, FathomError) as error:
         say(f"whether the settings of {path} fit this machine is unknown: {visible_line(str(error))}")
         return
     if lost:

@@ -39,6 +39,18 @@ class Applied:
             words = _with_argument(words, name, value)
         return words
 
+    def inventory(self) -> dict[str, Any]:
+        """Return the machine that they were proven on; empty if none is named. Raises BadInputError."""
+        try:
+            machine = json.loads(self.machine or "{}")
+        except (ValueError, RecursionError):
+            machine = None
+        if not isinstance(machine, dict):
+            raise BadInputError(
+                "The machine in the settings file is damaged; take the file from `fathom tune`."
+            )
+        return machine
+
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment with these variables."""
         return {**environment, **self.environment}

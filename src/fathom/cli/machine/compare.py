@@ -68,15 +68,13 @@ def _settings(path: Path, comparison: MachineComparison) -> list[ResultKind]:
 
 def _of_settings(path: Path) -> dict[str, Any]:
     """Return the machine on which the settings of a file were proven."""
-    from json import loads
-
     from fathom.errors import BadInputError
     from fathom.recorder import read_settings
 
-    machine = read_settings(path).machine
+    machine = read_settings(path).inventory()
     if not machine:
         raise BadInputError(f"{path} does not name its machine; give a file that `fathom tune` wrote.")
-    return dict(loads(machine))
+    return machine
 
 
 def _of_sounding(path: Path) -> dict[str, Any]:
