@@ -43,12 +43,13 @@ def cases(result: Iterable[tuple[str, Examination]], suite: Suite = programs) ->
     return made
 
 
-def examinations(archive: Path) -> Iterator[tuple[str, Examination]]:
-    """Every recording of one archive: its name, GROUP.NAME.FORM.SEVERITY, and what Fathom says of it."""
+def examinations(archive: Path, every: int = 1) -> Iterator[tuple[str, Examination]]:
+    """Names, GROUP.NAME.FORM.SEVERITY, and examinations: all forms of every `every`-th program."""
     import fathom
 
     with kept.unpacked(archive) as soundings:
-        for sounding in soundings:
+        chosen = sorted({sounding.name.split(".")[1] for sounding in soundings})[::every]
+        for sounding in (each for each in soundings if each.name.split(".")[1] in chosen):
             yield sounding.name, fathom.open(sounding).examine()
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import fathom
 from fathom.analysis.results import Examination
 from fathom.diagnosis.examine import examine
 from fathom.sounding import Store, import_traces
-from faults.kept import archives, unpacked
+from faults.examined import examinations
+from faults.kept import archives
 from tests.support.paths import RECORDINGS, TRACES
 
 SCRATCH = TemporaryDirectory(prefix="fathom-tests-")
@@ -35,13 +35,7 @@ def of_archive(archive: Path) -> dict[str, Examination]:
 
     `python -m faults.score` examines them all, and is run for every rule that is added.
     """
-    with unpacked(archive) as soundings:
-        programs = sorted({sounding.name.split(".")[1] for sounding in soundings})[::3]
-        return {
-            sounding.name: fathom.open(sounding).examine()
-            for sounding in soundings
-            if sounding.name.split(".")[1] in programs
-        }
+    return dict(examinations(archive, every=3))
 
 
 def on_trace(name: str) -> pytest.MarkDecorator:
