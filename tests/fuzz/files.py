@@ -77,7 +77,7 @@ def bytes_of(*names: str) -> st.SearchStrategy[Damage]:
 
 
 def apply(file: Path, damage: Damage) -> None:
-    """Make the damage; a file that is not there stays away, and a large one as it is."""
+    """Make the damage; a missing file stays missing, and a large one unchanged."""
     if not file.is_file() or file.is_symlink() or file.stat().st_size > LARGE:
         return
     if damage["do"] in ("replace", "remove", "rename", "many"):

@@ -20,7 +20,7 @@ _PEAK = re.compile(r"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 
 def main() -> None:
     """Run each command of standard input in an empty folder, and answer on the original standard output."""
-    most = resource.getrlimit(resource.RLIMIT_AS)[1]  # the limit of a round is none of its commands
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]  # a command does not inherit the round's limit
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     answers, orders = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
     os.dup2(2, 1)

@@ -143,9 +143,8 @@ def _waited(
 def _failed(status: int, output: Path) -> tuple[Status, str]:
     text = output.read_text(errors="replace")[-LAST:]
     memory = status == -signal.SIGKILL or any(word in text.lower() for word in _MEMORY)
-    return (
-        "out of memory" if memory else "crashed"
-    ), f"it ended with status {status}: {last_line(text)[:200]}"
+    how: Status = "out of memory" if memory else "crashed"
+    return how, f"it ended with status {status}: {last_line(text)[:200]}"
 
 
 def _ahead(setting: Applied) -> int:
