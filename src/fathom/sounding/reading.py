@@ -20,19 +20,26 @@ _XPLANE = ".xplane.pb"
 
 
 def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:
-    """Return the traces in a file; ranges that match `step_range` are their steps.
+    """Return the traces in a file that have events; ranges that match `step_range` are their steps.
 
-    Raises BadInputError if the file is none that Fathom knows, cannot be read, or has no such range.
+    Raises BadInputError if the file is none that Fathom knows, cannot be read, has no such range or no event.
     """
     if path.name.endswith(_XPLANE):
         why = "XProf's protocol buffers are not read; import the .trace.json.gz beside it"
         raise BadInputError(f"{path} cannot be imported: {why}.")
     with exported(path) as file:
-        if _head(file).startswith(MAGIC):
-            return _read_database(file, path, step_range)
-        if is_document(file):
-            return read_document(file, step_range)
-        return [_read_json(file, step_range)]
+        traces = [trace for trace in _read(file, path, step_range) if any(map(len, trace.tables.values()))]
+    if not traces:
+        raise BadInputError(f"{path} cannot be imported: none of its events has a valid name, start and end.")
+    return traces
+
+
+def _read(file: Path, path: Path, step_range: str | None) -> list[Trace]:
+    if _head(file).startswith(MAGIC):
+        return _read_database(file, path, step_range)
+    if is_document(file):
+        return read_document(file, step_range)
+    return [_read_json(file, step_range)]
 
 
 def _read_json(file: Path, step_range: str | None) -> Trace:
