@@ -140,6 +140,14 @@ def test_experts_are_read_by_coverage():
     assert read[2] / read[0] == pytest.approx(share[2] / share[0], rel=0.15)
 
 
+def test_requests_of_one_token_count_by_their_first_token_alone():
+    trace = [(0.0, 100, 1), (0.5, 100, 40), (1.0, 100, 40)]
+    served = serve(Fleet(LLAMA), Load(trace=trace), VALUES)
+    assert len(served.ttft) == 3 and len(served.tpot) == 2 and served.tpot.min() > 0
+    assert served.within(tpot=served.tpot.min() / 2) == pytest.approx(1 / 3)
+    assert served.within(ttft=served.ttft.max(), tpot=served.tpot.max()) == 1.0
+
+
 def test_blocks_of_the_cache_match_an_engines_own_count():
     # vLLM prints "GPU KV cache size: ... tokens": 131,072 B per token of Llama 3 8B in bf16
     assert LLAMA.kv_bytes == 131072

@@ -38,8 +38,9 @@ class Stretch(msgspec.Struct):
 
     @property
     def measured(self) -> bool:
-        """Whether device boundaries time the steps; if not, the host may run far ahead of the device."""
-        return bool(np.isfinite(self.device).sum() >= 2)
+        """Whether device boundaries, in order, time the steps; if not, the host may run far ahead."""
+        known = self.device[np.isfinite(self.device)]
+        return len(known) >= 2 and bool((np.diff(known) > 0).all())
 
     def durations(self) -> Iterator[tuple[float, int]]:
         """Yield (ns per step, steps) between neighbouring device boundaries, or else between marks."""

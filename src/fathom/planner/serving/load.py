@@ -81,10 +81,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Served:
-    """Latencies that the clients of a load saw, in seconds, and how the replicas fared."""
+    """Latencies that the clients of a load saw, in seconds, and how the replicas fared.
+
+    `ttft`, `paces` and `end_to_end` have a value for each request in the order of arrival; a request of one
+    output token has no time between tokens, and its pace is 0.
+    """
 
     ttft: np.ndarray
-    tpot: np.ndarray
+    paces: np.ndarray
     end_to_end: np.ndarray
     seconds: float
     tokens: int
@@ -93,13 +97,19 @@ class Served:
     preempted: int
 
     @property
+    def tpot(self) -> np.ndarray:
+        """Return the times per output token of the requests that have more than one; 0 if none has."""
+        several = self.paces[self.paces > 0]
+        return several if len(several) else np.zeros(1)
+
+    @property
     def output_rate(self) -> float:
         """Return output tokens per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def within(self, ttft: float = math.inf, tpot: float = math.inf) -> float:
         """Return the share of requests that meet both limits."""
-        return float(((self.ttft <= ttft) & (self.tpot <= tpot)).mean())
+        return float(((self.ttft <= ttft) & (self.paces <= tpot)).mean())
 
 
 @dataclass(frozen=True)
@@ -127,13 +137,13 @@ def serve(fleet: Fleet, load: Load, values: Mapping[str, float], seed: int = 0) 
     """
     done, everyone = _simulated(fleet, load, values, seed)
     constants = resolved(fleet.decode, values)
-    paces = [r.tpot for r in done if r.output > 1] or [0.0]
-    overhead = constants["request"] + constants["polling"] * float(np.mean(paces)) if load.served else 0.0
+    several = [r.tpot for r in done if r.output > 1] or [0.0]
+    overhead = constants["request"] + constants["polling"] * float(np.mean(several)) if load.served else 0.0
     done.sort(key=lambda r: r.arrival)
     scale = fleet.decode.dp
     return Served(
         np.array([r.ttft + overhead for r in done]),
-        np.array(paces),
+        np.array([r.tpot if r.output > 1 else 0.0 for r in done]),
         np.array([r.done - r.arrival + overhead for r in done]),
         max(r.done for r in done) - min(r.arrival for r in done),
         sum(r.output for r in done) * scale,
