@@ -97,7 +97,7 @@ def _unforeseen(error: BaseException) -> str:
 
 
 def _strange(text: str) -> str | None:
-    strange = {character for character in text if _is_control(character)}
+    strange = {character for character in set(text) if _is_control(character)}
     return f"control characters {sorted(strange)} on the terminal" if strange else None
 
 

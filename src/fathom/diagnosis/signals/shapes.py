@@ -6,6 +6,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
+_LONGEST = 1 << 20  # characters of a text that is parsed; a list of a thousand tensors takes 20,000
+
 
 @lru_cache(1 << 14)
 def shapes_of(text: str | None) -> list[list[int]]:
@@ -29,7 +31,7 @@ def dtypes_of(text: str | None) -> list[str]:
 
 def _list(text: str | None) -> list[Any]:
     try:
-        value = json.loads(text) if text else []
+        value = json.loads(text) if text and len(text) <= _LONGEST else []
     except ValueError:
         return []
     return value if isinstance(value, list) else []
