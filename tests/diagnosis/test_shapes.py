@@ -13,7 +13,7 @@ from fathom.diagnosis.signals.shapes import dtypes_of, lists_of, shapes_of
     ("text", "shapes"),
     [
         ("[[64, 128], []]", [[64, 128], []]),
-        ("[[[2, 3], [4]], [5]]", [[], [5]]),  # a list of tensors has no shape of its own
+        ("[[[2, 3], [4]], [5]]", [[], [5]]),  # a list of tensors is no shape
         ("[[-1, 2]]", [[]]),
         ("[[1.5]]", [[]]),
         ("{}", []),
