@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fathom.probe.knobs import rounding
 from tests.support.probe_programs import Run, launch
 
 pytestmark = pytest.mark.programs
@@ -50,6 +53,41 @@ def test_rounding_at_random_moves_losses_by_rounding_errors_only(tmp_path: Path)
     assert losses[0] != losses[1] != losses[2]
     for other in losses[1:]:  # random numbers of the program that changed would change all digits
         assert other == pytest.approx(losses[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_operations_round_by_half_a_unit_and_exact_ones_do_not(dtype: str) -> None:
+    import torch
+
+    def results() -> list[tuple[torch.Tensor, torch.Tensor]]:
+        torch.manual_seed(0)
+        a = torch.rand(64, 64, dtype=torch.float64).to(getattr(torch, dtype)).requires_grad_()
+        product = a @ a
+        exact = [a.clone(), a[3:], a.t(), torch.cat([a, a]), a.relu(), torch.where(a > 0.5, a, -a)]
+        product.logsumexp(0).sum().backward()
+        return [*exact, product, product.exp(), torch.nn.functional.layer_norm(product, (64,)), a.grad]
+
+    plain = results()
+    with ThreadPoolExecutor(1) as other:  # the mode ends with its thread
+        other.submit(rounding.install, SimpleNamespace(torch=torch), 0).result()
+        rounded = other.submit(results).result()
+    for before, after in zip(plain[:6], rounded[:6], strict=True):
+        assert torch.equal(before, after)
+    eps = torch.finfo(plain[0].dtype).eps
+    product, seen = plain[6].detach().double(), rounded[6].detach().double()
+    assert 0.1 < float((product != seen).double().mean()) < 0.95
+    assert float(((seen - product) / product).abs().max()) <= eps
+    for before, after in zip(plain[6:], rounded[6:], strict=True):
+        assert not torch.equal(before, after)
+        torch.testing.assert_close(after.double(), before.double(), rtol=200 * eps, atol=200 * eps)
+
+
+def test_a_run_that_rounds_at_random_ends_with_its_results(tmp_path: Path) -> None:
+    plan = {"depth": "surface", "witness": 4, "acts": {"rounding": 0}}
+    run = launch(tmp_path, "settled.py", str(STEPS), plan=plan)
+    assert (run.raw / "stop").exists()
+    arrays = witness(run)["arrays"]
+    assert len(arrays["loss"]) == 4 and len(arrays["weights of optimizer 1"]) > 100
 
 
 def test_an_act_that_fails_is_noted_and_the_program_runs_on(tmp_path: Path) -> None:

@@ -79,12 +79,12 @@ def prove_steps(
     agree: float | None = None,
     allow: tuple[str, ...] = (),
     clock: Clock | None = None,
-    rounded: Sequence[Metrics] = (),
+    rounded: Callable[[], Sequence[Metrics]] = tuple,
 ) -> Verdict:
     """Prove that the steps of a program are faster under the second of two settings, and its results equal.
 
-    `run` is that of `StepRuns`. `rounded` are further results under the first setting, rounded at random.
-    Raises BadInputError if the program fails under the first setting.
+    `run` is that of `StepRuns`, `rounded` that of `differences`. Raises BadInputError if the program fails
+    under the first setting.
     """
     clock = clock or SystemClock()
     began, runs = clock.now_ns(), StepRuns(run)
@@ -94,7 +94,7 @@ def prove_steps(
     _concluded(verdict, raced, settings)
     if not raced.reasons:
         if any(runs.seen[BASELINE]):
-            _compared(verdict, {**runs.seen, BASELINE: [*runs.seen[BASELINE], *rounded]}, agree)
+            _compared(verdict, runs.seen, agree, rounded)
         else:
             verdict.reasons.append(Refusal(NOTHING))
     verdict.excuse(allow)
@@ -168,8 +168,13 @@ def _cleared(metrics: Path | None) -> None:
         ) from None
 
 
-def _compared(verdict: Verdict, seen: dict[str, list[Metrics]], agree: float | None) -> None:
-    reasons, verdict.agreement = differences(seen[BASELINE], seen[CANDIDATE], agree)
+def _compared(
+    verdict: Verdict,
+    seen: dict[str, list[Metrics]],
+    agree: float | None,
+    rounded: Callable[[], Sequence[Metrics]] = tuple,
+) -> None:
+    reasons, verdict.agreement = differences(seen[BASELINE], seen[CANDIDATE], agree, rounded)
     verdict.reasons += reasons
     verdict.reference = "the baseline's own runs"
     if agree is not None:
@@ -241,15 +246,28 @@ def _unusable(path: Path, why: str) -> SideError:
 
 
 def differences(
-    baseline: Sequence[Metrics], candidate: Sequence[Metrics], agree: float | None = None
+    baseline: Sequence[Metrics],
+    candidate: Sequence[Metrics],
+    agree: float | None = None,
+    rounded: Callable[[], Sequence[Metrics]] = tuple,
 ) -> tuple[list[Refusal], list[Agreement]]:
     """Return reasons to refuse, and the agreement of each array.
 
     Runs of one program differ, and their scatter sets the tolerance: the candidate may be three times as far
     from the mean of the baseline's runs as two of those are from each other. The tolerance is never below
     rounding error, nor below `agree`, a share that the pair declares. Integers (tokens) must be equal where
-    all runs of the baseline agree.
+    all runs of the baseline agree. If results differ, `rounded` is asked for further results of the baseline,
+    rounded at random, which count as its runs.
     """
+    seen = _differences(baseline, candidate, agree)
+    if seen[0] and (more := rounded()):
+        return _differences([*baseline, *more], candidate, agree)
+    return seen
+
+
+def _differences(
+    baseline: Sequence[Metrics], candidate: Sequence[Metrics], agree: float | None
+) -> tuple[list[Refusal], list[Agreement]]:
     reasons, agreement = [], []
     for name in sorted({name for run in (*baseline, *candidate) for name in run}):
         forms = {run[name].shape if name in run else None for run in (*baseline, *candidate)}

@@ -75,7 +75,7 @@ def prove(search: Search, paired: Paired, choice: Choice, budget: Budget, margin
     settings = Settings(margin=margin, budget_s=max(0.0, budget.left_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())
     allow = ("nothing-compared",) if watched else ()
-    return prove_steps(run, names, settings, paired.agree, allow, budget.clock, paired.rounded or ())
+    return prove_steps(run, names, settings, paired.agree, allow, budget.clock, paired.rounding)
 
 
 def _samples(run: Run) -> list[float]:

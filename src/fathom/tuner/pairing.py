@@ -22,7 +22,7 @@ SLOWER = 1.6  # a candidate's run may take this much longer than the baseline's;
 LEAST_PATIENCE_S = 5.0
 COMPARED = 8  # latest runs of the baseline, with which results are compared
 RECENT = 4  # runs from which the duration of the next one is expected
-ROUNDED = 2  # runs of the baseline whose layers round at random
+ROUNDED = 4  # runs of the baseline that round at random; two give an uncertain scatter
 
 
 @dataclass
@@ -119,29 +119,30 @@ class Paired:
         if run.status != "done":
             return Outcome(run, None)
         log = math.log(run.step_ns) - level
-        differs = self.differs(run.arrays)
-        if differs and log < 0 and self._round():
-            differs = self.differs(run.arrays)
-        return Outcome(run, log, differs)
+        return Outcome(run, log, self._differs(run.arrays, log))
 
-    def differs(self, arrays: Metrics) -> str:
+    def _differs(self, arrays: Metrics, log: float) -> str:
         """Return how these results differ from the baseline's; empty if they agree or only time counts."""
         if self.runner.steps.until is not None:
             return ""
         known = [run.arrays for run in self.runs[-COMPARED:]]
-        reasons, _ = differences([*known, *(self.rounded or [])], [arrays], self.agree)
+        rounded = self.rounding if log < 0 else tuple  # measured for candidates that gain something
+        reasons, _ = differences(known, [arrays], self.agree, rounded)
         return "; ".join(reason.detail or reason.code for reason in reasons)
 
-    def _round(self) -> bool:
-        """Measure once what rounding does to the losses and weights; return whether this is known.
+    def rounding(self) -> list[Metrics]:
+        """Return losses and weights of the baseline rounded at random, which are measured once.
 
         A difference within the program's own rounding does not count as a different result. Outputs are not
         rounded: tokens that flip by chance would permit any others.
         """
         if self.rounded is None:
-            runs = [] if "loss" not in self.runs[-1].arrays else [self._rounded(n) for n in range(ROUNDED)]
+            runs = [self._rounded(n) for n in range(ROUNDED)] if self._has_losses() else []
             self.rounded = [run.arrays for run in runs if run.status == "done"]
-        return bool(self.rounded)
+        return self.rounded
+
+    def _has_losses(self) -> bool:
+        return any("loss" in run.arrays for run in self.runs)
 
     def _rounded(self, seed: int) -> Run:
         setting = merged([self.baseline.setting, Applied(acts={"rounding": seed})])

@@ -44,8 +44,8 @@ LEAST_RUNS = 8  # of the search, for which a budget has to suffice
 SOUNDING_SHARE, FINISH_S = 0.2, 120.0  # of the budget, and seconds to write a recording that was ended
 LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
 ROUNDED = (
-    "Losses and weights may differ by three times what rounding the results of the program's own layers at"
-    " random does to them."
+    "Losses and weights may differ by three times what rounding the results of the program's own operations"
+    " at random does to them."
 )
 Say = Callable[[str], None]
 
