@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from typing import Any
 
 import typer
@@ -157,6 +158,8 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     _keep(name)
     stay(name)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # those of libraries, about damaged recordings, help no user
     try:
         app()
     except Exception as error:

@@ -185,9 +185,9 @@ def _readings(store: Store, account: Account, device: int, steps: pl.DataFrame) 
 
 
 def _counters(table: pl.DataFrame | None, account: Account) -> list[Counter]:
-    if table is None:
-        return []
     index = account.subjects[0].index
+    if table is None or index is None:
+        return []
     rows = table.filter(pl.col("rank") == account.rank, pl.col("device") == index).drop_nulls("value")
     columns = pl.col("unit").fill_null(""), pl.col("error").fill_null(0.0)
     return [Counter(*row) for row in rows.select("family", "counter", "value", *columns).iter_rows()]
