@@ -16,6 +16,7 @@ import pytest
 import fathom
 from benchmarks.comparison.planting import copied, slower
 from fathom.analysis.live import Alert, FoundCause, Insight, Slowdown
+from fathom.report import live_events
 from fathom.watch import Rule, Watch, examining
 from fathom.watch.examining import copy
 from fathom.watch.insights import PASSED, Examiner
@@ -193,12 +194,14 @@ def test_the_timeline_of_an_alert_is_compared_with_the_usual_one(recording):
     recording.steps(5, 44)
     recording.phase, recording.burst = "clean", 5
     recording.steps(100, 40)
-    assert viewed(watch).alerts[0].state == "examining"
+    before = viewed(watch)
+    assert before.alerts[0].state == "examining"
     result, onset = examiner.asked[-1]
     assert result is Slowdown and BEGUN + 9 * S < onset < BEGUN + 11 * S
-    [alert] = viewed(watch).alerts
-    assert alert.state == "explained" and alert.change == SLOW
-    assert watch.view().insight == USUAL
+    after = viewed(watch)
+    [alert] = after.alerts
+    assert alert.state == "explained" and alert.change == SLOW and after.insight == USUAL
+    assert any("idle: input" in line for line in live_events(before, after))
 
 
 def test_a_failed_examination_leaves_the_cause_unknown(recording):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ class Watch:
             ranks=ranks,
             devices=self._devices.view(),
             insight=self._insight,
-            alerts=list(self._alerts),
+            alerts=[copy(alert) for alert in self._alerts],  # as they are now: lines tell what changed
             rule=str(self.rule or ""),
             examining=bool(self._examiner and self._examiner.busy),
             log_bytes=self._log_bytes(),
