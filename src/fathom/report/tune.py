@@ -127,7 +127,8 @@ def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:
 
 def _facts(result: Tuned, width: int) -> Iterator[Text]:
     spent = f"{result.seconds:.0f} of {result.budget_s:.0f} s, {result.runs} runs"
-    step = "" if result.step_ms is None else f" · step as it is {units.duration(result.step_ms)}"
+    what = "step" if result.until is None else "time to the loss"
+    step = "" if result.step_ms is None else f" · {what} as it is {units.duration(result.step_ms)}"
     load = "" if result.load is None else f" · load {result.load:.1f} per core"
     yield from paragraph(f"{'search':<{LABEL}}", spent + step + load, width)
     if result.file:

@@ -56,7 +56,7 @@ class Tuned(msgspec.Struct):
     budget_s: float
     seconds: float
     runs: int
-    step_ms: float | None  # of the program as it is
+    step_ms: float | None  # of the program as it is; with `until`, the time to the loss
     until: float | None = None
     file: str | None = None  # the settings file
     sounding: str = ""
