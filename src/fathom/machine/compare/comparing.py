@@ -44,7 +44,8 @@ def settings_lost(
     a: dict[str, Any], b: dict[str, Any], named: Mapping[str, str], carries: Mapping[str, str]
 ) -> list[str]:
     """Return the settings proven on machine `a` that do not carry over to `b`. Raises MachineFileError."""
-    rows = settings_carried(compare(a, b).kinds, named, carries)
+    compared = compare(a, b, "the machine of the settings", "this machine")
+    rows = settings_carried(compared.kinds, named, carries)
     return [row.what for row in rows if row.severity == LOST]
 
 

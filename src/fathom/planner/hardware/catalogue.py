@@ -89,12 +89,29 @@ class Hardware:
         return replace(self, figures=self.figures | figures)
 
     def assuming(self, changes: Sequence[str]) -> Hardware:
-        """Return this hardware with figures that a user gives, like `hbm=4.2 TB/s` or `price=2.5`."""
+        """Return this hardware with figures that a user gives, like `hbm=4.2 TB/s` or `price=2.5`.
+
+        Raises BadInputError if a figure is unknown, or is 0 where that is impossible.
+        """
         parsed = dict(_assumption(change) for change in changes)
+        known = {"price", *self.figures, *_every_figure()}
         for key, given in parsed.items():
+            if key not in known:
+                raise BadInputError(f"{key!r} is no figure of a system; {_nearest(key, known)}.")
             if not given.value and self.figures.get(key, given).unit in RATES:
                 raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
         return replace(self, figures=self.figures | parsed)
+
+
+def _nearest(key: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"the nearest is {near[0]}" if near else f"choose from {', '.join(sorted(known))}"
+
+
+@cache
+def _every_figure() -> frozenset[str]:
+    """Return the keys of the figures that some known system has."""
+    return frozenset(key for name in systems() for key in hardware(name).figures)
 
 
 def known_systems() -> list[str]:
