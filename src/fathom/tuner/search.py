@@ -165,19 +165,13 @@ class Search:
 
     def tried(self) -> list[Tried]:
         """Return all candidates, the fastest first."""
-        rows = [
-            Tried(
-                known.choice,
-                known.status,
-                known.gain,
-                predicted(known.choice, self.known),
-                len(known.logs),
-                known.why,
-            )
-            for known in self.measured.values()
-            if known.choice
-        ]
+        rows = [self.row_of(known) for known in self.measured.values() if known.choice]
         return sorted(rows, key=lambda row: (row.status != "done", -(row.gain or -math.inf)))
+
+    def row_of(self, of: Measured) -> Tried:
+        """Return a candidate with the gain that its settings' priors predict."""
+        share = predicted(of.choice, self.known)
+        return Tried(of.choice, of.status, of.gain, share, len(of.logs), of.why)
 
 
 def _applied(value: Value) -> Applied:

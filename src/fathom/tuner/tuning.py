@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -19,8 +18,8 @@ import msgspec
 from fathom.atomic import write_private
 from fathom.diagnosis import examine
 from fathom.errors import BadInputError, file_error, last_line
-from fathom.machine import bounding, known_machine
-from fathom.recorder import Applied, default_name, resolve_command, write_settings
+from fathom.machine import bounding
+from fathom.recorder import Applied, default_name, resolve_command
 from fathom.referee import Verdict, running
 from fathom.sounding import open_store
 from fathom.timing import MARGIN, Clock, SystemClock
@@ -28,11 +27,12 @@ from fathom.tuner.facts import facts_of
 from fathom.tuner.judging import PROOF_RUNS, ablate, kept, prove, trial_of
 from fathom.tuner.knobs import Knob, catalogue, fitting
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
-from fathom.tuner.priors import predicted, priors
-from fathom.tuner.results import FASTER, Setting, Tried, Tuned
+from fathom.tuner.priors import priors
+from fathom.tuner.results import FASTER, Tried, Tuned
 from fathom.tuner.running import Runner, Steps, require_steps
 from fathom.tuner.sandbox import Scratch
 from fathom.tuner.search import Choice, Measured, Search, key
+from fathom.tuner.summary import reasons, settings_of, share_of, write_proven
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
 RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
@@ -42,7 +42,6 @@ MOST_FINALISTS = 2
 WARM, AHEAD = 5, 2  # steps left out, and batches that each worker makes ahead by default
 LEAST_RUNS = 8  # of the search, for which a budget has to suffice
 SOUNDING_SHARE, FINISH_S = 0.2, 120.0  # of the budget, and seconds to write a recording that was ended
-LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
 ROUNDED = (
     "Losses and weights may differ by three times what rounding the results of the program's own operations"
     " at random does to them."
@@ -290,7 +289,7 @@ class _Tuning:
             if verdict.verdict == FASTER:
                 return self._tuned(choice, gains, verdict, finalist.choice, unproven)
             unproven.append(
-                _tried(Measured(choice, finalist.logs, verdict.verdict, _why(verdict)), self.known)
+                self.search.row_of(Measured(choice, finalist.logs, verdict.verdict, reasons(verdict)))
             )
         return self._tuned({}, {}, None, {}, unproven)
 
@@ -304,13 +303,13 @@ class _Tuning:
     ) -> Tuned:
         applied = self.search.setting(choice)
         base_ms = [run.step_ns / 1e6 for run in self.paired.runs]
-        tried = self.search.tried()
-        offered = [row for row in tried if row.status == "differs" and (row.gain or 0) > PROMISING]
+        rows = self.search.tried()
+        offered = [row for row in rows if row.status == "differs" and (row.gain or 0) > PROMISING]
         result = Tuned(
             command=self.command,
-            settings=list(_settings(self.search, choice, gains, verdict)),
+            settings=list(settings_of(self.search, choice, gains, verdict)),
             verdict=verdict,
-            tried=tried,
+            tried=rows,
             budget_s=self.budget.total_s,
             seconds=self.budget.used_s,
             runs=len(self.paired.seconds),
@@ -318,7 +317,7 @@ class _Tuning:
             until=self.options.until,
             sounding=str(self.place / "before.fathom"),
             removed=[
-                Tried({k: v}, "done", _share(gains.get(k)), self.known[k].share)
+                Tried({k: v}, "done", share_of(gains.get(k)), self.known[k].share)
                 for k, v in finalist.items()
                 if k not in choice
             ],
@@ -329,27 +328,14 @@ class _Tuning:
             load=os.getloadavg()[0] / self.facts.cores,
             notes=[*self.notes, *([ROUNDED] if self.paired.rounded else [])],
         )
-        self._written(result, applied, choice)
+        self._write(result, applied, choice)
         return result
 
-    def _written(self, result: Tuned, applied: Applied, choice: Choice) -> None:
-        if result.gain is not None and result.verdict is not None:
-            path = self.place / "settings.toml"
-            proof = {
-                "ratio": result.verdict.ratio,
-                "interval": result.verdict.interval,
-                "command": self.command,
-            }
-            machine = {k: v for k, v in known_machine().items() if k not in LEFT_OUT}
-            named = replace(
-                applied,
-                knobs=choice,
-                carries={knob.id: knob.carries for knob, _ in self.search.values(choice)},
-                proof=proof,
-                machine=msgspec.json.encode(machine).decode(),
-            )
-            write_settings(named, path, f"Settings that `fathom tune` proved {result.gain:.1%} faster.")
-            result.file = str(path)
+    def _write(self, result: Tuned, applied: Applied, choice: Choice) -> None:
+        if result.gain is not None:
+            carries = {knob.id: knob.carries for knob, _ in self.search.values(choice)}
+            result.file = str(self.place / "settings.toml")
+            write_proven(Path(result.file), result, replace(applied, knobs=choice, carries=carries))
         write_private(self.place / "tuned.json", msgspec.json.encode(result).decode())
 
 
@@ -366,40 +352,3 @@ def _add(result: Measured, outcome: Outcome) -> None:
         result.status, result.why = outcome.run.status, outcome.run.why
     elif outcome.differs:
         result.status, result.why = "differs", outcome.differs
-
-
-def _tried(known: Measured, known_priors: dict) -> Tried:
-    share = predicted(known.choice, known_priors)
-    return Tried(known.choice, known.status, known.gain, share, len(known.logs), known.why)
-
-
-def _why(verdict: Verdict) -> str:
-    return "; ".join(
-        [reason.says + (f": {reason.detail}" if reason.detail else "") for reason in verdict.reasons]
-        + verdict.notes
-    )
-
-
-def _share(log: float | None) -> float | None:
-    return None if log is None else 1 - math.exp(-log)
-
-
-def _settings(
-    search: Search, choice: Choice, gains: dict[str, float], verdict: Verdict | None
-) -> Iterator[Setting]:
-    for knob, value in search.values(choice):
-        prior = search.known[knob.id]
-        alone = 1 - verdict.ratio if len(choice) == 1 and verdict and verdict.ratio else None
-        realised = alone if alone is not None else _share(gains.get(knob.id))
-        yield Setting(
-            knob.id,
-            knob.title,
-            value.name,
-            prior.share,
-            prior.source,
-            realised,
-            knob.changes,
-            knob.carries,
-            knob.code,
-            list(prior.because),
-        )

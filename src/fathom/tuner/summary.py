@@ -1,0 +1,64 @@
+"""The settings that a search proved, the referee's reasons, and the file of settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from fathom.machine import known_machine
+from fathom.recorder import Applied, write_settings
+from fathom.referee import Verdict
+from fathom.tuner.results import Setting, Tuned
+from fathom.tuner.search import Choice, Search
+
+LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in a settings file
+
+
+def reasons(verdict: Verdict) -> str:
+    """Return why a verdict is what it is, as one text."""
+    says = [reason.says + (f": {reason.detail}" if reason.detail else "") for reason in verdict.reasons]
+    return "; ".join([*says, *verdict.notes])
+
+
+def share_of(log: float | None) -> float | None:
+    """Return the share of the step time that the logarithm of a ratio saves."""
+    return None if log is None else 1 - math.exp(-log)
+
+
+def settings_of(
+    search: Search, choice: Choice, gains: Mapping[str, float], verdict: Verdict | None
+) -> Iterator[Setting]:
+    """Yield the settings of a choice; `gains` are logarithms of what each gained when it was taken out."""
+    for knob, value in search.values(choice):
+        prior = search.known[knob.id]
+        alone = 1 - verdict.ratio if len(choice) == 1 and verdict and verdict.ratio else None
+        realised = alone if alone is not None else share_of(gains.get(knob.id))
+        yield Setting(
+            knob.id,
+            knob.title,
+            value.name,
+            prior.share,
+            prior.source,
+            realised,
+            knob.changes,
+            knob.carries,
+            knob.code,
+            list(prior.because),
+        )
+
+
+def write_proven(path: Path, result: Tuned, applied: Applied) -> None:
+    """Write settings that were proven, with their proof and the machine that they were proven on."""
+    assert result.verdict is not None and result.gain is not None
+    ratio, interval = result.verdict.ratio, result.verdict.interval
+    machine = {k: v for k, v in known_machine().items() if k not in LEFT_OUT}
+    proven = replace(
+        applied,
+        proof={"ratio": ratio, "interval": interval, "command": result.command},
+        machine=msgspec.json.encode(machine).decode(),
+    )
+    write_settings(proven, path, f"Settings that `fathom tune` proved {result.gain:.1%} faster.")
