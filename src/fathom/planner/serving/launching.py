@@ -15,6 +15,7 @@ from fathom.planner.serving.load import Fleet, Load, serve
 from fathom.regular import read_json
 
 _LENGTHS = ("prompt", "output", "concurrency")
+_MOST = 200  # results of a load test, each of which is simulated dozens of times
 _VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
 
 
@@ -91,6 +92,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     rows = content.get("fill_in", [content]) if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise BadInputError(f"{path} holds no results; fill in the file of --load-test.")
+    if len(rows) > _MOST:
+        raise BadInputError(f"{path} holds {len(rows):,} results; give at most {_MOST}, one of each load.")
     return rows
 
 
