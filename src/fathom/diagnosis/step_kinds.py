@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from fathom import analysis
@@ -48,12 +50,21 @@ def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
     if len(kinds) < 2:
         return []
     recorded = any(account.devices for account in accounts)
-    absent = "none of them fell into the timeline; record more steps, as with `fathom run --steps 50`"
     return [
         *(Abstained(f"clean {step_noun(kind.name)}", kind.why) for kind in kinds if kind.why),
         *(
-            Abstained(f"ledger of {step_noun(kind.name)}s", absent)
+            Abstained(f"ledger of {step_noun(kind.name)}s", _absent(kind, kinds))
             for kind in kinds
             if recorded and not kind.windows
         ),
     ]
+
+
+def _absent(kind: StepKind, kinds: list[StepKind]) -> str:
+    """Return that no step of a kind was recorded, and a number of steps among which some should be."""
+    every = math.ceil(sum(other.n for other in kinds) / max(kind.n, 1))
+    steps = max(50, 3 * every)
+    return (
+        f"none of them fell into the timeline, and they are one step in {every:,}; record more steps, "
+        f"as with `fathom run --steps {steps}`"
+    )

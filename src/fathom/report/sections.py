@@ -172,10 +172,10 @@ def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
         step = step_noun(rare.kind)
         often = f"one {step} in {rare.every}" if rare.every else f"{rare.n} of {rare.of} {step}s"
         whose = f" of rank {rare.rank}" if len(outliers) > 1 else ""
-        verb = "takes" if rare.every or rare.n == 1 else "take"
-        times = f"{rare.ms / rare.usual_ms:.2g} times the usual step"
+        verb, each = ("takes", "") if rare.every or rare.n == 1 else ("take", " each")
+        times = f"{rare.ms / rare.usual_ms:.2g} times the {units.duration(rare.usual_ms)} of a usual one"
         costs = f"their extra time is {100 * rare.share:.0f} % of the total"
-        text = f"{often}{whose} {verb} {units.duration(rare.ms)}, {times}; {costs}"
+        text = f"{often}{whose} {verb} {units.duration(rare.ms)}{each}, {times}; {costs}"
         yield from _paragraph("outliers", text, width)
         places = [f"{where(p.function, p.source)} {100 * p.share:.0f} %" for p in rare.places]
         yield from _paragraph("", f"in {joined(*places)}" if places else "", width)
@@ -261,8 +261,9 @@ def _counted(what: list[str]) -> list[str]:
     """Return analyses by name, then the number of checks that lacked data."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
-    lacked = [f"{len(checks)} of {len(kinds_of_steps())} checks (lacked data)"] if checks else []
-    return [*others, *lacked]
+    if not checks:
+        return list(others)
+    return [*others, f"{len(checks)} of {len(kinds_of_steps())} checks (lacked data, or do not apply)"]
 
 
 def _few(what: list[str]) -> list[str]:

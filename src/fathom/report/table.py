@@ -24,6 +24,7 @@ LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
 LEGEND = f"{INFERRED} inferred: profiled time minus its share of the profiling overhead"
 PROFILED = "profiled {noun}s only: no clean {noun} was recorded"
+AS_PROFILED = "profiled {noun}s, as --profiled asks"
 MEASURE = "These ceilings are from the datasheet; measure that machine with `fathom machine measure`."
 MARK, NAMED = "!", 3
 WHY_ABOVE = (
@@ -95,7 +96,8 @@ def rows(
     figures = f"{_ms(columns, total)}{units.share(total, total):>7}"
     label, style = ("clean step", "bold green") if clean else (f"{noun}, as profiled", "bold")
     yield Text(f"{label:<{columns.name}}{figures}", style)
-    yield from _profiled(columns, device) if clean else [Text(PROFILED.format(noun=noun), "dim")]
+    chosen = AS_PROFILED if device.ledger is device.profiled_ledger else PROFILED
+    yield from _profiled(columns, device) if clean else [Text(chosen.format(noun=noun), "dim")]
     yield from _mean(columns, device)
     yield from _speed_of_light(columns, device, total)
     if clean and any(entry.inferred for entry in device.ledger):

@@ -206,6 +206,7 @@ class Rank:
         clean = [step for step in recent if step.phase in QUIET] or recent
         since = max(now_ns - self.mark_ns, 0) if self.mark_ns and not self.ended else 0
         seconds = sum(step.end - step.start for step in recent) / NS_PER_S
+        clean_s = sum(step.end - step.start for step in clean) / NS_PER_S
         baseline = self.detector.baseline_ns
         delay = int(COUNTED_NS) if self.phase == SUMMARY else 0
         entries = self.wall.entries(self.mark_ns if self.ended else now_ns, delay)
@@ -220,8 +221,8 @@ class Rank:
             window_s=seconds,
             step_ms=_mean_ms(clean),
             baseline_ms=None if baseline is None else baseline / NS_PER_MS,
-            samples_per_s=_rate([step.samples for step in recent], seconds),
-            tokens_per_s=_rate([step.tokens for step in recent], seconds),
+            samples_per_s=_rate([step.samples for step in clean], clean_s),
+            tokens_per_s=_rate([step.tokens for step in clean], clean_s),
             input_share=self._input_share(recent),
             input_s=self.input_ns / NS_PER_S,
             since_mark_s=since / NS_PER_S,

@@ -23,6 +23,7 @@ FEW = 5  # samples of the clock
 MISSING = "not set"
 ITSELF = "fathom"  # its version does not affect the program
 _LOADER = ("workers", "batch_size", "threads", "context", "items")
+_OF_WORKERS = ("threads", "context")  # say nothing of a loader without processes
 Clocks = tuple[float, float]
 
 
@@ -158,7 +159,10 @@ def _machines(a: Run, b: Run) -> Iterator[Cause]:
 def _loaders(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
     """Yield differences between the first loaders of both sides."""
     old, new = (next(iter(facts.get(LOADERS) or []), None) for facts in (a, b))
-    for name in _LOADER if old and new else ():
+    if not old or not new:
+        return
+    processes = bool(old.get("workers") or new.get("workers"))
+    for name in (name for name in _LOADER if processes or name not in _OF_WORKERS):
         before, after = _text(old, name), _text(new, name)
         if before != after:
             yield Cause("loader", f"{name.replace('_', ' ')} of the data loader", before, after)

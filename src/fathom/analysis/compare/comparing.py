@@ -86,7 +86,8 @@ def _kind(runs: Sequence[Run]) -> str:
     kinds = list(dict.fromkeys(run.kind for run in runs))
     if len(kinds) > 1 and not MARKS.issuperset(kinds):
         raise BadInputError(
-            f"The recordings contain different kinds of steps ({', '.join(kinds)}); choose one with --kind."
+            f"The recordings are of different kinds of steps ({', '.join(kinds)}). If both contain one kind, "
+            "choose it with --kind."
         )
     return kinds[-1]
 

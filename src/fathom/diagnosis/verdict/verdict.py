@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fathom.analysis.results import Device, Finding, Verdict
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
+from fathom.diagnosis.verdict.pieces import ON_DEVICE, UNEXPLAINED, Piece
 from fathom.machine import DATASHEET
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
@@ -79,10 +79,11 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict on the step, or `noun`, of the device's ledger, which consists of `pieces`."""
     total = bounds_ms(pieces, findings, stalled_ms)
-    bound = bound_of(total)
+    known_ms, unexplained_ms = sum(total.values()), _unexplained(pieces)
+    bound = bound_of(total) if unexplained_ms <= known_ms else "unknown"
     top = None if bound == "first use" else _first(bound, pieces, findings)
-    share = total.get(bound, 0.0) / max(sum(total.values()), 1e-9)
-    usual = bound_of(bounds_ms(pieces)) == bound
+    share = total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9)
+    usual = unexplained_ms > known_ms or bound_of(bounds_ms(pieces)) == bound
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun),
@@ -90,6 +91,11 @@ def verdict_of(
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
     )
+
+
+def _unexplained(pieces: Iterable[Piece]) -> float:
+    """Return the time by which clean steps are longer than what was recorded of them; 0 if shorter."""
+    return max(sum(piece.ms for piece in pieces if piece.owner == UNEXPLAINED), 0.0)
 
 
 def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:

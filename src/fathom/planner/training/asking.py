@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
-from fathom.machine import parse_price, read_machine
+from fathom.machine import parse_price, read_machine, require_machine
 from fathom.planner.hardware import Hardware, from_machine, hardware
 from fathom.planner.quantity import ASSUMED, Quantity
 from fathom.planner.training.choosing import Question
@@ -113,7 +113,7 @@ def system_called(name: str) -> Hardware:
     """Return a system by name, or that of a machine file or of a recorded sounding's `machine.json`."""
     path = Path(name)
     if path.suffix == ".json":
-        return from_machine(read_machine(path), name=path.stem)
+        return from_machine(require_machine(read_machine(path), str(path)), name=path.stem)
     return hardware(name)
 
 

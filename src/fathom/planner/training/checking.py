@@ -35,6 +35,7 @@ _TILE = 128  # head dimension of the tiles of fused attention
 _RESIDENT = 2048  # threads of a multiprocessor, in at most 32 blocks
 _STREAMING = 0.93  # share of the memory rate that streaming kernels reach
 _FLOOR_MS = 0.002  # shortest time of a kernel
+_SMALL = 0.005  # of the step: rows of less are not listed
 _UNMEASURED = "Run `fathom machine measure` on that machine: a plan needs its measured ceilings."
 
 
@@ -64,7 +65,7 @@ def check_recorded(examination: Examination, machine: dict[str, Any]) -> Checked
     planner = _Kernels(device, from_machine(machine), machine, _resident(examination))
     work = [(row, planner.planned(row)) for row in device.ledger if not row.entry.startswith(IDLE)]
     entries = [*_by_entry(work), planner.gaps()]
-    kernels = [_row(row.detail, planned, row.ms) for row, planned in work if row.ms > 0.005 * _total(device)]
+    kernels = [_row(row.detail, planned, row.ms) for row, planned in work if _matters(row, device)]
     return Checked(_verdict(entries), entries, kernels, planner.notes())
 
 
@@ -146,10 +147,25 @@ class _Kernels:
     def notes(self) -> list[str]:
         """Return what the plan lacks."""
         if self.host:
-            return _host_notes(self.host)
+            return [*_host_notes(self.host), *self._of_unknown_work()]
         if self.device.ceilings == "measured":
             return []
         return [_UNMEASURED]
+
+    def _of_unknown_work(self) -> Iterator[str]:
+        """Yield a note on the operators of unknown work, which the plan has as calls alone."""
+        names = [
+            row.detail
+            for row in self.device.ledger
+            if not row.entry.startswith(IDLE) and row.flops is None and row.bytes is None
+            if _matters(row, self.device)
+        ]
+        if names:
+            yield f"The work of {', '.join(names)} is unknown, so the plan has only the time to call them."
+
+
+def _matters(row: LedgerRow, device: Device) -> bool:
+    return row.ms > _SMALL * _total(device)
 
 
 def _host_notes(host: HostOps) -> list[str]:

@@ -26,6 +26,7 @@ from fathom.regular import read_regular
 from fathom.units import MIB
 
 MOST, LARGEST_SIZE = {"layers": 10_000}, 10**9  # layers are read one by one
+NEEDED = ("hidden", "vocab", "layers")  # 0 of which no model has
 LARGEST = MIB  # bytes of a configuration; parsing YAML takes seconds per MiB
 _UNGATED = {
     "gpt2",
@@ -128,8 +129,8 @@ class _Reader:
     def __call__(self, key: str, default: int | None = None) -> int:
         names = _NAMES.get(key, (key,))
         value = next((self.config[n] for n in names if self.config.get(n) is not None), default)
-        most = MOST.get(key, LARGEST_SIZE)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        least, most = int(key in NEEDED), MOST.get(key, LARGEST_SIZE)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise BadInputError(
                 f"The configuration of {self.name} has no usable {names[0]} ({value!r}); add a whole number."
             )

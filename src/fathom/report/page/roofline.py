@@ -15,6 +15,9 @@ from fathom.report.page.recording import Recording, Section
 
 MOST = 120  # families
 COUNTERS = 4  # in a point's tooltip
+NO_ROOFS = (
+    "No ceiling applies: this machine was not measured, or not while idle. Run `fathom machine measure`."
+)
 
 
 def section(recording: Recording) -> Section | None:
@@ -40,8 +43,7 @@ def section(recording: Recording) -> Section | None:
         _draw,
         table,
     )
-    note = "" if roofs else "The ceilings of this machine were not measured: run `fathom machine measure`."
-    return Section("roofline", "Roofline", {}, [figure], note)
+    return Section("roofline", "Roofline", {}, [figure], "" if roofs else NO_ROOFS)
 
 
 def _index(device: Device) -> int | None:

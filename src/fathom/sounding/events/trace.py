@@ -11,6 +11,11 @@ from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import empty
 
 
+def is_pid(value: object) -> bool:
+    """Return whether a value of a file can be the number of a process."""
+    return type(value) is int and 0 <= value < 2**31
+
+
 @dataclass
 class Origin:
     """The process and machine that a trace was recorded on; None or empty if the file does not name them."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fathom.sounding.events import is_pid
 from fathom.sounding.events.arrays import NULL, Arrays, Index, Table, all_missing, ints, to_ns
 from fathom.sounding.kineto import categories
 from fathom.sounding.kineto.events import Args, Event
@@ -102,7 +103,7 @@ class TraceColumns:
     def _add_ops(self, events: list[Event], _: str, annotation: bool = False) -> None:
         args = [event.args for event in events]
         texts = self.texts
-        if self.pid is None and isinstance(events[0].pid, int):
+        if self.pid is None and is_pid(events[0].pid):
             self.pid = events[0].pid
         self.ops.add(
             {
