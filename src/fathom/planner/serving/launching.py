@@ -108,9 +108,10 @@ def _point(row: dict[str, Any], path: Path) -> tuple[Load, dict[str, float]]:
             "ttft_ms": row.get("mean_ttft_ms"),
             "tpot_ms": row.get("mean_tpot_ms"),
         }
-    if not all(isinstance(row.get(key), int) and row[key] > 0 for key in _LENGTHS):
+    if not all(type(row.get(key)) is int and row[key] > 0 for key in _LENGTHS):
         raise BadInputError(f"A result in {path} lacks {', '.join(_LENGTHS)}; give whole numbers.")
-    measured = {key: row.get(f"{key}_ms") for key in ("ttft", "tpot")}
+    latencies = ("ttft", "tpot") if row["output"] > 1 else ("ttft",)  # one token has none between tokens
+    measured = {key: row.get(f"{key}_ms") for key in latencies}
     kept = {
         key: float(value) for key, value in measured.items() if isinstance(value, (int, float)) and value > 0
     }
