@@ -22,15 +22,20 @@ _json = st.recursive(
     max_leaves=5,
 )
 _place = st.integers(0, 100_000)
+TAGS = ("t", "cat")  # keys whose values are kinds of records
 LARGE, LARGEST = 16 << 20, 80 << 20  # bytes: a larger file is damaged no more; a list grows to at most this
 
 
 def values_in(*names: str) -> st.SearchStrategy[Damage]:
-    """Damage to the n-th value of a JSON document or of JSON lines."""
+    """Damage to the n-th value of a JSON document or of JSON lines.
+
+    Most values are in long lists of alike records, so `among` keys, each key is as likely as another.
+    """
     return st.fixed_dictionaries(
         {
             "file": st.sampled_from(names),
             "at": _place,
+            "among": st.sampled_from(["values", "keys"]),
             "do": st.sampled_from(["replace", "replace", "remove", "rename", "many"]),
             "value": _json,
         }
@@ -142,10 +147,20 @@ def _value(file: Path, damage: Damage) -> None:
         content = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
     except (ValueError, RecursionError):
         return  # damaged already
-    places = list(_places(content))
-    if places:
-        _change(*places[damage["at"] % len(places)], damage)
+    if places := list(_places(content)):
+        _change(*_chosen(places, damage), damage)
     file.write_text("".join(json.dumps(row) + "\n" for row in content) if lines else json.dumps(content))
+
+
+def _chosen(places: list[tuple[Any, Any, str]], damage: Damage) -> tuple[Any, Any]:
+    number = damage["at"]
+    if damage.get("among") == "keys":
+        alike: dict[str, list[tuple[Any, Any, str]]] = {}
+        for place in places:
+            alike.setdefault(place[2], []).append(place)
+        number, chosen = divmod(number, len(alike))
+        places = list(alike.values())[chosen]
+    return places[number % len(places)][:2]
 
 
 def _change(holder: Any, key: Any, damage: Damage) -> None:
@@ -159,12 +174,15 @@ def _change(holder: Any, key: Any, damage: Damage) -> None:
         holder[key] = holder[key] * min(2_000, LARGEST // len(json.dumps(holder[key])))
 
 
-def _places(content: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every (container, key) in a JSON value, outermost first."""
-    waiting = deque([content])
+def _places(content: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Yield each container, key and path in a JSON value, outermost first; elements of a list share a path."""
+    waiting = deque([(content, "")])
     while waiting:
-        holder = waiting.popleft()
-        for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
-            yield holder, key
+        holder, path = waiting.popleft()
+        named = isinstance(holder, dict)
+        kind = next((str(holder[tag]) for tag in TAGS if tag in holder), "") if named else ""
+        for key in list(holder) if named else range(len(holder)):
+            below = f"{path}/{kind}.{key}" if named else f"{path}/*"
+            yield holder, key, below
             if isinstance(holder[key], dict | list):
-                waiting.append(holder[key])
+                waiting.append((holder[key], below))
