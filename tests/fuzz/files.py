@@ -175,7 +175,7 @@ def _change(holder: Any, key: Any, damage: Damage) -> None:
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any, str]]:
-    """Yield each container, key and path in a JSON value, outermost first; elements of a list share a path."""
+    """Yield each container, key and path in a JSON value, outermost first; a list has one path for all."""
     waiting = deque([(content, "")])
     while waiting:
         holder, path = waiting.popleft()
