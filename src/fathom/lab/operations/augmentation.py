@@ -48,7 +48,8 @@ def batched_transform(images: Tensor, corners: Tensor, flips: Tensor) -> Tensor:
       (0.4 times as fast on two busy cores, 2.2 times with one thread, as loader workers have).
     shows:
       input table, time of the transform: grows with the samples → hardly grows
-    no_gain: a host of an H200 with all 16 cores busy, 0.12 times as fast, for that reason.
+    no_gain: hosts whose cores are busy, because large operations wait for their slowest thread; with all
+      16 cores of an H200 host busy, 0.12 times as fast.
     findings: [input-slow-transform, input-cpu-preprocessing]"""
     mean, deviation = torch.tensor(MEAN).view(1, 3, 1, 1), torch.tensor(DEVIATION).view(1, 3, 1, 1)
     cut = torch.empty(len(images), 3, CROP, CROP, dtype=torch.uint8)
