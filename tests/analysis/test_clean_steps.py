@@ -17,9 +17,10 @@ from tests.support.timelines import Timeline, examination_of
 MS = 1_000_000
 
 
-def stretch(start: int, step_ms: float, count: int) -> Stretch:
+def stretch(start: int, step_ms: float, count: int, device: bool = True) -> Stretch:
     marks = (np.arange(count + 1) * step_ms * MS).astype(np.int64)
-    return Stretch(start, start + int(marks[-1]), marks, np.full(count + 1, np.nan), None, None)
+    timed = marks.astype(float) if device else np.full(count + 1, np.nan)
+    return Stretch(start, start + int(marks[-1]), marks, timed, None, None)
 
 
 def test_steps_that_the_profiler_left_slower_do_not_count() -> None:
@@ -27,6 +28,11 @@ def test_steps_that_the_profiler_left_slower_do_not_count() -> None:
     kept, why = undisturbed([before, after], 5 * 10**8)
     assert kept == [before]
     assert "23 % longer" in why and "12" in why
+
+
+def test_without_a_device_the_program_itself_became_slower() -> None:
+    sides = [stretch(0, 6.6, 12, device=False), stretch(10**9, 8.1, 500, device=False)]
+    assert undisturbed(sides, 5 * 10**8) == (sides, "")
 
 
 def test_steps_that_became_quicker_count_alone() -> None:

@@ -124,10 +124,11 @@ def undisturbed(
     """Return the stretches to count, and the reason why others were left out ("" if none were).
 
     Steps after the profiler ran may be slower because of it, or faster because the program settled late. If
-    the steps before and after differ by more than 2 % and more than their noise, the faster ones count. There
-    are two exceptions. If later steps are longer because they wait for batches (`waits`), the first ones used
+    the steps before and after differ by more than 2 % and more than their noise, the faster ones count, with
+    exceptions. If later steps are longer because they wait for batches (`waits`), the first ones used
     prefetched batches, so the later ones count. If the steps right after the profiler are as fast as those
-    before it, the program itself slows down later, so all count.
+    before it, or no device times them, whose profiler stays attached, the program itself slows down, so all
+    count.
     """
     if first_profiled_ns is None:
         return runs, ""
@@ -141,6 +142,8 @@ def undisturbed(
         return runs, ""
     if change < 0 or (waits is not None and _out_of_batches(before, after, waits)):
         return after, ""
+    if not any(stretch.measured for stretch in runs):
+        return runs, ""
     if _alike(early, late[: max(len(early), LEAST)]):
         return runs, ""
     count = sum(stretch.count for stretch in before)

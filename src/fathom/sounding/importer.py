@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.sounding.checking import DEVICES
 from fathom.sounding.events import Trace
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.reading import read_traces
@@ -48,7 +49,8 @@ def import_traces(
             for trace in traces:
                 rank = _rank(trace, manifest, path, alone=len(traces) == 1)
                 for gpu in _add(writer, manifest, trace, rank):
-                    gpus.setdefault(gpu["index"], gpu)
+                    if 0 <= gpu["index"] < DEVICES:
+                        gpus.setdefault(gpu["index"], gpu)
     except BaseException:
         writer.discard()
         raise
