@@ -162,6 +162,8 @@ def test_energy_comes_from_later_steps_where_clean_ones_are_too_few(tmp_path: Pa
         start = 30 * S + number * 12 * MS
         row = {**made.tables["steps"][0], "step": 1000 + number, "burst": 9, "phase": "clean"}
         made.add("steps", **{**row, "mark_ns": start, "end_ns": start + 12 * MS})
+    for row in made.tables["steps"]:  # a device times them, whose profiler stays attached
+        row |= {"device_ns": row["mark_ns"], "device_end_ns": row["end_ns"]}
     for number in range(300):
         time = 9 * S + number * 100 * MS
         made.add("telemetry", device=0, time_ns=time, energy_j=50.0 * number, power_w=500.0)
