@@ -254,6 +254,7 @@ def test_problems_come_before_any_figure():
     assert page.index("Kernels end before they begin. (rank 1, 3 times)") < page.index("101 ms")
     assert "as profiled, n = 5" in page
     assert "clean step  " not in page and "no clean step was recorded" in page
+    assert "--profiled asks" not in page
 
 
 def test_what_was_not_looked_at_is_named_with_its_reason():

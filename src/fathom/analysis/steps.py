@@ -127,8 +127,8 @@ def undisturbed(
     the steps before and after differ by more than 2 % and more than their noise, the faster ones count, with
     exceptions. If later steps are longer because they wait for batches (`waits`), the first ones used
     prefetched batches, so the later ones count. If the steps right after the profiler are as fast as those
-    before it, or no device times them, whose profiler stays attached, the program itself slows down, so all
-    count.
+    before it, the program itself slows down later, so all count; likewise if no device times the steps,
+    because only the profiler of a device stays attached.
     """
     if first_profiled_ns is None:
         return runs, ""

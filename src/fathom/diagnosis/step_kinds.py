@@ -12,6 +12,8 @@ from fathom.analysis.results import StepKind, step_noun
 from fathom.diagnosis.ranks import total
 from fathom.errors import BadInputError
 
+MOST_STEPS = 500  # to record at random; for rarer kinds a step is named
+
 
 def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
     """Return the kinds of steps of the first rank that has any, with the throughput of all ranks."""
@@ -61,9 +63,11 @@ def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
 
 
 def _absent(kind: StepKind, kinds: list[StepKind]) -> str:
-    """Return that no step of a kind was recorded, and a number of steps among which some should be."""
-    every = math.ceil(sum(other.n for other in kinds) / max(kind.n, 1))
+    """Return that no step of a kind was recorded, and how to record one: rare ones by their number."""
+    every = math.ceil(sum(other.n for other in kinds) / kind.n) if kind.n else MOST_STEPS
     steps = max(50, 3 * every)
+    if steps > MOST_STEPS:
+        return "none of them fell into the timeline; record one by its number, with `fathom run --at STEP`"
     return (
         f"none of them fell into the timeline, and they are one step in {every:,}; record more steps, "
         f"as with `fathom run --steps {steps}`"

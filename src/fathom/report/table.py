@@ -71,11 +71,16 @@ def stacked(device: Device, width: int) -> list[Text]:
 
 
 def rows(
-    device: Device, width: int, top: int | None, noun: str = "step", by_launch: bool = False
+    device: Device,
+    width: int,
+    top: int | None,
+    noun: str = "step",
+    by_launch: bool = False,
+    note: str = PROFILED,
 ) -> Iterator[Text]:
     """Yield the table: groups with their largest entries, the clean step, the profiled step.
 
-    Kernels with the same name share a row, unless `by_launch`.
+    Kernels with the same name share a row, unless `by_launch`. `note` says why there is no clean step.
     """
     total = step_ms(device)
     columns = Columns.of(width, device)
@@ -96,8 +101,7 @@ def rows(
     figures = f"{_ms(columns, total)}{units.share(total, total):>7}"
     label, style = ("clean step", "bold green") if clean else (f"{noun}, as profiled", "bold")
     yield Text(f"{label:<{columns.name}}{figures}", style)
-    chosen = AS_PROFILED if device.ledger is device.profiled_ledger else PROFILED
-    yield from _profiled(columns, device) if clean else [Text(chosen.format(noun=noun), "dim")]
+    yield from _profiled(columns, device) if clean else [Text(note.format(noun=noun), "dim")]
     yield from _mean(columns, device)
     yield from _speed_of_light(columns, device, total)
     if clean and any(entry.inferred for entry in device.ledger):

@@ -152,7 +152,7 @@ def _device(
     if device.ledger:
         yield table.rows(device, width, top, noun, by_launch)
         if profiled and device.observer_ms is not None:
-            yield table.rows(table.as_profiled(device), width, top, noun, by_launch)
+            yield table.rows(table.as_profiled(device), width, top, noun, by_launch, table.AS_PROFILED)
         yield sections.utilisation(device, width)
         yield views.categories(device, width)
         yield views.shapes(device, width, top)

@@ -80,10 +80,11 @@ def verdict_of(
     """Return the verdict on the step, or `noun`, of the device's ledger, which consists of `pieces`."""
     total = bounds_ms(pieces, findings, stalled_ms)
     known_ms, unexplained_ms = sum(total.values()), _unexplained(pieces)
-    bound = bound_of(total) if unexplained_ms <= known_ms else "unknown"
+    is_known = unexplained_ms <= known_ms
+    bound = bound_of(total) if is_known else "unknown"
     top = None if bound == "first use" else _first(bound, pieces, findings)
     share = total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9)
-    usual = unexplained_ms > known_ms or bound_of(bounds_ms(pieces)) == bound
+    usual = not is_known or bound_of(bounds_ms(pieces)) == bound
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun),

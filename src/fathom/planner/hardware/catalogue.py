@@ -97,7 +97,7 @@ class Hardware:
         known = {"price", *self.figures, *_every_figure()}
         for key, given in parsed.items():
             if key not in known:
-                raise BadInputError(f"{key!r} is no figure of a system; {_nearest(key, known)}.")
+                raise BadInputError(f"{key!r} is not a figure of a system; {_nearest(key, known)}.")
             if not given.value and self.figures.get(key, given).unit in RATES:
                 raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
         return replace(self, figures=self.figures | parsed)

@@ -137,13 +137,14 @@ def serve(fleet: Fleet, load: Load, values: Mapping[str, float], seed: int = 0) 
     """
     done, everyone = _simulated(fleet, load, values, seed)
     constants = resolved(fleet.decode, values)
-    several = [r.tpot for r in done if r.output > 1] or [0.0]
-    overhead = constants["request"] + constants["polling"] * float(np.mean(several)) if load.served else 0.0
     done.sort(key=lambda r: r.arrival)
+    paces = np.array([r.tpot if r.output > 1 else 0.0 for r in done])
+    pace = float(paces.sum()) / max(int(np.count_nonzero(paces)), 1)
+    overhead = constants["request"] + constants["polling"] * pace if load.served else 0.0
     scale = fleet.decode.dp
     return Served(
         np.array([r.ttft + overhead for r in done]),
-        np.array([r.tpot if r.output > 1 else 0.0 for r in done]),
+        paces,
         np.array([r.done - r.arrival + overhead for r in done]),
         max(r.done for r in done) - min(r.arrival for r in done),
         sum(r.output for r in done) * scale,

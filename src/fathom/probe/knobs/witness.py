@@ -32,9 +32,7 @@ class Witness:
         self._reached_ns: int | None = None
         self._seen = 0
         self._written = False
-        self._is_timed = (
-            "rounding" not in session.plan.acts
-        )  # a run that rounds at random ends with its results
+        self._is_timed = "rounding" not in session.plan.acts  # else the run ends with its results
 
     @guarded(PART)
     def loss(self, tensor: Any, *_: Any, **__: Any) -> None:

@@ -6,7 +6,7 @@ from math import log10
 from typing import Any
 
 from fathom.analysis.results import Device, LedgerRow
-from fathom.machine import Limits, bounds_of
+from fathom.machine import Limits, bounds_of, why_no_limits
 from fathom.report import units
 from fathom.report.ledger import name, ran_ms
 from fathom.report.page.colours import SERIES
@@ -15,9 +15,6 @@ from fathom.report.page.recording import Recording, Section
 
 MOST = 120  # families
 COUNTERS = 4  # in a point's tooltip
-NO_ROOFS = (
-    "No ceiling applies: this machine was not measured, or not while idle. Run `fathom machine measure`."
-)
 
 
 def section(recording: Recording) -> Section | None:
@@ -43,7 +40,8 @@ def section(recording: Recording) -> Section | None:
         _draw,
         table,
     )
-    return Section("roofline", "Roofline", {}, [figure], "" if roofs else NO_ROOFS)
+    note = "" if roofs else f"No ceiling applies: {why_no_limits(recording.machine, _index(device))}."
+    return Section("roofline", "Roofline", {}, [figure], note)
 
 
 def _index(device: Device) -> int | None:

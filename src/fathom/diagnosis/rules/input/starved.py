@@ -160,6 +160,6 @@ def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> 
     ]
     if loader.cores is not None:
         evidence.append(Evidence("cores available", loader.cores, "cores"))
-    if loader.busy_cores is not None:
-        evidence.append(Evidence("of which the program itself uses", loader.busy_cores, "cores"))
+        if loader.busy_cores is not None:
+            evidence.append(Evidence("of which the program itself uses", loader.busy_cores, "cores"))
     return evidence
