@@ -182,13 +182,22 @@ print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])
     wait
 }
 
-lab-ranks() { # verdicts on NAMES or all techniques for several ranks, on two GPUs, each printed as it comes: about 8 min
-    names=${NAMES:-$("$python" -c "from fathom.lab import techniques
-print(*(name for name, technique in techniques().items() if technique.group == 'ranks'))")}
-    for name in $names; do
-        "$python" -m fathom lab run "$name" --json --force --jobs 1 --budget "${BUDGET:-8}" --limit "${LIMIT:-90}" \
-            2>> "$out/lab-ranks.txt" | tee -a "$out/lab-ranks.jsonl" || echo "$name: status $?"
+lab-ranks() { # verdicts on NAMES or all techniques for several ranks, on each pair of GPUs, each printed as it comes: about 8 min
+    IFS=, read -ra gpus <<< "$(gpus)"
+    pairs=$((${#gpus[@]} / 2)) each=$(($(nproc) / (${#gpus[@]} / 2)))
+    for ((lane = 0; lane < pairs; lane++)); do
+        names=$("$python" -c "import sys
+from fathom.lab import techniques
+ranks = [name for name, technique in techniques().items() if technique.group == 'ranks']
+print(*(sys.argv[3:] or ranks)[int(sys.argv[1])::int(sys.argv[2])])" $lane $pairs ${NAMES:-})
+        for name in $names; do
+            CUDA_VISIBLE_DEVICES=${gpus[lane * 2]},${gpus[lane * 2 + 1]} \
+                taskset --cpu-list $((lane * each))-$(((lane + 1) * each - 1)) \
+                "$python" -m fathom lab run "$name" --json --force --jobs 1 --budget "${BUDGET:-8}" --limit "${LIMIT:-90}" \
+                2>> "$out/lab-ranks-$lane.txt" | tee -a "$out/lab-ranks-$lane.jsonl" || echo "$name: status $?"
+        done &
     done
+    wait
     tar -C "$FATHOM_HOME" -czf "$out/home.tar.gz" . # the kept verdicts: benchmarks.referee.lab gather
 }
 
