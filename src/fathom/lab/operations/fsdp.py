@@ -92,6 +92,8 @@ def sharded_blocks(weights: list[Tensor], batches: Tensor) -> Step:
     shows:
       exposed communication: the whole gather and the whole reduce-scatter → those of one block each
       memory of gathered parameters: the whole model → two blocks
+    no_gain: two H100s over NVLink, 0.96 times as fast. A root group keeps its parameters for the backward
+      pass, while blocks gather theirs again; see kept-parameters.
     findings: [communication-exposed, communication-gathers-late]
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -129,6 +131,7 @@ def prefetched_parameters(weights: list[Tensor], batches: Tensor) -> Step:
       far ahead of the device, so that gathers are issued early already.
     shows:
       exposed all-gathers: some in each block → the first one
+    no_gain: two H100s over NVLink, between 0 and 2 % slower. The host is far ahead of the device there.
     findings: [communication-exposed, communication-gathers-late]
     needs: {ranks: 2}
     proof: {latency: included}"""
