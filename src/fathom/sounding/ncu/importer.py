@@ -10,7 +10,7 @@ from pathlib import Path
 from fathom.errors import BadInputError
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.ncu.frames import SOURCE, counters, families, kernels
-from fathom.sounding.ncu.launch import Launch, Spot
+from fathom.sounding.ncu.launch import DURATION, Launch, Spot
 from fathom.sounding.ncu.lines import bad, encoding, head
 from fathom.sounding.ncu.report import read_report
 from fathom.sounding.ncu.spots import hot_spots
@@ -22,6 +22,7 @@ _MAGIC = b"NVR\0"
 _TABLE = ".csv"
 _BEGINNINGS = ("==PROF==", "==WARNING==", "==ERROR==")
 _NAMED = 5  # counters listed in a sentence
+_LARGEST = 2**60  # of a value, and of all durations together in ns
 REPLAYED = "ncu replays and serialises launches, so their durations are not part of a step"
 
 Rename = Callable[[Launch, str], str | None]
@@ -57,7 +58,7 @@ def import_ncu(
     launch out. Raises BadInputError if a file is not a result of ncu; then nothing is written.
     """
     problems: list[Problem] = []
-    launches = [launch for path in paths for launch in _read(path, ncu, problems)]
+    launches = [launch for path in paths for launch in _checked(path, _read(path, ncu, problems))]
     named = families(launches)
     if rename:
         renamed = [rename(launch, family) for launch, family in zip(launches, named, strict=True)]
@@ -88,6 +89,17 @@ def _read(path: Path, ncu: Path | None, problems: list[Problem]) -> list[Launch]
     if any(launch.grid is None for launch in launches):
         text = f"{path.name} has no launch shapes, so a kernel's families are merged; export with --page raw."
         problems.append(Problem("no-launch-shape", text, spoils=["counters"]))
+    return launches
+
+
+def _checked(path: Path, launches: list[Launch]) -> list[Launch]:
+    """Return the launches. Raises BadInputError if a value is larger than any that a GPU can have."""
+    for launch in launches:
+        for name, value in launch.values.items():
+            if not abs(value) <= _LARGEST:  # not a number is not smaller either
+                raise bad(path, f"its {name} of {value:.3g} is larger than a GPU can count; profile again")
+    if not 0 <= 1e9 * sum(launch.values.get(DURATION, 0.0) for launch in launches) <= _LARGEST:
+        raise bad(path, f"the sum of its {DURATION} is not a time; profile again")
     return launches
 
 
