@@ -252,9 +252,9 @@ compare() { # GPT-2 with eager attention and with sdpa, three runs of each; need
 }
 
 watch() { # programs that become slow while they are watched; needs polars (carry.sh): 3 min
-    for cause in input python compute; do
+    for cause in ${CAUSES:-input python compute}; do
         "$python" -m fathom run --no-measure -q --replace -o "$out/slow-$cause.fathom" -- "$python" \
-            benchmarks/programs/slows_down.py --steps 12000 --at 4000 --cause $cause --by 4 2> "$out/slow-$cause.txt" &
+            benchmarks/programs/slows_down.py --steps 7000 --at 3000 --cause $cause --by 4 2> "$out/slow-$cause.txt" &
         until [ -e "$out/slow-$cause.fathom/raw/launch.json" ]; do sleep 0.2; done
         "$python" -m fathom watch "$out/slow-$cause.fathom" --alert 20 --plain > "$out/watch-$cause.log"
         wait

@@ -97,6 +97,8 @@ def _plans() -> st.SearchStrategy[Case]:
 
     def case(name: str) -> st.SearchStrategy[Case]:
         values = [files.values_in(name)] * 3 if name in documents else []
+        if name.endswith(".csv"):
+            values = [files.cells_of(name)]
         return _case("plan", st.one_of(files.bytes_of(name), *values), st.sampled_from(PLANS[name]))
 
     return st.sampled_from([*PLANS, "config.json", "machine.json"]).flatmap(case)

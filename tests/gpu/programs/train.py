@@ -1,4 +1,4 @@
-"""A small training loop. PLANT=python:10, loader:10, checkpoint:10 (ms a step) or item plants a delay."""
+"""A small training loop. PLANT=python:10, sleep:10, loader:10, checkpoint:10 (ms a step) or item plants a delay."""
 
 import io
 import os
@@ -19,6 +19,13 @@ class Noise(Dataset):
         if kind == "loader":
             time.sleep(delay_s)
         return torch.full((32, 512), float(index % 7))
+
+
+def spend() -> None:
+    """Keep the processor busy."""
+    until = time.perf_counter() + delay_s
+    while time.perf_counter() < until:
+        pass
 
 
 class SlowFile(io.BytesIO):
@@ -46,9 +53,9 @@ def main() -> None:
         loss = model(x).square().mean()
         if kind == "item":
             loss.item()
-        if kind == "python":
+        if kind in ("python", "sleep"):
             torch.cuda.synchronize()
-            time.sleep(delay_s)
+            spend() if kind == "python" else time.sleep(delay_s)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

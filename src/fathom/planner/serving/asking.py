@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from fathom.planner.workload import model as model_called
 from fathom.regular import decode, read_regular
 
 _SECONDS = {"ms": 1e-3, "s": 1.0}
+_LATEST_S, _LONGEST = 1e9, 10**9  # arrival, and tokens of a request
 
 
 def ask_serving(
@@ -127,9 +129,7 @@ def _trace(path: Path | None) -> tuple[tuple[float, int, int], ...]:
         raise BadInputError(
             file_error(path, error) if isinstance(error, OSError) else f"{path} is not text."
         ) from None
-    rows = [
-        _row(line, path) for line in text.splitlines() if line.strip() and line.strip()[0] in "[{0123456789."
-    ]
+    rows = [_row(line, path) for line in text.splitlines() if line.strip(' "')[:1] in tuple("[{0123456789.")]
     if not rows:
         raise BadInputError(f"{path} has no requests; write lines of arrival in seconds, prompt, output.")
     return tuple(rows)
@@ -137,13 +137,13 @@ def _trace(path: Path | None) -> tuple[tuple[float, int, int], ...]:
 
 def _row(line: str, path: Path) -> tuple[float, int, int]:
     try:
-        cells = decode(line.encode()) if line.strip()[0] in "[{" else line.split(",")
+        cells = decode(line.encode()) if line.strip()[0] in "[{" else next(csv.reader([line]))
         if isinstance(cells, dict):
             cells = [cells["arrival"], cells["prompt"], cells["output"]]
         arrival, prompt, output = float(cells[0]), int(cells[1]), int(cells[2])
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, csv.Error):
         arrival, prompt, output = -1.0, 0, 0
-    if arrival < 0 or prompt < 1 or output < 1:
+    if not (0 <= arrival <= _LATEST_S and 1 <= prompt <= _LONGEST and 1 <= output <= _LONGEST):
         raise BadInputError(
             f"{path} has a line that is not a request: {line[:60]!r}; write arrival,prompt,output."
         )

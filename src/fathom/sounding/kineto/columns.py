@@ -21,6 +21,7 @@ from fathom.sounding.kineto import categories
 from fathom.sounding.kineto.events import Args, Event
 
 _NUMBER = re.compile(rb"\d+")
+_LONGEST_DIMS = 200  # characters
 
 _COMMON = ("name", "thread", "start", "duration")
 _OPS = ("annotation", "shapes", "dtypes", "values", "provenance", "module", "source")
@@ -187,8 +188,8 @@ def _compact(raw: bytes) -> str | None:
 
 
 def _dims(raw: bytes) -> str | None:
-    """Return `[64, 1, 1]` as 64x1x1."""
-    return b"x".join(_NUMBER.findall(raw)).decode() or None
+    """Return `[64, 1, 1]` as 64x1x1; None for text that is longer than any such list."""
+    return b"x".join(_NUMBER.findall(raw)).decode() or None if len(raw) <= _LONGEST_DIMS else None
 
 
 def _texts(values: list[Any]) -> list[str | None]:
