@@ -1,4 +1,4 @@
-"""A small training loop. PLANT=python:10, sleep:10, loader:10, checkpoint:10 (ms a step) or item plants a delay."""
+"""A small training loop. PLANT=python:10, sleep:10, loader:10, checkpoint:10 (ms) or item plants a delay."""
 
 import io
 import os
