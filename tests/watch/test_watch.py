@@ -16,7 +16,7 @@ import pytest
 import fathom
 from benchmarks.comparison.planting import copied, slower
 from fathom.analysis.live import Alert, FoundCause, Insight, Slowdown
-from fathom.report import live_events
+from fathom.report import live_events, live_line
 from fathom.watch import Rule, Watch, examining
 from fathom.watch.examining import copy
 from fathom.watch.insights import PASSED, Examiner
@@ -54,7 +54,10 @@ def test_profiled_steps_are_not_the_step_time(recording):
     watch = watching(recording)
     recording.steps(100, 20)
     recording.phase, recording.burst = "timeline", 2
-    recording.steps(10, 90)
+    recording.steps(400, 90)
+    live = viewed(watch)
+    assert live.lead.profiled and live.lead.clean_ms is None
+    assert "slowed down while details are recorded" in live_line(live) and "%)" not in live_line(live)
     recording.phase, recording.burst = "clean", 3
     recording.steps(50, 20)
     assert viewed(watch).lead.step_ms == pytest.approx(20, rel=0.1)

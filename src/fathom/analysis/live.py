@@ -22,6 +22,7 @@ class RankView(msgspec.Struct):
     steps_s: float = 0.0  # time of all complete steps
     window_s: float = 0.0  # length of the recent steps below
     step_ms: float | None = None  # recent clean steps; recent steps of any phase if there are none
+    profiled: bool = False  # all recent steps were slowed down by recording details
     baseline_ms: float | None = None  # the first clean steps
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
@@ -36,6 +37,11 @@ class RankView(msgspec.Struct):
     recent_ms: list[float] = []  # recent steps, oldest first, for a curve
     notes: list[str] = []  # of the probe, newest last
     ended: bool = False
+
+    @property
+    def clean_ms(self) -> float | None:
+        """The recent step; None while details are recorded, as steps are longer then."""
+        return None if self.profiled else self.step_ms
 
 
 class DeviceView(msgspec.Struct):

@@ -203,7 +203,8 @@ class Rank:
     def view(self, now_ns: int) -> RankView:
         """Return the state at `now_ns`."""
         recent = self._recent()
-        clean = [step for step in recent if step.phase in QUIET] or recent
+        quiet = [step for step in recent if step.phase in QUIET]
+        clean = quiet or recent
         since = max(now_ns - self.mark_ns, 0) if self.mark_ns and not self.ended else 0
         seconds = sum(step.end - step.start for step in recent) / NS_PER_S
         clean_s = sum(step.end - step.start for step in clean) / NS_PER_S
@@ -220,6 +221,7 @@ class Rank:
             steps_s=self.total_ns / NS_PER_S,
             window_s=seconds,
             step_ms=_mean_ms(clean),
+            profiled=bool(recent) and not quiet,
             baseline_ms=None if baseline is None else baseline / NS_PER_MS,
             samples_per_s=_rate([step.samples for step in clean], clean_s),
             tokens_per_s=_rate([step.tokens for step in clean], clean_s),

@@ -222,8 +222,8 @@ class Watch:
         insight, lead = self._insight, view.lead
         if insight is None or not insight.step_ms:
             return
-        if insight.mfu is not None and lead and lead.step_ms:
-            view.mfu = insight.mfu * insight.step_ms / lead.step_ms
+        if insight.mfu is not None and lead and lead.clean_ms:
+            view.mfu = insight.mfu * insight.step_ms / lead.clean_ms
         if insight.communication_ms is not None:
             view.communication_share = insight.communication_ms / insight.step_ms
 

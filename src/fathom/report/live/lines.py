@@ -32,8 +32,8 @@ def _parts(live: Live) -> Iterator[str]:
         return
     if rank.stalled:
         yield f"no step for {words.elapsed(rank.since_mark_s)}"
-    change = words.against_baseline(rank)
-    yield f"step {rank.step:,} {units.duration(rank.step_ms)}{f' ({change})' if change else ''}"
+    about = words.PROFILED if rank.profiled else words.against_baseline(rank)
+    yield f"step {rank.step:,} {units.duration(rank.step_ms)}{f' ({about})' if about else ''}"
     yield from words.rates(rank)
     yield from _shares(live)
     watts = [

@@ -96,9 +96,9 @@ def _row(label: str, value: str, rest: Text, style: str = "bold") -> Text:
 
 
 def _slower(rank: RankView) -> str:
-    if not rank.baseline_ms or rank.step_ms is None:
+    if not rank.baseline_ms or rank.clean_ms is None:
         return "bold"
-    more = rank.step_ms / rank.baseline_ms - 1
+    more = rank.clean_ms / rank.baseline_ms - 1
     return "bold red" if more > MUCH_SLOWER else "bold yellow" if more > SLOWER else "bold green"
 
 
@@ -109,6 +109,7 @@ def _shade(share: float) -> str:
 def _pace(rank: RankView, width: int) -> Text:
     change = words.against_baseline(rank)
     base = f"  {change} vs. baseline {units.duration(rank.baseline_ms)}" if change else ""
+    base = f"  {words.PROFILED}" if rank.profiled else base
     room = width - LABEL - VALUE - len(base) - 4
     return Text.assemble((curve(rank.recent_ms, max(room, 0)), "cyan"), (base, "dim"))
 

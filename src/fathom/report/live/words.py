@@ -11,6 +11,8 @@ from fathom.units import MS_PER_S, NS_PER_S
 
 SMALL = 0.03  # of a change: smaller entries are summed up
 ENTRIES = 4
+NAME = 60  # characters of an entry's name in a sentence
+PROFILED = "slowed down while details are recorded"
 STATES = {
     "recording": "recording a timeline",
     "examining": "examining the timeline",
@@ -33,10 +35,10 @@ def percent(share: float | None) -> str:
 
 
 def against_baseline(rank: RankView) -> str:
-    """Return the difference from the baseline in percent, with its sign; empty if either is unknown."""
-    if not rank.baseline_ms or rank.step_ms is None:
+    """Return the difference from the baseline in percent, with its sign; empty if not comparable or unknown."""
+    if not rank.baseline_ms or rank.clean_ms is None:
         return ""
-    return f"{100 * (rank.step_ms / rank.baseline_ms - 1):+.1f} %"
+    return f"{100 * (rank.clean_ms / rank.baseline_ms - 1):+.1f} %"
 
 
 def rates(rank: RankView) -> list[str]:
@@ -91,7 +93,7 @@ def changes(change: Slowdown) -> str:
     total = change.after_ms - change.before_ms
     shown = [row for row in change.entries if abs(row.change_ms) >= SMALL * abs(total)][:ENTRIES]
     rest = total - sum(row.change_ms for row in shown)
-    texts = [f"{name_of(row)} {_signed(row.change_ms)}{cause_of(row)}" for row in shown]
+    texts = [f"{units.shorten(name_of(row), NAME)} {_signed(row.change_ms)}{cause_of(row)}" for row in shown]
     texts += [f"all other entries {_signed(rest)}"] if abs(rest) >= SMALL * abs(total) else []
     return f"step {_signed(total)}: {', '.join(texts)}"
 
