@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from errno import ENOSPC
 from pathlib import Path
 
@@ -38,6 +40,12 @@ def file_error(path: object, error: OSError, action: str = "read") -> str:
     else:
         why = f"{error.strerror or error}; check the path"
     return f"{path} cannot be {action}: {why}."
+
+
+def nearest(name: str, known: Collection[str], listed: str = "") -> str:
+    """Return the end of a sentence about an unknown name: the known one most alike, or `listed`, or all."""
+    near = get_close_matches(name, known, n=1, cutoff=0.3)
+    return f"the nearest is {near[0]}" if near else listed or f"choose from {', '.join(known)}"
 
 
 def foreseen(error: Exception) -> str | None:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from fathom.data import load
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, nearest
 from fathom.machine import datasheet
 from fathom.planner.quantity import ASSUMED, DATASHEET, Quantity, spread
 
@@ -97,15 +97,10 @@ class Hardware:
         known = {"price", *self.figures, *_every_figure()}
         for key, given in parsed.items():
             if key not in known:
-                raise BadInputError(f"{key!r} is not a figure of a system; {_nearest(key, known)}.")
+                raise BadInputError(f"{key!r} is not a figure of a system; {nearest(key, sorted(known))}.")
             if not given.value and self.figures.get(key, given).unit in RATES:
                 raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
         return replace(self, figures=self.figures | parsed)
-
-
-def _nearest(key: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"the nearest is {near[0]}" if near else f"choose from {', '.join(sorted(known))}"
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from fathom.data import load
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, nearest
 from fathom.planner.quantity import ASSUMED, CALIBRATED, Quantity
 
 HOURS_PER_DAY, SHORTEST_H = 24.0, 1e-9
@@ -52,11 +51,7 @@ def failures_of(chip: str, log: str | None = None, mtbf_h: float | None = None, 
             raise BadInputError(f"A time between failures of {mtbf_h:g} h is impossible; give hours above 0.")
         return Failures({"stated": 1 / mtbf_h / gpus}, 0.1, ASSUMED, "given by the user")
     if log is not None and log not in logs():
-        near = difflib.get_close_matches(log, list(logs()), n=1, cutoff=0.2)
-        raise BadInputError(
-            f"{log!r} is not a failure log; "
-            f"{f'the nearest is {near[0]}' if near else 'choose from ' + ', '.join(logs())}."
-        )
+        raise BadInputError(f"{log!r} is not a failure log; {nearest(log, logs())}.")
     mine = next((row for row in logs().values() if chip in row["chips"]), None)
     row = logs()[log] if log else mine or next(iter(logs().values()))
     known = chip in row["chips"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
 from fathom.data import load
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, nearest
 from fathom.planner.hardware import Hardware
 from fathom.planner.workload import Attention, Experts, Latent, Model, Recurrent, matmuls
 
@@ -52,9 +51,7 @@ def engine(name: str) -> Engine:
     """Return the engine called `name`; raises BadInputError with the nearest."""
     if name.lower() in engines():
         return engines()[name.lower()]
-    near = difflib.get_close_matches(name.lower(), list(engines()), n=1, cutoff=0.3)
-    hint = f"the nearest is {near[0]}" if near else f"choose one of {', '.join(engines())}"
-    raise BadInputError(f"{name!r} is not a known serving engine; {hint}.")
+    raise BadInputError(f"{name!r} is not a known serving engine; {nearest(name.lower(), engines())}.")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fathom.data import load
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, nearest
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
 from fathom.planner.training.layout import SHARDING
@@ -114,9 +113,7 @@ def stack(name: str) -> Stack:
     plain = dated[1] if dated else name
     facts = _stacks().get(plain)
     if facts is None or (dated and not facts.get("releases")):
-        near = difflib.get_close_matches(name, list(_stacks()), n=1, cutoff=0.3)
-        hint = f"the nearest is {near[0]}" if near else f"choose one of {', '.join(_stacks())}"
-        raise BadInputError(f"{name!r} is not a known stack; {hint}.")
+        raise BadInputError(f"{name!r} is not a known stack; {nearest(name, _stacks())}.")
     year, month = (int(dated[2]), int(dated[3])) if dated else _LATEST
     months = (year - _CALIBRATED_AT[0]) * 12 + month - _CALIBRATED_AT[1]
     return Stack(plain, facts, float(months) if facts.get("releases") else 0.0)

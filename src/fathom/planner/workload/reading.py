@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.data import load
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_error, nearest
 from fathom.planner.workload.model import (
     Attention,
     Block,
@@ -66,8 +65,7 @@ def model(name: str) -> Model:
         return parse_config(_read(path / "config.json" if path.is_dir() else path), name=path.stem)
     key = name.lower().rsplit("/", 1)[-1]
     if key not in _table():
-        near = difflib.get_close_matches(key, known_models(), n=1, cutoff=0.3)
-        hint = f"the nearest is {near[0]}" if near else "`fathom plan models` lists them"
+        hint = nearest(key, known_models(), "`fathom plan models` lists them")
         raise BadInputError(f"{name!r} is not a known model; {hint}, or give the path of its config.json.")
     return parse_config(_table()[key], name=key)
 

@@ -35,7 +35,7 @@ def percent(share: float | None) -> str:
 
 
 def against_baseline(rank: RankView) -> str:
-    """Return the difference from the baseline in percent, with its sign; empty if not comparable or unknown."""
+    """Return the difference from the baseline in percent, with its sign; empty if it cannot be known."""
     if not rank.baseline_ms or rank.clean_ms is None:
         return ""
     return f"{100 * (rank.clean_ms / rank.baseline_ms - 1):+.1f} %"
