@@ -1,8 +1,9 @@
 """Decode tokens with a cache of keys and values.
 
-    fathom lab run preallocated-cache
+    fathom lab run preallocated-cache grouped-queries
 
-concatenating copies the cache for every token; preallocated_cache writes new rows in place.
+concatenating copies the cache for every token; preallocated_cache writes new rows in place. repeated_heads
+copies keys and values for each head of queries; grouped_queries lets the heads of a group share them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fathom.lab import Draw
+from fathom.lab import Draw, normal
 
 TOKENS = 128
 Caches = tuple[Tensor, Tensor]
@@ -63,3 +64,40 @@ def preallocated_cache(news: Tensor, caches: Caches) -> Tensor:
 def work(news: Tensor, caches: Caches) -> dict[str, float]:
     row, rows = sum(cache[:, :, :1].nbytes for cache in caches), caches[0].shape[2]
     return {"bytes": row * sum(range(rows + 1, rows + 1 + TOKENS))}  # read by each token's attention
+
+
+# Eight heads of queries for each head of keys
+QUERIES = ((16, 2), (64, 16), 1, (128, 16))  # batch, heads, length, size: on a GPU, on a processor
+CACHE = ((16, 2), (8, 2), (8192, 64), (128, 16))
+grouped = normal(QUERIES, CACHE, CACHE, narrow=True)
+
+
+def repeated_heads(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    group = queries.shape[1] // keys.shape[1]
+    keys, values = (each.repeat_interleave(group, dim=1) for each in (keys, values))
+    return F.scaled_dot_product_attention(queries, keys, values)
+
+
+def grouped_queries(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """title: Let the queries of a group share their keys and values
+    pair: {group: framework, plain: repeated_heads, inputs: grouped, work: grouped_work}
+    saves: HBM bandwidth of copies of the cache
+    idea: In grouped-query attention several heads of queries read the same keys and values. Model code often
+      repeats these for each head, because the attention wants as many of both. While decoding there is one
+      query a head, and no mask between them, so that the heads of a group can be the rows of one head. The
+      cache is read once for all of them, in place.
+    cost: Two views. Bytes fall from writing and reading the cache for each head of the group to reading it
+      once.
+    not_when: Queries have several tokens under a causal mask; then scaled_dot_product_attention takes
+      enable_gqa=True, or the kernel of a library.
+    shows:
+      copy kernels before each attention: two, as large as the cache times the group → none
+    no_finding: A repeated cache looks like any other copy.
+    proof: {cache: warm}"""
+    batch, heads, _, size = queries.shape
+    rows = queries.view(batch, keys.shape[1], heads // keys.shape[1], size)
+    return F.scaled_dot_product_attention(rows, keys, values).reshape(batch, heads, 1, size)
+
+
+def grouped_work(queries: Tensor, keys: Tensor, values: Tensor) -> dict[str, float]:
+    return {"bytes": keys.nbytes + values.nbytes + 2 * queries.nbytes}

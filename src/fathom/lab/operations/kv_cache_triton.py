@@ -1,8 +1,9 @@
 """Attend to a key-value cache in pages, in Triton.
 
-    fathom lab run paged-cache
+    fathom lab run paged-cache split-keys
 
-masked reads room for the longest request of all; paged_cache reads only filled pages.
+masked reads room for the longest request of all; paged_cache reads only filled pages. In whole_sequences one
+program reads all pages of a head; split_keys shares them among several.
 """
 
 from __future__ import annotations
@@ -106,13 +107,18 @@ def paged_cache(query: Tensor, caches: Caches, pools: Caches, table: Tensor, len
       kernel family of the attention: one with a bias, for the mask → two custom kernels
     findings: [kernels-materialised-mask]
     needs: {packages: [triton]}"""
+    return _paged(query, pools, table, lengths, EACH)
+
+
+def _paged(query: Tensor, pools: Caches, table: Tensor, lengths: Tensor, each: int) -> Tensor:
+    """Attend with `each` pages per program; the parts of a head are a power of two."""
     requests, heads, _, _ = query.shape
-    shape = (requests, heads, triton.cdiv(table.shape[1], EACH))  # a power of two of parts
+    shape = (requests, heads, triton.cdiv(table.shape[1], each))
     parts = query.new_empty(*shape, SIZE, dtype=torch.float32)
     peaks, totals = (query.new_empty(shape, dtype=torch.float32) for _ in range(2))
     given = (parts, peaks, totals, query, *pools, table, lengths, heads, table.shape[1])
-    _attend[shape](*given, EACH=EACH, PAGE=PAGE, SIZE=SIZE, STAGES=STAGES, num_warps=WARPS)
-    out, tokens = torch.empty_like(query), EACH * PAGE
+    _attend[shape](*given, EACH=each, PAGE=PAGE, SIZE=SIZE, STAGES=STAGES, num_warps=WARPS)
+    out, tokens = torch.empty_like(query), each * PAGE
     read = (out, parts, peaks, totals, lengths, heads)
     _combine[shape[:2]](*read, PARTS=shape[2], TOKENS=tokens, SIZE=SIZE, num_warps=2)
     return out
@@ -121,3 +127,38 @@ def paged_cache(query: Tensor, caches: Caches, pools: Caches, table: Tensor, len
 def work(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> dict[str, float]:
     tokens = int(lengths.sum())
     return {"bytes": 2 * tokens * query.shape[1] * SIZE * query.element_size()}
+
+
+def few_requests(seed: int, device: str | None = None) -> Given:
+    """Return two long requests, which end at the same token."""
+    draw = Draw(seed, device)
+    requests, heads, pages = draw.shape([2, (8, 2), (1024, 16)])
+    table = draw.uniform(requests * pages).argsort().int().view(requests, pages)
+    pools = [draw.normal(requests * pages, heads, PAGE, SIZE, dtype=draw.dtype) for _ in range(2)]
+    keys, values = (pool[table.long()].transpose(1, 2).flatten(2, 3) for pool in pools)
+    lengths = torch.full((requests,), pages * PAGE, dtype=torch.int32, device=draw.device)
+    query = draw.normal(requests, heads, 1, SIZE, dtype=draw.dtype)
+    return query, (keys, values), (pools[0], pools[1]), table, lengths
+
+
+def whole_sequences(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
+    return _paged(query, pools, table, lengths, table.shape[1])
+
+
+def split_keys(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
+    """title: Share the keys of a head among several programs (flash-decoding)
+    pair: {group: framework, plain: whole_sequences, inputs: few_requests, reference: masked}
+    saves: idle multiprocessors, and so HBM bandwidth
+    idea: While decoding, each head has one query, so a kernel with one program per head and request has 16
+      programs here for over a hundred multiprocessors. With the keys in parts, each program attends to its
+      own and keeps the highest score and the sum of its weights, with which a second kernel combines the
+      parts exactly.
+    cost: A second kernel, and the parts' results in float32, 128 values for each part of 512 tokens.
+    not_when: Requests times heads exceed the multiprocessors several times already, or contexts are short.
+    shows:
+      blocks of the attention: requests × heads → times the parts
+      sm__throughput of the attention: a few multiprocessors → all of them
+    findings: [kernels-low-occupancy]
+    needs: {packages: [triton]}"""
+    # Dao et al., Flash-Decoding for long-context inference, 2023
+    return _paged(query, pools, table, lengths, EACH)
