@@ -129,6 +129,19 @@ class Folding(msgspec.Struct):
     alignment: list[dict[str, Any]] = []
 
 
+class HotSpot(msgspec.Struct):
+    """An instruction or a source line of a kernel family that ncu sampled often."""
+
+    family: str
+    level: str  # sass, source
+    where: str
+    text: str
+    samples: float
+    share: float  # of the family's samples
+    reasons: dict[str, float]  # samples by reason of the stall
+    waste: dict[str, float]  # wasted work by kind
+
+
 class RankFacts(msgspec.Struct):
     """The shape of `Rank.facts`, which readers require; further facts are allowed."""
 
@@ -141,6 +154,6 @@ class RankFacts(msgspec.Struct):
     sampling: list[Sampling] = []
     folding: Folding | None = None
     pools: list[dict[str, Any]] = []
-    hot_spots: list[dict[str, Any]] = []
+    hot_spots: list[HotSpot] = []
     stacks: dict[str, float | None] = {}
     python_calls: int = 0  # that an imported trace records

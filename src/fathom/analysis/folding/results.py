@@ -85,7 +85,8 @@ def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
         return None
     try:
         abstained = msgspec.convert(rest.get("abstained", []), list[Abstained])
-        alignment = [Alignment(**fields) for fields in rest.get("alignment", [])]
+        unchecked = [tuple(Alignment(**fields)) for fields in rest.get("alignment", [])]
+        alignment = msgspec.convert(unchecked, list[Alignment])
     except (msgspec.ValidationError, TypeError):
         return None
     return Folding(frame, abstained, alignment, pools_from(facts))
