@@ -19,7 +19,8 @@ from fathom.units import NS_PER_MS
 from fathom.visible import visible_line
 
 LOOK = {"kept": ("✓", "green"), "exceeded": ("✗", "red"), "unknown": ("?", "yellow")}
-WORDS = {True: ("WITHIN BUDGET", "bold green"), False: ("OVER BUDGET", "bold red")}
+WITHIN, OVER, UNKNOWN = "within budget", "over budget", "not all budgets can be checked"
+STYLES = {WITHIN: "bold green", OVER: "bold red", UNKNOWN: "bold yellow"}
 ROWS = 8  # entries and causes in Markdown
 NAME = 30
 COLUMN = 13
@@ -36,9 +37,8 @@ def print_gate(result: GateResult, console: Console | None = None) -> None:
 
 def page(result: GateResult, width: int) -> Iterator[Text]:
     """Yield the whole screen, one Text per line."""
-    word, style = WORDS[result.passed]
     yield Text()
-    yield Text.assemble((f" {word} ", style))
+    yield Text.assemble((f" {_title(result).upper()} ", STYLES[_title(result)]))
     headline = result.comparison.headline if result.baseline else NO_BASELINE
     yield from map(Text, textwrap.wrap(headline, width, break_on_hyphens=False))
     yield Text()
@@ -49,9 +49,12 @@ def page(result: GateResult, width: int) -> Iterator[Text]:
         figures = "".join(f"{figure:>{COLUMN}}" for figure in _figures(checked))
         name = units.shorten(f"{checked.name} {checked.budget}", NAME - 1)
         yield Text.assemble((f"{sign} ", colour), f"{name:<{NAME}}{figures}")
-        if checked.why:
-            yield Text(f"    {checked.why}", "dim")
+        yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(checked.why, width - 4))
     yield Text()
+
+
+def _title(result: GateResult) -> str:
+    return WITHIN if result.passed else OVER if result.exceeded else UNKNOWN
 
 
 def _figures(checked: Checked) -> list[str]:
@@ -62,8 +65,8 @@ def _figures(checked: Checked) -> list[str]:
 def gate_markdown(result: GateResult) -> str:
     """Return the result as Markdown: budgets, entries that moved, causes."""
     comparison = result.comparison
-    title = "within budget" if result.passed else "over budget"
-    lines = [f"### Fathom: {title}", "", _text(comparison.headline if result.baseline else NO_BASELINE), ""]
+    headline = comparison.headline if result.baseline else NO_BASELINE
+    lines = [f"### Fathom: {_title(result)}", "", _text(headline), ""]
     lines += ["| | budget | baseline | candidate | limit | noise ± |", "|---|---|---:|---:|---:|---:|"]
     for checked in result.budgets:
         name = f"{checked.name} {checked.budget}" + (f" ({checked.why})" if checked.why else "")

@@ -22,6 +22,8 @@ from typing import Any, Literal
 import msgspec
 
 from fathom.analysis.compare.results import ENOUGH, Change, Figure, SoundingComparison
+from fathom.analysis.compare.words import name_of
+from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
 from fathom.units import NS_PER_MS
 
@@ -43,6 +45,17 @@ FIGURES = {
     "energy": "energy",
     "power": "power",
 }
+# What makes a figure known, by name.
+RECORDED = {
+    "mfu": "it needs ops with known FLOPs and the peak of the GPU; `fathom report` says what is missing",
+    "samples_per_s": "mark the samples of a step with fathom.step(samples=N)",
+    "tokens_per_s": "mark the tokens of a step with fathom.step(tokens=N)",
+    "input_wait": 'no data loader was seen; limit "idle: input" under [budgets.ledger] instead',
+    "host_memory": "the recording has no samples of the host's memory",
+    "energy": "the recording has no energy counter or power sensor",
+    "power": "the recording has no power sensor",
+}
+OF_GPU = "it is known for recordings of a GPU"
 # Units by dimension, with their size in the unit of the figure.
 _UNITS: dict[str, dict[str, float]] = {
     "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},
@@ -98,6 +111,11 @@ class GateResult(msgspec.Struct):
     comparison: SoundingComparison
     baseline: bool = True
 
+    @property
+    def exceeded(self) -> bool:
+        """Whether a budget is exceeded; if not, and it did not pass, a figure is unknown."""
+        return any(row.status == "exceeded" for row in self.budgets)
+
 
 class _Measured(msgspec.Struct, frozen=True):
     unit: str
@@ -150,7 +168,7 @@ def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> 
     measured = _measured(budget.name, comparison)
     result = Checked(budget.name, budget.text, "unknown")
     if measured is None:
-        result.why = "it was not recorded"
+        result.why = _unknown(budget.name)
         return result
     result.unit, result.band = measured.unit, measured.band
     result.baseline = measured.baseline if baseline else None
@@ -164,6 +182,13 @@ def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> 
         result.status = "exceeded" if over > measured.band else "kept"
         result.why = "" if over > measured.band else _within(budget, comparison)
     return result
+
+
+def _unknown(name: str) -> str:
+    """Return why a figure is not known, and what to do."""
+    if name.startswith(f"{LEDGER}."):
+        return "no entry of either side has this name; `fathom compare --all` lists them"
+    return f"not recorded: {RECORDED.get(name, OF_GPU)}"
 
 
 def _within(budget: Budget, comparison: SoundingComparison) -> str:
@@ -181,7 +206,8 @@ def _measured(name: str, comparison: SoundingComparison) -> _Measured | None:
     if name.startswith(f"{LEDGER}."):
         pattern = name.partition(".")[2]
         changes = [change for change in comparison.entries if _named(change, pattern)]
-        return _entries(changes, _step(comparison))
+        absent = any(fnmatchcase(entry, pattern) for entry in Entry)  # an entry of which there was none
+        return _entries(changes, _step(comparison)) if changes or absent else None
     figures: Iterator[Figure] = (f for f in comparison.figures if f.name == FIGURES[name] and not f.of)
     figure = next(figures, None)
     return None if figure is None else _Measured(figure.unit, figure.baseline, figure.candidate, figure.band)
@@ -194,8 +220,9 @@ def _step(comparison: SoundingComparison) -> _Measured:
 
 
 def _named(change: Change, pattern: str) -> bool:
-    """Return whether the pattern names the entry: `compute`, `idle: *`, `compute *gemm*`."""
-    return fnmatchcase(change.entry, pattern) or fnmatchcase(f"{change.entry} {change.detail}", pattern)
+    """Return whether the pattern names the entry, its kernel or its op: `compute`, `compute *gemm*`."""
+    detailed = f"{change.entry} {change.detail}", f"{change.entry} {name_of(change)}"
+    return any(fnmatchcase(name, pattern) for name in (change.entry, *detailed))
 
 
 def _entries(changes: list[Change], step: _Measured) -> _Measured:

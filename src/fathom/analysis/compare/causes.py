@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fathom.analysis.compare.align import KERNELS, short
 from fathom.analysis.compare.results import Cause, CauseKind, Change
 from fathom.analysis.compare.run import Run
-from fathom.analysis.compare.sides import SideEntry
+from fathom.analysis.compare.sides import SideEntry, ops_of
 from fathom.analysis.entries import DEVICE_WORK
 from fathom.machine.compare import compare as compare_machines
 from fathom.sounding import COMPILER, LOADERS
@@ -44,11 +44,12 @@ def of_entry(a: SideEntry | None, b: SideEntry | None, change_ns: int, clocks: C
         return [*(replace(cause, change_ms=change) for cause in other[:1]), *other[1:]]
     mine = (counts[1] - counts[0]) * a.ns / counts[0] / NS_PER_MS if other and a and counts[0] else change
     first = [replace(cause, change_ms=change - mine) for cause in other[:1]]
-    return [_launches(side, *counts, mine), *first, *other[1:]]
+    name = ops_of(a, b) or short(side.details[0])
+    return [_launches(name, *counts, mine), *first, *other[1:]]
 
 
-def _launches(side: SideEntry, before: float, after: float, ms: float) -> Cause:
-    what = f"launches of {side.launched.op or short(side.details[0])}"
+def _launches(name: str, before: float, after: float, ms: float) -> Cause:
+    what = f"launches of {name}"
     kind: CauseKind = "more launches" if after > before else "fewer launches"
     return Cause(kind, what, _number(before), _number(after), ms, (before, after))
 
@@ -58,7 +59,7 @@ def _inputs(a: SideEntry, b: SideEntry) -> Iterator[Cause]:
     if a.entry not in KERNELS:
         return
     before, after = a.launched, b.launched
-    op = after.op or before.op
+    op = ops_of(a, b)
     if before.dtypes and after.dtypes and before.dtypes != after.dtypes:
         yield Cause("dtype", f"dtype of {op}", before.dtypes, after.dtypes)
     if before.op == after.op and before.shapes and after.shapes and before.shapes != after.shapes:
@@ -132,12 +133,20 @@ def of_all(baseline: Run, candidate: Run) -> Iterator[Cause]:
 
 def _command(before: Sequence[str], after: Sequence[str]) -> Iterator[Cause]:
     """Yield the words of the commands that differ."""
-    only = [
-        " ".join(word for word in words if word not in other)
-        for words, other in ((before, after), (after, before))
-    ]
+    only = [_only(before, after), _only(after, before)]
     if any(only):
         yield Cause("command", "command", only[0] or MISSING, only[1] or MISSING)
+
+
+def _only(words: Sequence[str], other: Sequence[str]) -> str:
+    """Return the words that the other command lacks, each value with its option: `--attention sdpa`."""
+    chosen = []
+    for place, word in enumerate(words):
+        if word not in other:
+            option = words[place - 1] if place and words[place - 1].startswith("-") else ""
+            chosen += [option] if option and not word.startswith("-") and option in other else []
+            chosen.append(word)
+    return " ".join(chosen)
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

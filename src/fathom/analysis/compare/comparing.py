@@ -11,7 +11,7 @@ from fathom.analysis.compare import causes, figures, noise
 from fathom.analysis.compare.align import Pair, align
 from fathom.analysis.compare.results import ENOUGH, Cause, Change, ComparedRun, SoundingComparison
 from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED, Run
-from fathom.analysis.compare.sides import SideEntry, entries_of
+from fathom.analysis.compare.sides import SideEntry, entries_of, ops_of
 from fathom.analysis.compare.words import headline, too_few
 from fathom.analysis.results import Abstained
 from fathom.errors import BadInputError
@@ -227,6 +227,7 @@ def _change(
         baseline_count=a.count if a else None,
         candidate_count=b.count if b else None,
         op=launched.op,
+        ops=ops_of(a, b),
         module=launched.module,
         causes=causes.of_entry(a, b, change, clocks) if moved else [],
     )

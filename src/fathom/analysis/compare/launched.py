@@ -20,12 +20,17 @@ from fathom.sounding import Store
 DEPTH = 40  # of nested ops that are searched for a module
 _COLUMNS = ("name", "module", "shapes", "dtypes")
 _FAMILY = ("compute", "collective")
+_SHARE = 0.05  # of an entry's time: an op with less is not named
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """The op with most of an entry's time, its module, and the dtypes and shapes of its inputs."""
+    """The op with most of an entry's time, its module, and the dtypes and shapes of its inputs.
+
+    `ops` names it and the others that launch the entry's kernels: aten::bmm, aten::mm.
+    """
 
     op: str = ""
+    ops: str = ""
     module: str = ""
     dtypes: str = ""  # fp32, bf16
     shapes: str = ""  # 64×128, 128×128
@@ -81,12 +86,23 @@ def _chosen(work: pl.DataFrame) -> dict[RowKey, Launched]:
     first = totals.with_columns(shaped=pl.col("shapes").is_not_null()).sort(
         "shaped", descending=True, maintain_order=True
     )
+    named = _ops_of(work)
     result: dict[RowKey, Launched] = {}
     for kind, name, op, module, shapes, dtypes, *_ in first.iter_rows():
         for entry in _ENTRIES[kind]:
             inputs = _inputs(shapes, dtypes)
-            result.setdefault((entry, name), Launched(op or "", module or "", *inputs))
+            ops = named.get((kind, name), op or "")
+            result.setdefault((entry, name), Launched(op or "", ops, module or "", *inputs))
     return result
+
+
+def _ops_of(work: pl.DataFrame) -> dict[tuple[str, str], str]:
+    """Return the names of the ops behind each entry, by kind and detail, the one with most time first."""
+    sums = work.drop_nulls("name").group_by("kind", "detail", "name").agg(pl.col("ns").sum())
+    share = pl.col("ns") / pl.col("ns").sum().over("kind", "detail")
+    named = sums.filter(share >= _SHARE).sort("ns", "name", descending=[True, False])
+    grouped = named.group_by("kind", "detail", maintain_order=True).agg(pl.col("name").str.join(", "))
+    return {(kind, detail): names for kind, detail, names in grouped.iter_rows()}
 
 
 _ENTRIES = {

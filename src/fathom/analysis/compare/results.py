@@ -60,6 +60,7 @@ class Change(msgspec.Struct):
     baseline_count: float | None = None  # pieces of work per step
     candidate_count: float | None = None
     op: str = ""
+    ops: str = ""  # the op and the others that launch its kernels, on either side
     module: str = ""
     causes: list[Cause] = []
 

@@ -86,3 +86,9 @@ def combined(entries: Sequence[SideEntry]) -> SideEntry:
         count=sum(counts) if counts else None,
         launched=named[0] if named else Launched(),
     )
+
+
+def ops_of(*sides: SideEntry | None) -> str:
+    """Return the names of the ops that launch the kernels of either side: aten::bmm, aten::mm."""
+    names = [name for side in sides if side for name in side.launched.ops.split(", ") if name]
+    return ", ".join(dict.fromkeys(names))

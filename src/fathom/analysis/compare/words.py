@@ -19,7 +19,7 @@ def percent(ratio: float) -> str:
 def name_of(change: Change) -> str:
     """Return the name of an entry for people: a kernel with the op that launches it, host time by cause."""
     if change.entry == Entry.COMPUTE:
-        return f"{change.op} {change.detail}" if change.op else change.detail
+        return f"{change.ops or change.op} {change.detail}".strip()
     return f"{change.entry} {change.detail}".strip()
 
 
@@ -52,5 +52,7 @@ def leading(result: SoundingComparison) -> str:
     if not moved:
         return ""
     first = moved[0]
-    lead = "Most of it" if result.verdict in ("faster", "slower") else "Moved most"
+    lead = "Moved most"
+    if result.verdict in ("faster", "slower"):
+        lead = "Most of it" if 2 * first.change_ns / result.change_ns > 1 else "Largest part"
     return f"{lead}: {name_of(first)} {first.change_ms:+.3g} ms{cause_of(first)}."

@@ -42,11 +42,16 @@ class ReplayedDevice(msgspec.Struct):
         return self.windows.used
 
     def steps_ms(self, timeline: Timeline, times: Times) -> Array:
-        """Return the lengths of the used windows in a replay of the recorded `timeline`, in ms."""
+        """Return the lengths of the used windows in a replay of the recorded `timeline`, in ms.
+
+        Zeros if the recorded steps are equal or overlap, so that the replay has other windows; then its
+        error is too large for any prediction.
+        """
         if self.lengths is None:
             parts = [part for part, _ in times.parts]
             self.lengths = StepLengths.of(timeline, self.index, self.usual, parts)
-        return self.lengths.lengths_ms(times)[self.used]
+        lengths = self.lengths.lengths_ms(times)
+        return lengths[self.used] if len(lengths) == len(self.used) else np.zeros(self.used.sum())
 
     def ledger(self, timeline: Timeline) -> Ledger:
         """Return the ledger of a recorded or replayed timeline."""
