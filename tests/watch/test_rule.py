@@ -39,6 +39,14 @@ def test_an_alert_ends_when_steps_are_fast_again_and_may_begin_again():
     assert crossings(detector, steps) == [109, 159, 209] and detector.alerting
 
 
+def test_steps_that_become_slower_again_raise_another_alert():
+    detector = Detector(Rule(20, 10))
+    steps = [100] * 100 + [150] * 50 + [1500] * 50 + [100] * 50
+    assert crossings(detector, steps) == [109, 159, 209] and not detector.alerting
+    gradual = [100] * 100 + [200] * 50 + [210] * 50
+    assert crossings(Detector(Rule(20, 10)), gradual) == [109]
+
+
 def test_one_long_step_raises_no_alert():
     assert crossings(Detector(Rule(10, 50)), [100] * 400 + [100_000] + [100] * 400) == []
 

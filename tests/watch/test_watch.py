@@ -139,6 +139,19 @@ def test_an_alert_requests_a_timeline_of_slow_steps_once(recording):
     assert len(viewed(watch).alerts) == 1 and not (recording.raw / "trigger").exists()
 
 
+def test_a_worse_slowdown_during_an_alert_is_another_one(recording):
+    watch = watching(recording, Rule(20, 50))
+    recording.steps(500, 20)
+    recording.steps(60, 40)
+    assert len(viewed(watch).alerts) == 1
+    (recording.raw / "trigger").unlink()
+    recording.steps(60, 400)
+    first, second = viewed(watch).alerts
+    assert second.step_ms == pytest.approx(400) and (recording.raw / "trigger").exists()
+    recording.steps(200, 20)
+    assert all(alert.over for alert in viewed(watch).alerts) and first.step_ms < second.step_ms
+
+
 def test_an_alert_that_was_over_before_the_watch_began_requests_nothing(recording):
     recording.steps(500, 20)
     recording.steps(60, 40)

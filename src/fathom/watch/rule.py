@@ -36,7 +36,7 @@ class Detector:
     The steps are divided into blocks. The baseline is the median of the means of the first blocks, BLOCKS at
     least and LEARNED at most. An alert needs BLOCKS consecutive blocks whose means are all above it by the
     rule's percentage. So one long step raises no alert, and neither do marks of a host that launches some
-    steps early.
+    steps early. While an alert lasts, another begins if steps become slower by as much again.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -47,6 +47,7 @@ class Detector:
         """Forget the baseline, because the steps are not comparable with later ones."""
         self.baseline_ns: float | None = None
         self.alerting = False
+        self._alerted_ns = 0.0  # the slowest block when the last alert began
         self._first: list[float] = []
         self._recent: deque[float] = deque(maxlen=BLOCKS)
         self._sum, self._count = 0, 0
@@ -74,8 +75,8 @@ class Detector:
         slower, half = (1 + share * self.rule.percent / 100 for share in (1.0, 0.5))
         if len(self._recent) < BLOCKS:
             return False
-        if not self.alerting and min(self._recent) > slower * baseline:
-            self.alerting = True
+        if min(self._recent) > slower * (self._alerted_ns if self.alerting else baseline):
+            self.alerting, self._alerted_ns = True, max(self._recent)
             return True
         if self.alerting and max(self._recent) < half * baseline:
             self.alerting = False

@@ -172,16 +172,27 @@ class Watch:
                 self._trigger("slow")
 
     def _cross(self, rank: int, crossing: Crossing) -> None:
-        """Begin or end an alert. There is one for all ranks, because they wait for each other."""
-        newest = self._alerts[-1] if self._alerts else None
-        active = newest is not None and not newest.over
-        if crossing.began and not active and len(self._alerts) < MOST_ALERTS:
-            times = crossing.baseline_ms, crossing.step_ms
-            self._alerts.append(Alert(crossing.ns, rank, crossing.step, *times))
-        elif not crossing.began and newest is not None and newest.rank == rank:
-            newest.over = True
-            if newest.at_ns not in self._requested:
-                newest.state, newest.change = "unexplained", Slowdown(*_times(newest), why_not=PASSED)
+        """Begin or end an alert. There is one for all ranks, because they wait for each other.
+
+        While it lasts, another begins if steps become slower by the rule's percentage once more.
+        """
+        active = [alert for alert in self._alerts if not alert.over]
+        if crossing.began:
+            worse = not active or crossing.step_ms > self._slower * active[-1].step_ms
+            if worse and len(self._alerts) < MOST_ALERTS:
+                times = crossing.baseline_ms, crossing.step_ms
+                self._alerts.append(Alert(crossing.ns, rank, crossing.step, *times))
+            return
+        for alert in active:
+            if alert.rank != rank:
+                continue
+            alert.over = True
+            if alert.at_ns not in self._requested:
+                alert.state, alert.change = "unexplained", Slowdown(*_times(alert), why_not=PASSED)
+
+    @property
+    def _slower(self) -> float:
+        return 1 + (self.rule.percent if self.rule else 0.0) / 100
 
     # the view
 

@@ -63,7 +63,7 @@ def live_events(before: Live | None, live: Live) -> Iterator[str]:
         if known is None or known.over != alert.over:
             yield _event(live, f"alert: {words.alert_title(alert)}")
         if alert.state in ("explained", "unexplained") and (known is None or known.state != alert.state):
-            yield from (_event(live, f"alert: {text}") for text in words.alert_lines(live, alert))
+            yield from (_event(live, f"cause: {text}") for text in words.alert_lines(live, alert))
     yield from _news(before, live)
 
 

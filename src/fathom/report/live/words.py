@@ -82,8 +82,8 @@ def alert_lines(live: Live, alert: Alert) -> Iterator[str]:
         why = f": {change.why_not}" if change and change.why_not else ""
         yield STATES.get(alert.state, alert.state) + why
         return
-    if change.entries:
-        yield changes(change)
+    if change.entries or change.why_not:
+        yield changes(change) if change.entries else change.why_not
     for finding in change.findings[:2]:
         yield f"{finding.title}, {saving(finding)}: {finding.action}" if finding.action else finding.title
 
