@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from fathom.cli.console import examples, page_path, write_json
 from fathom.errors import BadInputError
+from fathom.visible import visible_line
 
 EXAMPLES = examples(
     "fathom compare before.fathom after.fathom",
@@ -70,7 +71,9 @@ def compare(
         save_comparison(result, page_path(html))
     if json:
         write_json(result)
-    elif not html:
+    elif html:
+        print(visible_line(str(page_path(html))))
+    else:
         print_sounding_comparison(result, top=None if every else 12)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from typer import Option
 
 from fathom.cli.console import Machine, On, Price, SoundingPath, examples, page_path, write_json
+from fathom.visible import visible_line
 
 By = Literal["kernel", "launch"]
 EXAMPLES = examples(
@@ -62,5 +63,7 @@ def report(
             save_figures(recording, figures)
     if json:
         write_json(examination)
-    elif not (svg or html or figures):
+    elif written := [path for path in (svg, html and page_path(html), figures) if path]:
+        print(*(visible_line(str(path)) for path in written), sep="\n")
+    else:
         print_report(examination, **view)

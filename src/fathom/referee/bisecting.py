@@ -86,7 +86,7 @@ def find_commit(search: Search, good: str, bad: str) -> Bisection:
         search.progress(f"timing {good} and {bad} alternately")
         ratio = _whole_change(search, fast, slow, good, bad)
         threshold = sqrt(ratio.value)
-        search.tell(f"{bad} takes {_shown(ratio)} of the time of {good}")
+        search.tell(f"{bad} takes {_shown(ratio)} times as long as {good}")
         tested: list[Tested] = []
         commit = slow.started(last, first)
         while commit is None:
@@ -105,11 +105,16 @@ def _whole_change(search: Search, fast: Worktree, slow: Worktree, good: str, bad
         ratio = _in_turns(search, fast, slow, lambda r: decide(r, search.margin) != "ambiguous")
     except SideError as error:
         raise BadInputError(f"The command does not run at {good} or {bad}: {error}.") from None
-    if decide(ratio, search.margin) != "slower":
+    if (decided := decide(ratio, search.margin)) == "ambiguous":
+        raise BadInputError(
+            f"{ratio.pairs} pairs do not show whether {bad} is slower than {good}: it takes {_shown(ratio)} "
+            "times as long. Give more --pairs, or run it on an idle machine."
+        )
+    if decided != "slower":
         raise BadInputError(
             f"{bad} is not slower than {good}: it takes {_shown(ratio)} times as long, and differences "
             f"of {100 * search.margin:g} % count as the same. Check that the command runs the code of its "
-            "working directory, or give more --pairs."
+            "working directory."
         )
     return ratio
 
