@@ -171,8 +171,12 @@ def test_catalogues_and_machine(server):
     assert every["facts"]["count"] == len(every["rows"]) + every.get("rows_left", 0)
     assert "launch" in ask(server, "explain", kind="host-launch-bound")["facts"]["mechanism"]
     assert "similar" in refused(server, "explain", kind="launch-bound")
+    assert "explain does not take id; its arguments are kind" in refused(server, "explain", id="host-gc")
+    assert "compare does not take one and needs" in refused(server, "compare", one="a")
+    assert "The argument baseline.0 of compare" in refused(server, "compare", baseline=[3], candidate=["a"])
     assert ask(server, "lab_show")["columns"][0] == "name"
-    assert ask(server, "lab_show", name="transpose")["facts"]["idea"]
+    shown = ask(server, "lab_show", name="transpose")
+    assert shown["facts"]["idea"] and any("def transpose" in row for row in shown["rows"])
     assert ask(server, "machine")["facts"]["versions"]["python"]
     assert sum(ask(server, "machine", show="checks")["facts"]["checks"].values()) > 100
 

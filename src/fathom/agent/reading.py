@@ -150,13 +150,17 @@ class Reading:
         self,
         name: Annotated[str | None, Field(description="A technique or a group; omit to list all.")] = None,
     ) -> Digest:
-        """Show a technique, a runnable pair of plain and tuned code: idea, cost, when not to use it."""
+        """Show a technique, a runnable pair of plain and tuned code: idea, cost, when not to use it.
+
+        The rows of a technique are the lines of its code.
+        """
         from fathom import lab
         from fathom.machine import inventory
 
         chosen = lab.chosen([name]) if name else list(lab.techniques().values())
         if name in lab.techniques():
-            return Digest(digest.known(lab.described(chosen[0])))
+            described = {k: v for k, v in lab.described(chosen[0]).items() if k != "sources"}
+            return Digest(digest.known(described), chosen[0].code.splitlines())
         machine = inventory()
         at = lab.here(machine)
         return digest.techniques([lab.listed(t, machine["fingerprint"], at, lambda _: None) for t in chosen])

@@ -9,8 +9,10 @@ from urllib.parse import quote, unquote
 
 import anyio
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError
-from mcp_types import Resource, ToolAnnotations
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp_types import CallToolResult, InputRequiredResult, Resource, ToolAnnotations
+from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -38,6 +40,22 @@ class Server(MCPServer):
         super().__init__("fathom", version=VERSION, instructions=INSTRUCTIONS, **options)
         self.roots = roots
 
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raises ToolError, with one sentence for arguments that it does not take."""
+        known = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        if name in known and (why := _unfit(known[name], arguments)):
+            raise ToolError(f"{name} {why}.")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            first = error.__cause__.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise ToolError(f"The argument {place} of {name} is not valid: {first['msg']}.") from None
+
     async def list_resources(self) -> list[Resource]:
         """Return the soundings in the roots."""
         return [self._resource(path) for path in await anyio.to_thread.run_sync(list, self.roots.soundings())]
@@ -48,6 +66,18 @@ class Server(MCPServer):
         return Resource(
             uri=f"{SCHEME}{quote(shown)}", name=shown, description=about, mime_type="application/json"
         )
+
+
+def _unfit(schema: dict[str, Any], arguments: dict[str, Any]) -> str:
+    """Return which arguments are unknown or missing, and those that the tool takes; "" if none is."""
+    takes = list(schema.get("properties", ()))
+    unknown = [name for name in arguments if name not in takes]
+    missing = [name for name in schema.get("required", ()) if name not in arguments]
+    if not unknown and not missing:
+        return ""
+    wrong = [f"does not take {', '.join(unknown)}"] if unknown else []
+    wrong += [f"needs {', '.join(missing)}"] if missing else []
+    return f"{' and '.join(wrong)}; its arguments are {', '.join(takes) or 'none'}"
 
 
 def make_server(roots: Roots, allowed: Allowed, tokens: int = TOKENS, run_s: int = RUN_S) -> Server:
