@@ -86,6 +86,37 @@ def test_a_training_step():
     assert (peak.temporaries_bytes, peak.activations_bytes, peak.other_bytes) == (3 * MIB, None, None)
 
 
+def test_of_several_recorded_steps_the_last_is_shown():
+    """Each step makes an activation and a gradient; the next one frees the gradient at its begin."""
+    made = []
+    for begin, gradient, activation in ((0, 600, 400), (100, 610, 410), (200, 620, 420)):
+        made += [(begin + 5, "free", gradient - 10, 4 * MIB)] if begin else []
+        made += [
+            (begin + 10, "alloc", activation, 2 * MIB),
+            (begin + 55, "alloc", gradient, 4 * MIB),
+            (begin + 60, "free", activation, 2 * MIB),
+        ]
+    memory = pl.concat(
+        [
+            tensors("held", 1, parameter=(100, 4 * MIB)),
+            events(*made),
+            tensors("held after", 290, parameter=(100, 4 * MIB), gradient=(620, 4 * MIB)),
+        ]
+    )
+    begins = [ops(50).with_columns(pl.col("start_ns") + at) for at in (0, 100, 200)]
+    marks = pl.DataFrame({"mark_ns": [0, 100, 200], "burst": 4}, schema_overrides={"burst": pl.Int32})
+    over = by_category(memory, pl.concat(begins), marks)
+    assert over is not None and over["ns"].to_list() == [0, 5, 10, 55, 60]
+    columns = over.select("activations", "temporaries", "gradients").rows()
+    assert [[size // MIB for size in row] for row in columns] == [
+        [0, 0, 4],
+        [0, 0, 0],
+        [2, 0, 0],
+        [2, 0, 4],
+        [0, 0, 4],
+    ]
+
+
 def test_memory_from_before_the_step_is_other():
     """The device's total is known; blocks that no optimizer holds are the rest of it."""
     memory = events((10, "alloc", 400, MIB), (20, "free", 900, 2 * MIB), allocated=6 * MIB)

@@ -7,7 +7,9 @@ the backward pass still needs are activations, those that are freed within their
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import polars as pl
 
@@ -24,29 +26,50 @@ Owners = dict[int, tuple[str, int]]  # category and bytes by address
 Row = tuple[int, str, int, int]  # time, event, address, bytes
 
 
+class _Passes(NamedTuple):
+    """When the recorded steps and their backward passes began, in ns."""
+
+    steps: list[int]
+    backwards: list[int]
+
+    def is_needed(self, made: int, freed: int) -> bool:
+        """Return whether a backward pass began while a block lived."""
+        return bisect_right(self.backwards, freed) > bisect_right(self.backwards, made)
+
+    def is_between(self, made: int, freed: int) -> bool:
+        """Return whether a block was made after its step's backward pass began, and freed in another step."""
+        step = bisect_right(self.steps, made)
+        begun = bisect_right(self.backwards, made)
+        since = self.steps[step - 1] if step else 0
+        return bisect_right(self.steps, freed) > step and begun > 0 and self.backwards[begun - 1] >= since
+
+
 def memory_over_step(store: Store, rank: int) -> pl.DataFrame | None:
     """Return the memory of a rank by category over its last step with recorded allocations; None without."""
     memory = store.table("memory", rank).filter(pl.col("address").is_not_null()).collect()
     if memory.is_empty():
         return None
     ops = store.table("ops", rank).filter(pl.col("phase") == "attribution")
-    return by_category(memory, ops.select("name", "start_ns", "phase", "burst").collect())
+    steps = store.table("steps", rank).filter(pl.col("phase") == "attribution", pl.col("parent").is_null())
+    return by_category(memory, ops.select("name", "start_ns", "phase", "burst").collect(), steps.collect())
 
 
-def by_category(memory: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame | None:
+def by_category(
+    memory: pl.DataFrame, ops: pl.DataFrame, steps: pl.DataFrame | None = None
+) -> pl.DataFrame | None:
     """Return the bytes of each category after each event of the last recorded step, from 0 ns on.
 
-    `memory` and `ops` are the tables of one rank. The first device is chosen; the host without one. None if
-    the step's allocations were not recorded.
+    `memory`, `ops` and `steps` are the tables of one rank; without `steps`, one step was recorded. The first
+    device is chosen; the host without one. None if the step's allocations were not recorded.
     """
     events = memory.filter(pl.col("address").is_not_null(), phase="attribution").filter(
         pl.col("event").is_in(["alloc", "free"])
     )
-    if events.is_empty():
+    if events.is_empty() or ops.filter(phase="attribution").is_empty():
         return None
     device = max(events["device"].unique().to_list(), key=lambda index: (index >= 0, -index))
     passed = ops.filter(phase="attribution")
-    last = passed["burst"].max()
+    last = int(passed["burst"].max())  # type: ignore[arg-type]
     passed = passed.filter(burst=last)
     events = events.filter(pl.col("time_ns") >= passed["start_ns"].min(), device=device).sort("time_ns")
     if events.is_empty():
@@ -55,15 +78,30 @@ def by_category(memory: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame | None:
     owned = memory.filter(pl.col("event").str.starts_with("held"), device=device)
     before = owned.filter(pl.col("time_ns") <= first, event="held")
     after = owned.filter(pl.col("time_ns") >= final, event="held after")
-    return _replayed(
+    starts = _starts(steps, int(first), last)
+    over_steps = _replayed(
         list(events.select("time_ns", "event", "address", "size").iter_rows()),
         _owners(before.filter(pl.col("time_ns") == pl.col("time_ns").max())),
         _owners(after.filter(pl.col("time_ns") == pl.col("time_ns").min())),
-        _backward(passed),
+        _Passes(starts, _backwards(passed, starts)),
         events["allocated"][0] - _signed(events["event"][0], events["size"][0])
         if events["allocated"][0] is not None
         else None,
     )
+    return _last_step(over_steps, starts[-1] - int(first) + 1)
+
+
+def _starts(steps: pl.DataFrame | None, first: int, burst: int) -> list[int]:
+    """Return when the recorded steps began; the first one with the first event."""
+    marks = [] if steps is None else steps.filter(burst=burst)["mark_ns"].drop_nulls().sort().to_list()
+    return [first, *(mark for mark in marks[1:] if mark > first)]
+
+
+def _last_step(over_steps: pl.DataFrame, start: int) -> pl.DataFrame:
+    """Return the rows from `start` ns on as one step, which begins with what was allocated then."""
+    before = over_steps.filter(pl.col("ns") <= start).tail(1).with_columns(ns=start)
+    rows = pl.concat([before, over_steps.filter(pl.col("ns") > start)], how="vertical_relaxed")
+    return rows.with_columns(pl.col("ns") - start) if start > 1 else over_steps
 
 
 def peak_of(over_step: pl.DataFrame) -> int:
@@ -82,10 +120,11 @@ def _owners(rows: pl.DataFrame) -> Owners:
     return {address: (_NAMES.get(name, OTHER), size) for address, name, size in columns.iter_rows()}
 
 
-def _backward(ops: pl.DataFrame) -> int | None:
-    """Return when the backward pass began; None without one."""
-    begun = ops.filter(pl.col("name").str.starts_with(BACKWARD))["start_ns"].min()
-    return None if begun is None else int(begun)  # type: ignore[arg-type]
+def _backwards(ops: pl.DataFrame, starts: list[int]) -> list[int]:
+    """Return when the backward pass of each step began, without steps that have none."""
+    begun = ops.filter(pl.col("name").str.starts_with(BACKWARD))["start_ns"].sort().to_list()
+    step = [bisect_right(starts, time) for time in begun]
+    return [time for place, time in enumerate(begun) if not place or step[place] > step[place - 1]]
 
 
 def _signed(event: str, size: int) -> int:
@@ -93,7 +132,7 @@ def _signed(event: str, size: int) -> int:
 
 
 def _replayed(
-    rows: list[Row], before: Owners, after: Owners, backward: int | None, total: int | None
+    rows: list[Row], before: Owners, after: Owners, passes: _Passes, total: int | None
 ) -> pl.DataFrame:
     """Return the sums by category after each event. `total`: allocated before them; None if unknown.
 
@@ -107,7 +146,7 @@ def _replayed(
         now[category] += size
     unknown = _unknown_frees(rows, before)
     now[OTHER] += unknown if total is None else max(total - sum(now.values()), unknown)
-    categories = _categories(rows, after, backward)
+    categories = _categories(rows, after, passes)
     start, result = rows[0][0] - 1, [{"ns": 0, **now}]
     for place, (time, event, address, size) in enumerate(rows):
         category, known = live.pop(address, (OTHER, 0 if event == "alloc" else size))
@@ -132,17 +171,25 @@ def _unknown_frees(rows: Iterable[Row], before: Owners) -> int:
     return total
 
 
-def _categories(rows: list[Row], after: Owners, backward: int | None) -> dict[int, str]:
-    """Return the category of each allocation, by its place in `rows`."""
+def _categories(rows: list[Row], after: Owners, passes: _Passes) -> dict[int, str]:
+    """Return the category of each allocation, by its place in `rows`.
+
+    A block that is made after a backward pass began, and freed in a later step, is a gradient if it has the
+    size of one.
+    """
+    gradients = {size for category, size in after.values() if category in (GRADIENTS, PARAMETERS)}
     last: dict[int, int] = {}  # place of the allocation by address
     result: dict[int, str] = {}
-    for place, (time, event, address, _) in enumerate(rows):
+    for place, (time, event, address, size) in enumerate(rows):
         if event == "alloc":
             last[address] = place
         elif address in last:
             made = last.pop(address)
-            needed = backward is not None and rows[made][0] < backward <= time
-            result[made] = ACTIVATIONS if needed else TEMPORARIES
+            life = rows[made][0], time
+            if size in gradients and passes.is_between(*life):
+                result[made] = GRADIENTS
+            else:
+                result[made] = ACTIVATIONS if passes.is_needed(*life) else TEMPORARIES
     for address, place in last.items():
         result[place] = after.get(address, (OTHER, 0))[0]
     return result
