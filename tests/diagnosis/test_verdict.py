@@ -197,6 +197,16 @@ def test_parts_sum_to_the_ledger_whatever_is_claimed(rows, wanted):
     assert all(part.ms > 0 and math.isfinite(part.ms) and part.owner for part in parts)
 
 
+def test_ops_on_a_processor_that_hardly_work_are_overhead():
+    """The loss of a small model, whose threads wait for each other: its bytes do not bound it."""
+    rates = {"flops": 100.0, "bytes": 400.0, "flops_per_s": 1.2e4, "bytes_per_s": 5e4}
+    tiny = LedgerRow("ops", "aten::nll_loss_backward", 8.0, **rates)
+    assert verdict_of(device(tiny))[0].bound == "launch"
+    assert by_owner(device(tiny)) == {"cause overhead": 8.0}
+    large = LedgerRow("ops", "aten::add", 8.0, 4.0, flops_per_s=1e9, bytes_per_s=1e10, bound="dram")
+    assert verdict_of(device(large))[0].bound == "memory"
+
+
 def test_waits_bound_a_step_from_two_thirds_of_its_work_on():
     work = LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm")
     assert verdict_of(device(work, LedgerRow("idle: input", "", 3.9)))[0].bound == "memory"

@@ -17,6 +17,7 @@ from fathom.units import MS_PER_S
 PEAK, CEILING, NO_CEILING, UNEXPLAINED = "peak", "ceiling", "no ceiling", "unexplained"
 NAMED = 0.005  # of the step: a family that loses less is summed with others of its class
 ROUNDING = 1e-9  # of a row: what sums of its claims may leave
+LITTLE = 1e8  # FLOP/s and B/s: less than a tenth of what one core does from memory
 SMALL_CAUSE = 0.01  # of the step: no finding is expected below it
 
 # The order of the parts, from the peak down.
@@ -185,11 +186,19 @@ def _bound(row: LedgerRow) -> str:
 
 
 def _bound_of_work(row: LedgerRow) -> str:
+    if row.entry == Entry.OPS and _is_overhead(row):
+        return "launch"
     if row.bound.startswith(("matmul.", "vector.")):
         return "compute"
     if row.bound:
         return "memory"
     return "compute" if row.product_flops else class_of(row.detail).bound or "unknown"
+
+
+def _is_overhead(row: LedgerRow) -> bool:
+    """Return whether an op on the processor does so little that its calls and threads take its time."""
+    rates = row.flops_per_s, row.bytes_per_s
+    return None not in rates and max(rate or 0.0 for rate in rates) < LITTLE
 
 
 def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
@@ -208,6 +217,9 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     repeated = min(again, row.ms - ideal) * kept
     yield Piece(f"recomputation at its {known.ceiling}", "cause recomputation", bound, NEEDLESS, repeated)
     left = max(left - repeated, 0.0)  # not below by rounding
+    if row.entry == Entry.OPS and _is_overhead(row):
+        yield Piece("operations with hardly any work", "cause overhead", bound, SLOW, left)
+        return
     if row.at_ceiling_ms is None:
         yield Piece("work without a known ceiling", NO_CEILING, bound, SLOW, left)
         return

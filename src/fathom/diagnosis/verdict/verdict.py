@@ -27,7 +27,10 @@ _PHRASES = {
 }
 
 _WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
-_OF_CPU = "Host-bound: work outside the framework's operations takes {share} of {step}"
+_OF_CPU = {
+    "host": "Host-bound: work outside the framework's operations takes {share} of {step}",
+    "launch": "Overhead-bound: operations with hardly any work take {share} of {step}",
+}
 
 
 def bounds_ms(
@@ -124,7 +127,7 @@ def _headline(device: Device, bound: str, share: float, stalled_ms: float | None
     step_ms = sum(row.ms for row in device.ledger)
     usual = f"{_duration(step_ms)} {noun}"
     step = f"the {usual}" if stalled_ms is None else f"the mean {noun} of {_duration(step_ms + stalled_ms)}"
-    phrase = _OF_CPU if cpu and bound == "host" else _PHRASES[bound]
+    phrase = _OF_CPU.get(bound, _PHRASES[bound]) if cpu else _PHRASES[bound]
     said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step)
     said += _most_exposed(device) if bound == "communication" else ""
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
