@@ -67,8 +67,15 @@ def advice(examination: Examination) -> str:
     action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
     if verdict.action and chosen is not None and (place := _elsewhere(verdict.bound, chosen)):
         amount = "cost" if chosen.gain_ms is None else "saving"
+        explained = any(_concerns(finding, verdict.bound) for finding in examination.findings)
         action = f"The largest {amount} is in {place}. {action}"
+        action = action if explained else f"No finding explains that. {action}"
     return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
+
+
+def _concerns(finding: Finding, bound: str) -> bool:
+    kind = kinds().get(finding.id)
+    return kind is not None and bound in kind.bound
 
 
 def _elsewhere(bound: str, finding: Finding) -> str:
