@@ -1,4 +1,4 @@
-"""The account as a waterfall, from speed of light to the measured step."""
+"""The account as a waterfall, from work at its ceilings to the measured step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fathom.report.page.recording import Recording, Section
 
 ROW = 38  # pixels of a bar and the line above it
 LABEL = 60  # letters
+NOTE = "A finding has all the time that it would save, also what its kernels would take at their ceilings."
 
 
 def section(recording: Recording) -> Section | None:
@@ -26,19 +27,18 @@ def section(recording: Recording) -> Section | None:
         [part.part, f"{part.ms:.{units.decimals(total)}f}", units.signed_share(part.ms, total), part.owner]
         for part in parts
     ]
-    least = next((row for row in rows if row["kind"] == "light"), None)
-    light = f" Speed of light: {units.duration(least['end'])}." if least else ""
+    known = any(row["kind"] == "light" for row in rows)
     figure = Figure(
         "account",
-        f"From speed of light to the measured {recording.noun}"
-        if least
+        f"From work at its ceilings to the measured {recording.noun}"
+        if known
         else f"Parts of the {recording.noun}",
-        f"Waterfall of {len(rows) - 1} parts that add up to {units.duration(total)}.{light}",
+        f"Waterfall of {len(rows) - 1} parts that add up to {units.duration(total)}.",
         rows,
         waterfall,
         table,
     )
-    return Section("account", "Account", {}, [figure])
+    return Section("account", "Account", {}, [figure], NOTE if known else "")
 
 
 def _rows(parts: list[Part], noun: str) -> list[dict[str, Any]]:
