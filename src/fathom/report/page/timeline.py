@@ -23,7 +23,7 @@ MOST = 1500  # events of the device, and of the host; the longest ones
 DEPTH = 3  # nested ops of a host thread
 THREADS = 4
 BINS = 240  # of a counter's track
-HOST = "host op"
+HOST = "host"
 _ENTRY = {"compute": str(Entry.COMPUTE), "collective": str(Entry.COMMUNICATION)}
 _TRACKS = 7
 
@@ -54,7 +54,7 @@ def _step(recording: Recording, store: Store) -> Figure | None:
     inside = (pl.col("end_ns") > window.start_ns) & (pl.col("start_ns") < window.end_ns)
     rows = [
         *_kernels(store, device, inside),
-        *_host(store, device.rank, inside),
+        *(_host(store, device.rank, inside) or _calls(store, device.rank, inside)),
         *_waits(store, device.rank, inside),
     ]
     rows = [_placed(row, window.start_ns, window.end_ns) for row in rows]
@@ -65,7 +65,7 @@ def _step(recording: Recording, store: Store) -> Figure | None:
     return Figure(
         "timeline",
         f"Step{which} as profiled, {units.duration(length)}" + _limited(rows),
-        f"{len(rows)} events: streams of {device.label}, ops of host threads, and waits.",
+        f"{len(rows)} events: streams of {device.label}, ops or runtime calls of host threads, and waits.",
         rows,
         _draw,
         _longest(rows),
@@ -119,6 +119,20 @@ def _host(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
             rows.append(op | {"lane": f"host {place}, level {len(around)}", "entry": HOST})
     longest = sorted(rows, key=lambda row: row["start_ns"] - row["end_ns"])[:MOST]
     return sorted(longest, key=lambda row: (row["lane"], row["start_ns"]))
+
+
+def _calls(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
+    """Return the runtime calls of the busiest threads, for timelines that were recorded without ops."""
+    wanted = pl.col("thread"), pl.col("api").alias("name"), pl.col("start_ns"), pl.col("end_ns")
+    frame = store.table("launches", rank).filter(inside, pl.col("thread").is_not_null()).select(wanted)
+    calls = frame.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True).head(MOST).collect()
+    counts = calls.group_by("thread").len().sort("len", "thread", descending=[True, False])
+    places = {thread: place for place, thread in enumerate(counts["thread"].head(THREADS).to_list(), 1)}
+    return [
+        row | {"lane": f"host {places[row['thread']]}, calls", "entry": HOST}
+        for row in calls.sort("thread", "start_ns").iter_rows(named=True)
+        if row["thread"] in places
+    ]
 
 
 def _waits(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
