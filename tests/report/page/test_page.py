@@ -258,7 +258,7 @@ def test_events_of_the_timeline_lie_within_its_step(recorded):
     used = [w for w in recorded.examination.devices[0].windows if w.used]
     longest = max(w.end_ns - w.start_ns for w in used) / 1e6
     assert all(0 <= row["a"] <= row["b"] <= longest for row in rows)
-    assert {"compute", "host op"} <= {row["entry"] for row in rows}
+    assert {"compute", "host"} <= {row["entry"] for row in rows}
     tracks = {row["lane"] for row in drawn(recorded, "counters") if "value" in row}
     assert {"SM active", "DRAM reads"} <= tracks
 
