@@ -93,7 +93,7 @@ def _causes(causes: Sequence[Cause], width: int, top: int | None) -> Iterator[Te
     yield Text()
     room = width - COLUMN
     yield Text(f"{'why':<{room}}{'ms':>{COLUMN}}", "dim underline")
-    # What differs between the programs comes first: it may be the reason of all other differences.
+    # Differences between the programs come first: they may be the reason of all others.
     causes = sorted(causes, key=lambda cause: cause.change_ms is not None)
     for cause in causes[:top]:
         ms = "" if cause.change_ms is None else f"{cause.change_ms:+.3f}"

@@ -174,7 +174,7 @@ class Watch:
     def _cross(self, rank: int, crossing: Crossing) -> None:
         """Begin or end an alert. There is one for all ranks, because they wait for each other.
 
-        While it lasts, another begins if steps become slower by the rule's percentage once more.
+        While it lasts, another begins if steps become slower by the rule's percentage again.
         """
         active = [alert for alert in self._alerts if not alert.over]
         if crossing.began:

@@ -45,7 +45,7 @@ FIGURES = {
     "energy": "energy",
     "power": "power",
 }
-# What makes a figure known, by name.
+# How a figure becomes known, by name.
 RECORDED = {
     "mfu": "it needs ops with known FLOPs and the peak of the GPU; `fathom report` says what is missing",
     "samples_per_s": "mark the samples of a step with fathom.step(samples=N)",

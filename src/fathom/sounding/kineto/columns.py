@@ -188,7 +188,7 @@ def _compact(raw: bytes) -> str | None:
 
 
 def _dims(raw: bytes) -> str | None:
-    """Return `[64, 1, 1]` as 64x1x1; None for text that is longer than any such list."""
+    """Return `[64, 1, 1]` as 64x1x1; None for text that is longer than any list of three."""
     return b"x".join(_NUMBER.findall(raw)).decode() or None if len(raw) <= _LONGEST_DIMS else None
 
 
