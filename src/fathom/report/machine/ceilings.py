@@ -30,7 +30,7 @@ FAR = 0.05  # relative difference from the first GPU above which another GPU is 
 
 def value(number: float, unit: str) -> str:
     """Format a rate with an SI prefix, or a time in a suitable unit."""
-    return units.duration(number * 1e3) if unit == "s" else units.scaled(number, unit)
+    return units.duration(number * 1e3) if unit == "s" else units.scaled(number, unit.removeprefix("1"))
 
 
 def lines(

@@ -9,11 +9,10 @@ from typing import Any
 from fathom.machine import from_machine
 from fathom.machine.checks import recalled
 from fathom.report import units
+from fathom.report.machine.ceilings import value
 from fathom.report.page.recording import Recording, Section
 from fathom.report.screen import grouped
 from fathom.report.sections import FINDING
-
-_UNITS = {"B/s", "FLOP/s"}
 
 
 def section(recording: Recording) -> Section | None:
@@ -69,9 +68,8 @@ def _gpu(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _ceiling(ceiling: Any) -> dict[str, str]:
-    text = units.scaled(ceiling.value, ceiling.unit) if ceiling.unit in _UNITS else ""
-    plain = f"{units.significant(ceiling.value)} {ceiling.unit}"
-    return {"id": ceiling.id, "value": text or plain, "flags": "; ".join(ceiling.flags)}
+    measured = value(ceiling.value, ceiling.unit)
+    return {"id": ceiling.id, "value": measured, "flags": "; ".join(ceiling.flags)}
 
 
 def integrity(recording: Recording) -> Section:
