@@ -190,7 +190,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def right(row: dict[str, Any]) -> bool:
     """Equal sides are not distinguished, and a planted 2 % is found on the side where it is."""
-    allowed = ("same", "ambiguous") if row["planted"] == EQUAL else (row["planted"],)
+    allowed = ("same", "inconclusive") if row["planted"] == EQUAL else (row["planted"],)
     return row["verdict"] in allowed
 
 

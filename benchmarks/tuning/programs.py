@@ -2,7 +2,7 @@
 
     python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …]
 
-Needs the extra `tune`, and quiet cores: under load, proofs are ambiguous. Programs that lack a package are
+Needs the extra `tune`, and quiet cores: under load, proofs are inconclusive. Programs that lack a package are
 left out, with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, the summary to OUT/tuning.json.
 """
 

@@ -88,7 +88,7 @@ def test_from_a_recording_to_a_proven_fix(folder):
         proof = await call("prove", **sides, metrics="out.json", budget_s=0.1, margin=0.1)
         assert proof["ratio"] < 1 and proof["verdict"] in (
             "faster",
-            "ambiguous",
+            "inconclusive",
         )  # others use this machine too
         sides["candidate"] = f"{PYTHON} wrong.py 40"
         proof = await call("prove", **sides, metrics="out.json", budget_s=0.1)

@@ -157,7 +157,7 @@ def test_compare_gives_changes_that_add_up(server, folder):
     shutil.copy(EXAMPLES / other, folder)
     answer = ask(server, "compare", baseline=[other], candidate=[GPT])
     facts, rows = answer["facts"], answer["rows"]
-    assert facts["verdict"] in ("faster", "slower", "same", "ambiguous") and facts["headline"]
+    assert facts["verdict"] in ("faster", "slower", "same", "inconclusive") and facts["headline"]
     while answer.get("more"):
         answer = ask(server, "more", handle=answer["more"])
         rows = rows + answer["rows"]

@@ -82,7 +82,7 @@ def test_changes_sum_to_that_of_the_step(name):
 
 def test_two_runs_of_one_program_do_not_differ():
     result = compare([example(GPT)], [example(COUNTERS)])
-    assert result.verdict in ("same", "ambiguous") and closes(result) and not result.moved
+    assert result.verdict in ("same", "inconclusive") and closes(result) and not result.moved
     budgets = budgets_in({"budgets": {"step": "+1 %", "peak_memory": "+0 %", "ledger": {"*": "+1 %"}}}, "x")
     assert check(budgets, result).passed
 
@@ -96,8 +96,8 @@ def test_few_steps_decide_nothing_small():
         for ns in [round(steps[0] * 1e6)]
     ]
     result = compare(sides[:1], sides[1:])
-    assert result.verdict == "ambiguous" and result.few_steps == 3
-    assert result.headline.startswith("Cannot decide, too few steps")
+    assert result.verdict == "inconclusive" and result.few_steps == 3
+    assert result.headline.startswith("Inconclusive, too few steps")
     (checked,) = check(budgets_in({"budgets": {"step": "+1 %"}}, "x"), result).budgets
     assert checked.status == "kept" and "too few steps (3" in checked.why
     twice = changed(
@@ -118,7 +118,7 @@ def test_other_programs_on_the_host_are_noise():
         for ms, others in ((10.0, 0.5), (12.5, 0.0))
     ]
     result = compare(sides[:1], sides[1:])
-    assert result.verdict == "ambiguous" and not result.moved
+    assert result.verdict == "inconclusive" and not result.moved
     assert any("50 % of the host's processors" in absence.why for absence in result.abstained)
     quiet = [changed(side, others=0.0) for side in sides]
     assert compare(quiet[:1], quiet[1:]).verdict == "slower"
@@ -161,7 +161,7 @@ def test_a_disturbed_host_is_no_difference():
         for steps in each
         for ns in [round(float(np.median(steps)) * 1e6)]
     ]
-    assert compare(sides[:1], sides[1:]).verdict == "ambiguous"
+    assert compare(sides[:1], sides[1:]).verdict == "inconclusive"
 
 
 def test_lower_precision_is_the_cause():

@@ -62,7 +62,7 @@ def judged(rows: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.
         own, settings = known[seed % len(names)]
         sampler = Replayed(own, random, clock)
         ratio = race(sampler, settings, iter(range(1000)), lambda *_: [], clock).ratio("")
-        wanted = (FASTER if sampler.swapped else SLOWER,) if planted else ("same", "ambiguous")
+        wanted = (FASTER if sampler.swapped else SLOWER,) if planted else ("same", "inconclusive")
         good += decide(ratio) in wanted
     return 100 * good / TRIALS
 

@@ -1,4 +1,4 @@
-"""The conclusion of an ambiguous verdict, by times that were taken on H200s."""
+"""The conclusion of an inconclusive verdict, by times that were taken on H200s."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_proofs_alone_on_a_gpu_blame_nothing_else() -> None:
     rows = json.loads(equal_sides.RESULT.read_text())["proofs"]
     result = [compared(*_sides(row)) for row in rows]
     said = [doubt(item, MARGIN) for item in result]
-    assert [note is not None for note in said] == [item.decision == "ambiguous" for item in result]
+    assert [note is not None for note in said] == [item.decision == "inconclusive" for item in result]
     assert any(said) and not [note for note in said if note and "something else" in note]
 
 
@@ -86,16 +86,16 @@ def test_processes_that_take_many_times_as_long_do_not_differ_by_thousands_of_pe
 
 def test_a_ratio_at_the_end_of_the_margin_is_told_as_that() -> None:
     result = scattered(40, 0.001, 1 + MARGIN)
-    assert result.decision == "ambiguous" and result.settled
+    assert result.decision == "inconclusive" and result.settled
     assert "the margin of 0.01" in str(doubt(result, MARGIN))
 
 
 def test_a_decision_has_no_doubt_and_a_doubt_is_a_note() -> None:
-    verdict = Verdict("ambiguous", None, None, [], MARGIN)
+    verdict = Verdict("inconclusive", None, None, [], MARGIN)
     conclude(verdict, scattered(20, 0.001, 0.9))
     assert verdict.verdict == "faster" and not verdict.notes
     conclude(verdict, scattered(20, 0.03))
-    assert verdict.verdict == "ambiguous" and len(verdict.notes) == 1
+    assert verdict.verdict == "inconclusive" and len(verdict.notes) == 1
 
 
 def test_without_an_interval_nothing_is_said() -> None:

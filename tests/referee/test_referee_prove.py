@@ -285,7 +285,7 @@ def sample(**more: Any) -> Verdict:
     cold, warm = (
         Comparison(cache, "faster", 0.5, [0.49, 0.51], 8, True, timing, halved) for cache in ("cold", "warm")
     )
-    base = Verdict("ambiguous", None, None, [], 0.01, "a.py:f", "b.py:g", timings=[warm, cold])
+    base = Verdict("inconclusive", None, None, [], 0.01, "a.py:f", "b.py:g", timings=[warm, cold])
     return msgspec.structs.replace(base, **more)
 
 

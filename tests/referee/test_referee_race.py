@@ -149,7 +149,7 @@ def test_a_side_that_fails_ends_the_race() -> None:
     result = race(Failing(noisy(1), 1.0, clock), Settings(), iter(range(99)), lambda *_: [], clock)
     assert result.reasons == [Refusal("hangs", "it gave no answer")]
     assert len(result.baseline) == len(result.candidate)
-    assert comparisons(result, 0.01)[0].decision == "ambiguous"
+    assert comparisons(result, 0.01)[0].decision == "inconclusive"
 
 
 def test_both_sides_of_a_round_get_the_same_inputs() -> None:
@@ -176,11 +176,11 @@ def test_the_decision_follows_from_interval_and_margin(three: list[float], margi
 def test_a_wider_interval_never_decides_more(three: list[float], margin: float) -> None:
     low, value, high = three
     wide, narrow = Ratio(value, low / 2, high * 2, 6), Ratio(value, low, high, 6)
-    assert decide(wide, margin) in (decide(narrow, margin), "ambiguous")
+    assert decide(wide, margin) in (decide(narrow, margin), "inconclusive")
 
 
 def test_too_little_decides_nothing() -> None:
-    assert decide(None) == decide(Ratio(0.5, None, None, 3)) == "ambiguous"
+    assert decide(None) == decide(Ratio(0.5, None, None, 3)) == "inconclusive"
     assert not settled(None)
     assert compare([], []) is None and compare([[]], [[1.0]]) is None
     few = compare([[1.0]] * 3, [[0.5]] * 3)
@@ -211,7 +211,7 @@ def test_one_pair_that_was_held_up_makes_no_gain_of_five_that_lie_on_its_side_by
     logs = -0.027, -0.066, -0.046, -0.076, -2.727, -0.027
     ratio = compare([[1e6]] * 6, [[1e6 * np.exp(log)] for log in logs])
     assert ratio and ratio.high and ratio.high > 1
-    assert decide(ratio) == "ambiguous"
+    assert decide(ratio) == "inconclusive"
 
 
 @pytest.mark.parametrize("pairs", [5, 6, 9])

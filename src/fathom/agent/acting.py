@@ -126,8 +126,8 @@ class Acting:
     ) -> Digest:
         """Prove that the candidate is faster and computes the same; keep a change only if it is `faster`.
 
-        Both run alternately, in fresh processes. The verdict is faster, slower, same, ambiguous, or refused
-        with a reason, for example because results differ.
+        Both run alternately, in fresh processes. The verdict is faster, slower, same, inconclusive, or
+        refused with a reason, for example because results differ.
         """
         arguments = ["--json", "--margin", str(margin), "--budget", str(budget_s)]
         if _is_address(baseline) and _is_address(candidate):

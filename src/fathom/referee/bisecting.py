@@ -102,10 +102,10 @@ def find_commit(search: Search, good: str, bad: str) -> Bisection:
 def _whole_change(search: Search, fast: Worktree, slow: Worktree, good: str, bad: str) -> Ratio:
     """Return the ratio of the bad to the good revision. Raises BadInputError unless it is slower."""
     try:
-        ratio = _in_turns(search, fast, slow, lambda r: decide(r, search.margin) != "ambiguous")
+        ratio = _in_turns(search, fast, slow, lambda r: decide(r, search.margin) != "inconclusive")
     except SideError as error:
         raise BadInputError(f"The command does not run at {good} or {bad}: {error}.") from None
-    if (decided := decide(ratio, search.margin)) == "ambiguous":
+    if (decided := decide(ratio, search.margin)) == "inconclusive":
         raise BadInputError(
             f"{ratio.pairs} pairs do not show whether {bad} is slower than {good}: it takes {_shown(ratio)} "
             "times as long. Give more --pairs, or run it on an idle machine."

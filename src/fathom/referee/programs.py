@@ -88,7 +88,7 @@ def prove_steps(
     """
     clock = clock or SystemClock()
     began, runs = clock.now_ns(), StepRuns(run)
-    verdict = Verdict("ambiguous", None, None, [], settings.margin, *names, "steps")
+    verdict = Verdict("inconclusive", None, None, [], settings.margin, *names, "steps")
     raced = race(runs, settings, settings.seeds(), lambda *_: [], clock)
     settings.keep(raced)
     _concluded(verdict, raced, settings)
@@ -131,7 +131,7 @@ def prove_whole(pair: Pair, settings: Settings, clock: Clock | None = None) -> V
     plain, tuned = commands
     resolved = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
     names = shlex.join(plain), shlex.join(tuned)
-    verdict = Verdict("ambiguous", None, None, [], settings.margin, *names, "whole")
+    verdict = Verdict("inconclusive", None, None, [], settings.margin, *names, "whole")
     blind = NOTHING in pair.allow
     if pair.metrics is None:
         verdict.reasons.append(Refusal(NOTHING, "" if blind else INSTEAD))

@@ -129,7 +129,7 @@ def _judged(judge: Judge, baseline: Baseline, seed: int, theirs: Saved, mine: Sa
 def _begun(pair: Pair, settings: Settings, inspection: Inspection, baseline: Baseline) -> Verdict:
     device = baseline.about.device
     return Verdict(
-        verdict="ambiguous",
+        verdict="inconclusive",
         ratio=None,
         interval=None,
         reasons=list(inspection.reasons),

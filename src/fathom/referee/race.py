@@ -207,7 +207,7 @@ DISTURBED = 0.05  # scatter of processes: at most 3 % on an idle H200, 9 % or mo
 
 
 def conclude(verdict: Verdict, decisive: Comparison) -> None:
-    """Set the verdict to the result of `decisive`, with a note if that is ambiguous."""
+    """Set the verdict to the result of `decisive`, with a note if that is inconclusive."""
     verdict.verdict, verdict.ratio, verdict.interval = decisive.decision, decisive.ratio, decisive.interval
     note = doubt(decisive, verdict.margin)
     if note:
@@ -215,8 +215,8 @@ def conclude(verdict: Verdict, decisive: Comparison) -> None:
 
 
 def doubt(comparison: Comparison, margin: float) -> str | None:
-    """Return why a result is ambiguous; None if it is not, or has no interval."""
-    if comparison.decision != "ambiguous" or comparison.interval is None:
+    """Return why a result is inconclusive; None if it is not, or has no interval."""
+    if comparison.decision != "inconclusive" or comparison.interval is None:
         return None
     half = (comparison.interval[1] - comparison.interval[0]) / 2
     if comparison.settled:

@@ -73,7 +73,9 @@ def prove_on_ranks(pair: Pair, settings: Settings, device: str, clock: Clock | N
     """Prove a pair on `pair.ranks` ranks. Raises BadInputError if its plain form cannot be used."""
     pair, clock = pair.addressed(), clock or settings.turn
     began, seeds = clock.now_ns(), settings.seeds()
-    verdict = Verdict("ambiguous", None, None, [], settings.margin, str(pair.plain), str(pair.tuned), device)
+    verdict = Verdict(
+        "inconclusive", None, None, [], settings.margin, str(pair.plain), str(pair.tuned), device
+    )
     verdict.reference = "the reference" if pair.reference else "the baseline in double precision"
     verdict.notes = [GLOO] if device == "cpu" else []
     with RankGroup(pair, settings, device) as group:

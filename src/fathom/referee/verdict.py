@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """The result of a proof. `verdict` is faster, slower, same, ambiguous or refused."""
+    """The result of a proof. `verdict` is faster, slower, same, inconclusive or refused."""
 
     verdict: str
     ratio: float | None

@@ -64,17 +64,16 @@ def page(comparison: SoundingComparison, width: int, top: int | None = TOP) -> I
 
 def _verdict(comparison: SoundingComparison) -> Text:
     style = STYLES.get(comparison.verdict, "bold yellow")
-    undecided = comparison.verdict == "ambiguous" and comparison.few_steps is not None
-    word = "CANNOT DECIDE" if undecided else comparison.verdict.upper()
+    few = comparison.verdict == "inconclusive" and comparison.few_steps is not None
     before, after = (
         units.duration(ns / NS_PER_MS) for ns in (comparison.baseline_ns, comparison.candidate_ns)
     )
-    line = Text.assemble((f" {word} ", style))
+    line = Text.assemble((f" {comparison.verdict.upper()} ", style))
     line.append(f"  {before} → {after}  {percent(comparison.ratio)}", "bold")
     if comparison.interval is not None:
         low, high = map(percent, comparison.interval)
         line.append(f"   99 % interval {low} to {high}", "dim")
-    return line.append("   too few steps", "yellow") if undecided else line
+    return line.append("   too few steps", "yellow") if few else line
 
 
 def _sides(comparison: SoundingComparison, width: int) -> Iterator[Text]:
@@ -121,7 +120,7 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
     if rest:
         moved = sum(change.moved for change in rest)
         other = "other entries" if shown else "entries"
-        within = _noise(rest, digits) if comparison.few_windows is None else "undecided: too few steps"
+        within = _noise(rest, digits) if comparison.few_windows is None else "inconclusive: too few steps"
         label = f"{len(rest)} {other}, {f'{moved} of them moved' if moved else within}"
         before, after = (sum(getattr(c, name) for c in rest) for name in ("baseline_ns", "candidate_ns"))
         yield Text("  " + _row(label, before, after, None, room, digits), "dim")

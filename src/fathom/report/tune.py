@@ -16,7 +16,7 @@ NAME, FIGURE = 52, 11
 ROWS = 12  # candidates shown
 LABEL = 11
 KERNEL = 36
-VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "ambiguous": "yellow"}
+VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "inconclusive": "yellow"}
 ACCEPT = "Where such a difference is acceptable, search again with --replace --agree SHARE."
 WHERE = {"findings": "a finding", "account": "the account", "experience": "experience"}
 

@@ -16,9 +16,9 @@ from fathom.timing.statistics import RESAMPLES, midmean
 CONFIDENCE = 0.99
 LEAST_PAIRS = 5  # with fewer, the variation between processes is not known well enough
 Blocks = Sequence[Sequence[float]]
-Decision = Literal["faster", "slower", "same", "ambiguous"]
+Decision = Literal["faster", "slower", "same", "inconclusive"]
 MARGIN = 0.01
-SETTLED = 0.25  # largest half-width of an ambiguous interval, as a fraction of the margin
+SETTLED = 0.25  # largest half-width of an inconclusive interval, as a fraction of the margin
 SHARE = 0.1  # largest half-width of an interval, as a fraction of the gain or loss
 
 
@@ -109,26 +109,26 @@ def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:
     """Return the decision for a ratio.
 
     It is `same` if the whole interval is within 1 ± margin, `faster` if all of it is below, `slower` if all
-    of it is above, and otherwise, or without an interval, `ambiguous`.
+    of it is above, and otherwise, or without an interval, `inconclusive`.
     """
     if ratio is None or ratio.low is None or ratio.high is None:
-        return "ambiguous"
+        return "inconclusive"
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
         return "same"
     if ratio.high < 1 - margin:
         return "faster"
-    return "slower" if ratio.low > 1 + margin else "ambiguous"
+    return "slower" if ratio.low > 1 + margin else "inconclusive"
 
 
 def settled(ratio: Ratio | None, margin: float = MARGIN) -> bool:
     """Return whether the interval is narrow enough to stop measuring.
 
     Its half-width may be at most half the margin or a tenth of the gain or loss, whichever is larger. For an
-    ambiguous decision it may be at most a quarter of the margin.
+    inconclusive decision it may be at most a quarter of the margin.
     """
     if ratio is None or ratio.low is None or ratio.high is None:
         return False
     half = (ratio.high - ratio.low) / 2
-    if decide(ratio, margin) == "ambiguous":
+    if decide(ratio, margin) == "inconclusive":
         return half <= margin * SETTLED
     return half <= max(margin / 2, SHARE * abs(1 - ratio.value))

@@ -34,8 +34,8 @@ Options = dict[str, object]
 class Ranked(msgspec.Struct):
     """One candidate. `ratio` is the geometric mean of its time over the reference's, over all shapes.
 
-    `verdict` is refused, faster (on a shape, and slower on none), slower, same or ambiguous. `ceiling` is the
-    smallest fraction of the speed of light that it reaches on a shape, if the work is known.
+    `verdict` is refused, faster (on a shape, and slower on none), slower, same or inconclusive. `ceiling` is
+    the smallest fraction of the speed of light that it reaches on a shape, if the work is known.
     """
 
     candidate: str
@@ -167,8 +167,8 @@ def _overall(verdicts: dict[str, Verdict]) -> str:
     if "slower" in kinds:
         return "slower"
     if "faster" in kinds:
-        return "faster" if "ambiguous" not in kinds else "ambiguous"
-    return "same" if kinds == {"same"} else "ambiguous"
+        return "faster" if "inconclusive" not in kinds else "inconclusive"
+    return "same" if kinds == {"same"} else "inconclusive"
 
 
 def _mean_ratio(verdicts: dict[str, Verdict]) -> float | None:

@@ -177,7 +177,7 @@ def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> 
     if over <= 0:
         result.status = "kept"
     elif measured.band is None:
-        result.why = "cannot decide: too few steps to estimate the noise"
+        result.why = "inconclusive: too few steps to estimate the noise"
     else:
         result.status = "exceeded" if over > measured.band else "kept"
         result.why = "" if over > measured.band else _within(budget, comparison)
@@ -197,7 +197,7 @@ def _within(budget: Budget, comparison: SoundingComparison) -> str:
     few = comparison.few_steps or (comparison.few_windows if ledger else None)
     if few is None:
         return "beyond the limit, but within noise"
-    return f"beyond the limit, but cannot decide: too few steps ({few}; {ENOUGH} are needed)"
+    return f"beyond the limit, but inconclusive: too few steps ({few}; {ENOUGH} are needed)"
 
 
 def _measured(name: str, comparison: SoundingComparison) -> _Measured | None:

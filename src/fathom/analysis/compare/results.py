@@ -10,7 +10,7 @@ from fathom.analysis.results import Abstained
 
 ENOUGH = 8  # steps of a run, from which its noise is known well
 
-Verdict = Literal["faster", "slower", "same", "ambiguous"]
+Verdict = Literal["faster", "slower", "same", "inconclusive"]
 CauseKind = Literal[
     "dtype", "shape", "kernel choice", "more launches", "fewer launches", "clocks", "library version",
     "environment", "machine", "command", "loader", "compiler",

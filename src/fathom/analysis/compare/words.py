@@ -7,7 +7,7 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.results import step_noun
 from fathom.units import NS_PER_MS
 
-_VERDICTS = {"faster": "Faster", "slower": "Slower", "same": "The same", "ambiguous": "Undecided"}
+_VERDICTS = {"faster": "Faster", "slower": "Slower", "same": "The same", "inconclusive": "Inconclusive"}
 
 
 def percent(ratio: float) -> str:
@@ -37,8 +37,8 @@ def too_few(steps: int, remedy: str) -> str:
 def headline(result: SoundingComparison) -> str:
     """Return the verdict in one sentence, and the entry that explains most of it in another."""
     before, after = (f"{ns / NS_PER_MS:.4g}" for ns in (result.baseline_ns, result.candidate_ns))
-    undecided = result.verdict == "ambiguous" and result.few_steps is not None
-    verdict = "Cannot decide, too few steps" if undecided else _VERDICTS[result.verdict]
+    few = result.verdict == "inconclusive" and result.few_steps is not None
+    verdict = _VERDICTS[result.verdict] + (", too few steps" if few else "")
     text = f"{verdict}: the {step_noun(result.kind)} took {before} ms, now {after} ms, "
     if result.interval is None:
         return f"{text}{percent(result.ratio)}."
