@@ -95,7 +95,7 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
     technique = techniques().get(outcome.technique)
     header = technique.header if technique else None
     gains = header.gains if header else "time"
-    line.append(f"{_short(last, gains):<18} ", _style(verdict.verdict, gains))
+    line.append(f"{_short(last, gains):<20} ", _style(verdict.verdict, gains))
     if verdict.interval:
         low, high = verdict.interval
         line.append(f"{1 / high:.2f} to {1 / low:.2f}×".ljust(18), "dim")
