@@ -83,11 +83,16 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
+MOST = 20_000  # ceilings, of all devices
+
+
 def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
     rows = machine.get(key, [])
     try:
         if not isinstance(rows, list):
             raise TypeError(f"`{key}` is not a list")
+        if len(rows) > MOST:
+            raise TypeError(f"`{key}` has {len(rows):,} rows")
         known = {field.name for field in fields(kind)}
         return [kind(**_checked(row, known)) for row in rows]
     except TypeError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fathom.machine import datasheet
-from fathom.machine.ceilings import Ceiling, find_ceiling, from_machine
+from fathom.machine.ceilings import Ceiling, from_machine
 
 MEASURED, DATASHEET = "measured", "datasheet"
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
@@ -162,8 +162,12 @@ def _host(machine: dict[str, Any]) -> Limits | None:
 
 def _rates(ceilings: Sequence[Ceiling], device: int | None) -> dict[str, float]:
     """Return the rate of each ceiling by id: that of `device`, else the first one."""
-    chosen = {c.id: find_ceiling(ceilings, c.id, device) for c in ceilings}
-    return {name: ceiling.value for name, ceiling in chosen.items() if ceiling}
+    chosen: dict[str, Ceiling] = {}
+    for ceiling in ceilings:
+        known = chosen.setdefault(ceiling.id, ceiling)
+        if known.device != device == ceiling.device:
+            chosen[ceiling.id] = ceiling
+    return {name: ceiling.value for name, ceiling in chosen.items()}
 
 
 def _by_dtype(known: dict[str, float], prefix: str, dtypes: Sequence[str]) -> dict[str, float]:
