@@ -65,10 +65,10 @@ def by_category(
     events = memory.filter(pl.col("address").is_not_null(), phase="attribution").filter(
         pl.col("event").is_in(["alloc", "free"])
     )
-    if events.is_empty() or ops.filter(phase="attribution").is_empty():
+    passed = ops.filter(phase="attribution")
+    if events.is_empty() or passed.is_empty():
         return None
     device = max(events["device"].unique().to_list(), key=lambda index: (index >= 0, -index))
-    passed = ops.filter(phase="attribution")
     last = int(passed["burst"].max())  # type: ignore[arg-type]
     passed = passed.filter(burst=last)
     events = events.filter(pl.col("time_ns") >= passed["start_ns"].min(), device=device).sort("time_ns")
@@ -99,9 +99,11 @@ def _starts(steps: pl.DataFrame | None, first: int, burst: int) -> list[int]:
 
 def _last_step(over_steps: pl.DataFrame, start: int) -> pl.DataFrame:
     """Return the rows from `start` ns on as one step, which begins with what was allocated then."""
+    if start <= 1:  # there is only one
+        return over_steps
     before = over_steps.filter(pl.col("ns") <= start).tail(1).with_columns(ns=start)
     rows = pl.concat([before, over_steps.filter(pl.col("ns") > start)], how="vertical_relaxed")
-    return rows.with_columns(pl.col("ns") - start) if start > 1 else over_steps
+    return rows.with_columns(pl.col("ns") - start)
 
 
 def peak_of(over_step: pl.DataFrame) -> int:

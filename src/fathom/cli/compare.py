@@ -67,12 +67,13 @@ def compare(
 
     sides = sides_of(soundings, baseline, candidate)
     result = compare_soundings(*sides, kind=kind, rank=rank, margin=margin)
-    if html:
-        save_comparison(result, page_path(html))
+    page = html and page_path(html)
+    if page:
+        save_comparison(result, page)
     if json:
         write_json(result)
-    elif html:
-        print(visible_line(str(page_path(html))))
+    elif page:
+        print(visible_line(str(page)))
     else:
         print_sounding_comparison(result, top=None if every else 12)
 

@@ -53,17 +53,18 @@ def report(
         view["top"] = None
     if svg:
         save_picture(examination, svg, **view)
-    if html or figures:
+    page = html and page_path(html)
+    if page or figures:
         from fathom.report import save_figures, save_page  # imported here, because pages need the checks
 
         recording = opened.recording(examination)
-        if html:
-            save_page(recording, page_path(html))
+        if page:
+            save_page(recording, page)
         if figures:
             save_figures(recording, figures)
     if json:
         write_json(examination)
-    elif written := [path for path in (svg, html and page_path(html), figures) if path]:
+    elif written := [path for path in (svg, page, figures) if path]:
         print(*(visible_line(str(path)) for path in written), sep="\n")
     else:
         print_report(examination, **view)

@@ -162,12 +162,8 @@ def _host(machine: dict[str, Any]) -> Limits | None:
 
 def _rates(ceilings: Sequence[Ceiling], device: int | None) -> dict[str, float]:
     """Return the rate of each ceiling by id: that of `device`, else the first one."""
-    chosen: dict[str, Ceiling] = {}
-    for ceiling in ceilings:
-        known = chosen.setdefault(ceiling.id, ceiling)
-        if known.device != device == ceiling.device:
-            chosen[ceiling.id] = ceiling
-    return {name: ceiling.value for name, ceiling in chosen.items()}
+    first = {ceiling.id: ceiling.value for ceiling in reversed(ceilings)}
+    return first | {ceiling.id: ceiling.value for ceiling in reversed(ceilings) if ceiling.device == device}
 
 
 def _by_dtype(known: dict[str, float], prefix: str, dtypes: Sequence[str]) -> dict[str, float]:

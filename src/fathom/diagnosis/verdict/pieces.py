@@ -186,7 +186,7 @@ def _bound(row: LedgerRow) -> str:
 
 
 def _bound_of_work(row: LedgerRow) -> str:
-    if row.entry == Entry.OPS and _is_overhead(row):
+    if _is_overhead(row):
         return "launch"
     if row.bound.startswith(("matmul.", "vector.")):
         return "compute"
@@ -196,9 +196,10 @@ def _bound_of_work(row: LedgerRow) -> str:
 
 
 def _is_overhead(row: LedgerRow) -> bool:
-    """Return whether an op on the processor does so little that its calls and threads take its time."""
-    rates = row.flops_per_s, row.bytes_per_s
-    return None not in rates and max(rate or 0.0 for rate in rates) < LITTLE
+    """Return whether this is an op on the processor with so little work that its calls take the time."""
+    if row.entry != Entry.OPS or row.flops_per_s is None or row.bytes_per_s is None:
+        return False
+    return max(row.flops_per_s, row.bytes_per_s) < LITTLE
 
 
 def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
@@ -217,7 +218,7 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     repeated = min(again, row.ms - ideal) * kept
     yield Piece(f"recomputation at its {known.ceiling}", "cause recomputation", bound, NEEDLESS, repeated)
     left = max(left - repeated, 0.0)  # not below by rounding
-    if row.entry == Entry.OPS and _is_overhead(row):
+    if _is_overhead(row):
         yield Piece("operations with hardly any work", "cause overhead", bound, SLOW, left)
         return
     if row.at_ceiling_ms is None:

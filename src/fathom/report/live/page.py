@@ -108,8 +108,10 @@ def _shade(share: float) -> str:
 
 def _pace(rank: RankView, width: int) -> Text:
     change = words.against_baseline(rank)
-    base = f"  {change} vs. baseline {units.duration(rank.baseline_ms)}" if change else ""
-    base = f"  {words.PROFILED}" if rank.profiled else base
+    if rank.profiled:
+        base = f"  {words.PROFILED}"
+    else:
+        base = f"  {change} vs. baseline {units.duration(rank.baseline_ms)}" if change else ""
     room = width - LABEL - VALUE - len(base) - 4
     return Text.assemble((curve(rank.recent_ms, max(room, 0)), "cyan"), (base, "dim"))
 

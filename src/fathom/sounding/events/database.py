@@ -109,7 +109,7 @@ class Database:
             with closing(self._connection.execute(query)) as cursor:
                 while block := cursor.fetchmany(_BATCH):
                     yield block
-        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:  # of a column too
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:  # in a name
             raise self.bad(f"its database is damaged ({error}); export it again") from None
 
 

@@ -96,7 +96,7 @@ def _checked(path: Path, launches: list[Launch]) -> list[Launch]:
     """Return the launches. Raises BadInputError if a value is larger than any that a GPU can have."""
     for launch in launches:
         for name, value in launch.values.items():
-            if not abs(value) <= _LARGEST:  # not a number is not smaller either
+            if not abs(value) <= _LARGEST:  # true for NaN too
                 raise bad(path, f"its {name} of {value:.3g} is larger than a GPU can count; profile again")
     if not 0 <= 1e9 * sum(launch.values.get(DURATION, 0.0) for launch in launches) <= _LARGEST:
         raise bad(path, f"the sum of its {DURATION} is not a time; profile again")
