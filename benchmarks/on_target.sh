@@ -4,7 +4,7 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, buckets, equal, aftermath, timeline, watch, watch-cost,
+# agreement, faults, unrelated, compiled, lab, lab-ranks, live-ranks, live-gpus, buckets, equal, aftermath, timeline, watch, watch-cost,
 # compare or plan; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on a GPU and cores
 # of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
@@ -204,6 +204,14 @@ print(*(sys.argv[3:] or ranks)[int(sys.argv[1])::int(sys.argv[2])])" $lane $pair
 live-ranks() { # faults of communication on 2 and 4 CPU ranks, four cores each; needs polars (carry.sh): 8 min on 16 cores
     "$python" -m benchmarks.ranks.live --ranks "${RANKS:-2,4}" --lanes $(($(nproc) / 4)) --keep "$out/live" \
         --out "$out/live_ranks.json" ${ONLY:+--only "$ONLY"}
+    tar -C "$out" -czf "$out/live.tar.gz" live && rm -r "$out/live"
+}
+
+live-gpus() { # the same and faults of NCCL on each pair of GPUs; needs polars (carry.sh): 18 min on one pair
+    IFS=, read -ra gpus <<< "$(gpus)"
+    "$python" -m fathom machine measure --only hbm,link,collective,matmul.bf16 --json > "$out/machine.json"
+    "$python" -m benchmarks.ranks.live --device cuda --ranks 2 --lanes $((${#gpus[@]} / 2)) --pairs "${PAIRS:-1}" \
+        --keep "$out/live" --out "$out/live_ranks_gpu.json" ${ONLY:+--only "$ONLY"}
     tar -C "$out" -czf "$out/live.tar.gz" live && rm -r "$out/live"
 }
 

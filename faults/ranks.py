@@ -1,7 +1,8 @@
 """Process groups of fault programs: one rank per GPU under torchrun, or this process alone; and light layers.
 
 Products of the size of a real model keep all cores of a processor busy, so that ranks delay each other and
-hide the fault. A `Layer` computes a small product, and sleeps for as long as a large one would take.
+hide the fault. There a `Layer` computes a small product, and sleeps for as long as a large one would take. A
+GPU is its rank's own: there a `Layer` computes large products in that place, about as long on an H100.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from faults.labels import LATE
 __all__ = ["WIDTH", "Layer", "joined", "late_rank", "layers", "timed"]
 WIDTH = 64
 FORWARD_S, BACKWARD_S = 1.5e-3, 3e-3  # of a layer
+LARGE, PRODUCT_S = 4096, 2.5e-4  # rows of a square product of 16-bit numbers; about what it takes on an H100
 
 
 @contextmanager
@@ -56,13 +59,29 @@ class _Timed(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, values: Tensor, forward_s: float, backward_s: float) -> Tensor:
         context.backward_s = backward_s
-        time.sleep(forward_s)
+        _spend(values, forward_s)
         return values * 1.0
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        time.sleep(context.backward_s)
+        _spend(gradient, context.backward_s)
         return gradient * 1.0, None, None
+
+
+def _spend(like: Tensor, seconds: float) -> None:
+    """Sleep, or have the GPU of `like` compute for about that time."""
+    if not like.is_cuda:
+        time.sleep(seconds)
+        return
+    factor, product = _large(like.device)
+    for _ in range(round(seconds / PRODUCT_S)):
+        torch.mm(factor, factor, out=product)
+
+
+@cache
+def _large(device: torch.device) -> tuple[Tensor, Tensor]:
+    factor = torch.zeros(LARGE, LARGE, device=device, dtype=torch.bfloat16)
+    return factor, torch.empty_like(factor)
 
 
 def timed(values: Tensor, forward_s: float, backward_s: float) -> Tensor:
@@ -85,8 +104,8 @@ class Layer(nn.Module):
         return timed(torch.relu(self.product(values)), *(longer * time for time in self.times))
 
 
-def layers(count: int = 4, make: Callable[[], nn.Module] = Layer) -> nn.Sequential:
-    """Some layers, the same on all ranks."""
+def layers(options: Options, make: Callable[[], nn.Module] = Layer) -> nn.Sequential:
+    """Four layers on the rank's device, the same on all ranks."""
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    return nn.Sequential(*(make() for _ in range(count)))
+    return nn.Sequential(*(make() for _ in range(4))).to(options.device, options.dtype)

@@ -1,13 +1,14 @@
-"""Faults of communication planted in programs that train on CPU ranks: are cause, rank and lost time right?
+"""Faults of communication planted in programs that train on several ranks: are cause, rank and lost time right?
 
     python -m benchmarks.ranks.live [--ranks 2,4] [--only slow_input,...] [--runs 1] [--lanes 1]
-        [--keep FOLDER [--judge]]
+        [--device cuda] [--keep FOLDER [--judge]]
 
-Each program of `faults/programs/ranks` runs unrecorded in both forms, by turns, and is recorded with its
-fault; lanes are jobs side by side, each on other cores. The first finding has to name the planted cause
+Each program of `faults/programs/ranks`, with `--device cuda` also of `faults/programs/communication`, runs
+unrecorded in both forms, by turns, and is recorded with its fault; lanes are jobs side by side, each on other
+cores and GPUs. The first finding has to name the planted cause
 and, where one rank is late, that rank; its gain has to be within 10 % of what the mended program gains: on
 the unrecorded step, and on the recorded one, because two runs of a program differ. Sensors of throttled
-clocks are made up: no CPU rank has any. Writes `results/live_ranks.json`.
+clocks are made up. Writes `results/live_ranks.json`, of GPUs `results/live_ranks_gpu.json`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import torch
 
 from fathom.diagnosis import examine
 from fathom.sounding import Store, conform, open_store
@@ -38,21 +41,27 @@ from faults.labels import FORMS, LATE, programs
 from faults.parallel import shares
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "live_ranks.json"
+RESULTS = {
+    device: ROOT / "benchmarks" / "results" / f"live_ranks{suffix}.json"
+    for device, suffix in (("cpu", ""), ("cuda", "_gpu"))
+}
 SENSED = {"throttled": "slow_backward"}  # runs whose sensors are made to show low clocks, and their programs
-PROGRAMS = {program.name: program for program in programs() if program.group == "ranks"}
+GROUPS = {"cpu": ("ranks",), "cuda": ("ranks", "communication")}
+PROGRAMS = {program.name: program for program in programs() if program.group in GROUPS["cuda"]}
 CLOCKS = "communication-straggler-clocks"
 WITHIN = 0.10
 WARMUP = 0.2  # of the steps
 TIMED, RECORDED = 120, 600  # steps
 SLOWER = (1.3, 1.7, 2.3)  # by severity, as in the program
 PERIOD_NS, WELL_MHZ = int(100 * NS_PER_MS), 1980
+_here = threading.local()  # the GPUs of a lane
 
 
 def run(words: Sequence[str], late: int) -> None:
     """Run a command; 143 means that Fathom ended its program. Raises SystemExit with its last lines."""
     paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, LATE: str(late)}
+    environment |= {"CUDA_VISIBLE_DEVICES": _here.gpus} if hasattr(_here, "gpus") else {}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=400)
     if done.returncode not in (0, 1, 143):
         sys.exit(f"{' '.join(words)[:200]} failed: {done.stderr[-2000:]}")
@@ -88,7 +97,7 @@ def add_sensors(store: Store, late: int, slower: float) -> None:
         rows = {"device": rank, "time_ns": list(times), "sm_clock_mhz": clock, "busy_percent": 99.0}
         own = pl.DataFrame(rows).with_columns(throttle=pl.lit(0x40 if rank == late else 0))
         file = path / f"rank-{rank}" / "telemetry.parquet"
-        before = [pl.read_parquet(file)] if file.exists() else []
+        before = [pl.read_parquet(file).filter(pl.col("device").is_null())] if file.exists() else []
         pl.concat([*before, conform("telemetry", own)]).write_parquet(file)
     manifest = json.loads((path / "manifest.json").read_text())
     files = [file.relative_to(path).as_posix() for file in path.glob("rank-*/*.parquet")]
@@ -96,10 +105,14 @@ def add_sensors(store: Store, late: int, slower: float) -> None:
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
-def measure(name: str, ranks: int, severity: int, seed: int, keep: Path, pairs: int) -> dict[str, Any]:
+def measure(
+    name: str, ranks: int, seed: int, keep: Path, severity: int, pairs: int, device: str
+) -> dict[str, Any]:
     """Run one program, and judge what Fathom says of it."""
     program, late = PROGRAMS[SENSED.get(name, name)], random.Random(f"{name}{ranks}{seed}").randrange(ranks)
-    faulty, mended = (program.command(form, severity, ranks=ranks) for form in FORMS)
+    if program.group == "communication":
+        late = ranks - 1
+    faulty, mended = (program.command(form, severity, "--device", device, ranks=ranks) for form in FORMS)
     times: dict[str, list[float]] = {"faulty": [], "mended": []}
     for form in ("faulty", "mended", "mended", "faulty")[: 2 * pairs]:
         times[form].append(step_ms(faulty if form == "faulty" else mended, late))
@@ -156,15 +169,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--only", default=",".join([*PROGRAMS, *SENSED]))
+    parser.add_argument("--only", help="programs, instead of all for the device")
+    parser.add_argument("--device", choices=GROUPS, default="cpu")
     parser.add_argument("--severity", type=int, default=3)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=1, help="jobs side by side")
     parser.add_argument("--pairs", type=int, choices=(1, 2), default=2, help="of unrecorded runs")
     parser.add_argument("--keep", type=Path, help="keep the soundings in this folder")
     parser.add_argument("--judge", action="store_true", help="judge the kept soundings anew, and run nothing")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    options.out = options.out or RESULTS[options.device]
+    every = [name for name, program in PROGRAMS.items() if program.group in GROUPS[options.device]]
     if options.judge:
         known = json.loads(options.out.read_text())["runs"]
         rows = [row | judged(open_store(options.keep / row["sounding"]), row) for row in known]
@@ -173,23 +189,36 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         keep, rows = options.keep or Path(scratch), []
         keep.mkdir(parents=True, exist_ok=True)
-        jobs = itertools.product(
-            options.only.split(","), map(int, options.ranks.split(",")), range(options.runs)
-        )
-        with lanes(options.lanes) as pool:
-            work = [
-                pool.submit(measure, name, ranks, options.severity, seed, keep, options.pairs)
-                for name, ranks, seed in jobs
-            ]
+        names = options.only.split(",") if options.only else [*every, *SENSED]
+        jobs = itertools.product(names, map(int, options.ranks.split(",")), range(options.runs))
+        how = options.severity, options.pairs, options.device
+        with lanes(options.lanes, options.device) as pool:
+            work = [pool.submit(measure, name, ranks, seed, keep, *how) for name, ranks, seed in jobs]
             for done in as_completed(work):
+                if done.exception():
+                    print(done.exception(), flush=True)
+                    continue
                 rows.append(done.result())
                 write(options.out, rows)
 
 
-def lanes(count: int) -> ThreadPoolExecutor:
-    """Return a pool whose threads, and the processes that they start, run on other cores than the rest."""
-    places = iter(shares(count))
-    return ThreadPoolExecutor(count, initializer=lambda: os.sched_setaffinity(0, next(places)))
+def lanes(count: int, device: str) -> ThreadPoolExecutor:
+    """Return a pool whose threads, and the processes that they start, run on cores and GPUs of their own."""
+    cores, gpus = iter(shares(count)), iter(_shared_gpus(count) if device == "cuda" else [])
+
+    def settle() -> None:
+        os.sched_setaffinity(0, next(cores))
+        if device == "cuda":
+            _here.gpus = ",".join(next(gpus))
+
+    return ThreadPoolExecutor(count, initializer=settle)
+
+
+def _shared_gpus(count: int) -> list[list[str]]:
+    """Return this machine's GPUs in `count` equal parts."""
+    gpus = [str(number) for number in range(torch.cuda.device_count())]
+    each = len(gpus) // count
+    return [gpus[lane * each : (lane + 1) * each] for lane in range(count)]
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -12,9 +12,9 @@ from faults.common import Fault, start, tower
 from faults.ranks import joined
 
 FAULT = Fault(
-    kind="communication-straggler",
-    expected=["communication-straggler"],
-    forbidden=["communication-small-messages", "communication-wide-gradients", "host-launch-bound"],
+    kind="communication-straggler-compute",
+    expected=["communication-straggler-compute"],
+    forbidden=["communication-straggler-host", "communication-small-messages", "host-launch-bound"],
     allowed=["communication-exposed"],
     share=[0.1, 0.25, 0.45],
     why="the last rank's batch is 1.2, 1.5, 2.0 times as large, and nine tenths of the step grow with it",

@@ -1,1 +1,1 @@
-"""Programs that train on CPU ranks through gloo."""
+"""Programs that train on several ranks: on CPUs through gloo, or on a GPU each."""

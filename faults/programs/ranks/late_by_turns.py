@@ -25,7 +25,7 @@ FAULT = Fault(
 
 def main(options):
     with joined(options) as (rank, ranks):
-        model = DistributedDataParallel(layers())
+        model = DistributedDataParallel(layers(options))
         values, draw = options.normal(8, 16, WIDTH), random.Random(3)
         optimizer = SGD(model.parameters(), lr=1e-4)
         for _ in options.laps():

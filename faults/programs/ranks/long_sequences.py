@@ -25,7 +25,7 @@ def main(options):
     with joined(options) as (rank, ranks):
         long = options.faulty and rank == late_rank(ranks)
         tokens = round(16 * (options.by(1.3, 1.7, 2.3) if long else 1))
-        model = DistributedDataParallel(layers(make=lambda: Layer(tokens=16)))
+        model = DistributedDataParallel(layers(options, make=lambda: Layer(tokens=16)))
         values = options.normal(8, tokens, WIDTH)
         optimizer = SGD(model.parameters(), lr=1e-4)
         for _ in options.laps():

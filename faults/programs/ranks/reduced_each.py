@@ -38,8 +38,8 @@ def average_each(gradients):
 
 def main(options):
     with joined(options):
-        model = layers()
-        scales = (nn.Parameter(torch.ones(WIDTH)) for _ in range(options.by(20, 40, 80)))
+        model = layers(options)
+        scales = (nn.Parameter(torch.ones_like(model[0].product.bias)) for _ in range(options.by(20, 40, 80)))
         model.scales = nn.ParameterList(scales)
         values = options.normal(8, 16, WIDTH)
         optimizer = SGD(model.parameters(), lr=1e-4)

@@ -31,10 +31,10 @@ FAULT = Fault(
 class Shifted(nn.Module):
     """Its large table is used first, so that its gradient is ready last."""
 
-    def __init__(self):
+    def __init__(self, options):
         super().__init__()
-        self.table = nn.Parameter(torch.zeros(1 << 20))
-        self.layers = layers()
+        self.table = nn.Parameter(torch.zeros(1 << 20, device=options.device, dtype=options.dtype))
+        self.layers = layers(options)
 
     def forward(self, values):
         return self.layers(values + self.table[:WIDTH])
@@ -42,7 +42,7 @@ class Shifted(nn.Module):
 
 def main(options):
     with joined(options):
-        model, parts = DistributedDataParallel(Shifted()), options.by(2, 4, 8)
+        model, parts = DistributedDataParallel(Shifted(options)), options.by(2, 4, 8)
         samples = [(torch.ones(16, WIDTH),)] * 8 * parts * options.steps
         batches = iter(DataLoader(samples, 8))
         optimizer = SGD(model.parameters(), lr=1e-4)
@@ -50,7 +50,8 @@ def main(options):
             for part in range(parts):
                 last = part == parts - 1
                 with nullcontext() if options.faulty or last else model.no_sync():
-                    loss = model(next(batches)[0]).square().mean() / parts
+                    values = next(batches)[0].to(options.device, options.dtype)
+                    loss = model(values).square().mean() / parts
                     loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -25,7 +25,7 @@ def main(options):
     with joined(options) as (rank, ranks):
         slow = options.faulty and rank == late_rank(ranks)
         longer = options.by(1.5, 2, 3) if slow else 1
-        model = DistributedDataParallel(layers(make=lambda: Layer(backward=longer)))
+        model = DistributedDataParallel(layers(options, make=lambda: Layer(backward=longer)))
         values = options.normal(8, 16, WIDTH)
         optimizer = SGD(model.parameters(), lr=1e-4)
         for _ in options.laps():

@@ -32,7 +32,7 @@ def write_statistics(seconds):
 def main(options):
     with joined(options) as (rank, ranks):
         logs = options.faulty and rank == late_rank(ranks)
-        model = DistributedDataParallel(layers())
+        model = DistributedDataParallel(layers(options))
         values = options.normal(8, 16, WIDTH)
         optimizer = SGD(model.parameters(), lr=1e-4)
         for _ in options.laps():

@@ -43,10 +43,10 @@ def main(options):
     with joined(options) as (rank, ranks):
         slow = options.faulty and rank == late_rank(ranks)
         loader = DataLoader(Samples(options.steps, options.by(6, 12, 24) / 8000 if slow else 0), 8)
-        model = DistributedDataParallel(layers())
+        model = DistributedDataParallel(layers(options))
         optimizer = SGD(model.parameters(), lr=1e-4)
         for values in options.laps(loader):
-            loss = model(values).square().mean()
+            loss = model(values.to(options.device, options.dtype)).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
