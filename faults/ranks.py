@@ -80,7 +80,7 @@ def _spend(like: Tensor, seconds: float) -> None:
 
 @cache
 def _large(device: torch.device) -> tuple[Tensor, Tensor]:
-    factor = torch.zeros(LARGE, LARGE, device=device, dtype=torch.bfloat16)
+    factor = torch.randn(LARGE, LARGE, device=device, dtype=torch.bfloat16)
     return factor, torch.empty_like(factor)
 
 

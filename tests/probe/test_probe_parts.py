@@ -12,6 +12,7 @@ from pathlib import Path
 from fathom.probe import faults, imports, records
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.orders import Job, Schedule
+from fathom.probe.places import Places
 from fathom.probe.plan import ProbePlan
 from fathom.probe.runs import Label, MarkRuns
 
@@ -136,6 +137,25 @@ def test_ranks_of_a_host_share_a_schedule(tmp_path, monkeypatch):
     assert follower.news() == {30: job} and leader.news() == {}
     leader.publish({}, resettled=24)  # steps before were unlike later ones, on every rank
     assert follower.news() == {} and follower.resettled == 24
+    follower.places.put(40)  # its host runs ahead of its device
+    leader.places.put(31)
+    assert leader.places.furthest() == 40
+
+
+def test_steps_of_an_earlier_run_count_for_no_rank(tmp_path):
+    path = str(tmp_path / "places")
+    for rank in range(4):
+        Places(path, rank, 4).put(900)
+    leader, other = Places(path, 0, 2), Places(path, 1, 2)
+    assert leader.furthest() == 0
+    other.put(7)
+    assert leader.furthest() == 7
+
+
+def test_ranks_that_share_no_file_know_nothing_of_each_other(tmp_path):
+    alone = Places(str(tmp_path / "no" / "folder"), 0, 2)
+    alone.put(5)
+    assert alone.furthest() == 0
 
 
 def start_python(

@@ -194,6 +194,26 @@ def test_a_follower_does_what_the_leader_does():
     assert leader.labels == follower.labels and len(leader.done) >= 3
 
 
+@pytest.mark.parametrize("ahead", [1, 9, 60])
+def test_a_rank_that_runs_ahead_records_the_same_steps(ahead):
+    leader, follower = Program(ProbePlan(), lead=4), Program(ProbePlan(), lead=-1)
+    follower.run(ahead)
+    for _ in range(500):
+        leader.phases.furthest = follower.k
+        leader.step(10 * MS)
+        follower.phases.appoint(dict(leader.phases.appointments))
+        follower.step(10 * MS)
+    follower.done = [done for done in follower.done if done[2] <= leader.k]
+    assert leader.done == follower.done and len(leader.done) >= 3
+
+
+def test_a_rank_that_learns_of_the_clean_phase_too_late_enters_it_all_the_same():
+    follower = Program(ProbePlan(), lead=-1).run(30)
+    follower.phases.appoint({12: None})
+    follower.run(10)
+    assert set(follower.labels[:30]) == {"settle"} and set(follower.labels[31:]) == {"clean"}
+
+
 plans = st.builds(
     ProbePlan,
     steps=st.integers(1, 12),

@@ -15,8 +15,8 @@ from faults.common import Fault, start, tower
 from faults.ranks import joined
 
 FAULT = Fault(
-    kind="communication-exposed",
-    expected=["communication-exposed"],
+    kind="communication-after-backward",
+    expected=["communication-after-backward"],
     forbidden=["communication-small-messages", "communication-straggler", "host-launch-bound"],
     share=[0.08, 0.16, 0.28],
     why=(

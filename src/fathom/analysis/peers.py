@@ -1,8 +1,9 @@
 """Match collectives across ranks to find when the last peer arrived; no data moves before that.
 
 The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
-step. Only collectives that no rank can finish before all have begun are matched. Sends, receives and
-broadcasts are not matched. An all-to-all is matched if torch's record of the call names the operation,
+step. Of a step that began before its burst, ranks may have recorded different parts, so its collectives are
+counted from its end. Only collectives that no rank can finish before all have begun are matched. Sends,
+receives and broadcasts are not matched. An all-to-all is matched if torch's record of the call names the operation,
 because its kernel is named after sends and receives. Ranks without devices communicate with threads of the
 host (gloo), whose regions count as collectives.
 """
@@ -15,7 +16,6 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis.columns import filled
 from fathom.analysis.communication import on_host, recorded_calls
 from fathom.analysis.device import join_launches
 from fathom.analysis.entries import Entry
@@ -26,6 +26,7 @@ from fathom.units import NS_PER_US
 
 MEETS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 _KEY = ["burst", "step", "name", "place"]
+_CLOCK = ["rank", "own_burst"]
 PIECE = ["device", "stream", "start_ns", "name"]  # identifies a collective of a rank
 CLOCKS_NS = 20_000  # ranks are compared if their clocks differ by at most this
 ENOUGH = 5  # collectives per burst, to align clocks by their ends
@@ -41,8 +42,8 @@ class Meetings(msgspec.Struct):
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
-    # rank, start_ns and end_ns on a clock that all ranks share, operation, and _KEY, which identifies the
-    # collective
+    # rank, start_ns and end_ns on a clock that all ranks share, operation, `cut` (the burst has only a part of
+    # its step), and _KEY, which identifies the collective
     arrivals: pl.DataFrame | None = None
     problems: list[Problem] = msgspec.field(default_factory=list)
     # The lead of each rank's clock in ns, by rank and burst; {} if all clocks agree
@@ -58,6 +59,7 @@ def meetings(store: Store) -> Meetings:
     if why:
         return Meetings(abstained=[Abstained(WHAT, why)])
     every = pl.concat(rows.with_columns(rank=pl.lit(rank)) for rank, rows in by_rank.items())
+    every = _with_common_bursts(every)
     met = every.with_columns(peers=pl.len().over(_KEY), shift=pl.lit(0, pl.Int64))
     met = met.filter(pl.col("peers") == len(by_rank))
     if met["device"].null_count() and not _several_hosts(store):
@@ -73,9 +75,9 @@ def meetings(store: Store) -> Meetings:
     arrived = pl.min_horizontal(pl.col("start").max().over(_KEY) + pl.col("shift"), "end_ns")
     met = met.with_columns(arrived_ns=arrived).unique(["rank", *PIECE], maintain_order=True)
     arrivals = met.select(
-        "rank", "operation", *_KEY, start_ns="start", end_ns=pl.col("end_ns") - pl.col("shift")
+        "rank", "operation", "cut", *_KEY, start_ns="start", end_ns=pl.col("end_ns") - pl.col("shift")
     )
-    leads = met.filter(pl.col("shift") != 0).select("rank", "burst", "shift").unique()
+    leads = met.filter(pl.col("shift") != 0).select(*_CLOCK, "shift").unique()
     shifts: dict[int, dict[int, int]] = {}
     for number, burst, lead in leads.iter_rows():
         shifts.setdefault(number, {})[burst] = lead
@@ -83,6 +85,17 @@ def meetings(store: Store) -> Meetings:
     each = met.partition_by("rank", as_dict=True, include_key=False)
     of = {rank: each.get((rank,), met.clear().drop("rank")) for rank in by_rank}
     return Meetings(of, arrivals=arrivals, problems=problems, shifts=shifts)
+
+
+def _with_common_bursts(every: pl.DataFrame) -> pl.DataFrame:
+    """Give each step the same `burst` on all ranks, and keep each rank's number as `own_burst`.
+
+    A rank that missed a burst has other numbers for the later ones.
+    """
+    bursts = every.group_by("rank", "step").agg(pl.col("burst").n_unique())
+    repeated = bursts["burst"].max() != 1  # steps are numbered anew in each burst
+    common = pl.col("burst") if repeated else pl.col("burst").min().over("step")
+    return every.with_columns(burst=common, own_burst="burst")
 
 
 def _in_order(met: pl.DataFrame) -> pl.DataFrame:
@@ -108,11 +121,10 @@ def _aligned(met: pl.DataFrame) -> tuple[pl.DataFrame, float]:
     median, over a burst's collectives, of the distance of its ends from the median end. The error is the
     median distance that remains; it is infinite with fewer than ENOUGH collectives.
     """
-    clock = ["rank", "burst"]
-    if met.is_empty() or met.group_by(clock).len()["len"].min() < ENOUGH:  # type: ignore[operator]
+    if met.is_empty() or met.group_by(_CLOCK).len()["len"].min() < ENOUGH:  # type: ignore[operator]
         return met, float("inf")
     lead = (pl.col("end_ns") - pl.col("end_ns").median().over(_KEY)).cast(pl.Int64)
-    met = met.with_columns(lead=lead).with_columns(shift=pl.col("lead").median().over(clock).cast(pl.Int64))
+    met = met.with_columns(lead=lead).with_columns(shift=pl.col("lead").median().over(_CLOCK).cast(pl.Int64))
     error = met.select((pl.col("lead") - pl.col("shift")).abs().median()).item()
     return met.drop("lead"), float(error)
 
@@ -158,12 +170,14 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
     if called["called"].null_count() == called.height:  # without launches, use starts
         called = called.with_columns(called="start_ns")
     called = called.drop_nulls("called")  # launched before the burst: a peer may have finished
+    place = pl.int_range(pl.len())
+    place = pl.when("before").then(place - pl.len()).otherwise(place)
     return (
-        called.with_columns(step=_step(called["called"], steps))
+        called.hstack(_steps_of(called, steps))
         .filter(pl.col("step") >= 0)
         .sort("called", "start_ns")
-        .with_columns(place=pl.int_range(pl.len()).over("burst", "step", "name"))
-        .select(*PIECE, "end_ns", "burst", "step", "place", "operation")
+        .with_columns(place=place.over("burst", "step", "before", "name"))
+        .select(*PIECE, "end_ns", "burst", "step", "place", "cut", "operation")
     )
 
 
@@ -188,10 +202,19 @@ def _operations(store: Store, rank: int, kernels: pl.DataFrame, calls: pl.DataFr
     return [call.operation or shown for call, shown in zip(recorded, named, strict=True)]
 
 
-def _step(called: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """Return the number of the step of each call; -1 before the first step."""
-    if steps.is_empty():
-        return pl.Series([-1] * len(called), dtype=pl.Int64)
-    place = np.searchsorted(steps["mark_ns"].to_numpy(), called.to_numpy(), side="right") - 1
-    numbers = filled(steps["step"], -1).to_numpy()
-    return pl.Series(np.where(place >= 0, numbers[np.maximum(place, 0)], -1), dtype=pl.Int64)
+def _steps_of(called: pl.DataFrame, steps: pl.DataFrame) -> list[pl.Series]:
+    """Return the `step` of each call, -1 if unknown, whether it came `before` the burst's first mark, and
+    whether the burst has only a part of its step (`cut`).
+    """
+    none = steps.clear(1).select("burst", "step").with_columns(mark_ns=0, end_ns=0)
+    at = pl.concat([none, steps.select("burst", "step", "mark_ns", "end_ns"), none], how="vertical_relaxed")
+    marks, bursts, ends = (at[name].fill_null(-1).to_numpy() for name in ("mark_ns", "burst", "end_ns"))
+    numbers = at["step"].fill_null(-1).to_numpy()
+    calls, burst = called["called"].to_numpy(), called["burst"].to_numpy()
+    row = np.searchsorted(marks[1:-1], calls, side="right")
+    inside = bursts[row] == burst
+    before = ~inside & (bursts[row + 1] == burst)
+    step = np.where(inside, numbers[row], np.where(before, numbers[row + 1] - 1, -1))
+    cut = before | (calls >= ends[row])
+    columns = {"step": step, "before": before, "cut": cut}
+    return [pl.Series(name, values) for name, values in columns.items()]

@@ -105,7 +105,7 @@ class Conductor:
         elif recorder is not None and recorder.stranded:
             self.safely(recorder.land)
         resettled = self.phases.resettled
-        self._look_around(signal.ns)
+        self._look_around(k, signal.ns)
         stranded = recorder is not None and recorder.stranded
         self.phases.blocked = self.foreign_profiler or self.capturing or stranded
         self.phases.unsettled = self._trials.unsettled
@@ -224,7 +224,11 @@ class Conductor:
         if _timed(orders):
             self._events.begin(orders.burst, self._device)
 
-    def _look_around(self, ns: int) -> None:
+    def _look_around(self, k: int, ns: int) -> None:
+        places = self._schedule.places
+        if places is not None:
+            places.put(k)
+            self.phases.furthest = places.furthest() if self._schedule.leads else 0
         if self._schedule.lead < 0:
             self.phases.appoint(self._schedule.news(), self._schedule.resettled)
         elif ns - self._looked_ns >= LOOK_NS:

@@ -13,6 +13,7 @@ from fathom.atomic import atomic_write
 from fathom.pristine import json, open, os, time
 from fathom.probe.inherited import SCHEDULE, variables
 from fathom.probe.launchers import task
+from fathom.probe.places import Places
 from fathom.probe.process import number, rank
 
 LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time
@@ -58,6 +59,7 @@ class Schedule:
         self._published: dict[int, Any] = {}
         self.resettled: int | None = None  # as the leading rank has it
         self.leads, self.lead = True, 0
+        self.places: Places | None = None  # of the ranks of this host, if there are several
         self.join()
 
     def join(self) -> None:
@@ -69,11 +71,14 @@ class Schedule:
         here = task()
         local_rank = here.local_rank if here else number("LOCAL_RANK")
         local_world = here.local_world if here else number("LOCAL_WORLD_SIZE")
-        shared = (local_world or 1) > 1
+        count, own = local_world or 1, local_rank or 0
         if local_world is None and local_rank is not None:
-            shared = (rank()[2] or 1) > 1
-        self.leads = not shared or (local_rank or 0) == 0
+            count = rank()[2] or 1
+        shared = count > 1
+        self.leads = not shared or own == 0
         self.lead = 0 if not shared else LEAD if self.leads else -1
+        if shared and self.places is None:
+            self.places = Places(f"{self._path}.places", own, count)
 
     def publish(self, appointments: dict[int, Job | None], resettled: int | None = None) -> None:
         """Add new appointments atomically."""

@@ -26,14 +26,16 @@ SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
 OPS_PER_EVENT, STACKED = 3, 3  # ops per event of a timeline without ops; factor of events with stacks
+MOST_AHEAD = 256  # steps by which another rank is waited for
 DEEP_MOST = 3  # steps of an attribution burst
 
 
 class Phases:
     """Decides at every mark. Call `at(k, ns)` for each mark in order, and `stopped` after a stop.
 
-    With `lead` > 0, decisions take effect that many steps later, so that other ranks can learn of them;
-    `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts begin at `burst`.
+    With `lead` > 0, decisions take effect that many steps after the `furthest` rank's, so that other ranks
+    can learn of them; `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts
+    begin at `burst`.
     """
 
     def __init__(self, plan: ProbePlan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
@@ -45,6 +47,7 @@ class Phases:
         self.finished = False
         self.light = self.bare = False  # timelines hardly disturb the program; they hold no ops
         self.sampled_alone = False  # timelines hold only marks and sampled stacks, which cost nothing
+        self.furthest = 0  # the latest step that is open on any rank
         self.blocked = False  # another profiler or a capture runs: no burst can begin, and no step is clean
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were unlike those that follow
@@ -192,11 +195,15 @@ class Phases:
             return
         if self._state == "settle":
             if self._has_settled():
-                self.appointments[k + self.lead] = None
+                self.appointments[self._ahead(k)] = None
         elif self._state in ("clean", "summary"):
             self._plan_jobs(k)
             if self._jobs:
-                self.appointments[k + self.lead] = self._next_job()
+                self.appointments[self._ahead(k)] = self._next_job()
+
+    def _ahead(self, k: int) -> int:
+        """Return the step at which a decision of step k takes effect, on all ranks."""
+        return max(k, min(self.furthest, k + MOST_AHEAD)) + self.lead
 
     def _has_settled(self) -> bool:
         count = len(self._marks) - 1
@@ -343,6 +350,7 @@ class Phases:
             if self._recover >= 0:
                 return self._orders("transition")
             self._enter_clean()
+        self._drop_missed(k)
         if k in self.appointments:
             job = self.appointments.pop(k)
             if job is not None:
@@ -353,6 +361,12 @@ class Phases:
             self._state = "summary"
             self._burst += 1
         return self._orders(self._state)
+
+    def _drop_missed(self, k: int) -> None:
+        """Drop the appointments that this rank learned of too late, and record nothing for them."""
+        for step in [step for step in self.appointments if step < k]:
+            if self.appointments.pop(step) is None and self._state == "settle":
+                self._enter_clean()
 
     def _enter_clean(self) -> None:
         self._state, self._in_phase = "clean", 1

@@ -35,7 +35,8 @@ class Destination:
     def deliver(self, command: list[str], say: Callable[[str], None]) -> None:
         """Copy the part to its URL, and say how to join the parts. Errors keep the local copy."""
         if self.schedule is not None and self.task is not None and not self.task.local_rank:
-            self.schedule.unlink(missing_ok=True)
+            for file in self.schedule.parent.glob(f"{self.schedule.name}*"):
+                file.unlink(missing_ok=True)
         place = str(self.folder.parent)
         if self.url is not None:
             from fathom.sounding import upload

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.host import host_collectives, met_on_host, on_host
     from fathom.analysis.communication.jitter import jitter_of
     from fathom.analysis.communication.late import (
+        MEETING,
         NO_CAUSE,
         ON_HOST,
         cause_of_lateness,
+        in_whole_steps,
         late_ranks,
         lead_ms,
         lost_by,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.communication.late import MEETING
+from fathom.analysis.communication.late import MEETING, in_whole_steps
 from fathom.analysis.communication.results import Jitter
 from fathom.units import NS_PER_MS
 
@@ -23,7 +23,8 @@ def jitter_of(arrivals: pl.DataFrame | None) -> list[Jitter]:
 
     `arrivals` are those of `late_ranks`, with `end_ns` on the same clock.
     """
-    if arrivals is None or arrivals.is_empty() or arrivals["rank"].n_unique() < 2:
+    arrivals = in_whole_steps(arrivals)
+    if arrivals is None:
         return []
     start = pl.col("start_ns")
     meetings = arrivals.group_by(MEETING).agg(

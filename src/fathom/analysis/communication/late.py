@@ -31,11 +31,12 @@ MEETING = ["burst", "step", "name", "place"]  # identifies a collective over all
 def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
     """Return the ranks that were the last at a collective, costliest first; [] if arrivals are unknown.
 
-    `arrivals` has a row per rank and collective: rank, start_ns, operation, and the columns of MEETING. Each
-    collective ends at about the same time on all ranks, so lateness at one does not carry over to the next.
-    Time in which several collectives wait for the same rank counts once.
+    `arrivals` has a row per rank and collective: rank, start_ns, operation, cut, and the columns of MEETING.
+    Each collective ends at about the same time on all ranks, so lateness at one does not carry over to the
+    next. Time in which several collectives wait for the same rank counts once.
     """
-    if arrivals is None or arrivals.is_empty() or arrivals["rank"].n_unique() < 2:
+    arrivals = in_whole_steps(arrivals)
+    if arrivals is None:
         return []
     steps = arrivals.select("burst", "step").unique().height
     meetings = (
@@ -68,6 +69,15 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
         for (rank,), mine in meetings.group_by("rank")
     ]
     return sorted(rows, key=lambda row: -row.cost_ms)
+
+
+def in_whole_steps(arrivals: pl.DataFrame | None) -> pl.DataFrame | None:
+    """Return the arrivals in steps that were recorded whole, or None if they are unknown.
+
+    A burst begins in the middle of a step, or in one that starting the recorder delays, on some ranks more.
+    """
+    whole = None if arrivals is None else arrivals.filter(~pl.col("cut"))
+    return None if whole is None or whole["rank"].n_unique() < 2 else whole
 
 
 def _cost() -> pl.Expr:

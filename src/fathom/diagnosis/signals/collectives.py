@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -21,7 +22,8 @@ from fathom.analysis.communication import (
     placed_groups,
 )
 from fathom.analysis.intervals import Spans, complement, covered, of_rows, spans
-from fathom.diagnosis.signals.communication import LARGE, REDUCES, account, calls
+from fathom.analysis.measures import launch_size
+from fathom.diagnosis.signals.communication import FORWARD, LARGE, REDUCES, account, calls
 from fathom.diagnosis.signals.numbers import products
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.value import signal
@@ -30,7 +32,7 @@ from fathom.units import NS_PER_MS
 TINY = 64 * 1024  # bytes: a metric
 GATHERS = 4  # layers
 SYNCHRONOUS = r"Synchronize$|^cudaMemcpy$"
-FORWARD = "DistributedDataParallel.forward"
+REDUCING = r"^c10d::_?(allreduce|reduce_scatter)|^torch(::|\.)distributed(::|\.ddp\.)reducer"  # ops
 ENGINE = "autograd::engine::evaluate_function"
 NO_THREADS = "the threads that called the collectives were not recorded"
 
@@ -42,6 +44,7 @@ class AfterBackward(msgspec.Struct, frozen=True):
     bytes: float
     exposed_ms: float
     compute_ms: float  # without communication, before them
+    blocks: float = 0.0  # of their kernels, each of which takes a multiprocessor from compute beside it
 
 
 class Gathers(msgspec.Struct, frozen=True):
@@ -124,8 +127,15 @@ def after_backward(recorded: Recorded) -> list[AfterBackward]:
             float(rows["bytes"].sum()) / recorded.steps,
             _ms(recorded, int(rows["exposed"].sum())),
             figures.compute_ms - figures.overlapped_ms,
+            _blocks(recorded, rows),
         )
     ]
+
+
+def _blocks(recorded: Recorded, rows: pl.DataFrame) -> float:
+    """Return the median number of blocks of the kernels of these collectives; 0 if unknown."""
+    grids = recorded.kernels.join(rows, on=["stream", "start_ns", "name"], how="semi")["grid"].drop_nulls()
+    return median(launch_size(grid) or 0 for grid in grids) if len(grids) else 0.0
 
 
 @signal("communication.gathers", "ms per step")
@@ -220,6 +230,16 @@ def _idle(recorded: Recorded, starts: list[Any], ends: list[Any]) -> int:
     busy = of_rows(recorded.kernels.filter(phase="timeline"))
     idle = complement(busy, int(min(starts)), int(max(ends)))
     return int(covered(idle, *during).sum())
+
+
+@signal("communication.reducing", "ms per step")
+def reducing(recorded: Recorded) -> float:
+    """Return the idle time of the device while the host runs the ops that reduce gradients."""
+    ops = recorded.ops.filter(pl.col("name").str.contains(REDUCING), phase="timeline")
+    ops = ops.filter(recorded.inside(ops))
+    if ops.is_empty() or not recorded.account.indices:
+        return 0.0
+    return _ms(recorded, _idle(recorded, ops["start_ns"].to_list(), ops["end_ns"].to_list()))
 
 
 @signal("communication.pipeline", "ms per step")

@@ -31,6 +31,8 @@ RUN = 8  # collectives in a row
 LONG_NS = 500_000  # of an op of a processor that separates runs of collectives
 CALLS = "^c10d::"  # ops that call collectives
 REDUCES = ("all_reduce", "reduce_scatter")
+FORWARD = "DistributedDataParallel.forward"  # annotated by torch
+REDUCTION = "^c10d::_?(allreduce|reduce_scatter)"  # ops
 _GROUP = ["operation", "dtype", "group"]
 
 
@@ -98,19 +100,43 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
 def repeated(recorded: Recorded) -> list[Repeated]:
     """Return large reductions that run the same number of times in each micro-step, by size."""
     micro = recorded.subject.micro
-    if not micro:
-        raise UnknownSignalError("no micro-steps were recorded")
-    starts = np.array([part.start_ns for part in micro])
-    parts = 1 + max(part.place for part in micro)
     rows = calls(recorded).filter(pl.col("operation").is_in(REDUCES), pl.col("bytes") >= LARGE)
+    groups = [mine for _, mine in rows.group_by(*_GROUP, "bytes", maintain_order=True)]
+    if micro:
+        parts = 1 + max(part.place for part in micro)
+        starts = np.array([part.start_ns for part in micro])
+        again = [mine for mine in groups if _in_each(mine, starts)]
+    else:
+        parts = _forward_passes(recorded)
+        again = [mine for mine in groups if mine.height >= parts * recorded.steps]
+    return [_repeated(recorded, mine, parts) for mine in again]
+
+
+def _in_each(rows: pl.DataFrame, starts: np.ndarray) -> bool:
+    """Return whether equally many of these collectives run in each micro-step."""
     at = np.searchsorted(starts, rows["start_ns"].to_numpy(), "right") - 1
-    rows = rows.with_columns(micro=pl.Series(at, dtype=pl.Int64)).filter(pl.col("micro") >= 0)
-    groups = rows.group_by(*_GROUP, "bytes", maintain_order=True)
-    return [
-        _repeated(recorded, mine, parts)
-        for _, mine in groups
-        if (each := mine["micro"].value_counts())["count"].n_unique() == 1 and each.height == len(micro)
-    ]
+    each = np.bincount(at[at >= 0], minlength=len(starts))
+    return bool(each[0]) and len(set(each.tolist())) == 1
+
+
+def _forward_passes(recorded: Recorded) -> int:
+    """Return how many forward passes of DistributedDataParallel a step has, if equally many reductions follow
+    each. Raises UnknownSignalError if a step has only one, or they differ.
+    """
+    ops, steps = recorded.ops, recorded.table("steps").filter(pl.col("parent").is_null())
+    phase = "attribution" if "attribution" in ops["phase"].cast(pl.String).unique() else "timeline"
+    ops, steps = ops.filter(phase=phase), steps.filter(phase=phase)
+    forward = ops.filter(name=FORWARD)["start_ns"].sort().to_numpy()
+    reductions = ops.filter(pl.col("name").str.contains(REDUCTION))["start_ns"].sort().to_numpy()
+    parts = set()
+    for mark, end in steps.select("mark_ns", "end_ns").drop_nulls().iter_rows():
+        begun = forward[(forward >= mark) & (forward < end)]
+        bounds = np.searchsorted(reductions, [*begun, end])
+        each = np.diff(bounds)
+        parts.add(len(begun) if len(begun) and each[0] and len(set(each.tolist())) == 1 else 0)
+    if len(parts) != 1 or max(parts) < 2:
+        raise UnknownSignalError("no micro-steps were recorded")
+    return max(parts)
 
 
 def _repeated(recorded: Recorded, rows: pl.DataFrame, parts: int) -> Repeated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from fathom.analysis.communication import LateRank
+from fathom.analysis.communication import MEETING, LateRank, in_whole_steps
 from fathom.analysis.results import Device
 from fathom.diagnosis.signals.communication import late
 from fathom.diagnosis.signals.device import BUSY
@@ -13,8 +13,8 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-MEETING = ["burst", "step", "name", "place"]  # identifies a collective over all ranks
 SAME = ["name", "place"]  # identifies a collective within every step
+LONGER = 1.5  # times the usual transfer: what is below it is no jitter, but adds up over many collectives
 
 
 class Varying(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def flops(recorded: Recorded) -> dict[int, float]:
 def varying(recorded: Recorded) -> Varying:
     """Return the time lost to varying late ranks and to slow transfers, without transfers of host threads."""
     ranks: list[LateRank] = late(recorded)
-    arrivals = recorded.peers.arrivals if recorded.peers else None
+    arrivals = in_whole_steps(recorded.peers.arrivals) if recorded.peers else None
     total = _late_ms(arrivals) if arrivals is not None else 0.0
     usual = _transfers(arrivals) if arrivals is not None and recorded.account.indices else None
     largest = max((rank.score for rank in ranks), default=0.0)
@@ -93,10 +93,11 @@ def _transfers(arrivals: pl.DataFrame) -> pl.DataFrame:
         taken=(pl.col("end_ns").median() - pl.col("start_ns").max()).clip(0) / NS_PER_MS,
     )
     usual = pl.col("taken").quantile(0.25)
+    slow = pl.col("taken") > LONGER * usual
     rows = taken.group_by(SAME).agg(
         operation=pl.col("operation").first(),
         n=pl.len(),
-        transfer_ms=(pl.col("taken") - usual).clip(0).sum() / steps,
+        transfer_ms=(pl.col("taken") - usual).filter(slow).sum() / steps,
         transfer_p50_ms=pl.col("taken").median(),
         transfer_p99_ms=pl.col("taken").quantile(0.99, "linear"),
     )

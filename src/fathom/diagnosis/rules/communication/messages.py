@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
-from fathom.analysis.communication import Communication
+from fathom.analysis.communication import Collective, Communication
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import on_processor, part_of, rows
+from fathom.diagnosis.rules.candidates import claims_of, ms_of, on_processor, part_of, rows
+from fathom.diagnosis.rules.communication.blocking import IDLE
 from fathom.diagnosis.rules.communication.exposed import described
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
-from fathom.diagnosis.signals import Product, Repeated, Signals, SmallMessages
+from fathom.diagnosis.signals import Product, Repeated, Signals, SmallMessages, Work
+from fathom.diagnosis.signals.collectives import REDUCING
 from fathom.diagnosis.signals.communication import LARGE, REDUCES
-from fathom.units import MB
+from fathom.units import MB, MS_PER_S
 
 NARROW = ("bf16", "fp16")
 MOSTLY = 0.9  # of the products' time in a narrow type
 HALF = 0.5  # of the bytes
+CONVERTED = 4.0  # times the bytes of fp32 gradients that casting and casting back read and write: 16 B for 4
 EXPOSED = 0.03  # of the step
 
 
@@ -100,30 +104,51 @@ def repeated(signals: Signals) -> Candidates:
     if not reductions:
         return
     largest = max(reductions, key=lambda reduction: reduction.ms)
-    families = {family for reduction in reductions for family in reduction.families}
-    share = _share(signals, families, sum(reduction.ms for reduction in reductions))
-    factor = 1 / largest.micro_steps
-    here = on_processor(signals)
-    # Host threads that communicate share the processor with the program, so only exposed time counts.
-    gain = (1 - factor) * min(signals["communication.account"].exposed_ms, sum(r.ms for r in reductions))
+    saved = 1 - 1 / largest.micro_steps
+    if on_processor(signals):
+        # Host threads that communicate share the processor with the program, so only exposed time counts.
+        exposed = signals["communication.account"].exposed_ms
+        claims = on_host(signals, saved * min(exposed, sum(reduction.ms for reduction in reductions)))
+    else:
+        claims = _reducing(signals, reductions, saved)
     yield Candidate(
         kind="communication-repeated-in-accumulation",
-        claims=on_host(signals, gain) if here else _claims(signals, families, share * (1 - factor)),
+        claims=claims,
         evidence=[
             Evidence("micro-steps that reduce the same sizes", largest.micro_steps, "per step"),
             Evidence(f"{largest.operation} calls of equal size", largest.count, "per step"),
             Evidence("size of one", largest.bytes / MB, "MB"),
         ],
-        changes=() if here else _change(signals, sorted(families), factor, share),
-        gain_ms=gain if here else None,
+        gain_ms=ms_of(claims),
         doubt=0.3,
         confidence=0.85,
     )
 
 
+def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) -> list[Claim]:
+    """Return claims of the share `saved` of what reductions cost beside the program's own compute.
+
+    These are exposed transfers, waits for peers before them, copies between gradients and buckets, and idle
+    time while the host calls them.
+    """
+    families = {family for reduction in reductions for family in reduction.families}
+    share = _share(signals, families, sum(reduction.ms for reduction in reductions))
+    works: list[Work] = signals.get("kernels.work").value or []
+    beside = [work for work in works if any(re.match(REDUCING, op) for op in work.ops)]
+    copies = [work for work in beside if work.entry in (Entry.COMPUTE, Entry.COPY)]
+    idle = part_of(rows(signals, *IDLE), saved * signals.number("communication.reducing", 0.0))
+    waits = [claim for claim in rows(signals, Entry.WAITING_FOR_PEERS) if claim.detail in families]
+    waits = [Claim(claim.entry, claim.detail, share * saved * claim.ms) for claim in waits]
+    return [*_claims(signals, families, share * saved), *waits, *claims_of(copies, saved), *idle]
+
+
 @rule("communication-wide-gradients")
 def wide(signals: Signals) -> Candidates:
-    """Find large float32 reductions in a program that multiplies in a narrower dtype."""
+    """Find large float32 reductions in a program that multiplies in a narrower dtype.
+
+    Half the bytes take half the time, but casting gradients to the narrower dtype and back takes time as well:
+    on fast links, which backward passes hide, more than is saved.
+    """
     account: Communication = signals["communication.account"]
     reductions = [
         row
@@ -135,15 +160,26 @@ def wide(signals: Signals) -> Candidates:
         return
     families = sorted({family for row in reductions for family in row.families})
     share = _share(signals, families, sum(row.total_ms for row in reductions))
+    saved = HALF - _casting_ms(signals, reductions) / exposed
+    if saved * exposed < EXPOSED * HALF * signals["step.timeline_ms"]:
+        return
     yield Candidate(
         kind="communication-wide-gradients",
-        claims=_claims(signals, families, share * HALF),
+        claims=_claims(signals, families, share * saved),
         evidence=[
             Evidence(f"exposed {described(row)}", row.exposed_ms, "ms per step") for row in reductions[:3]
         ],
-        changes=_change(signals, families, HALF, share),
+        changes=_change(signals, families, 1 - saved, share),
         doubt=0.4,
         confidence=0.7,
+    )
+
+
+def _casting_ms(signals: Signals, reductions: Collection[Collective]) -> float:
+    """Return the time to cast these gradients and back at the memory's ceiling; 0 if that is unknown."""
+    rate = (signals.get("kernels.ceilings").value or {}).get("memory")
+    return (
+        CONVERTED * sum((row.bytes or 0) * row.count for row in reductions) / rate * MS_PER_S if rate else 0.0
     )
 
 

@@ -32,12 +32,15 @@ def after_backward(signals: Signals) -> Candidates:
     if seen.exposed_ms < LEAST * signals["step.timeline_ms"]:
         return
     last = min(BUCKET / seen.bytes, 1.0) * seen.exposed_ms
-    gain = min(seen.exposed_ms - last, BACKWARD * seen.compute_ms)
+    hidden = min(seen.exposed_ms - last, BACKWARD * seen.compute_ms)
+    places = signals.get("device.multiprocessors").value
+    taken = min(seen.blocks / places, 1.0) if places else 0.0  # from compute, while a bucket is reduced
+    gain = (1 - taken) * hidden
     if gain <= 0:
         return
     yield Candidate(
         kind="communication-after-backward",
-        claims=exposed_claims(signals, gain, "reduce"),
+        claims=exposed_claims(signals, hidden, "reduce"),
         evidence=[
             Evidence("reductions after the backward pass", seen.count, "per step"),
             Evidence("bytes of all", seen.bytes / MB, "MB per step"),
