@@ -148,8 +148,8 @@ def test_memory_is_compared_over_ranks() -> None:
 def test_jitter_is_split_into_late_arrival_and_slow_transfer() -> None:
     """Rank 2 is 500 µs late in one step of ten; in another the transfer takes 300 µs longer."""
     rows = [
-        {"burst": 0, "step": step, "name": "nccl", "place": 0, "operation": "all_reduce", "rank": rank,
-         "start_ns": step * 10**7 + 1000 * rank + (500_000 if rank == 2 and step == 3 else 0),
+        {"burst": 0, "step": step, "name": "nccl", "place": 0, "cut": False, "operation": "all_reduce",
+         "rank": rank, "start_ns": step * 10**7 + 1000 * rank + (500_000 if rank == 2 and step == 3 else 0),
          "end_ns": step * 10**7 + 100_000 + {3: 500_000, 6: 300_000}.get(step, 0)}
         for step in range(10) for rank in range(3)
     ]  # fmt: skip

@@ -3,9 +3,9 @@
 The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
 step. Of a step that began before its burst, ranks may have recorded different parts, so its collectives are
 counted from its end. Only collectives that no rank can finish before all have begun are matched. Sends,
-receives and broadcasts are not matched. An all-to-all is matched if torch's record of the call names the operation,
-because its kernel is named after sends and receives. Ranks without devices communicate with threads of the
-host (gloo), whose regions count as collectives.
+receives and broadcasts are not matched. An all-to-all is matched if torch's record of the call names the
+operation, because its kernel is named after sends and receives. Ranks without devices communicate with threads
+of the host (gloo), whose regions count as collectives.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Meetings(msgspec.Struct):
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
-    # rank, start_ns and end_ns on a clock that all ranks share, operation, `cut` (the burst has only a part of
-    # its step), and _KEY, which identifies the collective
+    # rank, start_ns and end_ns on a clock that all ranks share, operation, `cut` (the burst has only a part
+    # of its step), and _KEY, which identifies the collective
     arrivals: pl.DataFrame | None = None
     problems: list[Problem] = msgspec.field(default_factory=list)
     # The lead of each rank's clock in ns, by rank and burst; {} if all clocks agree

@@ -146,8 +146,8 @@ def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) 
 def wide(signals: Signals) -> Candidates:
     """Find large float32 reductions in a program that multiplies in a narrower dtype.
 
-    Half the bytes take half the time, but casting gradients to the narrower dtype and back takes time as well:
-    on fast links, which backward passes hide, more than is saved.
+    Half the bytes take half the time, but casting gradients to the narrower dtype and back takes time as
+    well: on fast links, which backward passes hide, more than is saved.
     """
     account: Communication = signals["communication.account"]
     reductions = [
