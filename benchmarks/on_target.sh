@@ -211,7 +211,7 @@ live-gpus() { # the same and faults of NCCL on each pair of GPUs; needs polars (
     IFS=, read -ra gpus <<< "$(gpus)"
     "$python" -m fathom machine measure --only hbm,link,collective,matmul.bf16 --json > "$out/machine.json"
     "$python" -m benchmarks.ranks.live --device cuda --ranks 2 --lanes $((${#gpus[@]} / 2)) --pairs "${PAIRS:-1}" \
-        --keep "$out/live" --out "$out/live_ranks_gpu.json" ${ONLY:+--only "$ONLY"}
+        --seed "${SEED:-0}" --keep "$out/live" --out "$out/live_ranks_gpu.json" ${ONLY:+--only "$ONLY"}
     tar -C "$out" -czf "$out/live.tar.gz" live && rm -r "$out/live"
 }
 
@@ -262,7 +262,7 @@ compare() { # GPT-2 with eager attention and with sdpa, three runs of each; need
 watch() { # programs that become slow while they are watched; needs polars (carry.sh): 3 min
     for cause in ${CAUSES:-input python compute}; do
         "$python" -m fathom run --no-measure -q --replace -o "$out/slow-$cause.fathom" -- "$python" \
-            benchmarks/programs/slows_down.py --steps 7000 --at 3000 --cause $cause --by 4 2> "$out/slow-$cause.txt" &
+            benchmarks/programs/slows_down.py --steps 5500 --at 3000 --cause $cause --by 4 2> "$out/slow-$cause.txt" &
         until [ -e "$out/slow-$cause.fathom/raw/launch.json" ]; do sleep 0.2; done
         "$python" -m fathom watch "$out/slow-$cause.fathom" --alert 20 --plain > "$out/watch-$cause.log"
         wait

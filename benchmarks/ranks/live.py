@@ -179,6 +179,7 @@ def main() -> None:
     parser.add_argument("--device", choices=GROUPS, default="cpu")
     parser.add_argument("--severity", type=int, default=3)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the first run; it draws the late rank")
     parser.add_argument("--lanes", type=int, default=1, help="jobs side by side")
     parser.add_argument("--pairs", type=int, choices=(1, 2), default=2, help="of unrecorded runs")
     parser.add_argument("--keep", type=Path, help="keep the soundings in this folder")
@@ -196,7 +197,8 @@ def main() -> None:
         keep, rows = options.keep or Path(scratch), []
         keep.mkdir(parents=True, exist_ok=True)
         names = options.only.split(",") if options.only else [*every, *SENSED]
-        jobs = itertools.product(names, map(int, options.ranks.split(",")), range(options.runs))
+        seeds = range(options.seed, options.seed + options.runs)
+        jobs = itertools.product(names, map(int, options.ranks.split(",")), seeds)
         how = options.severity, options.pairs, options.device
         with lanes(options.lanes, options.device) as pool:
             work = [pool.submit(measure, name, ranks, seed, keep, *how) for name, ranks, seed in jobs]
