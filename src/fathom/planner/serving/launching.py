@@ -16,6 +16,7 @@ from fathom.regular import read_json
 
 _LENGTHS = ("prompt", "output", "concurrency")
 _MOST = 200  # results of a load test, each of which is simulated dozens of times
+_MOST_REQUESTS = 16_000  # of all results, with four for each in flight
 _VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
 
 
@@ -64,6 +65,9 @@ def load_test(of: Deployment, load: Load) -> dict[str, Any]:
 def recalibrated(of: Deployment, path: Path) -> Constants:
     """Return the constants after the results of a load test. Raises BadInputError if the file has none."""
     rows = [_point(row, path) for row in _rows(path)]
+    if sum(load.requests for load, _ in rows) > _MOST_REQUESTS:
+        most = f"{_MOST_REQUESTS // 4:,}, all results together"
+        raise BadInputError(f"The results in {path} have too many requests in flight; give at most {most}.")
     known = calibration()
     names = names_for(of)
     observations = [
