@@ -135,8 +135,9 @@ def judged(store: Store, row: dict[str, Any]) -> dict[str, Any]:
     cause = CLOCKS if name in SENSED else str(PROGRAMS[name].fault.kind)
     seen = examine(store)
     findings = seen.findings
-    first = findings[0] if findings else None
-    right = first is not None and first.id in (cause, *PROGRAMS[SENSED.get(name, name)].fault.parts)
+    fault = PROGRAMS[SENSED.get(name, name)].fault
+    first = next((finding for finding in findings if finding.id not in fault.allowed), None)
+    right = first is not None and first.id in (cause, *fault.parts)
     said = " ".join(line.text for line in first.evidence) if first else ""
     if cause.startswith("communication-straggler"):
         right = right and f"rank {late} " in said
@@ -149,7 +150,7 @@ def judged(store: Store, row: dict[str, Any]) -> dict[str, Any]:
         "within": predicted is not None and abs(predicted / gain - 1) <= WITHIN,
         "own_gain_ms": round(own, 2),
         "within_own": predicted is not None and abs(predicted / own - 1) <= WITHIN,
-        "others": [finding.id for finding in findings[1:3]],
+        "others": [finding.id for finding in findings if finding is not first][:2],
     }
 
 

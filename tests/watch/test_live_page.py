@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from fathom.analysis.live import FoundCause, Live
+from fathom.analysis.live import FoundCause, Live, Slowdown
 from fathom.report import live_events, live_line, live_page
 from fathom.report.live.page import curve
-from fathom.report.live.words import elapsed
-from tests.support.live_views import NOW, S, full_view, rank
+from fathom.report.live.words import changes, elapsed
+from tests.support.live_views import NOW, S, full_view, moved, rank
 from tests.support.paths import DATA
 
 PAGES = DATA / "watch"
@@ -69,6 +69,17 @@ def test_a_line_has_the_state_and_events_have_what_is_new():
     assert any("step +11.7 ms: idle: input +11.4 ms" in event for event in events)
     assert any("finding: Too few worker processes" in event for event in events)
     assert list(live_events(live, live)) == []
+
+
+def test_a_change_names_whole_entries_and_the_largest_row_of_each():
+    """Of 4 ms more Python, one line holds 1.2 ms, which alone would name less than a third of the change."""
+    rows = [moved("idle: python", "spend (slow.py:25)", 1_200_000), moved("compute", "gemm", -200_000)]
+    sums = {"idle: python": 4.0, "compute": -0.3, "idle: input": 0.8, "copy": 0.05}
+    text = changes(Slowdown(10.0, 14.55, rows, sums))
+    assert text == (
+        "step +4.55 ms: idle: python +4.00 ms, of which spend (slow.py:25) +1.20 ms, "
+        "idle: input +800 µs, compute −300 µs, of which gemm −200 µs"
+    )
 
 
 def test_curves_grow_from_zero_to_the_largest_value():

@@ -93,6 +93,7 @@ class Slowdown(msgspec.Struct):
     before_ms: float
     after_ms: float
     entries: list[Change] = []  # that changed by more than noise, largest change first
+    sums_ms: dict[str, float] = {}  # the change of all rows of each entry; they add up to that of the step
     causes: list[Cause] = []
     findings: list[FoundCause] = []  # that are new since the alert, or cost more
     why_not: str = ""  # the reason if the cause is not known

@@ -4,8 +4,8 @@ The k-th collective of a name that one rank launches in a step is matched with t
 step. Of a step that began before its burst, ranks may have recorded different parts, so its collectives are
 counted from its end. Only collectives that no rank can finish before all have begun are matched. Sends,
 receives and broadcasts are not matched. An all-to-all is matched if torch's record of the call names the
-operation, because its kernel is named after sends and receives. Ranks without devices communicate with threads
-of the host (gloo), whose regions count as collectives.
+operation, because its kernel is named after sends and receives. Ranks without devices communicate with
+threads of the host (gloo), whose regions count as collectives.
 """
 
 from __future__ import annotations

@@ -182,6 +182,8 @@ def slowdown(before: Sounding, after: Sounding) -> Slowdown:
     compared = compare([_run(before)], [_run(after)])
     result.before_ms, result.after_ms = compared.baseline_ns / NS_PER_MS, compared.candidate_ns / NS_PER_MS
     result.entries, result.causes = compared.moved, compared.causes
+    for row in compared.entries:
+        result.sums_ms[row.entry] = result.sums_ms.get(row.entry, 0.0) + row.change_ms
     result.why_not = "" if compared.moved else "no entry of the ledger changed by more than noise"
     return result
 

@@ -16,6 +16,7 @@ GAP = Entry.DEVICE_GAP
 DIFFER = 0.1  # of compute time: above it, steps differ in their work
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
+SHORTEST = 0.05  # quantile of steps, without the odd one that was marked late
 LONG = 3.0  # times a typical step
 LIKE = 0.5  # of the longest clean step: a step this long is one of the rare ones
 SEEN = [*PHASES, "slow"]
@@ -78,6 +79,18 @@ def stalled_ms(recorded: Recorded) -> float:
     if mean is None or typical is None:
         raise UnknownSignalError("no clean steps were recorded")
     return max(mean - typical, 0.0)
+
+
+@signal("step.beyond_shortest_ms", "ms per step")
+def beyond_shortest_ms(recorded: Recorded) -> float:
+    """Return by how much the mean of the clean steps exceeds the shortest of them.
+
+    What differs from step to step costs no more than that.
+    """
+    clean = [ns / NS_PER_MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
+    if not clean:
+        raise UnknownSignalError("no clean steps were recorded")
+    return float(np.mean(clean) - np.quantile(clean, SHORTEST, method="lower"))
 
 
 @signal("step.idle_ms", "ms per step")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from fathom.analysis.compare import cause_of, name_of
+from fathom.analysis.compare import Change, cause_of, name_of
 from fathom.analysis.live import Alert, FoundCause, Live, RankView, Slowdown
 from fathom.report import units
 from fathom.units import MS_PER_S, NS_PER_S
@@ -89,13 +89,29 @@ def alert_lines(live: Live, alert: Alert) -> Iterator[str]:
 
 
 def changes(change: Slowdown) -> str:
-    """Return the change of the step, and the entries of the ledger that changed by more than noise."""
+    """Return the change of the step, and the entries that changed most, each with its largest row.
+
+    Time may move within an entry from line to line, so rows alone would leave much of the change unnamed.
+    """
     total = change.after_ms - change.before_ms
-    shown = [row for row in change.entries if abs(row.change_ms) >= SMALL * abs(total)][:ENTRIES]
-    rest = total - sum(row.change_ms for row in shown)
-    texts = [f"{units.shorten(name_of(row), NAME)} {_signed(row.change_ms)}{cause_of(row)}" for row in shown]
+    sums = change.sums_ms or {row.entry: row.change_ms for row in change.entries}
+    largest = sorted(sums, key=lambda entry: -abs(sums[entry]))[:ENTRIES]
+    shown = [entry for entry in largest if abs(sums[entry]) >= SMALL * abs(total)]
+    rest = total - sum(sums[entry] for entry in shown)
+    texts = [_entry(entry, sums[entry], change.entries) for entry in shown]
     texts += [f"all other entries {_signed(rest)}"] if abs(rest) >= SMALL * abs(total) else []
     return f"step {_signed(total)}: {', '.join(texts)}"
+
+
+def _entry(entry: str, ms: float, moved: Iterable[Change]) -> str:
+    """Return an entry with its change, and the row that changed most in the same direction, if one did."""
+    row = next((row for row in moved if row.entry == entry and row.change_ms * ms > 0), None)
+    if row is None:
+        return f"{entry} {_signed(ms)}"
+    name = units.shorten(name_of(row), NAME)
+    if abs(row.change_ms - ms) < SMALL * abs(ms):
+        return f"{name} {_signed(ms)}{cause_of(row)}"
+    return f"{entry} {_signed(ms)}, of which {name.removeprefix(entry).strip()} {_signed(row.change_ms)}{cause_of(row)}"
 
 
 def _signed(ms: float) -> str:

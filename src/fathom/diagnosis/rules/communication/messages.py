@@ -86,12 +86,19 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
 
 
 def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
-    share = _share(signals, messages.families, messages.ms)
+    share, saved = _share(signals, messages.families, messages.ms), messages.saved
+    account: Communication = signals["communication.account"]
+    calls = messages.count / max(sum(row.count for row in account.collectives), messages.count)
+    calling = _calling(signals, calls * (1 - messages.runs / messages.count))
+    claims = [*_claims(signals, messages.families, share * saved), *calling]
+    if calling:  # if the device runs dry meanwhile, the host's calls cost as much as the transfers
+        claims += _waits(signals, messages.families, share * saved)
     return Candidate(
         kind="communication-small-messages",
-        claims=_claims(signals, messages.families, share * messages.saved),
+        claims=claims,
         evidence=_evidence(messages),
-        changes=_change(signals, messages.families, 1 - messages.saved, share),
+        changes=() if calling else _change(signals, messages.families, 1 - saved, share),
+        gain_ms=ms_of(claims) if calling else None,
         doubt=0.3,
         family=messages.families[0] if messages.families else None,
     )
@@ -136,10 +143,19 @@ def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) 
     works: list[Work] = signals.get("kernels.work").value or []
     beside = [work for work in works if any(re.match(REDUCING, op) for op in work.ops)]
     copies = [work for work in beside if work.entry in (Entry.COMPUTE, Entry.COPY)]
-    idle = part_of(rows(signals, *IDLE), saved * signals.number("communication.reducing", 0.0))
+    exposed = [*_claims(signals, families, share * saved), *_waits(signals, families, share * saved)]
+    return [*exposed, *claims_of(copies, saved), *_calling(signals, saved)]
+
+
+def _calling(signals: Signals, share: float) -> list[Claim]:
+    """Return claims of a share of the device's idle time while the host calls reductions."""
+    idle = signals.number("communication.reducing", 0.0)
+    return part_of(rows(signals, *IDLE), share * idle) if idle > 0 else []
+
+
+def _waits(signals: Signals, families: Collection[str], share: float) -> list[Claim]:
     waits = [claim for claim in rows(signals, Entry.WAITING_FOR_PEERS) if claim.detail in families]
-    waits = [Claim(claim.entry, claim.detail, share * saved * claim.ms) for claim in waits]
-    return [*_claims(signals, families, share * saved), *waits, *claims_of(copies, saved), *idle]
+    return [Claim(claim.entry, claim.detail, share * claim.ms) for claim in waits]
 
 
 @rule("communication-wide-gradients")

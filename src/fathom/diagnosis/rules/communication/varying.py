@@ -22,6 +22,8 @@ def jitter(signals: Signals) -> Candidates:
     on_host = signals.get("step.device").value == "cpu"
     least = (ON_HOST if on_host else LEAST) * signals["step.timeline_ms"]
     by_turns = 0.0 if steadily_late(signals["communication.late"][0]) else seen.late_ms
+    # Hosts lose their lead at the start of a burst, so lateness costs more there than in clean steps.
+    by_turns = min(by_turns, signals.number("step.beyond_shortest_ms", by_turns))
     if max(by_turns, seen.transfer_ms) < least:
         return
     late = by_turns >= seen.transfer_ms
