@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from fathom.analysis.compare import Change
-from fathom.analysis.live import Alert, DeviceView, FoundCause, Insight, Live, RankView, Slowdown
+from fathom.analysis.live import (
+    Alert,
+    Counted,
+    DeviceView,
+    FoundCause,
+    Insight,
+    Live,
+    RankView,
+    Slowdown,
+)
 
 NOW, S = 1_700_000_723_000_000_000, 1_000_000_000
 WORKERS = FoundCause(
@@ -87,7 +96,10 @@ def full_view(ranks: int = 1) -> Live:
         mfu=0.121,
         communication_ms=0.9,
         findings=[COMPILE, WORKERS],
-        counters=["gemm 132·384", "DRAM throughput 71 %", "tensor pipe 34 %"],
+        counters=[
+            Counted("gemm 132·384", "dram", "DRAM throughput", 71.0, "%"),
+            Counted("gemm 132·384", "tensor", "tensor pipe", 34.0, "%"),
+        ],
     )
     return Live(
         "runs/train.fathom",

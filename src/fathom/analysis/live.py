@@ -73,6 +73,16 @@ class FoundCause(msgspec.Struct):
     source: str = ""
 
 
+class Counted(msgspec.Struct):
+    """A measure of the kernel family with the most time, from hardware counters."""
+
+    family: str
+    name: str  # of measures.yaml, as in `fathom kernel --json`
+    title: str
+    value: float
+    unit: str
+
+
 class Insight(msgspec.Struct):
     """The result of examining what was recorded until then."""
 
@@ -83,7 +93,7 @@ class Insight(msgspec.Struct):
     mfu: float | None = None
     communication_ms: float | None = None  # exposed, per step; null without a timeline
     findings: list[FoundCause] = []
-    counters: list[str] = []  # measures of the longest kernel family
+    counters: list[Counted] = []
     abstained: str = ""  # the reason if there is no ledger
 
 

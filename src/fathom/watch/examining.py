@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fathom.analysis.live import FoundCause, Insight, Slowdown
+from fathom.analysis.live import Counted, FoundCause, Insight, Slowdown
 from fathom.units import MIB, NS_PER_MS
 from fathom.watch.insights import PASSED
 
@@ -221,15 +221,15 @@ def _why(result: Examination) -> str:
     return next((f"{entry.what}: {entry.why}" for entry in result.abstained), "no timeline was recorded yet")
 
 
-def _counters(sounding: Sounding) -> list[str]:
-    """Return the first measures of the kernel family with the most time, as text."""
+def _counters(sounding: Sounding) -> list[Counted]:
+    """Return the first measures of the kernel family with the most time."""
     family = next((portrait for portrait in sounding.kernel() if portrait.measures), None)
     if family is None:
         return []
     used = [measure for measure in family.measures if measure.resource] or family.measures
     return [
-        family.family,
-        *(f"{measure.title} {measure.value:.3g} {measure.unit}" for measure in used[:MEASURES]),
+        Counted(family.family, measure.name, measure.title, measure.value, measure.unit)
+        for measure in used[:MEASURES]
     ]
 
 

@@ -93,7 +93,7 @@ def _alerts(live: Live) -> Iterator[Any]:
 
 
 def _labelled(live: Live) -> Iterator[Any]:
-    """Yield the wall time by entry, the findings, and facts about the recording."""
+    """Yield the wall time by entry, findings, counters, and facts about the recording."""
     entries: Subjects = {
         (str(rank.rank), entry): s for rank in live.ranks for entry, s in rank.entries_s.items()
     }
@@ -105,6 +105,10 @@ def _labelled(live: Live) -> Iterator[Any]:
     }
     about = "Predicted gain per step of a finding."
     yield from _family("fathom_finding_gain_seconds", about, ("id", "title"), gains)
+    counters = live.insight.counters if live.insight else []
+    measures: Subjects = {(visible_line(m.family), m.name, m.unit): m.value for m in counters}
+    about = "Measure of the kernel family with the most time, from hardware counters."
+    yield from _family("fathom_kernel_measure", about, ("kernel", "measure", "unit"), measures)
     facts = (visible_line(live.path), visible_line(" ".join(live.command)), visible_line(live.machine))
     yield from _family(
         "fathom_recording_info", "The recording.", ("path", "command", "machine"), {facts: 1.0}

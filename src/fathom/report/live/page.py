@@ -159,8 +159,10 @@ def _insight(live: Live, width: int) -> Iterator[Text]:
     if insight.headline:
         yield from paragraph(f"{'verdict':<{LABEL}}", insight.headline, width, "bold", label_style="dim")
     yield from _findings(insight, width)
-    if insight.counters:
-        yield from paragraph(f"{'counters':<{LABEL}}", joined(*insight.counters), width, label_style="dim")
+    if counted := insight.counters:
+        figures = (f"{measure.title} {measure.value:.3g} {measure.unit}".rstrip() for measure in counted)
+        text = joined(counted[0].family, *figures)
+        yield from paragraph(f"{'counters':<{LABEL}}", text, width, label_style="dim")
     if insight.abstained:
         yield from paragraph(f"{'no ledger':<{LABEL}}", insight.abstained, width, "dim", label_style="dim")
     busy = "; examining again" if live.examining else ""

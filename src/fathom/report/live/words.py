@@ -111,7 +111,8 @@ def _entry(entry: str, ms: float, moved: Iterable[Change]) -> str:
     name = units.shorten(name_of(row), NAME)
     if abs(row.change_ms - ms) < SMALL * abs(ms):
         return f"{name} {_signed(ms)}{cause_of(row)}"
-    return f"{entry} {_signed(ms)}, of which {name.removeprefix(entry).strip()} {_signed(row.change_ms)}{cause_of(row)}"
+    within = f"{name.removeprefix(entry).strip()} {_signed(row.change_ms)}{cause_of(row)}"
+    return f"{entry} {_signed(ms)}, of which {within}"
 
 
 def _signed(ms: float) -> str:
