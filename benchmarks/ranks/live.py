@@ -7,7 +7,7 @@ Each program of `faults/programs/ranks`, with `--device cuda` also of `faults/pr
 unrecorded in both forms, by turns, and is recorded with its fault; lanes are jobs side by side, each on other
 cores and GPUs. The first finding has to name the planted cause and, where one rank is late, that rank; its
 gain has to be within 10 % of what the mended program gains: on the unrecorded step, and on the recorded one,
-because two runs of a program differ. Where the mended program is no faster, nothing is at fault: such
+because two runs of a program differ. Where the mended program is no faster, nothing is at fault: these
 programs are listed, and count neither way. Sensors of throttled clocks are made up. Writes
 `results/live_ranks.json`, of GPUs `results/live_ranks_gpu.json`.
 """
@@ -212,7 +212,7 @@ def main() -> None:
 
 
 def lanes(count: int, device: str) -> ThreadPoolExecutor:
-    """Return a pool whose threads, and the processes that they start, run on cores and GPUs of their own."""
+    """Return a pool whose threads, and the processes that they start, run on separate cores and GPUs."""
     cores, gpus = iter(shares(count)), iter(_shared_gpus(count) if device == "cuda" else [])
 
     def settle() -> None:

@@ -76,8 +76,8 @@ def in_whole_steps(arrivals: pl.DataFrame | None) -> pl.DataFrame | None:
 
     A burst begins in the middle of a step, or in one that starting the recorder delays, on some ranks more.
     """
-    whole = None if arrivals is None else arrivals.filter(~pl.col("cut"))
-    return None if whole is None or whole["rank"].n_unique() < 2 else whole
+    kept = None if arrivals is None else arrivals.filter(~pl.col("cut"))
+    return None if kept is None or kept["rank"].n_unique() < 2 else kept
 
 
 def _cost() -> pl.Expr:
