@@ -230,6 +230,8 @@ def _communicate(to: Account, device: Device, machine: dict[str, Any], subject: 
     used = Spans(windows.starts[windows.used], windows.ends[windows.used])
     ceilings, world = ceilings_of(machine, device.name), to.timeline.about.world
     device.communication = communication_of(subject.collectives, subject.computing, used, ceilings, world)
+    if device.communication is not None:
+        device.communication.slowed_ms = sum(subject.slowed.values()) / len(used.starts) / NS_PER_MS
 
 
 def _part(micro: Micro, windows: Windows) -> Window:

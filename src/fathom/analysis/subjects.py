@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.analysis.communication import collectives_of, host_collectives
+from fathom.analysis.communication import collectives_of, host_collectives, slowed_by_collectives
 from fathom.analysis.device import detail, device_work
 from fathom.analysis.entries import Entry
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
@@ -47,6 +47,7 @@ class Subject(msgspec.Struct):
     usual: int | None = None  # the stream with the most compute time
     links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
     collectives: pl.DataFrame | None = None  # its communication
+    slowed: dict[str, float] = {}  # ns that families take longer beside collectives, in all used windows
     computing: Spans = NOTHING  # time with compute kernels; of a processor, time not spent waiting for peers
     views: Views | None = None  # of its work by category and by shapes; None for a processor
 
@@ -189,6 +190,9 @@ def _work(
     subject.links = links if all_ops else None
     subject.collectives = collectives_of(kernels, links, ops)
     subject.computing = of_rows(kernels.filter(kind="compute", phase="timeline"))
+    if not subject.collectives.is_empty():
+        used = Spans(windows.starts[windows.used], windows.ends[windows.used])
+        subject.slowed = slowed_by_collectives(kernels, links, ops, used)
     each = works_in_windows(ops, calls, kernels, bounds, steps, limits, links)
     subject.views = views_of(each, ops, links.parent, int(windows.used.sum()))
     return work_by_family(each, bounds).rename({"family": "name"})

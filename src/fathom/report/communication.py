@@ -13,6 +13,7 @@ from fathom.report import units
 from fathom.report.screen import paragraph
 from fathom.units import GB
 
+SLOWED = 0.01  # of compute: less is not shown
 ROWS = 8
 CAUSES = 2  # entries named for a late rank
 COSTLY = 0.03  # of the step: a straggler or jitter that costs less is not shown
@@ -79,9 +80,12 @@ def _sum(communication: Communication) -> str:
     total, exposed = (units.duration(ms) for ms in (communication.total_ms, communication.exposed_ms))
     sources = dict.fromkeys(row.ceiling for row in communication.collectives if row.ceiling)
     ceilings = f"; ceilings of the links: {', '.join(sources)}" if sources else ""
+    slowed = communication.slowed_ms
+    beside = f"; compute takes {units.duration(slowed)} longer beside it than alone"
     return (
         f"{total} of communication per step, {units.duration(communication.overlapped_ms)} "
-        f"({100 * communication.overlap:.0f} %) overlaps with compute, {exposed} is exposed{ceilings}"
+        f"({100 * communication.overlap:.0f} %) overlaps with compute, {exposed} is exposed"
+        f"{beside if slowed >= SLOWED * communication.compute_ms else ''}{ceilings}"
     )
 
 

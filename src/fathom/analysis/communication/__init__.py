@@ -9,6 +9,7 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.analysis.communication.account import communication_of
     from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
+    from fathom.analysis.communication.beside import slowed_by_collectives
     from fathom.analysis.communication.collectives import CALL, collectives_of
     from fathom.analysis.communication.experts import expert_loads
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out

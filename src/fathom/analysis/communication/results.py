@@ -46,6 +46,7 @@ class Communication(msgspec.Struct):
     compute_ms: float  # time with a compute kernel
     compute_overlap: float  # overlapped_ms / compute_ms
     collectives: list[Collective]  # longest exposed time first
+    slowed_ms: float = 0.0  # by which compute kernels take longer beside collectives than alone
 
 
 class LateRank(msgspec.Struct):

@@ -146,6 +146,12 @@ def _repeated(recorded: Recorded, rows: pl.DataFrame, parts: int) -> Repeated:
     return Repeated(operation, size, parts, rows.height / recorded.steps, length, families)
 
 
+@signal("communication.slowed", "ms per step")
+def slowed(recorded: Recorded) -> dict[str, float]:
+    """Return by how much kernels of each family take longer beside collectives than alone."""
+    return {family: recorded.per_step_ms(ns) for family, ns in recorded.subject.slowed.items()}
+
+
 @signal("communication.late", "ms per step")
 def late(recorded: Recorded) -> list[LateRank]:
     """Return the ranks that others wait for, costliest first."""

@@ -135,16 +135,19 @@ def repeated(signals: Signals) -> Candidates:
 def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) -> list[Claim]:
     """Return claims of the share `saved` of what reductions cost beside the program's own compute.
 
-    These are exposed transfers, waits for peers before them, copies between gradients and buckets, and idle
-    time while the host calls them.
+    These are exposed transfers, waits for peers before them, copies between gradients and buckets, the time
+    that compute takes longer beside them, and idle time while the host calls them.
     """
     families = {family for reduction in reductions for family in reduction.families}
     share = _share(signals, families, sum(reduction.ms for reduction in reductions))
     works: list[Work] = signals.get("kernels.work").value or []
-    beside = [work for work in works if any(re.match(REDUCING, op) for op in work.ops)]
-    copies = [work for work in beside if work.entry in (Entry.COMPUTE, Entry.COPY)]
+    copies = [work for work in works if any(re.match(REDUCING, op) for op in work.ops)]
+    copies = [work for work in copies if work.entry in (Entry.COMPUTE, Entry.COPY)]
     exposed = [*_claims(signals, families, share * saved), *_waits(signals, families, share * saved)]
-    return [*exposed, *claims_of(copies, saved), *_calling(signals, saved)]
+    slowed: dict[str, float] = signals.get("communication.slowed").value or {}
+    others = set(slowed) - {work.family for work in copies}
+    beside = [Claim(Entry.COMPUTE, family, share * saved * slowed[family]) for family in sorted(others)]
+    return [*exposed, *claims_of(copies, saved), *beside, *_calling(signals, saved)]
 
 
 def _calling(signals: Signals, share: float) -> list[Claim]:
