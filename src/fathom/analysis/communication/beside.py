@@ -19,7 +19,7 @@ _LIKE = ["family", "op", "shapes"]
 def slowed_by_collectives(
     kernels: pl.DataFrame, links: Links, ops: pl.DataFrame, windows: Spans
 ) -> dict[str, float]:
-    """Return the ns by which kernels of each family take longer beside collectives than alone, in all windows.
+    """Return the ns that kernels of each family take longer beside collectives than alone, in all windows.
 
     Kernels of one family are compared with the median of those that the same op launched for the same shapes.
     """
