@@ -10,7 +10,7 @@ from typing import Any
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
 from fathom.planner.hardware import Hardware
-from fathom.planner.workload import Attention, Experts, Latent, Model, Recurrent, matmuls
+from fathom.planner.workload import Attention, Experts, Latent, Model, Recurrent, matmuls, nearest_divisor
 
 BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625, "int4": 0.5625}
 _GIB = 1024**3
@@ -215,13 +215,13 @@ def _check(of: Deployment) -> None:
     for block in of.model.blocks:
         heads = block.mixer.heads
         if heads % of.tp:
-            near = _nearest(heads, of.tp)
+            near = nearest_divisor(heads, of.tp)
             raise BadInputError(
                 f"{of.model.name} has {heads} heads, which tp {of.tp} does not divide; the nearest "
                 f"is tp {near}."
             )
         if isinstance(block.mlp, Experts) and block.mlp.experts % of.ep:
-            near = _nearest(math.gcd(block.mlp.experts, of.gpus), of.ep)
+            near = nearest_divisor(math.gcd(block.mlp.experts, of.gpus), of.ep)
             raise BadInputError(
                 f"{of.model.name} has {block.mlp.experts} experts, which ep {of.ep} does not divide; "
                 f"the nearest is ep {near}."
@@ -229,16 +229,12 @@ def _check(of: Deployment) -> None:
     if of.gpus % of.ep:
         raise BadInputError(
             f"ep {of.ep} does not divide the {of.gpus} GPUs of a replica; "
-            f"the nearest is ep {_nearest(of.gpus, of.ep)}."
+            f"the nearest is ep {nearest_divisor(of.gpus, of.ep)}."
         )
     if not 0 <= of.acceptance <= 1:
         raise BadInputError(
             f"The acceptance rate {of.acceptance:g} is not a probability; give one from 0 to 1."
         )
-
-
-def _nearest(value: int, wanted: int) -> int:
-    return min((d for d in range(1, value + 1) if value % d == 0), key=lambda d: (abs(d - wanted), d))
 
 
 def _bytes(count: int) -> str:

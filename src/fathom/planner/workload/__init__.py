@@ -19,7 +19,7 @@ from fathom.planner.workload.model import (
     Vision,
     matmuls,
 )
-from fathom.planner.workload.reading import known_models, model, parse_config
+from fathom.planner.workload.reading import known_models, model, nearest_divisor, parse_config
 
 __all__ = [
     "CONVENTIONS",
@@ -38,6 +38,7 @@ __all__ = [
     "known_models",
     "matmuls",
     "model",
+    "nearest_divisor",
     "parse_config",
     "translate",
 ]

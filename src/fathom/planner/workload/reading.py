@@ -155,7 +155,7 @@ def _mixer(read: _Reader, hidden: int, layer: int) -> Mixer:
     if hidden % heads and "head_dim" not in config:
         raise BadInputError(
             f"{read.name} has a hidden size of {hidden}, which {heads} heads do not divide; "
-            f"the nearest that works is {_nearest_divisor(hidden, heads)} heads, or give head_dim."
+            f"the nearest that works is {nearest_divisor(hidden, heads)} heads, or give head_dim."
         )
     groups = read("kv_heads", heads if not config.get("multi_query") else 1)
     if groups == 0 or heads % groups:
@@ -237,5 +237,6 @@ def _vision(config: dict[str, Any] | None) -> Vision | None:
     return Vision((block,), hidden, read("patch_size", 14), int(config.get("spatial_merge_size", 1)) ** 2)
 
 
-def _nearest_divisor(value: int, wanted: int) -> int:
+def nearest_divisor(value: int, wanted: int) -> int:
+    """Return the divisor of `value` that is nearest to `wanted`, the smaller of two."""
     return min((d for d in range(1, value + 1) if value % d == 0), key=lambda d: (abs(d - wanted), d))
