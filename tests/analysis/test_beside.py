@@ -61,6 +61,11 @@ def test_nothing_is_claimed_without_a_comparison(kernels: list[tuple[int, int, b
     assert slowed(kernels) == {}
 
 
+def test_without_windows_there_is_no_time() -> None:
+    nothing = np.zeros(0, int)
+    assert slowed_by_collectives(*laid_out([(0, 100, True)] * 9), Spans(nothing, nothing)) == {}
+
+
 @given(st.integers(4, 9), st.integers(1, 500), st.integers(0, 400))
 def test_the_time_is_that_of_all_kernels_beside_collectives(count: int, ns: int, more: int) -> None:
     kernels = [(0, ns, False), (0, ns + more, True)] * count
