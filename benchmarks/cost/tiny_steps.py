@@ -5,6 +5,9 @@ where torch is installed, one that steps an optimizer, until only clean steps re
 switches the recording off and on in turns of some 0.2 s, and compares the processor times of a step: with
 steps that are counted, as in any long run, and with steps that are recorded one by one, as before that.
 Switched off, `fathom.step()` finds no recording, and the optimizer has no hook, as without Fathom.
+
+Steps of an optimizer scatter by more than the hook takes, so the hook is also called by itself, in turns with
+one that does nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -60,11 +64,15 @@ def us_per_step(step: Step) -> float:
     return (time.process_time_ns() - began) / STEPS / 1000
 
 
+def _hooks() -> dict[int, Callable[..., object]]:
+    return getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_post_hooks", {})
+
+
 @contextmanager
 def off() -> Iterator[None]:
     """Let this process run as without a recording."""
     session, current.session = current.session, None
-    hooks = getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_post_hooks", {})
+    hooks = _hooks()
     ours = dict(hooks)
     hooks.clear()
     yield
@@ -101,6 +109,27 @@ def cost(step: Step, plan: dict[str, Any], pairs: int) -> dict[str, Any]:
     return {name: round(value, 2) for name, value in figures.items()}
 
 
+def hook_alone(plan: dict[str, Any], pairs: int) -> dict[str, float]:
+    """Return what a call of the optimizer's hook takes beyond one that does nothing, as `cost` does."""
+    step, added = optimizer(), []
+    with tempfile.TemporaryDirectory() as raw:
+        marks.start(raw, plan)
+        warm(step)
+        (ours,), about = _hooks().values(), (step.__self__, (), {})  # type: ignore[attr-defined]
+        for _ in range(pairs):
+            before, taken, after = (us_per_step(partial(hook, *about)) for hook in (_nothing, ours, _nothing))
+            added.append(taken - (before + after) / 2)
+            for _ in range(100):
+                step()
+        marks.stop()
+    low, high = interval(added) or (float("nan"),) * 2
+    return {"added_us": round(median(added), 2), "low_us": round(low, 2), "high_us": round(high, 2)}
+
+
+def _nothing(optimizer: object, args: object, kwargs: object) -> None:
+    """Do nothing, as the shortest hook."""
+
+
 def main(pairs: int = 100) -> None:
     """Print the costs of each plan."""
     steps = {"fathom.step": plain, **({"optimizer": optimizer} if find_spec("torch") else {})}
@@ -109,6 +138,8 @@ def main(pairs: int = 100) -> None:
         for name, make in steps.items()
         for title, plan in PLANS.items()
     }
+    if find_spec("torch"):
+        result |= {f"hook of an optimizer, {title}": hook_alone(plan, pairs) for title, plan in PLANS.items()}
     load = os.getloadavg()[0]
     print(json.dumps({"load": round(load, 1), "processors": os.cpu_count(), **result}, indent=1))
 
