@@ -142,7 +142,9 @@ def _of_clean(rank: Metered, meter: Meter) -> Spent | None:
     if metered is None:
         return None
     joules, seconds, steps = metered
-    return Spent(joules / steps, joules / seconds, joules / steps, joules / steps, OWN)
+    step_s = _step_s(rank.stretches) or seconds / steps
+    each = joules / seconds * step_s
+    return Spent(each, joules / seconds, each, each, OWN)
 
 
 def _of_later(rank: Metered, meter: Meter) -> Spent | None:
@@ -193,6 +195,16 @@ def _metered(runs: list[Stretch], meter: Meter) -> tuple[float, float, int] | No
         return None
     joules = sum(meter.rise(s.start_ns, s.end_ns) for s in inside)
     return joules, seconds, sum(s.count for s in inside)
+
+
+def _step_s(runs: list[Stretch]) -> float | None:
+    """Return the mean step by device boundaries; None if they time no steps.
+
+    Host marks come early where the host runs ahead of its device, so a stretch's own time is too short.
+    """
+    timed = [(ns * count, count) for run in runs if run.measured for ns, count in run.durations()]
+    steps = sum(count for _, count in timed)
+    return sum(ns for ns, _ in timed) / steps / NS_PER_S if steps else None
 
 
 def _seconds(runs: list[Stretch]) -> float:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from fathom.analysis.communication import Collective, Communication, ExpertLoad, Jitter, LateRank, Pipeline
+from fathom.analysis.communication import (
+    Collective,
+    Communication,
+    ExpertLoad,
+    Jitter,
+    LateRank,
+    Pipeline,
+    steadily_late,
+)
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import CriticalPart, Examination
 from fathom.report import units
@@ -17,7 +25,6 @@ SLOWED = 0.01  # of compute: less is not shown
 ROWS = 8
 CAUSES = 2  # entries named for a late rank
 COSTLY = 0.03  # of the step: a straggler or jitter that costs less is not shown
-MOSTLY = 0.5  # of the time lost to late ranks, and of the steps
 ON_PATH = 0.01  # of the step: shorter parts of the critical path are not shown
 CELL = 9  # columns of a number on the critical path
 LATE = 0.05  # of all time lost to late ranks: ranks that lose less are not named
@@ -108,16 +115,10 @@ def lost_in(rank: LateRank) -> str:
 
 
 def straggler(examination: Examination) -> str:
-    """Return a sentence about the rank that most others wait for; empty if there is none.
-
-    It costs at least COSTLY of the step and most of the time lost to late ranks, in at least half of the
-    steps.
-    """
+    """Return a sentence about a rank that is steadily late and costs COSTLY of the step; empty if none is."""
     worst, step = next(iter(examination.late), None), examination.step
     step_ms = min(filter(None, (step.basis_ms, step.timeline_ms)), default=0.0)
-    if worst is None or not step_ms or worst.cost_ms < COSTLY * step_ms or worst.score <= MOSTLY:
-        return ""
-    if worst.steps < MOSTLY * worst.of_steps:
+    if worst is None or not step_ms or worst.cost_ms < COSTLY * step_ms or not steadily_late(worst):
         return ""
     host = f" on {worst.host}" if worst.host else ""
     share = f"{100 * worst.cost_ms / step_ms:.0f} %"

@@ -95,6 +95,10 @@ def _rank(trace: Trace, manifest: Manifest, path: Path, alone: bool) -> int:
     rank = own if own is not None else int(named[1]) if named else len(manifest.ranks)
     if any(other.rank == rank for other in manifest.ranks):
         raise BadInputError(f"{path} is rank {rank}, like another trace; import them separately.")
+    world = trace.origin.world
+    if other := next((o.world for o in manifest.ranks if o.world and world and o.world != world), None):
+        jobs = f"a job of {world} ranks, another trace of one of {other}"
+        raise BadInputError(f"{path} comes from {jobs}; import them separately.")
     return rank
 
 

@@ -189,7 +189,7 @@ def _rows(spec) -> list[dict]:
 def test_the_late_rank_of_the_terminals_opening_is_on_the_page():
     examination = gpu(devices=[device(0), device(1)])
     examination.step.timeline_ms = 10.0
-    examination.late = [LateRank(1, 5, 8, {"all_reduce": 5}, 0.2, 1.5, 1.0, 3, 4)]
+    examination.late = [LateRank(1, 5, 8, {"all_reduce": 5}, 0.2, 1.5, 1.0, 4, 4)]
     examination.verdict = Verdict("communication", "Communication-bound.", "", None, None)
     sentence = straggler(examination)
     words = " ".join(Page(page(Recording(examination))).words)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         late_ranks,
         lead_ms,
         lost_by,
+        steadily_late,
         to_clean,
     )
     from fathom.analysis.communication.operations import operation, recorded_calls

@@ -30,7 +30,7 @@ def jitter_of(arrivals: pl.DataFrame | None) -> list[Jitter]:
     meetings = arrivals.group_by(MEETING).agg(
         operation=pl.col("operation").first(),
         last=start.max(),
-        median=start.median(),
+        median=start.quantile(0.5, "lower"),
         end=pl.col("end_ns").median(),
     )
     figures = {

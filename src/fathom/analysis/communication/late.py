@@ -19,6 +19,9 @@ from fathom.units import NS_PER_MS
 if TYPE_CHECKING:
     from fathom.analysis.results import Device, Step
 
+MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, different ranks are late
+STEADILY = 0.75  # of the steps
+ENOUGH = 4  # collectives, or steps
 LEAST = 0.05  # of the time lost: ranks and entries below it get no cause
 ON_HOST = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS)
 NO_CAUSE = (*ON_HOST, Entry.OWN_HOOKS)  # entries that make no rank late in clean steps
@@ -47,7 +50,8 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
             operation=pl.col("operation").last(),
             second=pl.col("start_ns").get(-2),
             start_ns=pl.col("start_ns").last(),
-            behind=pl.col("start_ns").last() - pl.col("start_ns").median(),
+            # With two ranks, the median rank is the other one, not a time between both.
+            behind=pl.col("start_ns").last() - pl.col("start_ns").quantile(0.5, "lower"),
         )
         .sort("start_ns", maintain_order=True)
     )
@@ -123,8 +127,22 @@ def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
         if late.score >= LEAST:
             kept = [entry for entry in lost if entry.ms >= LEAST * late.cost_ms]
             late.entries = sorted(kept, key=lambda entry: -entry.ms)
+        if by_turns(late):  # the mean ledgers of ranks that are late by turns do not differ
+            continue
         cost_ms = lead_ms(spent, late.rank) if on_host else late.cost_ms
         late.cost_ms = min(cost_ms, cause_of_lateness(lost)[1])
+
+
+def steadily_late(worst: LateRank) -> bool:
+    """Return whether this rank is the last at most collectives, or costs the most time in most steps."""
+    steps = worst.steps >= max(STEADILY * worst.of_steps, ENOUGH)
+    always = worst.last >= max(MOSTLY * worst.of, ENOUGH)
+    return (steps or always) and not by_turns(worst) and worst.score > MOSTLY
+
+
+def by_turns(late: LateRank) -> bool:
+    """Return whether other ranks cost more in too many steps for this one to be late steadily."""
+    return late.of_steps >= ENOUGH and late.steps < max(STEADILY * late.of_steps, ENOUGH)
 
 
 def to_clean(ranks: Iterable[LateRank], step: Step) -> None:

@@ -86,8 +86,14 @@ def verdict_of(
     is_known = unexplained_ms <= known_ms
     bound = bound_of(total) if is_known else "unknown"
     top = None if bound == "first use" else _first(bound, pieces, findings)
-    share = total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9)
-    usual = not is_known or bound_of(bounds_ms(pieces)) == bound
+    alone = bounds_ms(pieces)
+    usual = not is_known or bound_of(alone) == bound
+    if usual:  # the sentence is about the usual step, which rows below zero may shorten
+        total, known_ms = (
+            alone,
+            min(sum(alone.values()), sum(row.ms for row in device.ledger) - unexplained_ms),
+        )
+    share = min(total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9), 1.0)
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun),

@@ -59,7 +59,9 @@ def report(wrong: dict[str, np.ndarray], what: str, problems: list[Problem]) -> 
     for problem, rows in wrong.items():
         if count := int(rows.sum()):
             text = f"{count} {what} have {_LACKS[problem]} and were left out."
-            problems.append(Problem(problem, text, count, spoils=[what]))
+            # Profilers lack the names of some calls; neither the host's nor the device's time needs them.
+            spoils = [] if (problem, what) == (NO_NAME, "launches") else [what]
+            problems.append(Problem(problem, text, count, spoils=spoils))
 
 
 def unread(phases: Counter[Any], categories: Counter[Any], problems: list[Problem]) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from statistics import median
 
-from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, cause_of_lateness
+from fathom.analysis.communication import (
+    ExpertLoad,
+    LateRank,
+    LostTime,
+    cause_of_lateness,
+    steadily_late,
+)
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import part_of, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
-MOSTLY = 0.5  # of the collectives, and of the time lost to late ranks: below it, different ranks are late
-STEADILY = 0.75  # of the steps
-ENOUGH = 4  # collectives, or steps
 CLEARLY = 0.9  # of the time lost, if host threads communicate: a busy host delays a different rank each time
 DIFFERENT = 0.05  # of the median rank's: clocks and work that differ by less are equal
 UNEVEN = 1.2  # load of the rank's experts over the mean
@@ -58,14 +61,6 @@ def late(signals: Signals) -> Candidates:
         confidence=0.8,
         check=f"fathom report NAME.fathom --rank {worst.rank}",
     )
-
-
-def steadily_late(worst: LateRank) -> bool:
-    """Return whether this rank is the last at most collectives, or costs the most time in most steps."""
-    steps = worst.steps >= max(STEADILY * worst.of_steps, ENOUGH)
-    always = worst.last >= max(MOSTLY * worst.of, ENOUGH)
-    by_turns = worst.of_steps >= ENOUGH and not steps
-    return (steps or always) and not by_turns and worst.score > MOSTLY
 
 
 def _more(rank: int, row: LostTime) -> Evidence:

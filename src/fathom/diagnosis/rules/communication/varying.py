@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fathom.analysis.communication import steadily_late
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import part_of, rows
-from fathom.diagnosis.rules.communication.late import steadily_late
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.ranks import Varying
