@@ -115,7 +115,7 @@ def lost_in(rank: LateRank) -> str:
 
 
 def straggler(examination: Examination) -> str:
-    """Return a sentence that names a rank that is steadily late and costs COSTLY of the step; empty if none is."""
+    """Return a sentence that names a rank that is steadily late and costs COSTLY of the step; else empty."""
     worst, step = next(iter(examination.late), None), examination.step
     step_ms = min(filter(None, (step.basis_ms, step.timeline_ms)), default=0.0)
     if worst is None or not step_ms or worst.cost_ms < COSTLY * step_ms or not steadily_late(worst):
