@@ -89,10 +89,8 @@ def verdict_of(
     alone = bounds_ms(pieces)
     usual = not is_known or bound_of(alone) == bound
     if usual:  # the sentence is about the usual step, which rows below zero may shorten
-        total, known_ms = (
-            alone,
-            min(sum(alone.values()), sum(row.ms for row in device.ledger) - unexplained_ms),
-        )
+        step_ms = sum(row.ms for row in device.ledger)
+        total, known_ms = alone, min(sum(alone.values()), step_ms - unexplained_ms)
     share = min(total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9), 1.0)
     return Verdict(
         bound=bound,
