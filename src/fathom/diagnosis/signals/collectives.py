@@ -23,7 +23,7 @@ from fathom.analysis.communication import (
 )
 from fathom.analysis.intervals import Spans, complement, covered, of_rows, spans
 from fathom.analysis.measures import launch_size
-from fathom.diagnosis.signals.communication import FORWARD, LARGE, REDUCES, account, calls
+from fathom.diagnosis.signals.communication import FORWARD, LARGE, REDUCES, REDUCTION, account, calls
 from fathom.diagnosis.signals.numbers import products
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.value import signal
@@ -32,7 +32,7 @@ from fathom.units import NS_PER_MS
 TINY = 64 * 1024  # bytes: a metric
 GATHERS = 4  # layers
 SYNCHRONOUS = r"Synchronize$|^cudaMemcpy$"
-REDUCING = r"^c10d::_?(allreduce|reduce_scatter)|^torch(::|\.)distributed(::|\.ddp\.)reducer"  # ops
+REDUCING = rf"{REDUCTION}|^torch(::|\.)distributed(::|\.ddp\.)reducer"  # ops
 ENGINE = "autograd::engine::evaluate_function"
 NO_THREADS = "the threads that called the collectives were not recorded"
 

@@ -115,8 +115,12 @@ def repeated(recorded: Recorded) -> list[Repeated]:
 def _in_each(rows: pl.DataFrame, starts: np.ndarray) -> bool:
     """Return whether equally many of these collectives run in each micro-step."""
     at = np.searchsorted(starts, rows["start_ns"].to_numpy(), "right") - 1
-    each = np.bincount(at[at >= 0], minlength=len(starts))
-    return bool(each[0]) and len(set(each.tolist())) == 1
+    return _equal(np.bincount(at[at >= 0], minlength=len(starts)))
+
+
+def _equal(counts: np.ndarray) -> bool:
+    """Return whether the counts are equal and above 0."""
+    return len(counts) > 0 and counts[0] > 0 and bool((counts == counts[0]).all())
 
 
 def _forward_passes(recorded: Recorded) -> int:
@@ -131,9 +135,8 @@ def _forward_passes(recorded: Recorded) -> int:
     parts = set()
     for mark, end in steps.select("mark_ns", "end_ns").drop_nulls().iter_rows():
         begun = forward[(forward >= mark) & (forward < end)]
-        bounds = np.searchsorted(reductions, [*begun, end])
-        each = np.diff(bounds)
-        parts.add(len(begun) if len(begun) and each[0] and len(set(each.tolist())) == 1 else 0)
+        each = np.diff(np.searchsorted(reductions, [*begun, end]))
+        parts.add(len(begun) if _equal(each) else 0)
     if len(parts) != 1 or max(parts) < 2:
         raise UnknownSignalError("no micro-steps were recorded")
     return max(parts)

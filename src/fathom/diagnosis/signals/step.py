@@ -65,11 +65,15 @@ def typical_ms(recorded: Recorded) -> float | None:
 
     Clean steps are often timed in groups, so each group may contain a long one.
     """
-    clean = [ns / NS_PER_MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
+    clean = _clean_ms(recorded)
     windows = recorded.account.windows
     used = [] if windows is None else ((windows.ends - windows.starts)[windows.used] / NS_PER_MS).tolist()
     known = [float(np.quantile(some, QUICK, method="lower")) for some in (clean, used) if some]
     return min(known) if clean else None
+
+
+def _clean_ms(recorded: Recorded) -> list[float]:
+    return [ns / NS_PER_MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
 
 
 @signal("step.stalled_ms", "ms per step")
@@ -87,7 +91,7 @@ def beyond_shortest_ms(recorded: Recorded) -> float:
 
     What differs from step to step costs no more than that.
     """
-    clean = [ns / NS_PER_MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
+    clean = _clean_ms(recorded)
     if not clean:
         raise UnknownSignalError("no clean steps were recorded")
     return float(np.mean(clean) - np.quantile(clean, SHORTEST, method="lower"))
