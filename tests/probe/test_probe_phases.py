@@ -131,10 +131,21 @@ def test_a_request_because_of_slow_steps_gives_bursts_that_enter_no_mean(light):
     program.phases.light = light
     before = len(program.done)
     program.phases.request(slow=True)
+    seen = len(program.labels)
     program.run(60)
     bursts = [job for job, *_ in program.done[before:] if job.phase == "slow"]
-    assert 6 <= sum(job.windows for job in bursts) <= 10 and all(job.keep_above_ns is None for job in bursts)
+    assert sum(job.windows for job in bursts) == 10 and all(job.keep_above_ns is None for job in bursts)
+    assert program.labels[seen:].count("slow") == 10
     assert program.phases.kept == 0 and program.phases.finished
+
+
+def test_of_long_slow_steps_fewer_are_recorded():
+    program = Program(ProbePlan()).run(100, 1000 * MS)
+    program.phases.light = True
+    before = len(program.done)
+    program.phases.request(slow=True)
+    program.run(60, 1000 * MS)
+    assert sum(job.windows for job, *_ in program.done[before:] if job.phase == "slow") == 6
 
 
 def test_surface_depth_takes_no_requests():

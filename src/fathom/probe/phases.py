@@ -163,12 +163,14 @@ class Phases:
     def request(self, slow: bool = False) -> None:
         """Schedule one more timeline burst, requested by the user.
 
-        `slow`: the steps became slow, so they enter no mean; short bursts are repeated.
+        `slow`: the steps became slow, so they enter no mean; short bursts are repeated, as often as those
+        with which they are compared, unless that takes long.
         """
         if self.plan.depth == "surface":
             return
         windows = self._fitting(self.plan.steps)
-        bursts = -(-min(self.plan.steps, SLOW_WINDOWS) // windows) if slow else 1
+        wanted = min(self.plan.steps, max(SLOW_WINDOWS, int(LIGHT_MORE_NS / max(self.clean.step_ns, 1))))
+        bursts = -(-wanted // windows) if slow else 1
         self._jobs += [Job(SLOW if slow else "timeline", windows)] * bursts
 
     def appoint(self, appointments: dict[int, Job | None], resettled: int | None = None) -> None:
@@ -377,10 +379,17 @@ class Phases:
         assert self._job is not None
         self._armed += 1
         self._warm = 0 if self.unsettled else self._warm + 1
-        if self._job.phase == "counters" or (self._job.phase == "timeline" and self.light):
+        if self._job.phase == "counters" or self._is_light:
             return self._armed <= RECOVERY  # writing the last burst leaves the host's caches cold
         trial = self._job.phase.startswith(rounds.PREFIX)
         return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_WAIT
+
+    @property
+    def _is_light(self) -> bool:
+        """Whether the job is a timeline that hardly disturbs, and need not begin at once."""
+        job = self._job
+        planned = job is not None and job.phase in ("timeline", SLOW) and job.keep_above_ns is None
+        return self.light and planned
 
     def _arm(self, job: Job) -> Orders:
         self._state, self._job, self._armed, self._warm = "armed", job, 0, 0
@@ -389,7 +398,7 @@ class Phases:
 
     def _start(self) -> Orders:
         assert self._job is not None
-        self._lead_in = int(self.light and self._job.phase == "timeline")  # absorbs the cost of starting
+        self._lead_in = int(self._is_light)  # absorbs the cost of starting
         self._state, self._started_ns = "running", self._last_ns
         self._left = self._job.windows + self._lead_in
         self._burst += 1
