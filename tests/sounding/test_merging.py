@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.errors import BadInputError
-from fathom.sounding import TABLES, Store, Writer, import_traces, merge, numbers
+from fathom.sounding import TABLES, Store, Writer, import_traces, merge, numbers, open_store
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from tests.support.paths import SHARED
 
@@ -54,6 +55,19 @@ def test_every_rank_keeps_its_tables_and_the_worst_ending_counts(tmp_path: Path)
     assert [rank.host for rank in merged.manifest.ranks] == ["b", "a", "b"]
     assert (merged.manifest.ended, merged.manifest.exit_status) == ("crashed", 139)
     assert [problem.what for problem in merged.manifest.problems] == ["odd", "ranks-missing"]
+
+
+def test_a_rank_whose_folder_was_removed_is_missing_and_the_others_stay(tmp_path: Path) -> None:
+    parts = [node(tmp_path / name, *ranks) for name, ranks in (("a", (0, 2)), ("b", (1, 3)))]
+    merged = merge(parts, tmp_path / "job.fathom")
+    shutil.rmtree(merged.path / "rank-2")
+    left = open_store(merged.path).verify()
+    assert left.ranks == [0, 1, 3]
+    assert set(left.table("steps").collect()["rank"]) == {0, 1, 3}
+    note = left.manifest.problems[-1]
+    assert note.what == "ranks-missing" and "rank 2 was removed" in note.text
+    shutil.rmtree(merged.path / "rank-0")
+    assert "Missing: 0, 2 (rank 0" in open_store(merged.path).manifest.problems[-1].text
 
 
 @pytest.mark.parametrize(

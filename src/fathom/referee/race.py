@@ -58,7 +58,7 @@ def race(
     while not state.reasons and len(state.baseline) < MOST_ROUNDS:
         _round(sampler, state, seeds, judged)
         rounds, spent_s = len(state.baseline), (clock.now_ns() - began) / NS_PER_S
-        settings.progress(f"{rounds} pairs of at least {least}")
+        settings.progress(f"pair {rounds} (at least {least})")
         if rounds < least or rounds % 2:  # complete A B B A: a drift of the machine favours neither side
             continue
         decisive = filter(settings.decides, state.conditions)

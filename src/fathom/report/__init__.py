@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fathom.report.findings import print_findings, print_kind, print_kinds, unseen_of
     from fathom.report.gate import gate_junit, gate_markdown, print_gate, save_text
     from fathom.report.goodput import print_goodput
-    from fathom.report.heading import stepped
+    from fathom.report.heading import basis, stepped
     from fathom.report.kernel import matching, named, print_kernels, save_samples
     from fathom.report.kernel.dive import dive_content, print_dive
     from fathom.report.lab import print_outcome, print_pair_findings, print_technique, print_techniques

@@ -74,14 +74,18 @@ def print_findings(
     console: Console | None = None,
     far: Sequence[Lead] = (),
     stepped: bool = True,
+    of: str = "step",
 ) -> None:
-    """Print every finding in full, then the leads in `far`; `unseen` checks lacked data."""
-    show(lambda width: _page(findings, none(unseen, stepped), far, width), console)
+    """Print every finding in full, then the leads in `far`; `unseen` checks lacked data.
+
+    Shares are `of` the step, or of its mean.
+    """
+    show(lambda width: _page(findings, none(unseen, stepped), far, of, width), console)
 
 
-def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], width: int) -> Iterator[Text]:
+def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], of: str, width: int) -> Iterator[Text]:
     for finding in findings:
-        yield from _full(finding, width)
+        yield from _full(finding, of, width)
     if not findings:
         yield Text(none)
     if sum(finding.gain_ms is not None for finding in findings) > 1:
@@ -89,10 +93,10 @@ def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], width: in
     yield from leads.every(far, width)
 
 
-def _full(finding: Finding, width: int) -> Iterator[Text]:
+def _full(finding: Finding, of: str, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((finding.title, "bold"), (f"   {finding.id}", "dim"))
-    yield Text.assemble((_label("saves"), "dim"), (gain_of(finding), "green"), (sure(finding), "dim"))
+    yield Text.assemble((_label("saves"), "dim"), (gain_of(finding), "green"), (sure(finding, of), "dim"))
     yield from _part("", [units.a_day(finding.saves_per_day), finding.unpredicted], width)
     yield from _part("where", [place(finding)], width)
     yield from _part("evidence", [shown(line) for line in finding.evidence], width)
@@ -136,8 +140,9 @@ def gain_of(finding: Finding) -> str:
     return ", ".join(filter(None, (f"{doubt}{units.within(finding.gain_ms, low_ms, high_ms)}", share)))
 
 
-def sure(finding: Finding) -> str:
-    share = " of the step" if finding.gain_ms is not None and finding.share is not None else ""
+def sure(finding: Finding, of: str) -> str:
+    """Return what the share is of, the confidence, and whether the gain was observed."""
+    share = f" of the {of}" if finding.gain_ms is not None and finding.share is not None else ""
     observed = " · observed" if finding.observed else ""
     if observed and finding.predicted_ms is not None:
         observed += f"; predicted {units.significant(finding.predicted_ms, 2)} ms"
@@ -163,11 +168,8 @@ def claims(finding: Finding) -> list[str]:
     ordered = sorted(finding.claims, key=lambda claim: -claim.ms)
     lines = [claimed(claim) for claim in ordered[:SHOWN]]
     left = ordered[SHOWN:]
-    return (
-        [*lines, f"{units.duration(sum(c.ms for c in left))} of {len(left)} smaller entries"]
-        if left
-        else lines
-    )
+    smaller = f"{len(left)} smaller {'entry' if len(left) == 1 else 'entries'}"
+    return [*lines, f"{units.duration(sum(c.ms for c in left))} of {smaller}"] if left else lines
 
 
 def claimed(claim: Claim) -> str:

@@ -66,9 +66,10 @@ def advice(examination: Examination) -> str:
     chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
     action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
     if verdict.action and chosen is not None and (place := _elsewhere(verdict.bound, chosen)):
-        amount = "cost" if chosen.gain_ms is None else "saving"
+        known = chosen.gain_ms is not None
         explained = any(_concerns(finding, verdict.bound) for finding in examination.findings)
-        action = f"The largest {amount} is in {place}. {action}"
+        first = f"The largest saving is in {place}." if known else f"One finding is about {place}."
+        action = f"{first} {action}"
         action = action if explained else f"No finding explains that. {action}"
     return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fathom.errors import BadInputError
 from fathom.sounding.checking import DEVICES
 from fathom.sounding.events import Trace
-from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.manifest import Manifest, Phase, Rank
+from fathom.sounding.missing import note_missing_ranks
 from fathom.sounding.reading import read_traces
 from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
 
-RANKS_MISSING = "ranks-missing"  # id of the problem
-MOST_LISTED = 1_000_000  # ranks of a job whose missing ones are listed
 FIRST_TRACES_NS = 1_500_000_000_000_000_000  # July 2017: before the first release of torch.profiler
 DAY_NS = 86_400 * 1_000_000_000  # clocks of machines differ
 _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -118,44 +115,3 @@ def _phase(trace: Trace, rank: int) -> Phase:
     start = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]
     end = max(int(frame["end_ns"].max()) for frame in frames)  # type: ignore[arg-type]
     return Phase(rank, "timeline", 0, start, end, len(trace.steps))
-
-
-def note_missing_ranks(manifest: Manifest, reasons: Mapping[int | str, str] = MappingProxyType({})) -> None:
-    """Add a problem to the manifest if it has fewer ranks than the job had.
-
-    `reasons` say why ranks, or parts of another name, have no steps.
-    """
-    world = max((rank.world or 0 for rank in manifest.ranks), default=0)
-    missing = world - len(manifest.ranks)
-    if missing > 0:
-        verb = "is" if missing == 1 else "are"
-        text = (
-            f"{missing} of the job's {world} ranks {verb} missing, "
-            "so waiting for peers is counted as communication."
-        )
-        text += _which(manifest, world, reasons)
-        manifest.problems.append(Problem(RANKS_MISSING, text, missing))
-
-
-def _which(manifest: Manifest, world: int, reasons: Mapping[int | str, str]) -> str:
-    """Return the missing ranks as a sentence, with the known reasons."""
-    if world > MOST_LISTED:
-        return ""
-    missing = set(range(world)) - {rank.rank for rank in manifest.ranks}
-    known = [
-        f"{f'rank {who}' if isinstance(who, int) else who} {why}"
-        for who, why in reasons.items()
-        if not isinstance(who, int) or who in missing
-    ]
-    return f" Missing: {listed(missing)}{' (' if known else ''}{'; '.join(known)}{')' if known else ''}."
-
-
-def listed(ranks: Iterable[int]) -> str:
-    """Return ranks as text with ranges: 0-3, 8."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
-from fathom.sounding.importer import RANKS_MISSING, listed, note_missing_ranks
 from fathom.sounding.manifest import Manifest, Problem, Rank
+from fathom.sounding.missing import RANKS_MISSING, listed, note_missing_ranks
 from fathom.sounding.store import Store, Writer
 from fathom.units import NS_PER_S
 

@@ -24,6 +24,7 @@ from fathom.replacing import Aside
 from fathom.sounding.checking import collected, flaw, require_valid, scanned
 from fathom.sounding.manifest import Manifest, Rank
 from fathom.sounding.manifest_file import MANIFEST, read_manifest
+from fathom.sounding.missing import without_removed_ranks
 from fathom.sounding.packing import unpack
 from fathom.sounding.redacting import redacted
 from fathom.sounding.schema import TABLES, conform, empty
@@ -172,7 +173,7 @@ def open_store(path: str | Path) -> Store:
     folder = Path(path)
     if os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it may not look
         folder = unpack(folder)
-    return Store(folder, read_manifest(folder), Path(path))
+    return Store(folder, without_removed_ranks(read_manifest(folder), folder), Path(path))
 
 
 class Writer:

@@ -50,7 +50,7 @@ def train(
     sharding: str | None = Option(None, help="ddp, zero1, zero2 or fsdp."),
     shard: int | None = Option(None, min=1, help="Ranks that share one copy of the parameters (HSDP)."),
     recompute: str | None = Option(None, help="none, selective or full."),
-    parameters: float | None = Option(None, help="Parameters of a sounding's program, if it does not tell."),
+    parameters: float | None = Option(None, help="Parameters of a sounding's program, if not recorded."),
     explain: bool = Option(False, "--explain", help="Derive the step line by line."),
     all_: bool = Option(False, "--all", help="Print scaling and every assumption."),
     json: bool = Option(False, "--json", help="Print the plan as JSON."),

@@ -7,7 +7,7 @@ from typing import Any
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Finding, Lead, LedgerRow
 from fathom.report import findings, units
-from fathom.report.heading import stepped
+from fathom.report.heading import basis, stepped
 from fathom.report.ledger import name
 from fathom.report.page.recording import Recording, Section
 
@@ -20,7 +20,7 @@ def section(recording: Recording) -> Section:
         "findings",
         "Findings",
         {
-            "cards": [_card(finding) for finding in result.findings],
+            "cards": [_card(finding, basis(result.step)) for finding in result.findings],
             "none": findings.none(unseen, stepped(result.step), recording.noun),
             "alone": findings.ALONE if sum(f.gain_ms is not None for f in result.findings) > 1 else "",
             "leads": [_lead(lead) for lead in result.leads],
@@ -28,7 +28,7 @@ def section(recording: Recording) -> Section:
     )
 
 
-def _card(finding: Finding) -> dict[str, Any]:
+def _card(finding: Finding, of: str) -> dict[str, Any]:
     """Return the facts of a card; the interval's bar is relative to its upper end."""
     gain, low, high = finding.gain_ms, finding.low_ms, finding.high_ms
     scale = {}
@@ -38,10 +38,9 @@ def _card(finding: Finding) -> dict[str, Any]:
         "id": finding.id,
         "title": finding.title,
         "gain": findings.gain_of(finding),
-        "of": " of the step" if finding.share is not None and gain is not None else "",
         "money": units.a_day(finding.saves_per_day),
         "interval": scale,
-        "sure": findings.sure(finding),
+        "sure": findings.sure(finding, of),
         "why_none": finding.unpredicted,
         "place": findings.place(finding),
         "evidence": [findings.shown(line) for line in finding.evidence],

@@ -51,10 +51,11 @@ def starved(signals: Signals) -> Candidates:
     if advice is None:
         return
     first = regions.first if regions and seen is None else 0.0
+    waits = signals.number("input.wait_ms", lost)
     yield Candidate(
         kind=advice.kind,
         claims=waiting(signals),
-        evidence=_evidence(loader, lost, alone, first),
+        evidence=_evidence(loader, waits, alone, first),
         changes=("input=0",) if seen is None else (),
         part=(1 - first) * advice.part,
         gain_ms=None if seen is None else seen * advice.part,
@@ -140,11 +141,11 @@ def _kind_of_read(loader: Loader) -> tuple[str, float]:
     return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85
 
 
-def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> list[Evidence]:
-    evidence = [Evidence("wait for batches", lost, "ms per step")]
+def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) -> list[Evidence]:
+    evidence = [Evidence("wait for batches", waits, "ms per step")]
     if first:
         text = "part of it for a loader's first batch, which cannot overlap"
-        evidence.append(Evidence(text, first * lost, "ms per step"))
+        evidence.append(Evidence(text, first * waits, "ms per step"))
     if loader is None:
         here = Evidence("num_workers (the program's own process loads data)", 0, "")
         return [*evidence, here] if alone else evidence
@@ -159,7 +160,7 @@ def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> 
         Evidence("workers needed to keep up", float(np.ceil(loader.needed)), ""),
     ]
     if loader.cores is not None:
-        evidence.append(Evidence("cores available", loader.cores, "cores"))
+        evidence.append(Evidence("cores available", loader.cores, ""))
         if loader.busy_cores is not None:
-            evidence.append(Evidence("of which the program itself uses", loader.busy_cores, "cores"))
+            evidence.append(Evidence("of which the program itself uses", loader.busy_cores, ""))
     return evidence
