@@ -49,7 +49,7 @@ class Sounding:
         self.spread: Spread | None = (
             None  # where the ranks of a large job are analysed; None: on this machine
         )
-        self._replays: dict[tuple[int | None, tuple[int, ...]], Replay] = {}
+        self._replays: dict[tuple[int | None, tuple[int, ...], bool], Replay] = {}
         self._portraits: dict[int | None, list[Portrait]] = {}
 
     @property
@@ -347,16 +347,18 @@ class Sounding:
     def what_if(self, *changes: str, rank: int | None = None) -> Prediction:
         """Predict the step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.
 
-        Replays the recorded dependencies of one rank, by default the first. All times are in milliseconds.
+        Replays the recorded dependencies of one rank. By default it is the first, and for changes of waits
+        for peers the one that waits longest. All times are in milliseconds.
         Raises BadInputError for invalid changes, and for a rank that was not recorded.
         """
         from fathom.analysis.replay import parse
 
         wanted = [parse(change) for change in changes]
         late = tuple(int(change.pattern) for change in wanted if change.selector == "late")
-        if (rank, late) not in self._replays:
-            self._replays[rank, late] = self._replay(rank, late)
-        return self._replays[rank, late].predict(wanted)
+        waits = any(change.selector in ("late", "waiting") for change in wanted)
+        if (rank, late, waits) not in self._replays:
+            self._replays[rank, late, waits] = self._replay(rank, late, waits)
+        return self._replays[rank, late, waits].predict(wanted)
 
     def on_more(self, gpus: int, on: str | None = None, **options: Any) -> RecordedJob:
         """Return the job of this program on `gpus` GPUs of another machine, for `plan_recorded`.
@@ -376,18 +378,21 @@ class Sounding:
         recording = Recording(name, self.examine(), self.store.machine, cache(predict))
         return recorded_job(recording, gpus, on, **options)
 
-    def _replay(self, rank: int | None, late: tuple[int, ...]) -> Replay:
+    def _replay(self, rank: int | None, late: tuple[int, ...], waits: bool) -> Replay:
         """Return the replay of a rank, calibrated to the clean step of the report.
 
-        Of a large job, it includes the ranks `late`.
+        Of a large job, it includes the ranks `late`. With `waits`, the default is the rank that waits longest
+        for its peers.
         """
         from fathom.analysis import account_of, meetings
         from fathom.analysis import label as label_of
-        from fathom.analysis.communication import late_ranks
+        from fathom.analysis.communication import late_ranks, longest_waiting
         from fathom.analysis.replay import Replay
 
         store = self.store.cached()
         met = meetings(store)
+        if rank is None and waits:
+            rank = longest_waiting(met.arrivals, late)
         others = [*late, *(other.rank for other in late_ranks(met.arrivals))]
         result = Replay(store, rank, met=met, late=[other for other in others if other in store.ranks])
         if result.device is None:

@@ -83,6 +83,16 @@ def test_the_straggler_of_a_large_job_is_named_with_its_cause(alone: Examination
     assert straggler(alone).startswith("Rank 13 is late: all others wait 300 µs per step for it (30 %)")
 
 
+def test_without_waits_the_step_of_a_rank_that_waits_is_predicted(tmp_path: Path) -> None:
+    sounding = Sounding(job(tmp_path, 3, 0))
+    for change in ("waiting=0", "late:0=0"):
+        prediction = sounding.what_if(change)
+        assert prediction.rank != 0
+        waits = next(row for row in prediction.moved if row.entry == "waiting for peers")
+        assert waits.before_ms == pytest.approx(LATE / 1e6, rel=0.02) and waits.after_ms < 0.01
+    assert sounding.what_if("link=2").rank == 0
+
+
 def test_a_large_job_keeps_the_tables_of_few_ranks(large: Store) -> None:
     view = large.cached()
     for number in view.ranks:

@@ -329,6 +329,22 @@ def test_collectives_wait_for_the_latest_rank(tmp_path: Path) -> None:
     )
 
 
+def test_a_wait_for_unknown_work_makes_no_other_wait_longer(tmp_path: Path) -> None:
+    """The work that the first call waits for was launched before the recording began."""
+    made, ms = Timeline(), 1_000_000
+    made.steps(*range(0, 50 * ms, 10 * ms))
+    made.call("cudaStreamSynchronize", 100, 9 * ms)
+    for k in range(1, 4):
+        begin = 10 * k * ms
+        made.kernel(begin + 50_000, begin + 8 * ms, begin + 20_000, name="gemm")
+        made.call("cudaStreamSynchronize", begin + 60_000, begin + 8 * ms + 5_000)
+    replay = Replay(store_of(tmp_path / "s.fathom", made))
+    gain = replay.gain([parse("family:gemm=0.5")])
+    assert gain.ms == pytest.approx(
+        (8 - 0.05) / 2 * 3 / 4, abs=0.1
+    )  # half of the kernel, in three of four steps
+
+
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not part of an installation")
 def test_the_command_says_what_would_be(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["what-if", str(EXAMPLE), "all-kernels=0.5"])

@@ -33,6 +33,7 @@ INFLATION: dict[str, tuple[float, float]] = {
     Entry.LAUNCH_LATENCY: (0.80, 0.02),
     Entry.OPS: (0.58, 0.004),
 }
+PEERS = INFLATION[Entry.DISPATCHING][0]  # weight of device waits for other ranks, whose hosts dispatch late
 MOST = 0.9  # share of the possible profiling overhead that is subtracted first
 
 
@@ -115,7 +116,10 @@ def _wait_longer(
 def _take_off(
     ms: dict[RowKey, float], events: Mapping[RowKey, float], waits: Mapping[str, float], excess: float
 ) -> None:
-    """Subtract `excess` ms of profiling overhead: from hooks, then host work, waits, and device gaps."""
+    """Subtract `excess` ms of profiling overhead: from hooks, then host work, waits, and device gaps.
+
+    Waits for peers shrink with the host's work, because other ranks' hosts were slowed down too.
+    """
     hooked = {idle_entry(cause) for cause in waits}
     host = [row for row in ms if _of_host(row)]
     working = [row for row in host if row[0] in INFLATION]
@@ -128,7 +132,8 @@ def _take_off(
     weights = {row: INFLATION[row[0]][0] * likely[row] for row in working}
     excess -= _share_out(ms, {row: MOST * likely[row] for row in working}, weights, excess)
     rest = {row: INFLATION[row[0]][0] * ms[row] for row in working}
-    excess -= _share_out(ms, {row: ms[row] for row in working}, rest, excess)
+    rest |= {row: PEERS * ms[row] for row in ms if row[0] == Entry.WAITING_FOR_PEERS}
+    excess -= _share_out(ms, {row: ms[row] for row in rest}, rest, excess)
     for rows in (others, measured, gaps):
         room = {row: ms[row] for row in rows}
         excess -= _share_out(ms, room, room, excess)

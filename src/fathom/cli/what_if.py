@@ -37,7 +37,9 @@ def what_if(
     sounding: SoundingPath,
     changes: list[str] = Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, one or more."),
     json: bool = Option(False, "--json", help="Print the prediction as JSON."),
-    rank: int | None = Option(None, help="Predict this rank's step; the first by default."),
+    rank: int | None = Option(
+        None, help="Predict this rank's step. [default: the first; with waiting or late, the longest waiting]"
+    ),
 ) -> None:
     """Predict a step by replaying its recorded dependencies with changed durations."""
     from fathom.api import open

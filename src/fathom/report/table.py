@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from rich.text import Text
 
-from fathom.analysis.entries import cause_of, meaning_of
+from fathom.analysis.entries import COLLECTIVES, cause_of, meaning_of
 from fathom.analysis.results import Device, LedgerRow
 from fathom.machine import DATASHEET
 from fathom.report import units
@@ -224,7 +224,12 @@ def _work(
 
 
 def _of_ceiling(entries: list[LedgerRow]) -> str:
-    """Return the entries' combined share of their ceilings; empty if too many ceilings are unknown."""
+    """Return the entries' combined share of their ceilings; empty if too many ceilings are unknown.
+
+    Collectives have none here: that of the links depends on the size, see the table of collectives.
+    """
+    if all(entry.entry in COLLECTIVES for entry in entries):
+        return ""
     known = [entry for entry in entries if entry.at_ceiling_ms is not None]
     ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)
     return units.share(needed, ms) if needed and ms >= COMPLETE * sum(map(ran_ms, entries)) else ""

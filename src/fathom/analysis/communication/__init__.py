@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         in_whole_steps,
         late_ranks,
         lead_ms,
+        longest_waiting,
         lost_by,
         steadily_late,
         to_clean,

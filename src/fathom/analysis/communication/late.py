@@ -75,6 +75,17 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
     return sorted(rows, key=lambda row: -row.cost_ms)
 
 
+def longest_waiting(arrivals: pl.DataFrame | None, late: Sequence[int] = ()) -> int | None:
+    """Return the rank, none of `late`, that waits longest for others at collectives; None if unknown."""
+    arrivals = in_whole_steps(arrivals)
+    if arrivals is None:
+        return None
+    waits = arrivals.with_columns(waits=pl.col("start_ns").max().over(MEETING) - pl.col("start_ns"))
+    ranks = waits.filter(~pl.col("rank").is_in(list(late))).group_by("rank").agg(pl.col("waits").sum())
+    longest = ranks.sort(-pl.col("waits"), "rank")["rank"]
+    return int(longest[0]) if len(longest) else None
+
+
 def in_whole_steps(arrivals: pl.DataFrame | None) -> pl.DataFrame | None:
     """Return the arrivals in steps that were recorded whole, or None if they are unknown.
 

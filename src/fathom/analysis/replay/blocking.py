@@ -18,6 +18,7 @@ QUEUE = 1024  # CUDA blocks the next launch on a stream with this many pending o
 NEARLY_FULL = 0.9  # share of the deepest queue in the recording
 DEEP = 256  # fewer pending launches never block
 LONG_NS = 20_000  # shorter calls do not block
+LOST_NS = 40_000  # longer synchronising calls waited, though what they waited for may be unknown
 OWN_NS = 5_000.0  # host work in a blocking call, if no call of its name returned at once
 # Longest time to hand out a batch that is ready: the larger of these two.
 READY_NS = 200_000
@@ -77,12 +78,12 @@ def _last(blocks: Blocks, ends: Array) -> Array:
 
 def _set_own(part: Part, waiting: Array, late: Array) -> None:
     calls = part.calls
-    apis = np.array(calls.api, object)
+    apis, prompt = np.array(calls.api, object), calls.length <= LOST_NS
     waits = np.zeros(len(apis), bool)
     waits[waiting] = True
     for api in set(apis[waits].tolist()):
         mine = apis == api
-        usual = usual_mean(calls.length[mine & ~waits], OWN_NS)
+        usual = usual_mean(calls.length[mine & ~waits & prompt], OWN_NS)
         calls.own[mine & waits] = np.minimum(usual, calls.length[mine & waits])
     calls.own[late] = 0.0
 
@@ -202,7 +203,7 @@ def _stream_syncs(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
         waited, piece, np.where(event & (calls.length[rows] > LONG_NS), _prompt(part, rows), piece)
     )
     waited |= (piece >= 0) & (pieces.end[np.maximum(piece, 0)] > calls.start[rows])
-    lost = ~waited & (calls.length[rows] > 2 * LONG_NS)
+    lost = ~waited & (calls.length[rows] > LOST_NS)
     part.facts["synchronisations undetermined"] = float(lost.sum())
     known = (piece >= 0) & ~lost
     return Blocks(rows[known], piece[known], waited[known])
