@@ -151,22 +151,37 @@ def test_tables_without_work(rows: list[dict[str, Any]]) -> None:
     assert op_work(frame("ops", rows), windows).height == 0
 
 
-def test_windows_without_shapes_take_them_from_steps_that_called_an_op_equally_often() -> None:
-    def op(number: int, name: str, start: int, shaped: bool) -> dict[str, object]:
-        shapes, dtypes = ("[[2, 3], [3, 4]]", '["float", "float"]') if shaped else (None, None)
-        phase, burst = ("attribution", 2) if shaped else ("timeline", 1)
-        row: dict[str, object] = {"id": number, "parent": None, "kind": "op", "name": name, "phase": phase}
-        return row | {"burst": burst, "start_ns": start, "shapes": shapes, "dtypes": dtypes, "values": None}
+def call(number: int, name: str, start: int, shaped: bool) -> dict[str, object]:
+    """A product in the timeline, or in the attribution phase, which has shapes."""
+    shapes, dtypes = ("[[2, 3], [3, 4]]", '["float", "float"]') if shaped else (None, None)
+    phase, burst = ("attribution", 2) if shaped else ("timeline", 1)
+    row: dict[str, object] = {"id": number, "parent": None, "kind": "op", "name": name, "phase": phase}
+    return row | {"burst": burst, "start_ns": start, "shapes": shapes, "dtypes": dtypes, "values": None}
 
-    names = ["aten::mm", "aten::mm", "aten::bmm"]
-    plain = [op(n, name, 10 * n, False) for n, name in enumerate(names)]
-    deep = [op(n, name, 1000 + n, True) for n, name in enumerate(names[:2])]
-    ops = pl.DataFrame(
-        plain + deep, schema_overrides={"shapes": pl.String, "dtypes": pl.String, "values": pl.String}
-    )
+
+def work_in(windows: int, plain: list[dict[str, object]], deep: list[dict[str, object]]) -> dict[str, Any]:
+    """The work by name in windows of 100 ns; the step with shapes begins at 1000."""
+    texts = {"shapes": pl.String, "dtypes": pl.String, "values": pl.String}
     steps = pl.DataFrame({"phase": ["attribution"], "parent": [None], "mark_ns": [1000], "end_ns": [2000]})
-    windows = pl.DataFrame({"start_ns": [0], "end_ns": [100], "used": [True]})
-    by_name = {row["name"]: row for row in op_work(ops, windows, steps).iter_rows(named=True)}
+    starts = [100 * k for k in range(windows)]
+    table = pl.DataFrame({"start_ns": starts, "end_ns": [s + 100 for s in starts], "used": [True] * windows})
+    rows = op_work(pl.DataFrame(plain + deep, schema_overrides=texts), table, steps)
+    return {row["name"]: row for row in rows.iter_rows(named=True)}
+
+
+def test_windows_without_shapes_take_them_from_steps_that_called_an_op_equally_often() -> None:
+    names = ["aten::mm", "aten::mm", "aten::bmm"]
+    plain = [call(n, name, 10 * n, False) for n, name in enumerate(names)]
+    deep = [call(n, name, 1000 + n, True) for n, name in enumerate(names[:2])]
+    by_name = work_in(1, plain, deep)
     assert by_name["aten::mm"]["flops"] == 2 * (2 * 2 * 3 * 4)
     assert by_name["aten::bmm"]["flops"] is None
     assert "different number" in by_name["aten::bmm"]["why"]
+
+
+@pytest.mark.parametrize("evaluating", [1, 2, 3])
+def test_work_is_known_unless_most_windows_contain_an_evaluation(evaluating: int) -> None:
+    plain = [call(k, "aten::mm", 100 * k, False) for k in range(4)]
+    plain += [call(10 + k, "aten::mm", 100 * k + 50, False) for k in range(evaluating)]
+    known = work_in(4, plain, [call(20, "aten::mm", 1000, True)])["aten::mm"]
+    assert known["flops"] == (2 * 2 * 3 * 4 if evaluating <= 2 else None)

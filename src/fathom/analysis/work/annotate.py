@@ -15,6 +15,7 @@ from fathom.machine import Limits
 PARTS = "its parts carry its work"
 NO_FORMULA = "no formula for this operator"
 UNLIKE = "the step recorded with shapes called it a different number of times"
+MOST = 0.5  # of the windows
 SIGNATURE = ["name", "shapes", "dtypes", "values"]
 _FIGURES = ("flops", "bytes", "dtype", "need_ns", "bound", "product", "again", "unit")
 # `is_product` as an expression.
@@ -81,17 +82,18 @@ def op_work(
     The columns are name, flops, bytes, dtype, why, and those of `bounded`. An op belongs to the window in
     which it begins. A figure is null, with the reason in `why`, if any call of that name has none. Windows
     without shapes take the figures of the attribution phase (`steps`), for names that are called equally
-    often.
+    often in most of them: a few may contain an evaluation as well.
     """
     used = windows.filter(pl.col("used")).select("start_ns", "end_ns").sort("start_ns")
-    inside = ops.filter(_begins_in(ops["start_ns"], used))
+    inside = ops.filter(_places(ops["start_ns"], used) >= 0)
     shaped = _shaped_steps(steps) if inside["shapes"].null_count() == inside.height else used.clear()
     if shaped.is_empty():
         return _by_name(inside, used.height, limits).drop("calls")
-    model = _by_name(ops.filter(_begins_in(ops["start_ns"], shaped)), shaped.height, limits)
-    counts = _by_name(inside, used.height, None).select("name", seen="calls")
-    joined = counts.join(model, on="name", how="left", maintain_order="left")
-    alike = (pl.col("calls") == pl.col("seen")).fill_null(False)
+    model = _by_name(ops.filter(_places(ops["start_ns"], shaped) >= 0), shaped.height, limits)
+    each = _calls(inside, used).join(model, on="name", how="left", maintain_order="left")
+    same = (pl.col("seen") == pl.col("calls")).fill_null(False).sum().over("name") >= MOST * used.height
+    joined = each.with_columns(alike=same).unique("name", maintain_order=True)
+    alike = pl.col("alike")
     return joined.select(
         "name",
         *(pl.when(alike).then(pl.col(figure)).alias(figure) for figure in _FIGURES),
@@ -111,9 +113,7 @@ def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
 
 def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFrame:
     """Return the work and calls per step by op name, without ops whose parts carry their work."""
-    counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
-    works = annotate_ops(ops)
-    works = works.filter(counted).with_columns(
+    works = _bearing(ops).with_columns(
         product=IS_PRODUCT,
         footprint="bytes",
         direction=pl.lit(None, pl.String),
@@ -124,12 +124,27 @@ def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFra
     return works.group_by("name").agg(*per_step).sort("name")
 
 
-def _begins_in(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
+def _bearing(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the ops with their work, without those whose parts carry it."""
+    counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
+    return annotate_ops(ops).filter(counted)
+
+
+def _calls(ops: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return `seen`, the number of calls of each name in each window that has any."""
+    counted = _bearing(ops)
+    placed = counted.with_columns(window=_places(counted["start_ns"], windows))
+    return placed.group_by("name", "window").agg(seen=pl.len()).sort("name", "window")
+
+
+def _places(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
+    """Return the window in which each time lies; -1 for none."""
     if not windows.height:
-        return pl.Series(np.zeros(len(start), dtype=bool))
+        return pl.Series(np.full(len(start), -1))
     times = start.to_numpy()
     place = np.searchsorted(windows["start_ns"].to_numpy(), times, side="right") - 1
-    return pl.Series((place >= 0) & (times < windows["end_ns"].to_numpy()[np.maximum(place, 0)]))
+    inside = (place >= 0) & (times < windows["end_ns"].to_numpy()[np.maximum(place, 0)])
+    return pl.Series(np.where(inside, place, -1))
 
 
 def totals(steps: int) -> list[pl.Expr]:
