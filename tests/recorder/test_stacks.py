@@ -13,6 +13,7 @@ import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -31,6 +32,7 @@ from fathom.probe.frames import (
 )
 from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
 from fathom.recorder.stacks.codes import TornError
+from fathom.recorder.stacks.idle import IdleCores
 from fathom.recorder.stacks.target import PROCESSOR, Activity
 from fathom.sounding.raw.stacks import is_program, stacks
 from tests.support.paths import SOURCE
@@ -224,6 +226,22 @@ class Stretch:
 
     def __init__(self, rate: str, samples: int = 0) -> None:
         self.rate, self.samples, self.sparse = rate, samples, samples
+
+
+def test_cores_are_idle_as_far_as_nobody_used_them() -> None:
+    class Times(NamedTuple):
+        user: float
+        idle: float
+        iowait: float
+        guest: float = 0.0
+
+    seen = [Times(0, 0, 0)] * 3
+    idle = IdleCores(lambda: seen, cores=[0, 1])  # the third core is not ours
+    assert idle.count() is None  # no time has passed
+    seen = [Times(10, 0, 0, 10), Times(2, 7, 1), Times(0, 10, 0)]
+    assert idle.count() == pytest.approx(0.8)
+    seen = []
+    assert idle.count() is None
 
 
 def test_clean_steps_are_sampled_rarely_and_ever_more_so(tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fathom.probe.frames import FIFO, SPARSE, FrameLayout, ProcessMemory
+from fathom.probe.frames import DENSE, FIFO, SPARSE, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.codes import Codes, TornError, Walker
+from fathom.recorder.stacks.idle import IdleCores
 from fathom.recorder.stacks.target import SampledProcess
 
 PERIOD = 0.001  # seconds between two samples
-# Share of one core that sampling may use; smaller on small machines, where it slows the program.
+FREE = 0.7  # idle cores in clean steps: the recorder uses some of its core
+# Share of one core that sampling may use; smaller on small machines without an idle core, where it slows the
+# program.
 FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
 MOST_COST = 0.001  # seconds: cap on the cost of one round, because occasional batch writes cost more
 THIN_OUT = 20_000  # samples per stretch after which the period doubles
@@ -45,8 +48,9 @@ class StackSampler:
     def __init__(self, raw: Path) -> None:
         self._raw = raw
         few = len(os.sched_getaffinity(0)) < FEW_PROCESSORS
+        self._idle = IdleCores() if few else None
         self._duty = DUTY_OF_FEW if few else DUTY
-        self._cost = 0.0  # recent processor seconds per round
+        self._cost = {DENSE: 0.0, SPARSE: 0.0}  # recent processor seconds per round, by rate
         self._targets: dict[int, SampledProcess] = {}
         self._pending = b""
         self._over = False
@@ -97,7 +101,8 @@ class StackSampler:
             for target in active:
                 target.sample()
             before, spent = spent, time.thread_time()
-            self._cost += 0.1 * (min(spent - before, MOST_COST) - self._cost)
+            rate = active[0].rate
+            self._cost[rate] += 0.1 * (min(spent - before, MOST_COST) - self._cost[rate])
             due = time.monotonic() + self._pause(active)
 
     def _active(self) -> list[SampledProcess]:
@@ -111,7 +116,8 @@ class StackSampler:
             period, done = SPARSE_PERIOD, max(target.sparse for target in active) // SPARSE_THIN_OUT
         else:
             period, done = PERIOD, max(target.samples for target in active) // THIN_OUT
-        return max(period * (1 << min(20, done)), self._cost / self._duty) * random.uniform(0.75, 1.25)
+        least = self._cost[active[0].rate] / self._duty
+        return max(period * (1 << min(20, done)), least) * random.uniform(0.75, 1.25)
 
     def _read(self) -> None:
         assert self._pipe is not None
@@ -127,9 +133,17 @@ class StackSampler:
         if pid not in self._targets and state:
             self._targets[pid] = SampledProcess(self._raw, pid)
         if state:
+            self._mind_idle_cores(rate)
             self._targets[pid].begin(thread, state, rate)
         elif pid in self._targets:
             self._targets[pid].end()
+
+    def _mind_idle_cores(self, rate: str | None) -> None:
+        """On a small machine, sample a burst as often as on others if clean steps left a core idle."""
+        if self._idle and rate == SPARSE:
+            self._idle.begin()
+        elif self._idle and (idle := self._idle.count()) is not None:
+            self._duty = DUTY if idle >= FREE else DUTY_OF_FEW
 
 
 def why_no_stacks() -> str | None:
