@@ -34,7 +34,9 @@ def without_removed_ranks(manifest: Manifest, folder: Path) -> Manifest:
         problems=[problem for problem in manifest.problems if problem.what != RANKS_MISSING],
         checksums={f: crc for f, crc in manifest.checksums.items() if f.partition("/")[0] not in gone},
     )
-    removed = {rank.rank: REMOVED for rank in manifest.ranks if f"rank-{rank.rank}" in gone}
+    removed: dict[int | str, str] = {
+        rank.rank: REMOVED for rank in manifest.ranks if f"rank-{rank.rank}" in gone
+    }
     note_missing_ranks(kept, removed)
     return kept
 
