@@ -190,9 +190,9 @@ def main() -> None:
     options.out = options.out or RESULTS[options.device]
     every = [name for name, program in PROGRAMS.items() if program.group in GROUPS[options.device]]
     if options.judge:
-        known = json.loads(options.out.read_text())["runs"]
-        rows = [row | judged(open_store(options.keep / row["sounding"]), row) for row in known]
-        write(options.out, rows)
+        known = json.loads(options.out.read_text())
+        rows = [row | judged(open_store(options.keep / row["sounding"]), row) for row in known["runs"]]
+        write(options.out, rows, known["machine"])
         return
     with tempfile.TemporaryDirectory() as scratch:
         keep, rows = options.keep or Path(scratch), []
@@ -230,9 +230,9 @@ def _shared_gpus(count: int) -> list[list[str]]:
     return [gpus[lane * each : (lane + 1) * each] for lane in range(count)]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write and print what is known so far."""
-    machine = {"cpus": os.cpu_count(), "system": platform.platform()}
+def write(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any] | None = None) -> None:
+    """Write and print what is known so far; `machine` ran the programs, by default this one."""
+    machine = machine or {"cpus": os.cpu_count(), "system": platform.platform()}
     path.write_text(json.dumps({"machine": machine, "summary": summary(rows), "runs": rows}, indent=1) + "\n")
     print(json.dumps(rows[-1]), json.dumps(summary(rows)), flush=True)
 
