@@ -4,9 +4,10 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab, lab-ranks, handover, live-ranks, live-gpus, buckets, equal, aftermath,
-# timeline, watch, watch-cost, compare or plan; or lanes: LANES="counters,lab faults,unrelated" does these lists side by
-# side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
+# agreement, faults, unrelated, compiled, lab, lab-ranks, decode, handover, live-ranks, live-gpus, buckets, equal,
+# aftermath, timeline, watch, watch-cost, compare or plan; or lanes: LANES="counters,lab faults,unrelated" does these
+# lists side by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks:
+# carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -199,6 +200,11 @@ print(*(sys.argv[3:] or ranks)[int(sys.argv[1])::int(sys.argv[2])])" $lane $pair
     done
     wait
     tar -C "$FATHOM_HOME" -czf "$out/home.tar.gz" . # the kept verdicts: benchmarks.referee.lab gather
+}
+
+decode() { # share of the memory's bandwidth in a decode of one request: 3 min
+    "$python" -m fathom machine measure --only hbm --json > "$out/machine.json"
+    "$python" benchmarks/serving/decode.py --machine "$out/machine.json" --out "$out/decode.json"
 }
 
 handover() { # bandwidth of handing a cache of keys and values to another GPU, beside that of a copy: 1 min

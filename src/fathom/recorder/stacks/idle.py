@@ -1,4 +1,4 @@
-"""Find out whether sampling has a core of its own, so that it takes no time from the program."""
+"""Find out whether a core is idle, on which sampling takes no time from the program."""
 
 from __future__ import annotations
 
