@@ -5,8 +5,9 @@
 
 The model has the shapes of Llama 3 8B with random weights, a context of 2,048 tokens and one request. A token
 has to read all weights and the cache: the rate is their bytes over the time of a step.
-`eager` launches op by op, `graphed` replays a CUDA graph (graphed-decode), `compiled` is torch.compile with
-its own graphs (reduce-overhead). All three choose the same tokens as long as rounding lets them.
+`eager` launches op by op. The others replay a CUDA graph (graphed-decode): of the same step, of the compiled
+step (compiled-fusion), of the compiled step with the keys of a head in PARTS (split-keys), and of the latter
+with products chosen by timing (max-autotune). `equal_tokens` counts the first tokens that `eager` chose too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch import Tensor
 DEPTH, WIDTH, HEADS, SHARED, INNER, WORDS, CONTEXT = 32, 4096, 32, 8, 14336, 128_256, 2048
 HEAD = WIDTH // HEADS
 KEYS = SHARED * HEAD  # width of the keys, and of the values
+PARTS = 16  # of a head's keys
 STEPS, WARM = 50, 5
 Step = Callable[[Tensor], Tensor]
 
@@ -73,7 +75,21 @@ def model() -> Model:
     return Model(drawn(WORDS, WIDTH), layers, drawn(WORDS, WIDTH))
 
 
-def token_after(known: Model) -> Step:
+def whole(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Return the attention of the queries of a token, which are rows of one product for each key head."""
+    return F.scaled_dot_product_attention(query, keys, values)
+
+
+def in_parts(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Return the same from parts of the keys, each with the logarithm of its sum of weights."""
+    parts = [part.view(SHARED, PARTS, -1, HEAD).transpose(0, 1) for part in (keys, values)]
+    attend = torch.ops.aten._scaled_dot_product_flash_attention
+    results, sums = attend(query.expand(PARTS, -1, -1, -1).contiguous(), *parts)[:2]
+    shares = torch.softmax(sums[..., : query.shape[2]], dim=0).unsqueeze(-1)
+    return (shares * results).sum(0, keepdim=True).to(query.dtype)
+
+
+def token_after(known: Model, attend: Callable[[Tensor, Tensor, Tensor], Tensor] = whole) -> Step:
     """Return a function from a token (1,) to the next one; it writes the last place of the cache."""
 
     def normed(row: Tensor) -> Tensor:
@@ -84,9 +100,8 @@ def token_after(known: Model) -> Step:
         keys, values = layer.cache
         keys[:, :, -1] = key.view(1, SHARED, HEAD)
         values[:, :, -1] = value.view(1, SHARED, HEAD)
-        # All queries of one key head are rows of one product, so that nothing is copied or masked.
         grouped = query.view(1, SHARED, HEADS // SHARED, HEAD)
-        return F.linear(F.scaled_dot_product_attention(grouped, keys, values).reshape(1, WIDTH), layer.out)
+        return F.linear(attend(grouped, keys, values).reshape(1, WIDTH), layer.out)
 
     def step(token: Tensor) -> Tensor:
         row = known.words[token]
@@ -132,6 +147,23 @@ def generate(step: Step) -> tuple[list[float], list[int]]:
     return times, [int(token) for token in tokens]
 
 
+def judged(form: Step, known: Model, ceiling: float, first: list[int]) -> dict[str, object]:
+    """Return ms of a step with quartiles, the share of the ceiling, and how many tokens are those of `first`.
+
+    An empty `first` takes the tokens.
+    """
+    times, tokens = generate(form)
+    first += [] if first else tokens
+    low, ms, high = statistics.quantiles(times, n=4)
+    pairs = enumerate(zip(tokens, first, strict=True))
+    same = next((n for n, (mine, theirs) in pairs if mine != theirs), len(tokens))
+    return {
+        "ms": [round(value, 4) for value in (ms, low, high)],
+        "of_ceiling": round(known.read_bytes / ms * 1e3 / ceiling, 4),
+        "equal_tokens": f"{same} of {len(tokens)}",
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--machine", type=Path, required=True, help="machine file with the ceiling hbm.read")
@@ -139,39 +171,27 @@ def main() -> None:
     options = parser.parse_args()
     ceilings = {row["id"]: row["value"] for row in json.loads(options.machine.read_text())["ceilings"]}
     known = model()
-    step = token_after(known)
-    forms = {
-        "eager": step,
-        "graphed": graphed(step),
-        "compiled": torch.compile(step, mode="reduce-overhead"),
+    plain, split = token_after(known), token_after(known, in_parts)
+    forms: dict[str, Callable[[], Step]] = {
+        "eager": lambda: plain,
+        "graphed": lambda: graphed(plain),
+        "compiled": lambda: graphed(torch.compile(plain)),
+        "keys in parts": lambda: graphed(torch.compile(split)),
+        "autotuned": lambda: graphed(torch.compile(split, mode="max-autotune-no-cudagraphs")),
     }
-    rows, first = {}, None
-    with torch.inference_mode():
-        for name, form in forms.items():
-            times, tokens = generate(form)
-            first = first or tokens
-            ms = statistics.median(times)
-            rate = known.read_bytes / ms * 1e3
-            same = next(
-                (n for n, (a, b) in enumerate(zip(tokens, first, strict=True)) if a != b), len(tokens)
-            )
-            low, _, high = statistics.quantiles(times, n=4)
-            rows[name] = {
-                "ms": [round(value, 4) for value in (ms, low, high)],
-                "bytes_per_s": rate,
-                "of_ceiling": round(rate / ceilings["hbm.read"], 4),
-                "equal_tokens": f"{same} of {len(tokens)}",
-            }
-    result = {
+    result: dict[str, object] = {
         "device": torch.cuda.get_device_name(),
         "bytes": known.read_bytes,
         "hbm_read": ceilings["hbm.read"],
-        "forms": rows,
     }
-    text = json.dumps(result, indent=1)
+    first: list[int] = []
+    with torch.inference_mode():
+        for name, form in forms.items():
+            result[name] = judged(form(), known, ceilings["hbm.read"], first)
+            text = json.dumps(result, indent=1)
+            if options.out:
+                options.out.write_text(text + "\n")
     sys.stdout.write(text + "\n")
-    if options.out:
-        options.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":
