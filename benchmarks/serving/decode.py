@@ -75,7 +75,7 @@ def model() -> Model:
     return Model(drawn(WORDS, WIDTH), layers, drawn(WORDS, WIDTH))
 
 
-def whole(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def at_once(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Return the attention of the queries of a token, which are rows of one product for each key head."""
     return F.scaled_dot_product_attention(query, keys, values)
 
@@ -89,7 +89,7 @@ def in_parts(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return (shares * results).sum(0, keepdim=True).to(query.dtype)
 
 
-def token_after(known: Model, attend: Callable[[Tensor, Tensor, Tensor], Tensor] = whole) -> Step:
+def token_after(known: Model, attend: Callable[[Tensor, Tensor, Tensor], Tensor] = at_once) -> Step:
     """Return a function from a token (1,) to the next one; it writes the last place of the cache."""
 
     def normed(row: Tensor) -> Tensor:
