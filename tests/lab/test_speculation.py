@@ -48,7 +48,7 @@ def test_sampled_characters_have_the_models_distribution_by_a_chi_squared_test(g
     limit = freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3
     assert freedom > 10 and statistic < limit
     greedy = DRAWS * torch.nn.functional.one_hot(expected.argmax(), lab.CHARACTERS)
-    assert float(((greedy - expected) ** 2 / expected).sum()) > limit  # what the test would refuse
+    assert float(((greedy - expected) ** 2 / expected).sum()) > limit  # this would be refused
 
 
 def test_without_noise_the_answer_is_the_greedy_one(given) -> None:
