@@ -17,10 +17,12 @@ EXAMPLES = examples(
     "fathom import rank0.json.gz rank1.json.gz -o job.fathom",
     "fathom import report.sqlite --step-range iteration   (Nsight Systems)",
     "fathom import train.fathom   (raw records of `fathom run --raw`)",
+    "fathom import spans.json   (OpenTelemetry spans of vLLM or SGLang)",
     "fathom import kernels.ncu-rep   (or the output of `ncu --page raw --csv`)",
 )
 
-_SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters")
+_SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters", "requests")
+_IF_ANY = ("counters", "requests")
 
 
 def import_(
@@ -40,7 +42,8 @@ def import_(
     """Turn traces of a profiler, results of ncu, or raw records into a sounding.
 
     Traces are those of torch.profiler (one file per rank), Nsight Systems (.sqlite, .nsys-rep), rocprofv3
-    (.db, .json), JAX (.trace.json.gz), and others in Chrome's format.
+    (.db, .json), JAX (.trace.json.gz), and others in Chrome's format. Files of the OpenTelemetry collector
+    give the requests of vLLM and SGLang.
     """
     from fathom.cli.progress import waiting
     from fathom.recorder import import_any
@@ -74,7 +77,7 @@ def _summary(store: Store) -> dict[str, Any]:
 
 def _text(summary: dict[str, Any]) -> str:
     counted = {"ranks": len(summary["ranks"]), **summary["rows"]}
-    shown = [name for name in _SHOWN if name != "counters" or counted[name]]
+    shown = [name for name in _SHOWN if name not in _IF_ANY or counted[name]]
     counts = [_count(counted[name], name) for name in shown]
     lines = [f"{summary['path']}: {', '.join(counts)}"]
     lines += [f"  problem: {problem.text}" for problem in summary["problems"]]

@@ -11,7 +11,7 @@ from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_
 from fathom.analysis.results import CountedSteps, LongSteps, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
-from fathom.diagnosis.serving import join, serving_findings, set_costs
+from fathom.diagnosis.serving import join, serving_abstained, serving_findings, set_costs
 from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.machine import from_machine
@@ -46,7 +46,7 @@ def examine(
         ranks, kinds = ranks.of(other.name), of_ledger(kinds, other)
     diagnosis = ranks.diagnosis
     verdict, parts = ranks.conclusion(diagnosis.findings)
-    serving = _serving(store)
+    serving, left_open = _serving(store)
     if serving is not None:
         join(serving, ranks.devices, kinds)
         set_costs(serving, store, from_machine(machine), ranks.energy[0])
@@ -68,6 +68,7 @@ def examine(
             *meetings.abstained,
             *diagnosis.abstained,
             *lacking(kinds, ranks.accounts),
+            *left_open,
         ],
         sounding=_about(store),
         leads=diagnosis.leads,
@@ -86,14 +87,14 @@ def examine(
     )
 
 
-def _serving(store: Store) -> Serving | None:
-    """Return the account of the requests, with its findings; None if no engine answered any."""
+def _serving(store: Store) -> tuple[Serving | None, list[Abstained]]:
+    """Return the account of the requests, with its findings, and those left open; None without requests."""
     tables = serving_tables(store)
     if tables is None:
-        return None
+        return None, []
     serving = requests_account(tables)
     serving.findings = serving_findings(serving, tables)
-    return serving
+    return serving, serving_abstained(serving, tables)
 
 
 def _counted(store: Store, account: analysis.Account) -> CountedSteps | None:

@@ -20,6 +20,7 @@ TRACE_ENDINGS = (
     *(
         ".gz",
         ".json",
+        ".jsonl",
         ".trace",
         ".pt",
         ".csv",

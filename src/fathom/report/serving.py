@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -35,7 +35,7 @@ def paragraphs(serving: Serving | None, width: int) -> Iterator[Iterable[Text]]:
     if serving is not None:
         yield [*_summary(serving, width), *_latencies(serving)]
         yield _ledger(serving)
-        yield causes(serving, width)
+        yield causes(serving.findings, width)
         yield _iterations(serving)
         yield _slowest(serving, width)
 
@@ -58,20 +58,24 @@ def headline(serving: Serving) -> str:
 def facts(serving: Serving) -> Iterator[str]:
     """Yield rates, and what is known of the engine, the cache and the queue."""
     yield f"{serving.requests_per_s:.3g} requests/s"
-    yield f"{units.scaled(serving.tokens_per_s)} tokens/s"
+    if serving.tokens_per_s is not None:
+        yield f"{units.scaled(serving.tokens_per_s)} tokens/s"
     if serving.tokens_per_joule:
         yield f"{serving.tokens_per_joule:.3g} tokens/J"
     if serving.per_million is not None:
         yield f"{serving.per_million:.3g} per million tokens"
-    yield f"engine busy {100 * serving.busy:.0f} % of the time"
+    if serving.busy is not None:
+        yield f"engine busy {100 * serving.busy:.0f} % of the time"
     if serving.failed:
         yield f"{serving.failed:,} failed"
-    if serving.prompt_tokens:
+    if serving.prompt_tokens and serving.cached_tokens is not None:
         yield f"{100 * serving.cached_tokens / serving.prompt_tokens:.0f} % of prompt tokens cached"
     if serving.kv_peak is not None:
         yield f"KV cache at most {100 * serving.kv_peak:.0f} % full"
     if serving.preemptions:
-        yield f"{serving.preemptions:,} preemptions, {serving.recomputed_tokens:,} tokens recomputed"
+        again = serving.recomputed_tokens
+        count = f"{serving.preemptions:,} preemption{'' if serving.preemptions == 1 else 's'}"
+        yield count if again is None else f"{count}, {again:,} tokens recomputed"
     if serving.waiting_max:
         yield f"up to {serving.waiting_max:,} requests queued"
 
@@ -133,17 +137,18 @@ def _ledger(serving: Serving) -> Iterator[Text]:
 
 def _iterations(serving: Serving) -> Iterator[Text]:
     """Yield a line for each kind of iteration."""
-    yield _line(("iterations", "n", "%", "p50", "requests", "tokens"), "dim underline")
+    if serving.iterations:
+        yield _line(("iterations", "n", "%", "p50", "requests", "tokens"), "dim underline")
     yield from (_line(iteration_cells(kind)[1]) for kind in serving.iterations)
     if floor(serving):
         yield Text(floor(serving), "dim")
 
 
-def causes(serving: Serving, width: int) -> Iterator[Text]:
+def causes(findings: Sequence[ServingFinding], width: int) -> Iterator[Text]:
     """Yield each cause with its predicted saving per request, its evidence and its remedy."""
-    if serving.findings:
+    if findings:
         yield Text("causes, with the time that the mean request would save", "dim underline")
-    for finding in serving.findings:
+    for finding in findings:
         yield Text.assemble((f"{saving(finding):<34}  ", "green"), (finding.title, "bold"))
         for text in (f"{evidence(finding)} · fathom explain {finding.id}", finding.action):
             yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
@@ -152,11 +157,13 @@ def causes(serving: Serving, width: int) -> Iterator[Text]:
 def print_causes(serving: Serving | None) -> None:
     """Print the causes that lengthen requests; nothing for a program that serves none."""
     if serving is not None and serving.findings:
-        show(lambda width: causes(serving, width), None)
+        show(lambda width: causes(serving.findings, width), None)
 
 
 def saving(finding: ServingFinding) -> str:
-    """Return the gain with its interval and share, like `may save 40 ms (0 – 80) 12 %`."""
+    """Return the gain with its interval and share, like `may save 40 ms (0 – 80) 12 %`, or its bound."""
+    if finding.at_most:
+        return f"saves at most {units.duration(finding.gain_ms)} {100 * finding.share:.0f} %"
     perhaps = "may save" if units.perhaps(finding.gain_ms, finding.low_ms, finding.high_ms) else "saves"
     within = units.within(finding.gain_ms, finding.low_ms, finding.high_ms)
     return f"{perhaps} {within} {100 * finding.share:.0f} %"
@@ -175,7 +182,8 @@ def _slowest(serving: Serving, width: int) -> Iterator[Text]:
 
 def story(request: SlowRequest) -> str:
     """Return sentences on where the time of one request went, in all and until its first token."""
-    tokens = f"{request.prompt:,} → {request.generated:,} tokens"
+    read, made = ("?" if n is None else f"{n:,}" for n in (request.prompt, request.generated))
+    tokens = f"{read} → {made} tokens"
     head = f"#{request.request}  {units.duration(request.ms)} ({tokens})"
     entire = f"{head}: {_largest(request.entries, request.ms)}."
     if request.first_ms is None:

@@ -12,7 +12,7 @@ from fathom.sounding.checking import DEVICES
 from fathom.sounding.events import Trace
 from fathom.sounding.manifest import Manifest, Phase, Rank
 from fathom.sounding.missing import note_missing_ranks
-from fathom.sounding.reading import read_traces
+from fathom.sounding.reading import read_all
 from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
 
@@ -29,7 +29,7 @@ def import_traces(
     replace: bool = False,
     step_range: str | None = None,
 ) -> Store:
-    """Make a sounding from traces of torch.profiler, Nsight Systems, rocprofv3, JAX, or in Chrome's format.
+    """Make a sounding from traces of profilers or in Chrome's format, or from spans of serving engines.
 
     Steps are the ranges whose names match `step_range`; by default those marked by the profiler, a serving
     engine, or ranges named like steps; without them, Fathom finds steps by repetition. Raises BadInputError
@@ -41,8 +41,7 @@ def import_traces(
     manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import")
     gpus: dict[int, dict[str, Any]] = {}
     try:
-        for path in paths:
-            traces = read_traces(path, step_range)
+        for path, traces in read_all(paths, step_range):
             for trace in traces:
                 rank = _rank(trace, manifest, path, alone=len(traces) == 1)
                 for gpu in _add(writer, manifest, trace, rank):
@@ -100,7 +99,7 @@ def _rank(trace: Trace, manifest: Manifest, path: Path, alone: bool) -> int:
 
 
 def _mark_steps(trace: Trace, manifest: Manifest) -> None:
-    if len(trace.steps):
+    if len(trace.steps) or len(trace.tables.get("requests", ())):
         return
     tables = trace.tables
     trace.steps = steps_from_repetition(tables["kernels"], tables["launches"], tables["ops"])

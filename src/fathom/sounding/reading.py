@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -14,9 +15,25 @@ from fathom.sounding.events.database import MAGIC, Database
 from fathom.sounding.events.steps import steps_from_ranges
 from fathom.sounding.kineto import NothingReadError, read_trace
 from fathom.sounding.nsys import exported, is_nsys, read_nsys
+from fathom.sounding.otel import is_otlp, read_otel
 from fathom.sounding.rocprof import is_document, is_rocpd, read_document, read_rocpd
 
 _XPLANE = ".xplane.pb"
+
+
+def read_all(paths: list[Path], step_range: str | None = None) -> Iterator[tuple[Path, list[Trace]]]:
+    """Yield each file with its traces; files of OpenTelemetry spans together, with the first one's path.
+
+    Raises BadInputError like `read_traces`, and if spans are to have steps.
+    """
+    spans = [path for path in paths if not path.name.endswith(_XPLANE) and is_otlp(path)]
+    if spans and step_range:
+        raise BadInputError(f"{spans[0]} has spans of requests and no steps; leave --step-range out.")
+    if spans:
+        yield spans[0], [read_otel(spans)]
+    for path in paths:
+        if path not in spans:
+            yield path, read_traces(path, step_range)
 
 
 def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:

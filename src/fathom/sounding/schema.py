@@ -207,7 +207,9 @@ REQUESTS: Schema = {  # the requests that a serving engine answered while it was
 }
 REQUEST_SPANS: Schema = {  # stretches of requests outside of the engine's iterations, if over 0.1 ms
     "request": pl.Int64,
-    "what": pl.String,  # tokenise, detokenise, send (a write that waited for the client), preempt
+    # tokenise, detokenise, send (a write that waited for the client), preempt; of imported OpenTelemetry
+    # spans, a stage: queue, prefill phase, decode phase, preempted ..., and not known over the entire request
+    "what": pl.String,
     "start_ns": _TIME,
     "end_ns": _TIME,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.analysis.serving.account import requests_account, serving_tables
+    from fathom.analysis.serving.account import from_spans, requests_account, serving_tables
     from fathom.analysis.serving.entries import MEANING, Entry
     from fathom.analysis.serving.ledger import TABLES, request_ledger
     from fathom.analysis.serving.results import (

@@ -21,6 +21,7 @@ from fathom.units import NS_PER_MS, NS_PER_S
 SLOWEST = 5
 BEYOND = 2  # requests beyond a percentile, at least
 FAILED = 400
+_PHASES = (Entry.PREFILL_PHASE.value, Entry.DECODE_PHASE.value, Entry.RECOMPUTE.value)
 
 
 def serving_tables(store: Store) -> dict[str, pl.DataFrame] | None:
@@ -37,30 +38,66 @@ def requests_account(tables: dict[str, pl.DataFrame]) -> Serving:
     ledger = request_ledger(tables)
     low, high = int(requests["start_ns"].min()), int(requests["end_ns"].max())  # type: ignore[arg-type]
     seconds = max(high - low, 1) / NS_PER_S
-    busy = float((iterations["end_ns"] - iterations["start_ns"]).sum())
+    tokens = _sum(requests["generated"])
     timed = _timed(requests)
     share = (iterations["kv_used"] / iterations["kv_total"]).max() if iterations.height else None
     return Serving(
         requests=requests.height,
         failed=int((requests["status"] >= FAILED).sum()),
         seconds=seconds,
-        tokens_per_s=float(requests["generated"].sum()) / seconds,
+        tokens_per_s=None if tokens is None else tokens / seconds,
         requests_per_s=requests.height / seconds,
-        busy=min(busy / NS_PER_S / seconds, 1.0),
+        busy=_busy(tables, seconds),
         ttft_ms=percentiles(timed["first_ms"]),
         tpot_ms=percentiles(timed["token_ms"]),
         e2e_ms=percentiles(timed["ms"]) or Percentiles(0, 0.0, 0.0, None, None, 0.0),
         ledger=_entries(ledger, requests.height),
         iterations=_kinds(tables),
         slowest=_slowest(timed, ledger, tables),
-        prompt_tokens=int(requests["prompt"].sum()),
-        cached_tokens=int(requests["cached"].sum()),
-        generated_tokens=int(requests["generated"].sum()),
-        recomputed_tokens=int(tables["turns"].filter(phase="recompute")["tokens"].sum()),
-        preemptions=tables["request_spans"].filter(what="preempt").height,
+        prompt_tokens=_sum(requests["prompt"]),
+        cached_tokens=_sum(requests["cached"]),
+        generated_tokens=tokens,
+        recomputed_tokens=_recomputed(tables),
+        preemptions=_preemptions(tables),
         waiting_max=iterations["waiting"].max(),  # type: ignore[arg-type]
         kv_peak=share,  # type: ignore[arg-type]
     )
+
+
+def _sum(values: pl.Series) -> int | None:
+    """Return the sum of a column; None if no request has a value."""
+    return int(values.sum()) if values.count() else None
+
+
+def from_spans(tables: dict[str, pl.DataFrame]) -> bool:
+    """Return whether the requests have stages of imported spans instead of iterations."""
+    return not tables["request_spans"].filter(what=Entry.UNKNOWN.value).is_empty()
+
+
+def _busy(tables: dict[str, pl.DataFrame], seconds: float) -> float | None:
+    """Return the share of time in which the engine worked; None if spans have neither phase."""
+    if not from_spans(tables):
+        rows = tables["iterations"]
+        return min(float((rows["end_ns"] - rows["start_ns"]).sum()) / NS_PER_S / seconds, 1.0)
+    phases = tables["request_spans"].filter(pl.col("what").is_in(_PHASES)).sort("start_ns")
+    if phases.is_empty():
+        return None
+    reached = phases["end_ns"].cum_max().shift(1)
+    begun = pl.DataFrame([phases["start_ns"], reached.alias("reached")]).max_horizontal()
+    worked = (phases["end_ns"] - begun).clip(lower_bound=0).sum()
+    return min(float(worked) / NS_PER_S / seconds, 1.0)
+
+
+def _recomputed(tables: dict[str, pl.DataFrame]) -> int | None:
+    again = tables["turns"].filter(phase="recompute")["tokens"]
+    return None if from_spans(tables) else int(again.sum())
+
+
+def _preemptions(tables: dict[str, pl.DataFrame]) -> int | None:
+    """Return how often the engine discarded a request's tokens; None if spans show no preemption."""
+    imported = from_spans(tables)
+    count = tables["request_spans"].filter(what="preempted" if imported else "preempt").height
+    return count or (None if imported else 0)
 
 
 def _timed(requests: pl.DataFrame) -> pl.DataFrame:

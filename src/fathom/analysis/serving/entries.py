@@ -23,6 +23,9 @@ class Entry(StrEnum):
     DETOKENISE = "detokenise"
     DELIVER = "deliver"
     STREAM = "stream out"
+    PREFILL_PHASE = "prefill phase"
+    DECODE_PHASE = "decode phase"
+    UNKNOWN = "not known"
 
 
 MEANING = {
@@ -41,4 +44,21 @@ MEANING = {
     Entry.DETOKENISE: "tokens to text",
     Entry.DELIVER: "last token to last write",
     Entry.STREAM: "the client is slow to read",
+    Entry.PREFILL_PHASE: "first iteration to 1st token",
+    Entry.DECODE_PHASE: "first to last token",
+    Entry.UNKNOWN: "the spans do not say",
 }
+
+# Spans of engines that Fathom did not record: stages by name, the first of several at one time first.
+STAGES = (
+    Entry.RECOMPUTE,
+    Entry.PREEMPTED,
+    Entry.TOKENISE,
+    Entry.QUEUE,
+    Entry.PREFILL_PHASE,
+    Entry.WAITING,
+    Entry.DECODE_PHASE,
+    Entry.SCHEDULER,
+    Entry.GATEWAY,
+    Entry.UNKNOWN,
+)

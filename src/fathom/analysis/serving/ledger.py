@@ -7,6 +7,9 @@ iteration the queue's, between iterations the scheduler's, and after the last on
 
 An iteration that works on several requests is shared by their tokens while a prompt is read. A request that
 decodes there owns what the model takes for an iteration of decodes alone; the rest is the prefills'.
+
+Requests imported from OpenTelemetry spans have stages instead of iterations: a phase of prefill and one of
+decode, which hold everything that happened to the request's batch, and `not known` where no stage is.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 
 import polars as pl
 
-from fathom.analysis.serving.entries import Entry
+from fathom.analysis.serving.entries import STAGES, Entry
 from fathom.units import NS_PER_MS
 
 Piece = tuple[int, int, Entry]
@@ -123,6 +126,8 @@ def _pieces(request: Row, turns: list[Row], engine: Engine, by_number: dict[int,
         yield from _others(own[0]["end_ns"], own[-1]["start_ns"], engine)
     for what, entry in _SPANS.items():
         yield from ((s["start_ns"], s["end_ns"], entry) for s in spans if s["what"] == what)
+    for stage in STAGES:
+        yield from ((s["start_ns"], s["end_ns"], stage) for s in spans if s["what"] == stage)
 
 
 def _own(turn: Row, iteration: Row, turns: list[Row], decode_ns: float | None) -> Iterator[Piece]:

@@ -34,8 +34,8 @@ class SlowRequest(msgspec.Struct):
     request: int
     ms: float
     first_ms: float | None  # until its first token was written
-    prompt: int
-    generated: int
+    prompt: int | None
+    generated: int | None
     entries: dict[str, float]  # ms by entry, largest first, which sum to `ms`
     first_entries: dict[str, float] = {}  # likewise, until the first token was written
     behind: int = 0  # other requests whose prompts were read while it was in the queue
@@ -57,6 +57,7 @@ class ServingFinding(msgspec.Struct):
     action: str
     mechanism: str
     per: str = "request"  # the unit of the gain; findings on steps have none
+    at_most: bool = False  # nothing could be replayed: the gain is all the time that the cause may have taken
 
 
 class IterationKind(msgspec.Struct):
@@ -96,20 +97,20 @@ class Serving(msgspec.Struct):
     requests: int
     failed: int  # HTTP status of 400 or more
     seconds: float  # from the first arrival to the last byte
-    tokens_per_s: float  # generated
+    tokens_per_s: float | None  # generated; null here and below: imported spans do not say
     requests_per_s: float
-    busy: float  # share of the time in which an iteration ran
+    busy: float | None  # share of the time in which an iteration ran; of spans: a request was in one
     ttft_ms: Percentiles | None
     tpot_ms: Percentiles | None
     e2e_ms: Percentiles
     ledger: list[RequestEntry]
     iterations: list[IterationKind]
     slowest: list[SlowRequest]
-    prompt_tokens: int
-    cached_tokens: int  # of prompts, found in the prefix cache
-    generated_tokens: int
-    recomputed_tokens: int  # read again because a preemption had discarded them
-    preemptions: int
+    prompt_tokens: int | None
+    cached_tokens: int | None  # of prompts, found in the prefix cache
+    generated_tokens: int | None
+    recomputed_tokens: int | None  # read again because a preemption had discarded them
+    preemptions: int | None
     waiting_max: int | None  # requests in the queue
     kv_peak: float | None  # largest share of the KV cache in use
     findings: list[ServingFinding] = []  # largest gain first

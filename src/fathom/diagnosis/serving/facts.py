@@ -8,15 +8,16 @@ from fathom.analysis.serving import Entry, Serving
 
 FULL = 0.75  # of the KV cache: a longer prompt may not fit into the rest
 Tables = dict[str, pl.DataFrame]
+Facts = dict[str, float]
 
 
-def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
-    """Return the facts by name; shares are of the requests' mean time."""
+def facts_of(serving: Serving, tables: Tables) -> Facts:
+    """Return the facts of a recording by name; shares are of the requests' mean time."""
     share = {row.entry: row.share for row in serving.ledger}
-    prompt, generated = max(serving.prompt_tokens, 1), max(serving.generated_tokens, 1)
+    prompt, generated = max(serving.prompt_tokens or 0, 1), max(serving.generated_tokens or 0, 1)
     spent = _spans_ms(tables)
     return {
-        "busy": serving.busy,
+        "busy": serving.busy or 0.0,
         "queue_share": share.get(Entry.QUEUE, 0.0),
         "at_limit_share": _at_limit(tables),
         "kv_free": 1.0 - (serving.kv_peak or 0.0),
@@ -24,7 +25,7 @@ def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
         "kept_out_share": sum(
             share.get(entry, 0.0) for entry in (Entry.QUEUE, Entry.PREEMPTED, Entry.RECOMPUTE)
         ),
-        "repeated_share": (_repeated(tables) - serving.cached_tokens) / prompt,
+        "repeated_share": (_repeated(tables) - (serving.cached_tokens or 0)) / prompt,
         "prefill_share": sum(
             share.get(entry, 0.0) for entry in (Entry.PREFILL, Entry.PREFILL_OTHERS, Entry.DECODE_OTHERS)
         ),
@@ -35,6 +36,25 @@ def facts_of(serving: Serving, tables: Tables) -> dict[str, float]:
         "blocked_share": share.get(Entry.DECODE_OTHERS, 0.0),
         "longest_over_decode": _longest_over_decode(serving),
     }
+
+
+def facts_of_spans(serving: Serving, tables: Tables) -> dict[str, float | None]:
+    """Return the facts of requests that have stages of imported spans; None: the spans do not say."""
+    share = {row.entry: row.share for row in serving.ledger}
+    stages = set(tables["request_spans"]["what"].unique())
+    spent, prompt = _spans_ms(tables), serving.prompt_tokens
+    known: dict[str, float | None] = dict.fromkeys(facts_of(serving, tables))
+    known["busy"] = serving.busy
+    if Entry.QUEUE in stages:
+        out = (Entry.QUEUE, Entry.PREEMPTED, Entry.RECOMPUTE)
+        known["queue_share"] = share.get(Entry.QUEUE, 0.0)
+        known["kept_out_share"] = sum(share.get(entry, 0.0) for entry in out)
+    if Entry.PREFILL_PHASE in stages:
+        known["prefill_share"] = share.get(Entry.PREFILL_PHASE, 0.0)
+    if Entry.TOKENISE in stages:
+        known["tokenise_share"] = share.get(Entry.TOKENISE, 0.0)
+        known["tokenise_ms_per_1000"] = 1000 * spent["tokenise"] / prompt if prompt else None
+    return known
 
 
 def _spans_ms(tables: Tables) -> dict[str, float]:

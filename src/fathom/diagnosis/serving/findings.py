@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-import msgspec
 import polars as pl
 
-from fathom.analysis.serving import Serving, ServingFinding
-from fathom.data import load
+from fathom.analysis import Abstained
+from fathom.analysis.serving import Serving, ServingFinding, from_spans
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.serving.facts import facts_of
-from fathom.diagnosis.serving.replay import Change, Replay
-
-LEAST = 0.02  # of the mean request: findings that save less are not worth a change
-FEWEST = 8  # requests
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """A row of rules.yaml."""
-
-    id: str
-    claims: list[str]
-    when: dict[str, float]
-    change: Change
-    unless: list[str] = []
-
-
-@cache
-def rules() -> list[Rule]:
-    """Return the rules in order: the first of several causes of one entry comes first."""
-    return [msgspec.convert(row, Rule) for row in load(__package__, "rules")]
+from fathom.diagnosis.serving.bounds import bounded, open_rules
+from fathom.diagnosis.serving.facts import facts_of, facts_of_spans
+from fathom.diagnosis.serving.replay import Replay
+from fathom.diagnosis.serving.rules import FEWEST, LEAST, Rule, rules
 
 
 def serving_findings(serving: Serving, tables: dict[str, pl.DataFrame]) -> list[ServingFinding]:
-    """Return the findings, largest gain first; none for fewer than FEWEST requests."""
-    if serving.requests < FEWEST or not tables["iterations"].height:
+    """Return the findings, largest gain first; none for fewer than FEWEST requests.
+
+    Of imported spans, which have no iterations to replay, a gain is the most that the remedy can save.
+    """
+    if serving.requests < FEWEST:
+        return []
+    if from_spans(tables):
+        means = {row.entry: row.mean_ms for row in serving.ledger}
+        return bounded(facts_of_spans(serving, tables), means, serving.e2e_ms.mean)
+    if not tables["iterations"].height:
         return []
     facts = facts_of(serving, tables)
     raised = [rule for rule in rules() if all(facts[name] >= least for name, least in rule.when.items())]
@@ -53,3 +41,12 @@ def _finding(rule: Rule, serving: Serving, replay: Replay, facts: dict[str, floa
     evidence = {name.replace("_", " "): facts[name] for name in rule.when}
     about = (claims, evidence, kind.action, kind.mechanism.strip())
     return ServingFinding(rule.id, kind.title, gain, low, high, gain / mean if mean else 0.0, *about)
+
+
+def serving_abstained(serving: Serving, tables: dict[str, pl.DataFrame]) -> list[Abstained]:
+    """Return the findings that imported spans leave open, with the facts that they lack."""
+    if not from_spans(tables):
+        return []
+    if serving.requests < FEWEST:
+        return [Abstained("causes that lengthen requests", f"fewer than {FEWEST} requests")]
+    return open_rules(facts_of_spans(serving, tables), "spans")

@@ -27,7 +27,7 @@ def set_costs(serving: Serving, store: Store, ceilings: Sequence[Ceiling], energ
     known = [store.table("iterations", rank).collect()["weights"].drop_nulls() for rank in store.ranks]
     serving.decode_floor = decode_floor(serving, next((w[0] for w in known if len(w)), None), ceilings)
     watts = (energy.mean_power_w or energy.host_mean_power_w) if energy else None
-    serving.tokens_per_joule = serving.tokens_per_s / watts if watts else None
+    serving.tokens_per_joule = serving.tokens_per_s / watts if watts and serving.tokens_per_s else None
 
 
 def decode_floor(serving: Serving, weights: int | None, ceilings: Sequence[Ceiling]) -> DecodeFloor | None:

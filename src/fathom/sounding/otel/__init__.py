@@ -1,0 +1,6 @@
+"""Import OpenTelemetry spans of serving engines: requests with their stages."""
+
+from fathom.sounding.otel.importer import read_otel
+from fathom.sounding.otel.otlp import is_otlp
+
+__all__ = ["is_otlp", "read_otel"]
