@@ -88,6 +88,9 @@ def made_files(kind: str, folder: Path) -> None:
     elif kind == "rocprof":
         database(folder / "results.db")
         document(folder / "results.json")
+    elif kind == "otel":
+        for file in (DATA / "serving" / "otel").glob("*.jsonl"):
+            shutil.copy(file, folder)
     elif kind == "chrome":
         (folder / "trace.json").write_text(json.dumps(_begins_and_ends()))
     elif kind == "budgets":

@@ -118,6 +118,7 @@ def cases() -> st.SearchStrategy[Case]:
     other = ("raw/stacks-7.jsonl", "raw/frames-7.json", "raw/iterators-7.json", "raw/telemetry.jsonl")
     raw = (*["raw/proc-7.jsonl"] * 3, "raw/end.json", "raw/launch.json", "raw/trace-7-1.json", *other)
     nsys, rocprof = ("2021.sqlite", "2024.sqlite"), ("results.db", "results.json")
+    spans = ("vllm.jsonl", "sglang.jsonl")
     gate = ["gate", f"{S}/a.fathom", "--budgets", f"{S}/fathom.toml", "--baseline", BASE]
     machine = st.sampled_from([["machine", "compare", f"{S}/machine.json", f"{S}/other.json"],
                                ["report", f"{S}/made.fathom", "--machine", f"{S}/machine.json"]])  # fmt: skip
@@ -139,6 +140,9 @@ def cases() -> st.SearchStrategy[Case]:
             "rocprof",
             databases.rows_of(rocprof[0]) | files.values_in(rocprof[1]) | files.bytes_of(*rocprof),
             st.sampled_from(rocprof).flatmap(_imports),
+        ),
+        _case(
+            "otel", files.values_in(*spans) | files.bytes_of(*spans), st.sampled_from(spans).flatmap(_imports)
         ),
         _case("chrome", files.values_in("trace.json") | files.bytes_of("trace.json"), _imports("trace.json")),
         _case("budgets", files.bytes_of("fathom.toml"), st.just(gate), base=st.just("made")),

@@ -142,11 +142,10 @@ def framed(row: dict) -> bytes:
     formatting = pytest.importorskip("google.protobuf.json_format")
     trace = pytest.importorskip("opentelemetry.proto.trace.v1.trace_pb2")
     row = copy.deepcopy(row)
-    for one in spans_of([row]):
-        one.update(
-            traceId="AAAA" + one["traceId"][:20], spanId="AAAA" + one["spanId"][:8]
-        )  # base64 in protobuf's JSON
-        one.pop("parentSpanId")
+    for row_span in spans_of([row]):
+        # Identities are base64 in protobuf's own JSON.
+        row_span.update({key: "AAAA" + row_span[key][:8] for key in ("traceId", "spanId")})
+        row_span.pop("parentSpanId")
     data = formatting.ParseDict(row, trace.TracesData()).SerializeToString()
     return len(data).to_bytes(4, "big") + data
 
@@ -187,11 +186,11 @@ def test_stages_of_sglang_are_those_of_the_first_scheduler(tmp_path):
     assert store.manifest.problems == [] and tables["requests"].height == 10
     by_id = {s["spanId"]: s for s in spans_of(objects(SGLANG))}
     expected: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for one in by_id.values():
-        thread = by_id.get(one["parentSpanId"])
+    for stage in by_id.values():
+        thread = by_id.get(stage["parentSpanId"])
         if thread is not None and "thread_label" in facts(thread) and facts(thread).get("tp_rank", 0) == 0:
-            length = (int(one["endTimeUnixNano"]) - int(one["startTimeUnixNano"])) / MS
-            expected[thread["parentSpanId"]][one["name"]] += length
+            length = (int(stage["endTimeUnixNano"]) - int(stage["startTimeUnixNano"])) / MS
+            expected[thread["parentSpanId"]][stage["name"]] += length
     roots = sorted(
         (s for s in by_id.values() if "rid" in facts(s)), key=lambda s: int(s["startTimeUnixNano"])
     )
@@ -299,9 +298,9 @@ def test_a_request_that_ends_before_it_begins_is_left_out(tmp_path):
 
 
 def test_several_services_are_named(tmp_path):
-    one = written(tmp_path / "a.json", llm_request(e2e=1.0), service="blue")
-    two = written(tmp_path / "b.json", span("llm_request", ids=("a", "z", "")), service="green")
-    store, _ = imported(tmp_path, one, two)
+    first = written(tmp_path / "a.json", llm_request(e2e=1.0), service="blue")
+    second = written(tmp_path / "b.json", span("llm_request", ids=("a", "z", "")), service="green")
+    store, _ = imported(tmp_path, first, second)
     assert "blue, green" in store.manifest.problems[0].text
 
 

@@ -44,8 +44,22 @@ def load(
 
     A run that would mislead is refused with its reasons, and the exit status is 1: a late or busy client, a
     closed loop, unknown or disputed token counts, warm-up that counts, no steady state, too few requests.
+
+    The metrics of vLLM and SGLang (/metrics) are read meanwhile, and reported beside the client's figures.
     """
-    from fathom.load import Load, Slo, Sweep, Workload, drive, frontier, judged
+    from fathom.diagnosis import diagnose_load
+    from fathom.load import (
+        Load,
+        Slo,
+        Sweep,
+        Workload,
+        drive,
+        frontier,
+        judged,
+        scraped,
+        server_account,
+        shared_share,
+    )
     from fathom.machine import configured_price, parse_price
     from fathom.report import print_load
 
@@ -54,12 +68,17 @@ def load(
 
     def run(at: float) -> Load:
         work = Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace)
-        sent, busiest = drive(url, model, work, tokenizer)
-        return judged(
+        with scraped(url) as metrics:
+            sent, busiest = drive(url, model, work, tokenizer)
+        result = judged(
             sent, rate=at if trace is None else 0.0, pattern=pattern, warmup=warmup, slo=limits,
             client_cpu=busiest, percentile=percentile / 100, tokenizer=tokenizer is not None,
             price_per_hour=known.amount if known else None,
         )  # fmt: skip
+        result.server, notes = server_account(metrics, sent)
+        result.notes += notes
+        diagnose_load(result, shared_share(work))
+        return result
 
     result = frontier([run(at) for at in _rates(sweep)]) if sweep else run(rate)
     (write_json if json else print_load)(result)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         form_findings,
         pair_findings,
     )
+    from fathom.diagnosis.serving import diagnose_load
 
 # A report does not compare recordings of pairs.
 _, __getattr__ = exports(__name__)
@@ -23,6 +24,7 @@ __all__ = [
     "FormFindings",
     "Kind",
     "PairFinding",
+    "diagnose_load",
     "examine",
     "findings_in",
     "form_findings",

@@ -10,8 +10,21 @@ if TYPE_CHECKING:
     from fathom.load.generator import drive, read
     from fathom.load.judge import judged
     from fathom.load.knee import frontier
-    from fathom.load.results import DEFINITIONS, Load, Point, Refusal, Sent, Spread, Sweep
-    from fathom.load.schedule import PATTERNS, Workload
+    from fathom.load.results import (
+        DEFINITIONS,
+        Distribution,
+        Load,
+        Point,
+        Refusal,
+        Sent,
+        Server,
+        Spread,
+        State,
+        Sweep,
+    )
+    from fathom.load.schedule import PATTERNS, Workload, shared_share
+    from fathom.load.scraping import scraped
+    from fathom.load.server import UNREAD, server_account
     from fathom.load.slo import Slo
 
 __all__, __getattr__ = exports(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from fathom.load.results import Load, Refusal, Sent, Spread
 from fathom.load.slo import Slo
@@ -69,6 +70,14 @@ def judged(
     load.refusals = list(_refusals(kept, good, load, percentile, tokenizer))
     load.notes = list(_notes(good, shifted, load))
     return load
+
+
+def client_ttft_ms(sent: Sequence[Sent]) -> float | None:
+    """Return the mean time to first token of all answered requests, from the send, as a server counts it."""
+    good = [request for request in sent if not request.failed]
+    shifted = _usual(request.empty_start for request in good)
+    spread = _spread([_latencies(replace(request, scheduled_ns=None), shifted)["ttft"] for request in good])
+    return spread.mean if spread else None
 
 
 def _latencies(request: Sent, shifted: bool) -> dict[str, float | None]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from fathom.analysis import Abstained
+from fathom.analysis.serving import ServingFinding
+
 DEFINITIONS = {
     "ttft": "time to first token: from the scheduled send to the first chunk that carries a token",
     "tpot": "time per output token: (last chunk - first token) / (tokens - 1), per request; "
@@ -50,6 +53,41 @@ class Refusal(msgspec.Struct):
     why: str
 
 
+class Distribution(msgspec.Struct):
+    """A histogram of the server over the run. A quantile lies between two bounds of its buckets."""
+
+    n: int  # requests
+    mean: float
+    p50: tuple[float | None, float | None]  # between; null: beyond the last bound
+    p90: tuple[float | None, float | None]
+
+
+class State(msgspec.Struct):
+    """The server's gauges at one time; null where it has none."""
+
+    at_s: float  # since the first reading
+    running: float | None  # requests
+    waiting: float | None  # requests in the queue
+    cache: float | None  # share of the KV cache in use
+
+
+class Server(msgspec.Struct):
+    """The server's own metrics of a run. Null where it has no metric of this kind."""
+
+    engine: str  # vLLM or SGLang
+    seconds: float  # between the first and the last reading
+    states: list[State]  # while requests were under way
+    hit_rate: float | None  # share of prompt tokens that the prefix cache held
+    preemptions: int | None
+    finished: int | None  # requests, those of others too
+    ttft: Distribution | None  # from its own arrival
+    queue: Distribution | None
+    prefill: Distribution | None
+    e2e: Distribution | None
+    client_ttft_ms: float | None  # the client's mean of the same requests, from the send
+    failed_readings: int = 0
+
+
 class Load(msgspec.Struct):
     """One run. With a refusal its figures describe the test, not the server."""
 
@@ -72,6 +110,9 @@ class Load(msgspec.Struct):
     per_million: float | None = None  # price of a million generated tokens
     refusals: list[Refusal] = []
     notes: list[str] = []
+    server: Server | None = None  # null without metrics; a note says why
+    findings: list[ServingFinding] = []  # from the server's metrics
+    abstained: list[Abstained] = []  # findings that its metrics leave open
 
 
 class Point(msgspec.Struct):

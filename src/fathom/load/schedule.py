@@ -65,6 +65,13 @@ def rows(load: Workload) -> list[dict[str, Any]]:
     return made
 
 
+def shared_share(load: Workload) -> float | None:
+    """Return the share of the prompts' words that an earlier prompt began with; None for traces and turns."""
+    if load.pattern == "replay" or load.turns > 1:
+        return None
+    return min(load.shared / load.words, 1.0) * (load.requests - 1) / load.requests
+
+
 def _trace(load: Workload) -> list[dict[str, Any]]:
     """Read a trace: lines of JSON with `timestamp` (ms), `text_input` or `input_length`, `output_length`."""
     if load.trace is None:
