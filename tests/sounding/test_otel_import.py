@@ -1,6 +1,7 @@
 """OpenTelemetry spans of vLLM and SGLang: the ledger's parts are the attributes, and sum to the latency.
 
-The files in tests/data/serving/otel are written from the documented formats; no engine made them.
+The engines' own tracing code made the files in tests/data/serving/otel from given times; no engine ran.
+Spans that tests write follow the documented formats.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fathom.sounding import import_traces
 from tests.support.paths import DATA
 
 VLLM, SGLANG = (DATA / "serving" / "otel" / f"{name}.jsonl" for name in ("vllm", "sglang"))
-START = 1_790_000_000_000_000_000
+START = 1_790_000_000_000_000_000  # ns
 S, MS = 1_000_000_000, 1_000_000
 LATENCY = "gen_ai.latency."
 
@@ -39,7 +40,11 @@ def spans_of(rows: list[dict]) -> list[dict]:
 def facts(span: dict) -> dict:
     """Return the attributes by name, read without Fathom."""
     numbers = {"doubleValue": float, "intValue": int}
-    return {a["key"]: numbers.get(kind, str)(v) for a in span["attributes"] for kind, v in a["value"].items()}
+    return {
+        a["key"]: numbers.get(kind, str)(v)
+        for a in span.get("attributes", ())
+        for kind, v in a["value"].items()
+    }
 
 
 def span(
@@ -90,9 +95,9 @@ def ids(store) -> set[str]:
 
 def test_parts_of_vllm_are_its_attributes_and_sum_to_the_latency(tmp_path):
     store, tables = imported(tmp_path, VLLM)
-    assert store.manifest.problems == [] and tables["requests"].height == 20
+    assert store.manifest.problems == [] and tables["requests"].height == 21
     sent = sorted(spans_of(objects(VLLM)), key=lambda s: int(s["startTimeUnixNano"]))
-    for number, known in enumerate(map(facts, sent)):
+    for number, known in enumerate(map(facts, sent[:20])):
         entire, first = (ledger_of(tables, number, column) for column in ("ms", "first_ms"))
         assert sum(entire.values()) == pytest.approx(1e3 * known[LATENCY + "e2e"], abs=1e-5)
         assert sum(first.values()) == pytest.approx(1e3 * known[LATENCY + "time_to_first_token"], abs=1e-5)
@@ -105,6 +110,14 @@ def test_parts_of_vllm_are_its_attributes_and_sum_to_the_latency(tmp_path):
         row = tables["requests"].row(number, named=True)
         assert row["prompt"] == known["gen_ai.usage.prompt_tokens"]
         assert row["generated"] == known["gen_ai.usage.completion_tokens"] and row["cached"] is None
+
+
+def test_a_request_of_vllm_that_ended_before_its_first_token_has_no_stages(tmp_path):
+    """vLLM gives it a TTFT of 0 s and a negative queue: times that were never set."""
+    store, tables = imported(tmp_path, VLLM)
+    row = tables["requests"].row(20, named=True)
+    assert row["generated"] == 0 and row["token_ns"] is None and set(ledger_of(tables, 20)) == {"not known"}
+    assert store.manifest.problems == []
 
 
 def test_what_spans_do_not_say_is_not_analysed(tmp_path):
@@ -145,7 +158,6 @@ def framed(row: dict) -> bytes:
     for row_span in spans_of([row]):
         # Identities are base64 in protobuf's own JSON.
         row_span.update({key: "AAAA" + row_span[key][:8] for key in ("traceId", "spanId")})
-        row_span.pop("parentSpanId")
     data = formatting.ParseDict(row, trace.TracesData()).SerializeToString()
     return len(data).to_bytes(4, "big") + data
 
@@ -183,11 +195,11 @@ def test_a_span_without_latencies_is_not_known_at_all(tmp_path):
 
 def test_stages_of_sglang_are_those_of_the_first_scheduler(tmp_path):
     store, tables = imported(tmp_path, SGLANG)
-    assert store.manifest.problems == [] and tables["requests"].height == 10
+    assert store.manifest.problems == [] and tables["requests"].height == 6
     by_id = {s["spanId"]: s for s in spans_of(objects(SGLANG))}
     expected: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for stage in by_id.values():
-        thread = by_id.get(stage["parentSpanId"])
+        thread = by_id.get(stage.get("parentSpanId"))
         if thread is not None and "thread_label" in facts(thread) and facts(thread).get("tp_rank", 0) == 0:
             length = (int(stage["endTimeUnixNano"]) - int(stage["startTimeUnixNano"])) / MS
             expected[thread["parentSpanId"]][stage["name"]] += length
@@ -196,25 +208,24 @@ def test_stages_of_sglang_are_those_of_the_first_scheduler(tmp_path):
     )
     for number, root in enumerate(roots):
         entire, stages = ledger_of(tables, number), expected[root["spanId"]]
-        assert sum(entire.values()) == pytest.approx(1e3 * facts(root)[LATENCY + "e2e"], abs=1e-5)
+        # SGLang's times are floats, so they are exact to 256 ns.
+        assert sum(entire.values()) == pytest.approx(1e3 * facts(root)[LATENCY + "e2e"], abs=1e-3)
         names = {"tokenise": "tokenize", "gateway": "api_server_dispatch", "scheduler": "request_process"}
-        names |= {
-            "queue": "prefill_waiting",
-            "prefill phase": "prefill_forward",
-            "waiting for others": "decode_waiting",
-        }
-        assert {name: entire[name] for name in names} == pytest.approx(
-            {n: stages[s] for n, s in names.items()}
-        )
-        decode = entire["decode phase"] + entire.get("preempted", 0.0) + entire.get("recompute", 0.0)
-        assert decode == pytest.approx(stages["decode_forward"])
-    assert tables["requests"]["cached"].to_list() == [0, 0, 0, *[128] * 7]
+        names |= {"queue": "prefill_waiting", "prefill phase": "prefill_forward"}
+        for entry, stage in names.items():
+            assert entire[entry] == pytest.approx(stages[stage], abs=1e-3)
+        again = sum(entire.get(name, 0.0) for name in ("preempted", "recompute"))
+        decode = entire["decode phase"] + entire["waiting for others"] + again
+        assert decode == pytest.approx(stages["decode_forward"] + stages["decode_waiting"], abs=1e-3)
+    assert tables["requests"]["cached"].to_list() == [0, *[64] * 5]
 
 
 def test_a_retracted_request_of_sglang_was_preempted_and_read_again(tmp_path):
     _, tables = imported(tmp_path, SGLANG)
-    parts = ledger_of(tables, 6)
-    assert (parts["preempted"], parts["recompute"]) == pytest.approx((100, 50))
+    parts = ledger_of(tables, 4)
+    assert (parts["preempted"], parts["recompute"]) == pytest.approx(
+        (80, 40), abs=1e-3
+    )  # SGLang's clock is a float
     account = requests_account(tables)
     assert account.preemptions == 1 and account.recomputed_tokens is None
 

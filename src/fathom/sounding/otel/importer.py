@@ -16,7 +16,7 @@ from fathom.sounding.events import Origin, Trace
 from fathom.sounding.manifest import Problem
 from fathom.sounding.otel import sglang, vllm
 from fathom.sounding.otel.otlp import Span, Spans, read_spans
-from fathom.sounding.otel.requests import PREEMPTED, UNKNOWN, Answered
+from fathom.sounding.otel.requests import UNKNOWN, Answered
 from fathom.sounding.schema import TABLES, empty
 
 _LATEST = 2**61  # ns: times that tables may have
@@ -151,12 +151,8 @@ def _abstained(spans: list[Span], engines: list[str], kept: list[Answered]) -> I
     yield {"what": "iterations and batches", "why": _NO_ITERATIONS}
     yield {"what": "shares of a batch", "why": _PHASES}
     yield from ({"what": f"gateway of {name}", "why": _OUTSIDE[name]} for name in engines)
-    stages = {name for request in kept for name, _, _ in request.stages}
-    if PREEMPTED not in stages:
-        why = (
-            "no span says that the engine discarded a request's tokens; vLLM's and those of level 1 never do"
-        )
-        yield {"what": "preemptions", "why": why}
+    if "vLLM" in engines:
+        yield {"what": "preemptions", "why": "vLLM's spans do not say whether a request was preempted"}
     if all(request.cached is None for request in kept):
         yield {"what": "prefix cache", "why": "spans lack the number of cached tokens"}
     if transferred := sglang.transfers(spans):

@@ -1,8 +1,8 @@
 """Requests from SGLang's spans: a root `Req xxxxxxxx`, a span per thread below it, and stages below these.
 
-Names and meanings are those of SGLang 0.5.4 to 0.5.20 (`srt/tracing/trace.py`, since 0.5.10
-`srt/observability/trace.py` and `req_time_stats.py`), in the spelling of older releases too: `decode loop`,
-`dispatch`, `dc_dispatch`. Every scheduler of a model records the stages; those of the first are read.
+Names and meanings are those of SGLang 0.5.23 (`srt/observability/trace.py`, `req_time_stats.py`), and of the
+older `srt/tracing/trace.py`: `decode loop`, `dispatch`, `dc_dispatch`. Every scheduler of a model records the
+stages; those of the first are read.
 
 Servers that only prefill or only decode have roots `prefill Req` and `decode Req` with the same bootstrap
 room, which are one request here. Stages of the transfer between them have no entry in the ledger.

@@ -1,9 +1,9 @@
 """Requests from vLLM's spans `llm_request`: one span per request, with latencies in seconds as attributes.
 
-Names and meanings are those of vLLM 0.9 to 0.24 (`vllm/tracing/utils.py`, `OutputProcessor.do_tracing`): the
-queue, prefill and decode are differences of the engine's own clock, the latency and the time to the first
-token those of the front end. Before version 0.9 (engine V0), prefill and decode are missing, and the queue
-counts from the arrival, so they are what remains to the first token and to the end.
+Names and meanings are those of vLLM 0.33 (`vllm/tracing/utils.py`, `OutputProcessor.do_tracing`): the queue,
+prefill and decode are differences of the engine's own clock, the latency and the time to the first token
+those of the front end. The older engine V0 has neither prefill nor decode, and its queue counts from the
+arrival, so they are what remains to the first token and to the end.
 
 The attributes have lengths and no places. Stages follow each other. The time that they leave lies before the
 queue or after a token (between processes, in the front end): the spans do not say where.
@@ -35,12 +35,14 @@ def _request(span: Span) -> Answered:
 
 def _set_times(request: Answered, facts: Facts) -> None:
     """Set the end, the first token and the stages. Raises ValueError for an impossible latency."""
-    latency, first = duration(facts, "e2e"), duration(facts, "time_to_first_token")
-    queue = duration(facts, "time_in_queue")
-    prefill, decode = duration(facts, "time_in_model_prefill"), duration(facts, "time_in_model_decode")
-    inference = duration(facts, "time_in_model_inference")
+    latency = duration(facts, "e2e")
     if latency is not None:
         request.end_ns = request.start_ns + latency
+    if request.generated == 0:
+        return  # it ended before its first token: vLLM subtracts times that were never set
+    first, queue = duration(facts, "time_to_first_token"), duration(facts, "time_in_queue")
+    prefill, decode = duration(facts, "time_in_model_prefill"), duration(facts, "time_in_model_decode")
+    inference = duration(facts, "time_in_model_inference")
     entire = request.end_ns - request.start_ns
     if first is not None:
         request.token_ns = request.start_ns + first
