@@ -272,6 +272,10 @@ def test_a_sweep_shows_the_servers_queue():
     [
         (404, "it answers with status 404"),
         ("vllm:num_requests_running{model_name= 3\n", "its answer is not in Prometheus' text format"),
+        (
+            'vllm:e2e_bucket{engine="0",le="0.5", =odel="m"} 0.0\n',
+            "its answer is not in Prometheus' text format",
+        ),
         ("python_info 1\n", "it has no metrics of vLLM or SGLang"),
         ("", "it has no metrics of vLLM or SGLang"),
     ],

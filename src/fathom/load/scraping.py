@@ -59,7 +59,7 @@ def scrape(url: str) -> Reading:
         raise UnreadableError(f"its answer is larger than {MOST // MIB} MiB")
     try:
         result = reading(body.decode("utf-8", "replace"), time.time_ns())
-    except ValueError:
+    except (ValueError, LookupError):  # the parser raises IndexError for some damage
         raise UnreadableError("its answer is not in Prometheus' text format") from None
     if result is None:
         raise UnreadableError("it has no metrics of vLLM or SGLang")
