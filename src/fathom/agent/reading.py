@@ -142,8 +142,9 @@ class Reading:
         if kind is None:
             return digest.all_kinds(list(kinds().values()))
         if kind not in kinds():
-            similar = ", ".join(resembling(kind)[:5]) or "call without a kind to list all"
-            raise BadInputError(f"There is no kind of finding {kind[:60]!r}; similar ones: {similar}.")
+            similar = ", ".join(resembling(kind)[:5])
+            hint = f"similar ones: {similar}" if similar else "call without a kind to list all"
+            raise BadInputError(f"There is no kind of finding {kind[:60]!r}; {hint}.")
         return digest.kind(kinds()[kind])
 
     def lab_show(

@@ -23,6 +23,11 @@ PART = 24  # characters of a name that are shown, because `fathom kernel` accept
 _WORD = re.compile(r"\w+")
 
 
+def follows(leads: Sequence[Lead]) -> str:
+    """Return what the times of the leads mean."""
+    return FOLLOWS.format(aim=100 * leads[0].aim, ceiling=_ceiling(leads[0]))
+
+
 def section(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     """Yield one line per lead, under the findings of a report."""
     if not leads:
@@ -31,9 +36,7 @@ def section(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     ceiling = max(len(_distance(lead)) for lead in leads) + 2
     wide = width - 2 - gain - ceiling
     family = max(wide // 2, min(wide, 36))
-    yield Text.assemble(
-        (f"{TITLE}   ", "bold"), (FOLLOWS.format(aim=100 * leads[0].aim, ceiling=_ceiling(leads[0])), "dim")
-    )
+    yield Text.assemble((f"{TITLE}   ", "bold"), (follows(leads), "dim"))
     for lead in leads:
         line = Text.assemble("  ", (f"{_saved(lead):<{gain}}", "yellow"))
         line.append(f"{units.shorten(_name(lead), family - 1):<{family}}{_distance(lead):<{ceiling}}")
@@ -57,9 +60,7 @@ def every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
 
 def _every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     yield Text()
-    yield Text.assemble(
-        (TITLE, "bold"), (f"   {FOLLOWS.format(aim=100 * leads[0].aim, ceiling=_ceiling(leads[0]))}", "dim")
-    )
+    yield Text.assemble((TITLE, "bold"), (f"   {follows(leads)}", "dim"))
     for lead in leads:
         yield Text()
         yield Text.assemble("  ", (_name(lead), "bold"))

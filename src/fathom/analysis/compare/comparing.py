@@ -63,7 +63,7 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
         entries=changes,
         causes=[*causes.summed(changes), *_of_all(baseline, candidate)],
         figures=[
-            *figures.figures(baseline, candidate, before / NS_PER_MS, _half(interval)),
+            *figures.figures(baseline, candidate, before / NS_PER_MS, interval),
             *figures.collectives(baseline, candidate),
             *figures.counters(both, baseline, candidate),
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import exp, log
 from typing import Literal
 
 import msgspec
@@ -19,6 +20,7 @@ PERCENT = 1.0  # points: the least change of a counter in %
 SURE = 3.0  # standard errors
 MATERIAL = 0.01  # of the step: smaller changes of a time do not count
 Better = Literal["lower", "higher", ""]
+Interval = tuple[float, float]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -61,12 +63,13 @@ ROWS = (
 
 
 def figures(
-    baseline: Sequence[Run], candidate: Sequence[Run], step_ms: float, noise: float | None
+    baseline: Sequence[Run], candidate: Sequence[Run], step_ms: float, interval: Interval | None
 ) -> Iterator[Figure]:
     """Yield the figures that all recordings have.
 
-    `noise` is that of the step's ratio, and also that of rates.
+    `interval` is that of the step's ratio, of which rates are the reciprocal.
     """
+    noise = None if interval is None else log(interval[1] / interval[0]) / 2
     for row in ROWS:
         sides = [[row.read(run.examination) for run in runs] for runs in (baseline, candidate)]
         known = [[value for value in side if value is not None] for side in sides]
@@ -83,7 +86,7 @@ def figures(
 
 def _figure(row: Row, sides: Sequence[Sequence[float]], step_ms: float, noise: float | None) -> Figure:
     before, after = (float(np.mean(side)) for side in sides)
-    width = None if noise is None else noise * before
+    width = None if noise is None else before * abs(exp(noise if after > before else -noise) - 1)
     if row.scatter is not None:
         width = band(
             [part for side in sides for part in variances(float(np.mean(side)), side, [], 0.0, row.scatter)]

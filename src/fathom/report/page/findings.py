@@ -6,7 +6,7 @@ from typing import Any
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Finding, Lead, LedgerRow
-from fathom.report import findings, units
+from fathom.report import findings, leads, units
 from fathom.report.heading import basis, stepped
 from fathom.report.ledger import name
 from fathom.report.page.recording import Recording, Section
@@ -24,6 +24,7 @@ def section(recording: Recording) -> Section:
             "none": findings.none(unseen, stepped(result.step), recording.noun),
             "alone": findings.ALONE if sum(f.gain_ms is not None for f in result.findings) > 1 else "",
             "leads": [_lead(lead) for lead in result.leads],
+            "follows": leads.follows(result.leads).capitalize() if result.leads else "",
         },
     )
 
