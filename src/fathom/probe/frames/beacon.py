@@ -52,19 +52,21 @@ class Beacon:
             self._iterators.note()
 
     def _ready(self) -> bool:
-        """Open the pipe and calibrate, once; return False if there is no sampler or calibration failed."""
+        """Open the pipe and calibrate, once; return False if there is no sampler yet, or it failed."""
         if self._layout is not None:
             return True
         try:
             os.close(self._open())
-            self._layout = calibrate()
-            self._leave(self._layout)
-        except OSError:
-            self._off = True
+            layout = calibrate()
+            self._leave(layout)
+        except OSError:  # a program that records itself may be faster than its sampler: try again later
+            return False
         except NoFramesError as why:
             self._off = True
             self._session.note(WHAT, str(why))
-        return not self._off
+            return False
+        self._layout = layout
+        return True
 
     def _leave(self, layout: FrameLayout) -> None:
         paths = sysconfig.get_paths()
