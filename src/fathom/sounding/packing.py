@@ -21,6 +21,7 @@ MOST_FILES = 100_000
 MOST_DIRECTORY = 512 * MOST_FILES  # bytes of the list of files, which is read before it can be counted
 _KEPT = {".json", ".parquet"}
 _LONGEST_END = (1 << 16) + 100  # bytes at the end of an archive: a comment and its last records
+_MOST_GROWTH = 1_032  # of deflate: 258 bytes from two bits at most (RFC 1951)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
 
@@ -99,6 +100,10 @@ def _check(file: Path, entries: list[zipfile.ZipInfo], free: int) -> None:
             f"{file} would unpack to {len(entries):,} files, {size / GIB:,.0f} GiB, which is too large; "
             "use the sounding's folder instead."
         )
+    for entry in entries:
+        known = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        if known and entry.file_size > _MOST_GROWTH * entry.compress_size:
+            raise NotASoundingError(f"{file} is damaged: its '{entry.filename}' is shorter than stated.")
     if size > free:
         raise NotASoundingError(
             f"{file} needs {size / GIB:,.1f} GiB to unpack, which {tempfile.gettempdir()} lacks."
