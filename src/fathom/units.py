@@ -1,6 +1,7 @@
-"""Conversion factors between units. Recorded times are in nanoseconds, sizes in bytes."""
+"""Conversion factors between units, and numbers as text. Times are in nanoseconds, sizes in bytes."""
 
 import re
+from collections.abc import Iterable
 
 NS_PER_US = 1e3
 NS_PER_MS = 1e6
@@ -22,3 +23,14 @@ def bytes_of(text: str) -> float | None:
         return None
     power = _PREFIXES.index(match[2].replace("K", "k")) + 1 if match[2] else 0
     return float(match[1]) * (KIB if match[3] else 1000) ** power
+
+
+def ranges(numbers: Iterable[int], separator: str = ", ") -> str:
+    """Return numbers as text with ranges: 0-3, 8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return separator.join(f"{low}-{high}" if high > low else f"{low}" for low, high in runs)

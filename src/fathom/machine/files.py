@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from fathom.units import ranges
+
 ROOT = Path("/")  # tests pass another folder
 MOST = 1 << 16  # longest range in a list: no kernel supports as many CPUs
 
@@ -53,13 +55,7 @@ def parse_list(text: str) -> frozenset[int]:
 
 def format_list(members: Iterable[int]) -> str:
     """Format numbers as a list with ranges; `none` if there are none."""
-    runs: list[list[int]] = []
-    for number in sorted(members):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs) or "none"
+    return ranges(members, ",") or "none"
 
 
 def names(folder: Path) -> list[str]:

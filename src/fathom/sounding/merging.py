@@ -8,9 +8,9 @@ from typing import Any
 
 from fathom.errors import BadInputError
 from fathom.sounding.manifest import Manifest, Problem, Rank
-from fathom.sounding.missing import RANKS_MISSING, listed, note_missing_ranks
+from fathom.sounding.missing import RANKS_MISSING, note_missing_ranks
 from fathom.sounding.store import Store, Writer
-from fathom.units import NS_PER_S
+from fathom.units import NS_PER_S, ranges
 
 JOBS = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")  # variables that identify a job
 MOST_GAP_NS = 60 * NS_PER_S  # between recordings of a job, for example because of wrong clocks
@@ -40,7 +40,9 @@ def merge(
     wanted = sorted(owner if ranks is None else set(ranks))
     missing = [rank for rank in wanted if rank not in owner]
     if missing:
-        raise BadInputError(f"rank {missing[0]} is in none of the soundings; they have {listed(owner)}.")
+        raise BadInputError(
+            f"rank {missing[0]} is in none of the soundings; they have {ranges(owner, ', ')}."
+        )
     for store in stores:
         store.verify()
     writer = Writer(output, replace=replace)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
 from fathom.sounding.manifest import Manifest, Problem
+from fathom.units import ranges
 
 RANKS_MISSING = "ranks-missing"  # id of the problem
 MOST_LISTED = 1_000_000  # ranks of a job whose missing ones are listed
@@ -68,15 +69,6 @@ def _which(manifest: Manifest, world: int, reasons: Mapping[int | str, str]) -> 
         for who, why in reasons.items()
         if not isinstance(who, int) or who in missing
     ]
-    return f" Missing: {listed(missing)}{' (' if known else ''}{'; '.join(known)}{')' if known else ''}."
-
-
-def listed(ranks: Iterable[int]) -> str:
-    """Return ranks as text with ranges: 0-3, 8."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+    return (
+        f" Missing: {ranges(missing, ', ')}{' (' if known else ''}{'; '.join(known)}{')' if known else ''}."
+    )
