@@ -67,6 +67,12 @@ def test_every_second_of_a_job_has_one_entry(tmp_path: Path) -> None:
     assert any("checkpoint" in line.plain and "11.000" in line.plain for line in section(goodput, 100))
 
 
+def test_a_step_that_only_evaluates_is_evaluation(tmp_path: Path) -> None:
+    kinds = ["train", "train", "train", "evaluation", "evaluation", "train"]
+    store = recorded(tmp_path / "a.fathom", [2, 2, 2, 1, 3, 2], kinds, [], start=0, first=1, end=14)
+    assert seconds(store) == {"productive": 8, "start-up": 1, "evaluation": 4, "shutdown": 1}
+
+
 def test_attempts_of_a_job_are_one_wall_time(tmp_path: Path) -> None:
     first = recorded(tmp_path / "a.fathom", [1] * 10, ["train"] * 10, [], start=0, first=5, end=16)
     second = recorded(tmp_path / "b.fathom", [1] * 20, ["train"] * 20, [], start=30, first=37, end=57)

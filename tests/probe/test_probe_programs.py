@@ -157,6 +157,11 @@ def test_evaluation_between_steps_is_distinguished(tmp_path):
     assert run.kinds == {"train": 76, "train+evaluation": 3}
 
 
+def test_calls_without_gradients_between_steps_are_evaluation(tmp_path):
+    run = launch(tmp_path, "epochs.py", "4")
+    assert run.kinds == {"train": 80, "evaluation": 19}  # the last call ends no step
+
+
 def compilations(folder, watched):
     """Dynamo's counts and the probe's records of each way to compile, by name."""
     run = launch(folder, "compiled.py", ",".join(COMPILED), "40", watched=watched, compiles=True)

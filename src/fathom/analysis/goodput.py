@@ -95,7 +95,8 @@ def _of_steps(lengths: pl.DataFrame) -> dict[str, int]:
     ns, count, total = (lengths[name].to_numpy() for name in ("ns", "count", "total"))
     used = ~evaluates if (~evaluates).any() else evaluates
     usual = int(weighted_quantile(ns[used], count[used], 0.5))
-    beyond = np.where(ns > usual, total - count * usual, 0)
+    entire = (filled(lengths["kind"], "") == EVALUATION).to_numpy()
+    beyond = np.where(entire, total, np.where(ns > usual, total - count * usual, 0))
     evaluation = int(beyond[evaluates].sum())
     stall = int(beyond[~evaluates & (ns > STALL * usual)].sum())
     return {"evaluation": evaluation, "stall": stall, "productive": int(total.sum()) - evaluation - stall}

@@ -9,7 +9,7 @@ ENTRIES = (  # of the wall time of a job
     *("shutdown", "unattributed"),
 )
 STALL = 3.0  # steps that take this many times the usual time are stalled beyond it
-EVALUATION = "+evaluation"  # in the kind of a step
+EVALUATION = "evaluation"  # a kind of step, and in the kind of one that contains it: train+evaluation
 
 
 class Stages(msgspec.Struct, omit_defaults=True):

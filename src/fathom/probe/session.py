@@ -288,7 +288,8 @@ class Session:
         kind, samples, tokens = self._opened
         kind, seen_samples, seen_tokens, micro = self.facts.close(kind or self._kind(signal), signal.ns)
         if signal.source == "forward":
-            self._opened = (signal.kind, signal.samples, signal.tokens)
+            self._grad = self._grad or signal.grad
+            self._opened = (signal.kind or self._kind(signal), signal.samples, signal.tokens)
         else:
             kind, samples, tokens = signal.kind or kind, signal.samples, signal.tokens
         for ns in micro:
@@ -296,8 +297,9 @@ class Session:
         return kind, seen_samples if samples is None else samples, seen_tokens if tokens is None else tokens
 
     def _kind(self, signal: StepSignal) -> str:
-        trains = self._grad and signal.source in ("loader", "forward")
-        return "train" if trains else KINDS[signal.source]
+        if not self._grad or signal.source not in ("loader", "forward"):
+            return KINDS[signal.source]
+        return "evaluation" if signal.source == "forward" and not signal.grad else "train"
 
     def host_mark(self, k: int, phase: str, burst: int) -> None:
         """Record a boundary of the host's window, which is not a step of the program."""

@@ -100,7 +100,8 @@ class Wall:
         self.usual_ns = median(self._drawn)
 
     def _divide(self, rest: float, phase: str, kind: str, steps: int = 1) -> None:
-        usual = rest if self.usual_ns is None else self.usual_ns
+        known = rest if self.usual_ns is None else self.usual_ns
+        usual = 0 if kind == EVALUATION else known
         beyond = steps * max(rest - usual, 0)
         if EVALUATION in kind:
             entry = "evaluation"
