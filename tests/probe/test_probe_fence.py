@@ -162,16 +162,21 @@ def late(number, frame):
     raise LateError(number)
 
 
-def test_an_exception_of_a_signal_handler_passes_the_fence():
-    before = signal.signal(signal.SIGUSR1, late)
+@pytest.mark.parametrize(
+    ("number", "handler", "error"),
+    [
+        (signal.SIGUSR1, late, LateError),
+        (signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),  # a shell's background jobs ignore it
+    ],
+)
+def test_an_exception_of_a_signal_handler_passes_the_fence(number, handler, error):
+    before = signal.signal(number, handler)
     try:
-        with pytest.raises(LateError):
-            faults.guarded("a part")(signal.raise_signal)(signal.SIGUSR1)
+        with pytest.raises(error):
+            faults.guarded("a part")(signal.raise_signal)(number)
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(number, before)
     assert faults.guarded("a part")(lambda: 3)() == 3
-    with pytest.raises(KeyboardInterrupt):
-        faults.guarded("a part")(signal.raise_signal)(signal.SIGINT)
 
 
 def test_a_wrapper_leaves_no_frame_in_a_traceback():
