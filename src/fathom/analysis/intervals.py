@@ -94,6 +94,13 @@ def subtract(a: Spans, b: Spans) -> Spans:
     return intersect(a, complement(b, int(a.starts[0]), int(a.ends[-1])))
 
 
+def containing(of: Spans, t: Array) -> Array:
+    """Return the index of the interval that contains each instant of `t`; -1 for none."""
+    index = np.searchsorted(of.starts, t, "right") - 1
+    ends = np.append(of.ends, np.iinfo(np.int64).min)  # index -1: instants before all intervals
+    return np.where(t < ends[index], index, -1)
+
+
 def covered_before(of: Spans, t: Array) -> Array:
     """Return the nanoseconds that the set covers before each instant of `t`."""
     if not len(of.starts):

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.columns import distinct
-from fathom.analysis.intervals import Array
+from fathom.analysis.intervals import Array, Spans, containing
 from fathom.timing import median
 
 OTHER = "+kind "  # suffix of steps with other work: `train+kind 2`
@@ -105,9 +105,8 @@ def _ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
     device).
     """
     opens, ends = rows["mark_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    at = work["at"].to_numpy()
-    step = np.searchsorted(opens, at, "right") - 1
-    inside = (step >= 0) & (at < ends[np.maximum(step, 0)])
+    step = containing(Spans(opens, ends), work["at"].to_numpy())
+    inside = step >= 0
     what = work["what"].rank("dense").fill_null(0).to_numpy().astype(np.int64)
     counts = np.zeros((len(opens), int(what.max(initial=0)) + 1))
     np.add.at(counts, (step[inside], what[inside]), 1)

@@ -10,7 +10,7 @@ from fathom.analysis.columns import distinct
 from fathom.analysis.device import COPY, ENTRIES, DeviceWork
 from fathom.analysis.gaps import WindowRow, explain
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, overlaps
+from fathom.analysis.intervals import Array, Spans, containing, overlaps
 from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 
@@ -82,8 +82,8 @@ def collect(rows: list[WindowRow], windows: Array) -> pl.DataFrame:
 
 def _counts(work: DeviceWork, starts: Array, ends: Array) -> dict[tuple[int, int], int]:
     """Return the number of pieces that begin in each window, by (window, group)."""
-    window = np.searchsorted(starts, work.starts, "right") - 1
-    inside = (window >= 0) & (work.starts < ends[np.maximum(window, 0)])
+    window = containing(Spans(starts, ends), work.starts)
+    inside = window >= 0
     width = len(work.groups)
     keys, counts = np.unique(window[inside] * width + work.group[inside], return_counts=True)
     return {divmod(key, width): count for key, count in zip(keys.tolist(), counts.tolist(), strict=True)}

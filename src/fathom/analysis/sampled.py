@@ -11,7 +11,7 @@ import polars as pl
 
 from fathom.analysis.columns import distinct
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import NOTHING, Array, Spans, intersect, overlaps, subtract, union
+from fathom.analysis.intervals import NOTHING, Array, Spans, containing, intersect, overlaps, subtract, union
 from fathom.analysis.making import Making
 
 Label = tuple[str, str]  # cause, detail
@@ -94,9 +94,8 @@ class Samples(msgspec.Struct, frozen=True):
 
     def _nearest(self, spans: Spans, cause: str) -> list[tuple[Label, Spans]]:
         """Return disjoint parts of `spans` by the nearest sample inside them; others are (`cause`, "")."""
-        within = np.searchsorted(spans.starts, self.times, "right") - 1
-        ends = np.append(spans.ends, np.iinfo(np.int64).min)  # index -1: times before all spans
-        inside = self.times < ends[within]
+        within = containing(spans, self.times)
+        inside = within >= 0
         times, label = self.times[inside], self.label[inside]
         of_fathom = np.array([known[0] == HOOKS for known in self.labels], bool)[label]
         split: dict[Label, list[Spans]] = {}

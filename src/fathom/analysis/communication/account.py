@@ -7,7 +7,7 @@ import polars as pl
 
 from fathom.analysis.communication.bandwidth import Ceilings, bus_factor
 from fathom.analysis.communication.results import Collective, Communication
-from fathom.analysis.intervals import NOTHING, Spans, intersect, of_rows, union
+from fathom.analysis.intervals import NOTHING, Spans, containing, intersect, of_rows, union
 from fathom.units import NS_PER_MS, NS_PER_S
 
 KEY = ["library", "operation", "dtype", "group", "ranks"]
@@ -93,9 +93,7 @@ def _row(
 
 def _begin(rows: pl.DataFrame, windows: Spans) -> int:
     """Return the number of pieces that start in a window."""
-    starts = rows["start_ns"].to_numpy()
-    place = np.searchsorted(windows.starts, starts, "right") - 1
-    return int(((place >= 0) & (starts < windows.ends[np.maximum(place, 0)])).sum())
+    return int((containing(windows, rows["start_ns"].to_numpy()) >= 0).sum())
 
 
 def _split(row: Collective, rows: pl.DataFrame, windows: Spans, per_step: float) -> None:

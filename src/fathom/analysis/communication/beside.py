@@ -5,10 +5,9 @@ Kernels of collectives occupy multiprocessors and memory bandwidth, also while t
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
-from fathom.analysis.intervals import Spans, covered, of_rows
+from fathom.analysis.intervals import Spans, containing, covered, of_rows
 from fathom.analysis.work import NONE, Links
 
 ALONE, BESIDE = 0.05, 0.5  # share of a kernel's time with a collective: at most, and at least
@@ -25,9 +24,7 @@ def slowed_by_collectives(
     """
     if not len(windows.starts):
         return {}
-    start = kernels["start_ns"].to_numpy()
-    place = np.searchsorted(windows.starts, start, "right") - 1
-    inside = (place >= 0) & (start < windows.ends[np.maximum(place, 0)]) & (links.op != NONE)
+    inside = (containing(windows, kernels["start_ns"].to_numpy()) >= 0) & (links.op != NONE)
     inside &= ((kernels["kind"] == "compute") & (kernels["phase"] == "timeline")).to_numpy()
     rows = kernels.filter(pl.Series(inside)).select("family", "start_ns", "end_ns")
     launched = ops.select(op="name", shapes="shapes")[links.op[inside]]

@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.analysis.columns import distinct
 from fathom.analysis.communication.results import Pipeline, Stage
-from fathom.analysis.intervals import Spans, intersect
+from fathom.analysis.intervals import Spans, containing, intersect
 from fathom.units import NS_PER_MS
 
 FEWEST = 2  # micro-batches, and stages
@@ -48,15 +48,13 @@ def pipeline_of(ranks: Ranks) -> Pipeline | None:
 
 def _calls(rows: pl.DataFrame, windows: Spans) -> pl.DataFrame:
     rows = rows.filter(pl.col("called").is_in([SEND, RECEIVE])).sort("start_ns")
-    starts = rows["start_ns"].to_numpy()
-    place = np.searchsorted(windows.starts, starts, "right") - 1
-    inside = (place >= 0) & (starts < windows.ends[np.maximum(place, 0)])
+    inside = containing(windows, rows["start_ns"].to_numpy()) >= 0
     return rows.filter(pl.Series(inside, dtype=pl.Boolean))
 
 
 def _first_end(calls: pl.DataFrame, windows: Spans) -> float:
     """Return the mean time from the start of a step to the end of its first send or receive."""
-    place = np.searchsorted(windows.starts, calls["start_ns"].to_numpy(), "right") - 1
+    place = containing(windows, calls["start_ns"].to_numpy())
     since = calls["end_ns"].to_numpy() - windows.starts[place]
     return float(np.mean([since[place == window].min() for window in distinct(place)]))
 

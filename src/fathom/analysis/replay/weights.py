@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Array, Spans, covered
+from fathom.analysis.intervals import Array, Spans, containing, covered
 from fathom.analysis.replay.changes import BUCKET, CAUSES, DEVICE, LATE, RECOMPUTED, WAITING, Change
 from fathom.analysis.replay.graph import NEVER, EdgeKind, EdgeTable
 from fathom.analysis.replay.part import Part
@@ -141,8 +141,7 @@ def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
 def moving_ns(part: Part, changes: Sequence[Change], windows: Spans) -> Counter[int]:
     """Return the time in which collectives that begin in `windows` move bytes, by stream, with `changes`."""
     pieces = part.pieces
-    place = np.searchsorted(windows.starts, pieces.start, "right") - 1
-    inside = (place >= 0) & (pieces.start < windows.ends[np.maximum(place, 0)])
+    inside = containing(windows, pieces.start) >= 0
     length = np.where(inside & pieces.of_kind("collective"), pieces.length, 0).astype(float)
     sums = np.bincount(pieces.line, _piece_times(part, changes, length))
     return Counter(dict(enumerate(sums.tolist())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.intervals import Spans, containing
 from fathom.analysis.roofline import needs
 from fathom.analysis.work.compiled import TEMPLATE
 from fathom.analysis.work.recompute import recomputed
@@ -139,12 +140,8 @@ def _calls(ops: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 def _places(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
     """Return the window in which each time lies; -1 for none."""
-    if not windows.height:
-        return pl.Series(np.full(len(start), -1))
-    times = start.to_numpy()
-    place = np.searchsorted(windows["start_ns"].to_numpy(), times, side="right") - 1
-    inside = (place >= 0) & (times < windows["end_ns"].to_numpy()[np.maximum(place, 0)])
-    return pl.Series(np.where(inside, place, -1))
+    of = Spans(windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy())
+    return pl.Series(containing(of, start.to_numpy()))
 
 
 def totals(steps: int) -> list[pl.Expr]:
