@@ -162,6 +162,12 @@ def test_calls_without_gradients_between_steps_are_evaluation(tmp_path):
     assert run.kinds == {"train": 80, "evaluation": 19}  # the last call ends no step
 
 
+def test_samples_are_unknown_if_the_first_dimension_may_be_time(tmp_path):
+    run = launch(tmp_path, "recurrent.py", "30")
+    assert run.kinds == {"train": 29}
+    assert {mark["samples"] for mark in run.marks} == {None}
+
+
 def compilations(folder, watched):
     """Dynamo's counts and the probe's records of each way to compile, by name."""
     run = launch(folder, "compiled.py", ",".join(COMPILED), "40", watched=watched, compiles=True)

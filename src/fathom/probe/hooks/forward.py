@@ -38,6 +38,7 @@ class ForwardCalls:
         self._everywhere = Patches()
         self._inside = Local()
         self._roots: dict[int, Any] = {}
+        self._batch_first: dict[int, bool] = {}
 
     def look(self) -> None:
         """Watch all modules, unless the clock is known."""
@@ -109,6 +110,10 @@ class ForwardCalls:
             return
         data = args or kwargs
         samples, tokens = size(data)
+        if id(root) not in self._batch_first:
+            self._batch_first[id(root)] = _batch_first(called)
+        if not self._batch_first[id(root)] and _short(args, kwargs):
+            samples = None
         grad = torch.is_grad_enabled()
         self._roots[id(root)] = root
         query = _query(args, kwargs)
@@ -129,6 +134,18 @@ class ForwardCalls:
         self._roots.clear()
         if isinstance(root, type):
             self.patches.wrap(root, "__call__", self.around)
+
+
+def _batch_first(called: Any) -> bool:
+    """Return whether the first dimension may be the batch; in recurrent models it is often time."""
+    parts = called.modules() if isinstance(called, torch.nn.Module) else ()
+    return all(getattr(part, "batch_first", True) for part in parts)
+
+
+def _short(args: Any, kwargs: Any) -> bool:
+    """Return whether the input has as few dimensions as a batch of sequences; images have more."""
+    first = args[0] if args else next(iter(kwargs.values()), None)
+    return isinstance(first, torch.Tensor) and first.dim() <= 3
 
 
 def _in_worker() -> bool:
