@@ -3,7 +3,8 @@
     python -m benchmarks.serving.surface PYTHON MODEL [--turns 6] [--minutes 5]
 
 Each turn starts the server with and without Fathom, in alternating order, and sends more requests than it can
-answer. It needs quiet cores: eight or more.
+answer. Throughput needs quiet cores: eight or more. The processor time of the server's process per request
+also shows on busy cores what Fathom adds: a server at load is bound by it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 
@@ -37,8 +39,23 @@ class Memory:
             self.read.append(max((process.memory_info().rss for process in tree), default=0))
 
 
-def turn(python: str, model: Path, seconds: float, recorded: bool) -> tuple[float, float]:
-    """Return requests per second, and the growth of memory from the first third of the run to the last."""
+class Turn(NamedTuple):
+    """One run of the server."""
+
+    rate: float  # requests per second
+    cpu: float  # seconds of the server's process per request
+    grown: float  # share by which memory grew from the first third of the run to the last
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the processor time of the busiest process below `pid`, which is the server."""
+    root = psutil.Process(pid)
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return max(each.user + each.system for each in times)
+
+
+def turn(python: str, model: Path, seconds: float, recorded: bool) -> Turn:
+    """Run the server at load."""
     with tempfile.TemporaryDirectory() as made:
         folder, port = Path(made), engines.free_port()
         command = engines.transformers_serve(python, model, port)
@@ -46,13 +63,14 @@ def turn(python: str, model: Path, seconds: float, recorded: bool) -> tuple[floa
         load = Load(requests=int(20 * seconds), rate=20.0, tokens=16, words=60, model=str(model))
         with engines.running([*run, *command] if recorded else command, port, folder / "log") as process:
             engines.drive(port, folder, Load(requests=4, rate=2.0, tokens=4, words=20, model=str(model)))
-            memory = Memory(process.pid)
+            memory, before = Memory(process.pid), _cpu_s(process.pid)
             timed = engines.drive(port, folder, load)
+            cpu = (_cpu_s(process.pid) - before) / len(timed)
             memory.done.set()
         span = max(sent["end_ns"] for sent in timed) - min(sent["start_ns"] for sent in timed)
         third = max(len(memory.read) // 3, 1)
         grown = median(memory.read[-third:]) / median(memory.read[:third]) if memory.read else 1.0
-    return len(timed) / (span / NS_PER_S), grown - 1.0
+    return Turn(len(timed) / (span / NS_PER_S), cpu, grown - 1.0)
 
 
 def main() -> None:
@@ -63,16 +81,22 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--minutes", type=float, default=5.0)
     chosen = parser.parse_args()
-    losses = []
+    losses, added = [], []
     for number in range(chosen.turns):
         order = (False, True) if number % 2 else (True, False)
         of = {form: turn(chosen.python, chosen.model, 60 * chosen.minutes, form) for form in order}
-        losses.append(1 - of[True][0] / of[False][0])
-        rates = f"{of[False][0]:.3f} -> {of[True][0]:.3f} requests/s"
+        plain, recorded = of[False], of[True]
+        losses.append(1 - recorded.rate / plain.rate)
+        added.append(recorded.cpu / plain.cpu - 1)
         print(
-            f"{rates}, memory grew {100 * of[True][1]:.2f} % ({100 * of[False][1]:.2f} % without)", flush=True
+            f"{plain.rate:.3f} -> {recorded.rate:.3f} requests/s, "
+            f"{1000 * plain.cpu:.3f} -> {1000 * recorded.cpu:.3f} ms of processor time each, "
+            f"memory grew {100 * recorded.grown:.2f} % ({100 * plain.grown:.2f} % without)",
+            flush=True,
         )
-    print(f"median loss {100 * median(losses):.2f} %")
+    for name, shares in (("loss of throughput", losses), ("processor time added", added)):
+        low, middle, high = (f"{100 * of(shares):.2f}" for of in (min, median, max))
+        print(f"{name}: median {middle} % ({low} to {high})")
 
 
 if __name__ == "__main__":
