@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +22,64 @@ from fathom.load.results import Sent
 from fathom.load.schedule import Workload, offsets, rows
 from fathom.units import NS_PER_MS, NS_PER_S
 
+Share = tuple[int, float]  # time of a reading in ns, and the busiest process's share of a core before it
 EXTRA = "Install the load generator: pip install 'fathom-perf[serve]'."
+MOST_WORDS = 300  # characters of aiperf's reason
 EVERY_S = 0.5  # between readings of the generator's processor time
+_UNKNOWN = "<unk>"
+_TOKENIZER = {
+    "version": "1.0",
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "Whitespace"},
+    "model": {"type": "WordLevel", "vocab": {_UNKNOWN: 0}, "unk_token": _UNKNOWN},
+}
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # with these, aiperf loads no tokenizer from a folder
 PATIENCE_S = 120.0  # to start, and to answer after the last request was due
 
 
-def drive(url: str, model: str, load: Workload, tokenizer: str | None = None) -> tuple[list[Sent], float]:
-    """Send the load; return the requests by time of sending, and the busiest process's share of a core.
+def drive(
+    url: str, model: str, load: Workload, tokenizer: str | None = None
+) -> tuple[list[Sent], float | None]:
+    """Send the load; return the requests by time of sending, and the share of a core of the busiest process.
 
-    Raises FathomError if aiperf is missing or fails.
+    The share is None if the requests took less than a second. Raises FathomError if aiperf is missing or
+    fails.
     """
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        schedule = folder / "schedule.jsonl"
-        schedule.write_text("".join(json.dumps(row) + "\n" for row in rows(load)), encoding="utf-8")
-        out = folder / "out"
-        busiest = _run(_command(url, model, schedule, out, tokenizer), offsets(load)[-1])
+        schedule, requests = folder / "schedule.jsonl", rows(load)
+        schedule.write_text("".join(json.dumps(row) + "\n" for row in requests), encoding="utf-8")
+        out, counted = folder / "out", [] if tokenizer else ["--use-server-token-count"]
+        if tokenizer is None and all("text_input" in row for row in requests):
+            tokenizer = str(_placeholder(folder / "tokenizer"))
+        if tokenizer:
+            counted += ["--tokenizer", tokenizer]
+        used = _run(_command(url, model, schedule, out, counted), offsets(load)[-1])
         file = out / "profile_export.jsonl"
         if not file.is_file():
             raise FathomError(
                 f"aiperf recorded no requests at {url}; check the address and the model's name."
             )
-        return read(file, offsets(load) if load.turns == 1 else None), busiest
+        sent = read(file, offsets(load) if load.turns == 1 else None)
+        return sent, busiest(used, sent)
 
 
-def _command(url: str, model: str, schedule: Path, out: Path, tokenizer: str | None) -> list[str]:
+def _placeholder(folder: Path) -> Path:
+    """Write a tokenizer that aiperf can load without a network; the server counts the tokens.
+
+    Without it, aiperf looks the model's name up on Hugging Face's hub, where servers' own names are unknown.
+    """
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(_TOKENIZER), encoding="utf-8")
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": _UNKNOWN}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about), encoding="utf-8")
+    return folder
+
+
+def _command(url: str, model: str, schedule: Path, out: Path, counted: list[str]) -> list[str]:
     program = shutil.which("aiperf", path=str(Path(sys.executable).parent)) or shutil.which("aiperf")
     if program is None:
         raise BadInputError(f"aiperf is not installed. {EXTRA}")
-    counted = ["--tokenizer", tokenizer] if tokenizer else ["--use-server-token-count"]
     return [
         *(program, "profile", "--url", url, "--model", model, "--endpoint-type", "chat", "--streaming"),
         *("--input-file", str(schedule), "--custom-dataset-type", "mooncake_trace", "--fixed-schedule"),
@@ -55,10 +88,10 @@ def _command(url: str, model: str, schedule: Path, out: Path, tokenizer: str | N
     ]
 
 
-def _run(command: list[str], seconds: float) -> float:
-    """Run aiperf to its end, and return the largest share of a core that one of its processes used."""
+def _run(command: list[str], seconds: float) -> list[Share]:
+    """Run aiperf to its end, and return the shares of a core that its busiest process used."""
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=_environment(command))
         used = _Usage(process.pid)
         try:
             status = process.wait(seconds + PATIENCE_S)
@@ -70,8 +103,14 @@ def _run(command: list[str], seconds: float) -> float:
             _end(process)
         if status:
             log.seek(0)
-            raise FathomError(f"aiperf failed: {_last(log.read())}")
-        return used.busiest
+            raise FathomError(f"aiperf failed: {_why(log.read())}")
+        return used.shares
+
+
+def _environment(command: list[str]) -> dict[str, str]:
+    """Return the environment of aiperf, without the variables that keep a folder's tokenizer from loading."""
+    folder = "--tokenizer" in command and Path(command[command.index("--tokenizer") + 1]).is_dir()
+    return {name: value for name, value in os.environ.items() if not (folder and name in _OFFLINE)}
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
@@ -82,16 +121,21 @@ def _end(process: subprocess.Popen[Any]) -> None:
         process.wait()
 
 
-def _last(log: str) -> str:
-    lines = [line.strip(" │╭╰─╮╯") for line in log.splitlines() if "Reason:" in line or "rror" in line]
-    return lines[-1][:200] if lines else "it printed no reason"
+def _why(log: str) -> str:
+    """Return the first reason in aiperf's last panel, whose lines are broken and framed."""
+    lines = iter([line.strip(" │╭╰─╮╯") for line in log.splitlines()])
+    reason = next((line for line in lines if line.startswith("Reason:")), "")
+    rest = takewhile(lambda line: line and not line.startswith(("•", "Cause:")), lines)
+    words = " ".join([reason.removeprefix("Reason:").strip(), *rest]).strip()
+    return words[:MOST_WORDS] or "it printed no reason"
 
 
 class _Usage:
     """Follows the processor time of a process and its children, in a thread."""
 
     def __init__(self, pid: int) -> None:
-        self.busiest, self.done = 0.0, threading.Event()
+        self.shares: list[Share] = []
+        self.done = threading.Event()
         threading.Thread(target=self._follow, args=(pid,), daemon=True).start()
 
     def _follow(self, pid: int) -> None:
@@ -99,11 +143,20 @@ class _Usage:
         while not self.done.wait(EVERY_S):
             try:
                 root = psutil.Process(pid)
-                for process in (root, *root.children(recursive=True)):
-                    seen = known.setdefault(process.pid, process)
-                    self.busiest = max(self.busiest, seen.cpu_percent() / 100)
+                tree = [known.setdefault(each.pid, each) for each in (root, *root.children(recursive=True))]
+                self.shares.append((time.time_ns(), max(each.cpu_percent() for each in tree) / 100))
             except psutil.Error:
                 continue
+
+
+def busiest(shares: list[Share], sent: Sequence[Sent]) -> float | None:
+    """Return the largest share while requests were under way: loading Python takes a core before them."""
+    if not sent:
+        return None
+    first, last = min(request.start_ns for request in sent), max(request.end_ns for request in sent)
+    # A share is of the time before its reading.
+    within = [share for ns, share in shares if first + EVERY_S * NS_PER_S <= ns <= last]
+    return max(within, default=None)
 
 
 def read(file: Path, schedule: list[float] | None = None) -> list[Sent]:
