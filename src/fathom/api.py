@@ -91,6 +91,12 @@ class Sounding:
 
         return self._cached("examination", kind, Examination, compute)
 
+    def _analysed(self) -> Store:
+        """Return the store whose timeline represents the clean steps."""
+        from fathom.analysis import representative
+
+        return representative(self.store.cached())
+
     def _cached(
         self, what: str, of: str | int | None, type: type[T], compute: Callable[[dict[str, Any]], T]
     ) -> T:
@@ -340,7 +346,8 @@ class Sounding:
         def compute(machine: dict[str, Any]) -> list[Portrait]:
             from fathom.analysis.measures import portraits_of
 
-            return portraits_of(self.store.verify(), machine, rank)
+            self.store.verify()
+            return portraits_of(self._analysed(), machine, rank)
 
         return self._cached("kernels", rank, list[Portrait], compute)
 
@@ -389,7 +396,7 @@ class Sounding:
         from fathom.analysis.communication import late_ranks, longest_waiting
         from fathom.analysis.replay import Replay
 
-        store = self.store.cached()
+        store = self._analysed()
         met = meetings(store)
         if rank is None and waits:
             rank = longest_waiting(met.arrivals, late)
@@ -439,7 +446,7 @@ class Sounding:
         from fathom.analysis.compare import run_of
 
         examination = self.examine(kind)
-        store = self.store.cached()
+        store = self._analysed()
         name = kind and next(row.name for row in examination.kinds if row.used)
         account = account_of(store, rank, machine, meetings(store).of.get(rank), name)
         counted = self.table("counters").collect() if examination.sounding.get("counters") else None
@@ -456,7 +463,7 @@ class Sounding:
         portraits: list[Portrait] = []
         with contextlib.suppress(FathomError):  # without kernels there are none
             portraits = self.kernel(rank=rank)
-        return Recording(result, portraits, self.store, bounding(self.store.machine, self._machine))
+        return Recording(result, portraits, self._analysed(), bounding(self.store.machine, self._machine))
 
     def export(self, to: str, target: str | Path) -> str:
         """Write this sounding in the format `to` of another tool, and return the path or address.
@@ -477,7 +484,7 @@ class Sounding:
             return str(target)
         if to not in ("perfetto", "otel"):
             raise BadInputError(f"There is no format '{to}'; use perfetto, parquet, csv or otel.")
-        store = self.store.cached()
+        store = self._analysed()
         content = Exported(store, self.examine())
         if to == "perfetto":
             save_perfetto(content, window_entries(store), Path(target))

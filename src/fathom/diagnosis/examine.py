@@ -34,6 +34,8 @@ def examine(
     kind were recorded.
     """
     store, machine = store.cached(), store.machine if machine is None else machine
+    slower = analysis.slower_since(store)
+    store = analysis.representative(store)
     meetings = analysis.meetings(store)
     late = late_ranks(meetings.arrivals)
     ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread, peers=meetings)
@@ -64,6 +66,7 @@ def examine(
         long_steps=list(_long_steps(ranks)),
         what_if=ranks.trials[0],
         abstained=[
+            *([slower.note()] if slower else []),
             *_abstained(ranks),
             *meetings.abstained,
             *diagnosis.abstained,
