@@ -30,7 +30,7 @@ from tests.support.paths import EXAMPLES, RECORDINGS, TRACES
 
 SCRATCH = TemporaryDirectory(prefix="fathom-compare-")
 GPT, COUNTERS = "train_gpt-h200.fathom.zip", "train_gpt-counters-h200.fathom.zip"
-PAIRS = ("two.layout_and_precision", "two.tf32_and_optimizer")
+PAIRS = ("two.layout_and_precision", "two.tf32_and_optimizer", "two.attention_and_norm")
 
 
 @cache

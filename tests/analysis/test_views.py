@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry
-from fathom.analysis.results import LedgerRow
+from fathom.analysis.results import Device, LedgerRow, OpShape
 from fathom.analysis.views import categories_of, category_of
 from fathom.report.ledger import by_name
-from fathom.report.views import spread
+from fathom.report.views import labelled, shapes, spread
 from tests.support.examined import imported, of_trace, on_trace, on_traces
 from tests.support.paths import TRACES
 
@@ -94,8 +94,48 @@ def test_figures_that_a_row_lacks_stay_unknown() -> None:
 
 
 def test_spreads() -> None:
-    assert [spread(rates, 1e9) for rates in ([1e9, 2e9, 3e9], [1e9, 1e9, 1e9], None)] == [
+    assert [spread(rates, 1e9) for rates in ([1e9, 2e9, 3e9], [1e9, 1e9, 1e9], [3e5, 1e8, 1e9], None)] == [
         "1.00–3.00",
         "1.00",
+        "<0.001–1.00",
         "–",
     ]
+
+
+def op(shapes: list, dtypes: list, ms: float = 1.0) -> OpShape:
+    rates = [ms * 3e8, ms * 4e8, ms * 4.4e8]
+    text = json.dumps(shapes), json.dumps(dtypes)
+    return OpShape("aten::copy_", *text, "copy", 2.0, ms, 1.0, 2.0, 3.0, bytes_per_s=rates)
+
+
+def shown(ops: list[OpShape], width: int, observer_ms: float | None = 1.0) -> list[str]:
+    device = Device(0, "cuda:0", [], 9.0, [], observer_ms, shapes=ops)
+    return [line.plain for line in shapes(device, width, None)]
+
+
+def test_rows_of_one_shape_show_their_dtypes() -> None:
+    alike = [[64, 512], [64, 512], []]
+    rows = [op(alike, [a, b, "Scalar"]) for a, b in (("float", "c10::BFloat16"), ("c10::BFloat16", "float"))]
+    assert labelled(rows) == [
+        "aten::copy_ (fp32, bf16) 64×512, 64×512",
+        "aten::copy_ (bf16, fp32) 64×512, 64×512",
+    ]
+    assert labelled([*rows[:1], op([[8]], ["float"])]) == ["aten::copy_ 64×512, 64×512", "aten::copy_ 8"]
+
+
+@pytest.mark.parametrize("width", [78, 98, 118])
+def test_rows_of_ops_differ_at_any_width(width: int) -> None:
+    """Shapes that differ at their ends are not cut off there."""
+    rows = [
+        op([[64, 512, 1024, 1024, 16], [64, 512, 1024, last]], ["float"] * 2, 0.001 * last)
+        for last in (8, 16)
+    ]
+    text = "\n".join(shown(rows, width))
+    assert "1024×8" in text and "1024×16" in text and max(map(len, text.split("\n"))) <= width
+    assert "<0.001" not in text and "0.00240–0.00352" in text
+
+
+def test_the_table_of_ops_names_its_step() -> None:
+    """Its times are those of profiled steps, while the ledger beside it is of the clean one."""
+    assert "profiled step, 9.00 ms" in shown([op([[8]], ["float"])], 98)[-1]
+    assert "profiled step" not in "".join(shown([op([[8]], ["float"])], 98, None))

@@ -8,10 +8,12 @@ from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from fathom.analysis.compare import Cause, Change, ComparedRun, Figure, GateResult, SoundingComparison
 from fathom.analysis.compare.budgets import Checked
+from fathom.analysis.results import Abstained
 from fathom.report import gate_junit, gate_markdown, print_gate, print_sounding_comparison, save_comparison
 
 HOSTILE = "<script>alert(1)</script>|`x`*[a](b)\x1b[31m\n@all"
@@ -68,6 +70,76 @@ def test_the_printed_changes_add_up():
     changes = [float(re.findall(r" ([+-]\d+\.\d+)", row)[0]) for row in table[:3]]
     assert changes[0] + changes[1] == pytest.approx(changes[2]) == 1.5
     assert "bf16 → gemm" in text and "SLOWER" in text and "record" in text.lower()
+
+
+FIGURES = [
+    Figure("step", "MFU", "", 0.851, 0.393, 0.06, False, "higher", why="shares of different peaks"),
+    Figure("step", "HFU", "", 0.851, 0.393, 0.06, False, "higher", why="shares of different peaks"),
+    Figure("step", "samples/s", "/s", 5000.0, 5500.0, 100.0, True, "higher"),
+    Figure("counters", "l1tex__t_sector_hit_rate.ratio", "", 0.25, 0.0002, 0.01, True, of="gemm"),
+    Figure("counters", "sm__warp_latency.ratio", "", 0.0625, 1200.0, 0.01, True, of="gemm"),
+    Figure("counters", "sm__still.ratio", "", 1.0, 1.0, 0.01, False, of="gemm"),
+]
+
+
+def text_of(page: str) -> str:
+    """The text of a page's body without scripts."""
+    return re.sub(r"\s+", " ", re.sub(r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", page)).replace(
+        "&#39;", "'"
+    )
+
+
+def test_the_page_has_what_the_terminal_has(tmp_path):
+    """Figures with change and noise, steps, the note on single recordings, reasons for gaps."""
+    why = "a side has no hardware counters"
+    result = replace(comparison(), figures=FIGURES, abstained=[Abstained("counters", why)])
+    save_comparison(result, tmp_path / "page.html")
+    page = text_of((tmp_path / "page.html").read_text())
+    screen = re.sub(r"\s+", " ", shown(lambda console: print_sounding_comparison(result, console), 120))
+    for text in (
+        "n = 12", "is a single recording", why, "those of the mean step",
+        "85.1 % 39.3 %", "5.00 k/s 5.50 k/s +10.0 % 2.0 %", "25.0 % <0.1 % -99.9 % 4.0 %", "0.0625 1200",
+    ):  # fmt: skip
+        assert text in screen and text in page.replace("&lt;", "<"), text
+    assert "HFU" not in screen and "HFU" not in page  # it equals MFU
+    assert "sm__still" not in screen and "sm__still" not in page
+    assert "-53.8 %" not in screen + page  # shares of different peaks
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_both_sides_of_a_cause_are_visible(width):
+    """Causes of the whole program come first, and long names leave room for the other side's."""
+    causes = [
+        Cause("kernel choice", "kernels of aten::mm", "sm80_" + "a" * 200, "sm90_" + "b" * 200, -3.0),
+        Cause("shape", "shapes of aten::mm", "1×2", "3×4"),
+        Cause("environment", "LD_LIBRARY_PATH", "/usr/lib:" * 30, "not set"),
+    ]
+    result = replace(comparison(), causes=causes)
+    lines = shown(lambda console: print_sounding_comparison(result, console), width).splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith(" why"))
+    environment, kernels, shapes = lines[start + 1 : start + 4]
+    assert "LD_LIBRARY_PATH: /usr/lib" in environment and environment.rstrip().endswith("→ not set")
+    assert "mm: sm80_a" in kernels and " → sm90_b" in kernels and kernels.endswith("-3.000")
+    assert "1×2 → 3×4" in shapes
+    counted = Figure("step", "MFU", "", 0.4, 0.5, 0.01, True, "higher", at_least=["candidate"])
+    bound = replace(comparison(), figures=[counted])
+    assert "≥ 50.0 %" in shown(lambda console: print_sounding_comparison(bound, console), width)
+
+
+def test_limits_and_figures_are_whole_at_any_width():
+    """Long budgets keep their limits, and shares above 1 their unit."""
+    rows = [
+        Checked("ledger.idle: loading of the batches", "<= 1.25 % of step", "kept", "ms", 0.1, 0.1, 1.0, 0.2),
+        Checked(
+            "ledger." + "compute *attention_backward*" * 3, "<= 7.5 ms", "kept", "ms", 0.1, 0.1, 7.5, 0.2
+        ),
+        Checked("mfu", ">= 40 %", "unknown", "", 0.4, 0.41, 0.4, 1.7, why="noise"),
+    ]
+    result = GateResult(False, rows, comparison())
+    for width in (80, 100, 120):
+        text = re.sub(r"\s+", " ", shown(lambda console: print_gate(result, console), width))
+        assert "<= 1.25 % of step" in text and "<= 7.5 ms" in text and "170.0 %" in text
+        assert text.count("200 µs") == 2 and "…" not in text and "noise ±" in text
 
 
 class Tags(HTMLParser):

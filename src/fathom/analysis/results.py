@@ -117,6 +117,9 @@ class Utilisation(msgspec.Struct):
     flops: float  # algorithmic, per step
     partial: bool  # some products' FLOPs are unknown, so the figures are lower bounds
     convention: str
+    hfu_datasheet: float | None = None
+    step_ms: float = 0.0  # of that step
+    units: list[str] = []  # the ceilings of its products, most FLOPs first: matmul.bf16, matmul.tf32
 
 
 class Category(msgspec.Struct):

@@ -147,7 +147,18 @@ def utilisation(
         flops=sum(entry.product_flops - entry.recomputed_flops for entry in products),
         partial=_unknown_share(ledger) > LITTLE,
         convention=CONVENTION,
+        hfu_datasheet=_share(products, datasheet or {}, step_ms, recomputed=True),
+        step_ms=step_ms,
+        units=_units(products),
     )
+
+
+def _units(products: list[LedgerRow]) -> list[str]:
+    """Return the ceilings of the products, the one with most FLOPs first."""
+    flops: dict[str, float] = {}
+    for entry in products:
+        flops[entry.unit or ""] = flops.get(entry.unit or "", 0.0) + entry.product_flops
+    return sorted(flops, key=lambda unit: (-flops[unit], unit))
 
 
 def _beaten(products: list[LedgerRow], limits: Limits) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.compare import (
+    CLEAN,
+    OF_PROGRAM,
     Cause,
     Change,
     ComparedRun,
@@ -18,6 +21,7 @@ from fathom.analysis.compare import (
     name_of,
     percent,
 )
+from fathom.analysis.folding import is_share
 from fathom.analysis.results import step_noun
 from fathom.report import units
 from fathom.report.screen import paragraph, reasons_of, show, within_margins
@@ -27,8 +31,12 @@ from fathom.units import NS_PER_MS
 TOP = 12  # entries that moved, and causes
 FIGURES = 12
 COLUMN = 10
+ROOMY = 140  # letters of a cause
+ARROW = " → "
 MARKS = {True: "●", False: " "}
 LEGEND = "● moved by more than noise. The changes add up to that of the step ({basis} of {step}s)."
+OF_STEPS = ("step", "input", "energy")  # groups of figures that are means over steps
+MEANS = "Rates and figures per step are those of the mean step, not of the median one."
 ASSUMED = (
     "A side is a single recording, so the variation between runs is assumed. Record each side several times "
     "to measure it: fathom compare --baseline A1 A2 --candidate B1 B2"
@@ -52,7 +60,7 @@ def page(comparison: SoundingComparison, width: int, top: int | None = TOP) -> I
     yield from _sides(comparison, width)
     yield from _causes(comparison.causes, width, top)
     yield from _entries(comparison, width, top)
-    yield from _figures(comparison.figures, width, top)
+    yield from _figures(comparison, width, top)
     if comparison.within_runs:
         yield from (Text(), *(Text(line, "dim") for line in textwrap.wrap(ASSUMED, width)))
     if comparison.abstained:
@@ -79,7 +87,12 @@ def _verdict(comparison: SoundingComparison) -> Text:
 def _sides(comparison: SoundingComparison, width: int) -> Iterator[Text]:
     yield Text()
     for label, runs in (("baseline   ", comparison.baseline), ("candidate  ", comparison.candidate)):
-        yield from paragraph(label, "; ".join(map(_run, runs)), width, hyphens=False)
+        yield from paragraph(label, runs_in_words(runs), width, hyphens=False)
+
+
+def runs_in_words(runs: Sequence[ComparedRun]) -> str:
+    """Return the recordings of a side, each with its step and the number of its steps."""
+    return "; ".join(map(_run, runs))
 
 
 def _run(run: ComparedRun) -> str:
@@ -92,19 +105,30 @@ def _causes(causes: Sequence[Cause], width: int, top: int | None) -> Iterator[Te
     yield Text()
     room = width - COLUMN
     yield Text(f"{'why':<{room}}{'ms':>{COLUMN}}", "dim underline")
-    # Differences between the programs come first: they may be the reason of all others.
-    causes = sorted(causes, key=lambda cause: cause.change_ms is not None)
-    for cause in causes[:top]:
-        ms = "" if cause.change_ms is None else f"{cause.change_ms:+.3f}"
-        yield Text(f"{units.shorten(cause_line(cause), room - 1):<{room}}{ms:>{COLUMN}}")
+    for line, ms in cause_rows(causes, room - 1)[:top]:
+        yield Text(f"{line:<{room}}{ms:>{COLUMN}}")
     if top is not None and len(causes) > top:
         yield Text(f"{len(causes) - top} more differences; --all shows them", "dim")
 
 
-def cause_line(cause: Cause) -> str:
-    """Return a cause in words: `dtype of aten::mm: bf16 → fp32`."""
-    kind = "" if cause.what.startswith(cause.kind) or "launches" in cause.kind else f"{cause.kind}: "
-    return f"{kind}{cause.what}: {units.shorten(cause.baseline, 44)} → {units.shorten(cause.candidate, 44)}"
+def cause_rows(causes: Sequence[Cause], room: int = ROOMY) -> list[tuple[str, str]]:
+    """Return the causes in words of at most `room` letters, and their milliseconds.
+
+    Differences between the programs come first: they may be the reason of all others.
+    """
+    ordered = sorted(causes, key=lambda cause: cause.kind not in OF_PROGRAM)
+    return [(cause_line(c, room), "" if c.change_ms is None else f"{c.change_ms:+.3f}") for c in ordered]
+
+
+def cause_line(cause: Cause, room: int = ROOMY) -> str:
+    """Return a cause in at most `room` letters: `dtype of aten::mm: bf16 → fp32`. Both sides stay visible."""
+    named = cause.what.startswith(cause.kind) or cause.kind in ("more launches", "fewer launches")
+    kind = "" if named or cause.kind == "kernel choice" else f"{cause.kind}: "
+    start = f"{units.shorten(f'{kind}{cause.what}', room // 2)}: "
+    each = (room - len(start) - len(ARROW)) // 2
+    left = max(each, 2 * each - len(cause.candidate))
+    before = units.shorten(cause.baseline, left)
+    return start + before + ARROW + units.shorten(cause.candidate, 2 * each - len(before))
 
 
 def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Iterator[Text]:
@@ -153,43 +177,91 @@ def _row(label: str, before: int, after: int, band: float | None, room: int, dig
     return f"{units.shorten(label, room - 1):<{room}}" + "".join(f"{figure:>{COLUMN}}" for figure in figures)
 
 
-def _figures(figures: Sequence[Figure], width: int, top: int | None) -> Iterator[Text]:
-    """Yield the figures of the step, and the counters and collectives that moved."""
-    chosen = [figure for figure in figures if figure.moved or not figure.of]
-    if not chosen:
+def _figures(comparison: SoundingComparison, width: int, top: int | None) -> Iterator[Text]:
+    rows = figure_rows(comparison.figures)
+    if not rows:
         return
     room = width - 4 * COLUMN - 8
     yield Text()
     head = f"{'baseline':>{COLUMN + 2}}{'candidate':>{COLUMN + 2}}{'change':>{COLUMN}}{'noise ±':>{COLUMN}}"
     yield Text(f"{'figures':<{room + 4}}{head}", "dim underline")
     limit = None if top is None else FIGURES
-    for figure in chosen[:limit]:
-        yield _figure(figure, room)
-    if limit is not None and len(chosen) > limit:
-        yield Text(f"{len(chosen) - limit} more figures moved; --all shows them", "dim")
+    yield from (_figure(row, room) for row in rows[:limit])
+    if limit is not None and len(rows) > limit:
+        yield Text(f"{len(rows) - limit} more figures; --all shows them", "dim")
+    yield from (Text(line, "dim") for line in textwrap.wrap(figures_note(comparison), width))
 
 
-def _figure(figure: Figure, room: int) -> Text:
-    worse = {"lower": figure.candidate > figure.baseline, "higher": figure.candidate < figure.baseline}
-    style = (
-        "" if not figure.moved else "red" if worse.get(figure.better) else "green" if figure.better else ""
+def _figure(row: FigureRow, room: int) -> Text:
+    values = f"{row.baseline:>{COLUMN + 2}}{row.candidate:>{COLUMN + 2}}"
+    name = units.shorten(f"{row.name} of {row.of}" if row.of else row.name, room)
+    line = f"{MARKS[row.moved]} {name:<{room + 2}}{values}{row.change:>{COLUMN}}{row.noise:>{COLUMN}}"
+    return Text(line, {"worse": "red", "better": "green"}.get(row.judged, ""))
+
+
+class FigureRow(NamedTuple):
+    """A figure as the terminal and the page show it; change and noise are relative to the baseline."""
+
+    name: str
+    of: str
+    moved: bool
+    judged: str  # worse or better, if it moved
+    baseline: str
+    candidate: str
+    change: str
+    noise: str
+
+
+def figure_rows(figures: Sequence[Figure]) -> list[FigureRow]:
+    """Return the figures of the step, and the counters and collectives that moved.
+
+    HFU is left out where no work was recomputed: it equals MFU.
+    """
+    values = {figure.name: (figure.baseline, figure.candidate) for figure in figures if not figure.of}
+    return [
+        figure_row(figure)
+        for figure in figures
+        if (figure.moved or not figure.of)
+        and not (
+            figure.name.startswith("HFU")
+            and values.get(f"M{figure.name[1:]}") == (figure.baseline, figure.candidate)
+        )
+    ]
+
+
+def figure_row(figure: Figure) -> FigureRow:
+    """Return the cells of a figure. Sides that are not compared have neither change nor noise."""
+    before, after = figure.baseline, figure.candidate
+    relative = bool(before) and not figure.why
+    worse = {"lower": after > before, "higher": after < before}.get(figure.better)
+    return FigureRow(
+        figure.name,
+        figure.of,
+        figure.moved,
+        "" if worse is None or not figure.moved else "worse" if worse else "better",
+        _value(figure, "baseline"),
+        _value(figure, "candidate"),
+        percent(after / before) if relative else "",
+        percent(1 + figure.band / abs(before))[1:] if relative and figure.band is not None else "",
     )
-    change = f"{100 * (figure.candidate / figure.baseline - 1):+.1f} %" if figure.baseline else ""
-    noise = (
-        ""
-        if figure.band is None or not figure.baseline
-        else f"{100 * figure.band / abs(figure.baseline):.1f} %"
-    )
-    values = "".join(
-        f"{amount(value, figure.unit):>{COLUMN + 2}}" for value in (figure.baseline, figure.candidate)
-    )
-    name = units.shorten(f"{figure.name} of {figure.of}" if figure.of else figure.name, room)
-    line = f"{MARKS[figure.moved]} {name:<{room + 2}}{values}{change:>{COLUMN}}{noise:>{COLUMN}}"
-    return Text(line, style)
+
+
+def _value(figure: Figure, side: Literal["baseline", "candidate"]) -> str:
+    """Return a side of a figure. Counters without a unit are shares only if their names say so."""
+    value = figure.baseline if side == "baseline" else figure.candidate
+    plain = figure.group == "counters" and not figure.unit and not is_share(figure.name)
+    text = units.significant(value) if plain else amount(value, figure.unit)
+    return f"≥ {text}" if side in figure.at_least else text
+
+
+def figures_note(comparison: SoundingComparison) -> str:
+    """Return that rates are of the mean step if the median steps are compared; "" otherwise."""
+    of_steps = any(figure.group in OF_STEPS for figure in comparison.figures)
+    return MEANS if of_steps and comparison.basis == CLEAN else ""
 
 
 def amount(value: float, unit: str) -> str:
-    """Return a figure with its unit: memory in binary units, shares as percentages."""
+    """Return a figure with its unit: memory in binary units, figures without a unit as percentages."""
     if unit == "B":
         return units.memory(value)
     if unit == "ms":
@@ -198,4 +270,4 @@ def amount(value: float, unit: str) -> str:
         return units.joules(value)
     if unit == "MHz":
         return f"{value:.0f} MHz"
-    return f"{100 * value:.1f} %" if unit == "" and abs(value) <= 1 else units.scaled(value, unit)
+    return units.scaled(value, unit) if unit else f"{units.share(value, 1)} %"

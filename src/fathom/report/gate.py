@@ -22,8 +22,7 @@ LOOK = {"kept": ("✓", "green"), "exceeded": ("✗", "red"), "unknown": ("?", "
 WITHIN, OVER, UNKNOWN = "within budget", "over budget", "not all budgets can be checked"
 STYLES = {WITHIN: "bold green", OVER: "bold red", UNKNOWN: "bold yellow"}
 ROWS = 8  # entries and causes in Markdown
-NAME = 30
-COLUMN = 13
+COLUMN = 11
 ESCAPED = str.maketrans(
     {letter: f"\\{letter}" for letter in "\\`*_[]|#~"} | {"<": "&lt;", ">": "&gt;", "@": "&#64;"}
 )
@@ -42,15 +41,23 @@ def page(result: GateResult, width: int) -> Iterator[Text]:
     headline = result.comparison.headline if result.baseline else NO_BASELINE
     yield from map(Text, textwrap.wrap(headline, width, break_on_hyphens=False))
     yield Text()
+    room = width - 2 - 4 * COLUMN
     head = "".join(f"{name:>{COLUMN}}" for name in ("baseline", "candidate", "limit", "noise ±"))
-    yield Text(f"  {'budget':<{NAME}}{head}", "dim underline")
+    yield Text(f"  {'budget':<{room}}{head}", "dim underline")
     for checked in result.budgets:
-        sign, colour = LOOK[checked.status]
-        figures = "".join(f"{figure:>{COLUMN}}" for figure in _figures(checked))
-        name = units.shorten(f"{checked.name} {checked.budget}", NAME - 1)
-        yield Text.assemble((f"{sign} ", colour), f"{name:<{NAME}}{figures}")
-        yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(checked.why, width - 4))
+        yield from _budget(checked, room, width)
     yield Text()
+
+
+def _budget(checked: Checked, room: int, width: int) -> Iterator[Text]:
+    """Yield a budget with its limit in full; a long one has its figures on the next line."""
+    sign, colour = LOOK[checked.status]
+    figures = "".join(f"{figure:>{COLUMN}}" for figure in _figures(checked))
+    name = visible_line(f"{checked.name} {checked.budget}")
+    *above, last = [name] if len(name) < room else [*textwrap.wrap(name, width - 2), ""]
+    for place, line in enumerate([*above, f"{last:<{room}}{figures}"]):
+        yield Text.assemble((f"{'' if place else sign:<2}", colour), line)
+    yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(checked.why, width - 4))
 
 
 def _title(result: GateResult) -> str:

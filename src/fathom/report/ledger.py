@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
+from rich.text import Text
 
 from fathom.analysis.entries import Entry, cause_of
 from fathom.analysis.results import Device, LedgerRow
+from fathom.report import units
 from fathom.units import MS_PER_S
 
 PROCESSOR = "cpu"
@@ -58,6 +60,13 @@ class LedgerGroup:
 def step_ms(device: Device) -> float:
     """Return the sum of the device's ledger in ms: the clean step, or else the profiled step."""
     return (device.total_ms or 0.0) + (device.observer_ms or 0.0)
+
+
+def of_profiled(device: Device) -> Iterator[Text]:
+    """Yield that a table is about profiled steps, if the ledger is that of the clean step."""
+    if device.observer_ms is not None and device.total_ms:
+        length = units.duration(device.total_ms)
+        yield Text(f"  times and shares of the profiled step, {length}, not of the clean one", "dim")
 
 
 def groups(device: Device, by_launch: bool = True) -> list[LedgerGroup]:

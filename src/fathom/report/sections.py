@@ -29,7 +29,7 @@ from fathom.analysis.results import (
 from fathom.diagnosis import kinds_of_steps
 from fathom.report import units
 from fathom.report.communication import LATE
-from fathom.report.ledger import by_entry, groups, step_ms
+from fathom.report.ledger import by_entry, groups, of_profiled, step_ms
 from fathom.report.screen import grouped, joined, paragraph
 from fathom.units import NS_PER_MS
 
@@ -164,6 +164,7 @@ def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
         yield Text(f"{units.shorten('  ' + region.name, name - 1):<{name}}{cells}")
     if top is not None and len(device.regions) > top:
         yield Text(f"  {len(device.regions) - top} more with --all", "dim")
+    yield from of_profiled(device)
 
 
 def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:

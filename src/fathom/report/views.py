@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from fathom.analysis.results import Device, OpShape
+from fathom.analysis.work import DTYPES
 from fathom.report import units
-from fathom.report.ledger import step_ms
+from fathom.report.ledger import of_profiled, step_ms
 from fathom.report.screen import joined, paragraph
 from fathom.units import GB
 
 ROWS = 8
 LEAST = 0.001  # of the step
 TFLOP = 1e12
-_COLUMNS = {"ms": 9, "%": 7, "calls": 8, "median µs": 11, "TFLOP/s": 16, "GB/s": 16}
+_COLUMNS = {"ms": 9, "%": 7, "calls": 7, "median µs": 11, "TFLOP/s": 16, "GB/s": 16}
 
 
 def categories(device: Device, width: int) -> Iterator[Text]:
@@ -35,22 +37,43 @@ def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
     """Yield the table of ops by input shapes; with `top` None, all rows."""
     if not device.shapes:
         return
-    name = width - sum(_COLUMNS.values())
-    head = "".join(f"{title:>{room}}" for title, room in _COLUMNS.items())
-    yield Text(f"{'ops by input shape':<{name}}{head}", "dim underline")
+    room = width - sum(_COLUMNS.values())
+    head = "".join(f"{title:>{cells}}" for title, cells in _COLUMNS.items())
+    yield Text(f"{'ops by shape':<{room}}{head}", "dim underline")
     chosen = device.shapes if top is None else device.shapes[: min(top, ROWS)]
-    for row in chosen:
+    labels = [f"  {label}" for label in labelled(device.shapes)[: len(chosen)]]
+    often = Counter(units.shorten(label, room - 1) for label in labels)
+    for row, label in zip(chosen, labels, strict=True):
         cells = "".join(
-            f"{cell:>{room}}" for cell, room in zip(_cells(row, device), _COLUMNS.values(), strict=True)
+            f"{cell:>{n}}" for cell, n in zip(_cells(row, device), _COLUMNS.values(), strict=True)
         )
-        yield Text(f"{units.shorten('  ' + named(row), name - 1):<{name}}{cells}")
+        name = units.shorten(label, room - 1)
+        if often[name] > 1:  # the ends distinguish them
+            yield Text(units.shorten(label, width))
+            name = ""
+        yield Text(f"{name:<{room}}{cells}")
     if left := len(device.shapes) - len(chosen):
         yield Text(f"  {left} more with --all", "dim")
+    yield from of_profiled(device)
 
 
-def named(row: OpShape) -> str:
-    """Return the op with the shapes of its tensors, like `aten::mm 8944×1024, 1024×2816`."""
-    return f"{row.op} {', '.join(_tensors(json.loads(row.shapes)))}".rstrip()
+def labelled(rows: Sequence[OpShape]) -> list[str]:
+    """Return the ops with the shapes of their tensors, like `aten::mm 8944×1024, 1024×2816`.
+
+    Rows that differ only in their dtypes have them behind the op: `aten::copy_ (bf16, fp32) 64×512, 64×512`.
+    """
+    often = Counter(map(_named, rows))
+    return [_named(row, _dtypes(row) if often[_named(row)] > 1 else "") for row in rows]
+
+
+def _named(row: OpShape, dtypes: str = "") -> str:
+    tensors = ", ".join(_tensors(json.loads(row.shapes)))
+    return " ".join(filter(None, (row.op, dtypes and f"({dtypes})", tensors)))
+
+
+def _dtypes(row: OpShape) -> str:
+    """Return the dtypes of an op's tensors and numbers, in the order of its arguments."""
+    return ", ".join(DTYPES[name] for name in json.loads(row.dtypes or "[]") if name in DTYPES)
 
 
 def _tensors(sizes: list[object]) -> Iterator[str]:
@@ -79,5 +102,5 @@ def spread(rates: list[float] | None, unit: float) -> str:
     """Return the smallest and the largest rate, like `593–627`; only the median if they round to the same."""
     if rates is None:
         return units.MISSING
-    least, median, most = (units.significant(rate / unit) for rate in rates)
+    least, median, most = (units.rate(rate, unit) or "0" for rate in rates)
     return median if least == most else f"{least}–{most}"

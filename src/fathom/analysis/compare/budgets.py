@@ -8,7 +8,8 @@
     [budgets.ledger]
     "idle: input" = "<= 1 % of step"
 
-A budget is exceeded only if the figure is beyond its limit by more than noise.
+A budget is exceeded only if the figure is beyond its limit by more than noise. If the noise is larger than
+the limit itself, and the figure not clear of it, the budget cannot be checked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from fathom.analysis.compare.results import ENOUGH, Change, Figure, SoundingComparison
+from fathom.analysis.compare.figures import OF_DATASHEET
+from fathom.analysis.compare.results import ENOUGH, HOST_TIME, Change, Figure, SoundingComparison
 from fathom.analysis.compare.words import name_of
 from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
@@ -48,6 +50,7 @@ FIGURES = {
 # How a figure becomes known, by name.
 RECORDED = {
     "mfu": "it needs ops with known FLOPs and the peak of the GPU; `fathom report` says what is missing",
+    "hfu": "it needs ops with known FLOPs and the peak of the GPU; `fathom report` says what is missing",
     "samples_per_s": "mark the samples of a step with fathom.step(samples=N)",
     "tokens_per_s": "mark the tokens of a step with fathom.step(tokens=N)",
     "input_wait": 'no data loader was seen; limit "idle: input" under [budgets.ledger] instead',
@@ -55,6 +58,8 @@ RECORDED = {
     "energy": "the recording has no energy counter or power sensor",
     "power": "the recording has no power sensor",
 }
+PUBLISHED = "a share of the datasheet's peak, because no measured ceiling applies to all recordings"
+BOUND = "inconclusive: it is a lower bound, because the FLOPs of some products are unknown"
 OF_GPU = "it is known for recordings of a GPU"
 # Units by dimension, with their size in the unit of the figure.
 _UNITS: dict[str, dict[str, float]] = {
@@ -100,7 +105,7 @@ class Checked(msgspec.Struct):
     candidate: float | None = None
     limit: float | None = None
     band: float | None = None
-    why: str = ""  # the reason if it is unknown, or kept only because of noise
+    why: str = ""  # the reason if it is unknown, or kept only because of noise; a note on the figure
 
 
 class GateResult(msgspec.Struct):
@@ -122,6 +127,9 @@ class _Measured(msgspec.Struct, frozen=True):
     baseline: float
     candidate: float
     band: float | None
+    why: str = ""  # the reason why it cannot be compared with the baseline
+    note: str = ""
+    at_least: bool = False  # the candidate's figure is a lower bound
 
 
 def budgets_in(settings: Mapping[str, Any], where: str) -> list[Budget]:
@@ -165,42 +173,73 @@ def check(budgets: list[Budget], comparison: SoundingComparison, baseline: bool 
 def _checked(budget: Budget, comparison: SoundingComparison, baseline: bool) -> Checked:
     if budget.relative and not baseline:
         raise BadInputError(f"The budget {budget.name} = {budget.text!r} is relative; give a --baseline.")
-    measured = _measured(budget.name, comparison)
+    measured = _measured(budget, comparison)
     result = Checked(budget.name, budget.text, "unknown")
     if measured is None:
-        result.why = _unknown(budget.name)
+        result.why = _unknown(budget.name, baseline)
         return result
     result.unit, result.band = measured.unit, measured.band
     result.baseline = measured.baseline if baseline else None
     result.candidate, result.limit = measured.candidate, _limit(budget, measured, comparison)
-    over = (measured.candidate - result.limit) * (1 if budget.upper else -1)
-    if over <= 0:
-        result.status = "kept"
-    elif measured.band is None:
-        result.why = "inconclusive: too few steps to estimate the noise"
-    else:
-        result.status = "exceeded" if over > measured.band else "kept"
-        result.why = "" if over > measured.band else _within(budget, comparison)
+    result.status, why = _judged(budget, measured, result.limit, comparison)
+    result.why = "; ".join(filter(None, (why, measured.note)))
     return result
 
 
-def _unknown(name: str) -> str:
+def _judged(
+    budget: Budget, measured: _Measured, limit: float, comparison: SoundingComparison
+) -> tuple[Status, str]:
+    """Return the status of a budget, and the reason if it is unknown or kept only because of noise."""
+    if budget.relative and measured.why:
+        return "unknown", measured.why
+    over = (measured.candidate - limit) * (1 if budget.upper else -1)
+    if measured.band is None:
+        return ("kept", "") if over <= 0 else ("unknown", "inconclusive: too few steps to estimate the noise")
+    if over > measured.band:
+        beyond = not budget.upper and measured.at_least
+        return ("unknown", BOUND) if beyond else ("exceeded", "")
+    if measured.candidate and limit and measured.band > max(-over, abs(limit)):
+        return "unknown", f"inconclusive: the noise is larger than the limit; {_quieter(budget, comparison)}"
+    return "kept", _within(budget, comparison) if over > 0 else ""
+
+
+def _quieter(budget: Budget, comparison: SoundingComparison) -> str:
+    """Return what reduces the noise."""
+    busy = next((a.why for a in comparison.abstained if a.what == HOST_TIME), "")
+    few = _few(budget, comparison)
+    return busy or (
+        _too_few(few) if few is not None else "record each side several times, on an idle machine"
+    )
+
+
+def _unknown(name: str, baseline: bool) -> str:
     """Return why a figure is not known, and what to do."""
     if name.startswith(f"{LEDGER}."):
         return "no entry of either side has this name; `fathom compare --all` lists them"
-    return f"not recorded: {RECORDED.get(name, OF_GPU)}"
+    sides = " on both sides" if baseline else ""
+    return f"not known{sides}: {RECORDED.get(name, OF_GPU)}"
 
 
 def _within(budget: Budget, comparison: SoundingComparison) -> str:
     """Return why a budget is kept though the figure is beyond its limit."""
-    ledger = budget.name.startswith(f"{LEDGER}.")
-    few = comparison.few_steps or (comparison.few_windows if ledger else None)
+    few = _few(budget, comparison)
     if few is None:
         return "beyond the limit, but within noise"
-    return f"beyond the limit, but inconclusive: too few steps ({few}; {ENOUGH} are needed)"
+    return f"beyond the limit, but inconclusive: {_too_few(few)}"
 
 
-def _measured(name: str, comparison: SoundingComparison) -> _Measured | None:
+def _few(budget: Budget, comparison: SoundingComparison) -> int | None:
+    """Return the number of steps behind a figure if it is too small."""
+    ledger = budget.name.startswith(f"{LEDGER}.")
+    return comparison.few_steps or (comparison.few_windows if ledger else None)
+
+
+def _too_few(steps: int) -> str:
+    return f"too few steps ({steps}; {ENOUGH} are needed)"
+
+
+def _measured(budget: Budget, comparison: SoundingComparison) -> _Measured | None:
+    name = budget.name
     if name == STEP:
         return _step(comparison)
     if name.startswith(f"{LEDGER}."):
@@ -208,9 +247,18 @@ def _measured(name: str, comparison: SoundingComparison) -> _Measured | None:
         changes = [change for change in comparison.entries if _named(change, pattern)]
         absent = any(fnmatchcase(entry, pattern) for entry in Entry)  # an entry of which there was none
         return _entries(changes, _step(comparison)) if changes or absent else None
-    figures: Iterator[Figure] = (f for f in comparison.figures if f.name == FIGURES[name] and not f.of)
-    figure = next(figures, None)
-    return None if figure is None else _Measured(figure.unit, figure.baseline, figure.candidate, figure.band)
+    known = {figure.name: figure for figure in comparison.figures if not figure.of}
+    for figure, note in ((FIGURES[name], ""), (f"{FIGURES[name]}{OF_DATASHEET}", PUBLISHED)):
+        if f := known.get(figure):
+            band = f.band if budget.relative or f.band is None else f.band * _larger(f)
+            return _Measured(f.unit, f.baseline, f.candidate, band, f.why, note, "candidate" in f.at_least)
+    return None
+
+
+def _larger(figure: Figure) -> float:
+    """Return how many times as large the noise of a candidate's rate is, which is a share of the rate."""
+    rate = figure.group == STEP and figure.baseline
+    return max(1.0, figure.candidate / figure.baseline) if rate else 1.0
 
 
 def _step(comparison: SoundingComparison) -> _Measured:

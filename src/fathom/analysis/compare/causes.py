@@ -79,10 +79,10 @@ def _clock(a: SideEntry, b: SideEntry, clocks: Clocks | None) -> Iterator[Cause]
 
 
 def clocks_of(baseline: Sequence[Run], candidate: Sequence[Run]) -> Clocks | None:
-    """Return the sides' median clocks in MHz if they differ, else None."""
-    sides = [[mhz for run in runs for mhz in run.clocks_mhz] for runs in (baseline, candidate)]
-    if min(map(len, sides)) < FEW:
+    """Return the sides' median clocks in MHz if all recordings have samples and they differ, else None."""
+    if any(len(run.clocks_mhz) < FEW for run in (*baseline, *candidate)):
         return None
+    sides = [[mhz for run in runs for mhz in run.clocks_mhz] for runs in (baseline, candidate)]
     before, after = map(median, sides)
     scatter = max(mad(side) / len(side) ** 0.5 for side in sides)
     differ = abs(after - before) > max(CLOCK * before, 2 * scatter)

@@ -9,11 +9,12 @@ import numpy as np
 
 from fathom.analysis.compare import causes, figures, noise
 from fathom.analysis.compare.align import Pair, align
-from fathom.analysis.compare.results import ENOUGH, Cause, Change, ComparedRun, SoundingComparison
+from fathom.analysis.compare.results import ENOUGH, HOST_TIME, Cause, Change, ComparedRun, SoundingComparison
 from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED, Run
 from fathom.analysis.compare.sides import SideEntry, entries_of, ops_of
 from fathom.analysis.compare.words import headline, too_few
 from fathom.analysis.results import Abstained
+from fathom.analysis.subjects import CPU
 from fathom.errors import BadInputError
 from fathom.timing import MARGIN, Ratio, decide, mad, median, midmean, require_margin
 from fathom.units import NS_PER_MS
@@ -63,7 +64,7 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
         entries=changes,
         causes=[*causes.summed(changes), *_of_all(baseline, candidate)],
         figures=[
-            *figures.figures(baseline, candidate, before / NS_PER_MS, interval),
+            *figures.figures(baseline, candidate, basis, before / NS_PER_MS, interval, others),
             *figures.collectives(baseline, candidate),
             *figures.counters(both, baseline, candidate),
         ],
@@ -71,6 +72,8 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
         damaged=[run.name for run in (*baseline, *candidate) if not run.examination.integrity.ok],
         device=candidate[0].device,
     )
+    if why := next((figure.why for figure in result.figures if figure.why), ""):
+        result.abstained.append(Abstained("MFU, HFU", why))
     result.headline = headline(result)
     return result
 
@@ -247,8 +250,9 @@ def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) ->
     others = max(run.others for run in (*baseline, *candidate))
     if others > noise.BUSY:
         why = f"other programs used {100 * others:.0f} % of the host's processors; record on an idle host"
-        yield Abstained("small changes of the host's time", why)
-    if not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
+        yield Abstained(HOST_TIME, why)
+    on_gpu = any(run.device != CPU for run in (*baseline, *candidate))
+    if on_gpu and not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
         yield Abstained("counters", "a side has no hardware counters")
-    if any(len(run.clocks_mhz) < causes.FEW for run in (*baseline, *candidate)):
+    if any(run.device != CPU and len(run.clocks_mhz) < causes.FEW for run in (*baseline, *candidate)):
         yield Abstained("clocks", f"a recording has fewer than {causes.FEW} samples of the GPU's clock")

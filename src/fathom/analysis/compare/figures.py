@@ -8,80 +8,126 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from fathom.analysis.compare.noise import band, variances
+from fathom.analysis.compare.causes import FEW
+from fathom.analysis.compare.noise import HOST, band, between_runs, variances
+from fathom.analysis.compare.peaks import of_peak
 from fathom.analysis.compare.results import Figure
 from fathom.analysis.compare.run import Counter, Run
 from fathom.analysis.compare.sides import SideEntry
-from fathom.analysis.results import Examination
+from fathom.timing import median
+from fathom.units import NS_PER_MS
 
 COUNTERS = 0.05  # relative change of a counter that counts, beside its standard error
 PERCENT = 1.0  # points: the least change of a counter in %
 SURE = 3.0  # standard errors
 MATERIAL = 0.01  # of the step: smaller changes of a time do not count
+OF_DATASHEET = " of the datasheet's peak"  # ends the names of shares without a measured ceiling
 Better = Literal["lower", "higher", ""]
 Interval = tuple[float, float]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A figure: where it is in an examination, and its relative standard deviation between runs."""
+    """A figure: where it is in a run, and its relative standard deviation between runs.
+
+    `peak` names the share that a figure is of its peak, which both sides must have in common.
+    """
 
     group: str
     name: str
     unit: str
     better: Better
     scatter: float | None  # None: the noise is that of the step
-    read: Callable[[Examination], float | None]
+    read: Callable[[Run, str], float | None]  # of a basis
+    peak: str = ""
+    of_host: bool = False  # other programs on the host change it
+    unsure: Callable[[Run], float] | None = None  # the half-width of what a run knows of it, relative
 
 
-def _of(part: str, field: str) -> Callable[[Examination], float | None]:
-    return lambda examination: getattr(getattr(examination, part), field, None)
+def _of(part: str, field: str) -> Callable[[Run, str], float | None]:
+    return lambda run, _: getattr(getattr(run.examination, part), field, None)
 
 
-def _utilisation(field: str) -> Callable[[Examination], float | None]:
-    def read(examination: Examination) -> float | None:
-        device = next((device for device in examination.devices if device.utilisation), None)
-        return getattr(device.utilisation, field) if device else None
+def _utilisation(name: str, field: str, peak: str) -> Row:
+    """Return the row of a share of the peak, in the mean step as other rates."""
 
-    return read
+    def read(run: Run, basis: str) -> float | None:
+        used = run.utilisation
+        share = None if used is None else getattr(used, field)
+        if used is None or share is None:
+            return None
+        return share * used.step_ms * NS_PER_MS / run.mean_ns(basis)
+
+    return Row("step", name, "", "higher", None, read, peak)
+
+
+def _energy(run: Run) -> float:
+    """Return how little is known of the energy of a step, which may be estimated from other steps."""
+    energy = run.examination.energy
+    if energy is None or energy.per_step_low_j is None or energy.per_step_high_j is None:
+        return 0.0
+    return (energy.per_step_high_j - energy.per_step_low_j) / (energy.per_step_high_j + energy.per_step_low_j)
+
+
+def _clock(run: Run, _: str) -> float | None:
+    return median(run.clocks_mhz) if len(run.clocks_mhz) >= FEW else None
 
 
 ROWS = (
     Row("step", "samples/s", "/s", "higher", None, _of("step", "samples_per_s")),
     Row("step", "tokens/s", "/s", "higher", None, _of("step", "tokens_per_s")),
-    Row("step", "MFU", "", "higher", None, _utilisation("mfu")),
-    Row("step", "HFU", "", "higher", None, _utilisation("hfu")),
-    Row("input", "input wait", "ms", "lower", 0.1, _of("input", "wait_ms")),
+    _utilisation("MFU", "mfu", "mfu"),
+    _utilisation("HFU", "hfu", "mfu"),
+    _utilisation(f"MFU{OF_DATASHEET}", "mfu_datasheet", "mfu_datasheet"),
+    _utilisation(f"HFU{OF_DATASHEET}", "hfu_datasheet", "mfu_datasheet"),
+    Row("input", "input wait", "ms", "lower", 0.1, _of("input", "wait_ms"), of_host=True),
     Row("memory", "peak allocated", "B", "lower", 0.005, _of("memory", "peak_allocated_bytes")),
     Row("memory", "peak reserved", "B", "lower", 0.01, _of("memory", "peak_reserved_bytes")),
     Row("memory", "peak on the device", "B", "lower", 0.01, _of("memory", "peak_device_bytes")),
     Row("memory", "peak of the host", "B", "lower", 0.02, _of("memory", "peak_resident_bytes")),
-    Row("energy", "energy", "J", "lower", 0.02, _of("energy", "per_step_j")),
-    Row("energy", "power", "W", "", 0.05, _of("energy", "mean_power_w")),
-    Row("energy", "energy of the host", "J", "lower", 0.03, _of("energy", "host_per_step_j")),
+    Row("energy", "energy", "J", "lower", 0.02, _of("energy", "per_step_j"), unsure=_energy),
+    Row("energy", "power", "W", "", 0.05, _of("energy", "mean_power_w"), unsure=_energy),
+    Row("energy", "energy of the host", "J", "lower", 0.03, _of("energy", "host_per_step_j"), of_host=True),
+    Row("clocks", "clock of the GPU", "MHz", "", 0.003, _clock),
 )
 
 
 def figures(
-    baseline: Sequence[Run], candidate: Sequence[Run], step_ms: float, interval: Interval | None
+    baseline: Sequence[Run],
+    candidate: Sequence[Run],
+    basis: str,
+    step_ms: float,
+    interval: Interval | None,
+    others: float,
 ) -> Iterator[Figure]:
     """Yield the figures that all recordings have.
 
-    `interval` is that of the step's ratio, of which rates are the reciprocal.
+    `interval` is that of the step's ratio, of which rates are the reciprocal; `others` is the share of the
+    processors that other programs used.
     """
     noise = None if interval is None else log(interval[1] / interval[0]) / 2
     for row in ROWS:
-        sides = [[row.read(run.examination) for run in runs] for runs in (baseline, candidate)]
+        sides = [[row.read(run, basis) for run in runs] for runs in (baseline, candidate)]
         known = [[value for value in side if value is not None] for side in sides]
         if all(known) and list(map(len, known)) == list(map(len, sides)):
-            yield _figure(row, known, step_ms, noise)
-    clocks = [
-        [float(np.median(run.clocks_mhz)) for run in runs if run.clocks_mhz] for runs in (baseline, candidate)
-    ]
-    if all(clocks):
-        yield _figure(
-            Row("clocks", "clock of the GPU", "MHz", "", 0.003, lambda _: None), clocks, step_ms, noise
-        )
+            figure = _figure(_disturbed(row, others), known, step_ms, noise)
+            figure = figure.widened(
+                sum(_unsure(row, runs) for runs in (baseline, candidate)) * figure.baseline
+            )
+            yield of_peak(figure, row.peak, baseline, candidate) if row.peak else figure
+
+
+def _unsure(row: Row, runs: Sequence[Run]) -> float:
+    """Return how little is known of a side's figure, as a share of it."""
+    return 0.0 if row.unsure is None else float(np.mean([row.unsure(run) for run in runs]))
+
+
+def _disturbed(row: Row, others: float) -> Row:
+    """Return a row of the host with the scatter that other programs cause."""
+    if not row.of_host or row.scatter is None:
+        return row
+    return replace(row, scatter=between_runs({HOST: row.scatter}, others)[HOST])
 
 
 def _figure(row: Row, sides: Sequence[Sequence[float]], step_ms: float, noise: float | None) -> Figure:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fathom.analysis.results import Abstained
 
+HOST_TIME = "small changes of the host's time"  # not compared on a busy host
 ENOUGH = 8  # steps of a run, from which its noise is known well
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
@@ -15,6 +17,11 @@ CauseKind = Literal[
     "dtype", "shape", "kernel choice", "more launches", "fewer launches", "clocks", "library version",
     "environment", "machine", "command", "loader", "compiler",
 ]  # fmt: skip
+
+# Causes that concern the whole program.
+OF_PROGRAM: tuple[CauseKind, ...] = (
+    "command", "library version", "environment", "machine", "loader", "compiler",
+)  # fmt: skip
 
 
 class ComparedRun(msgspec.Struct):
@@ -71,7 +78,10 @@ class Change(msgspec.Struct):
 
 
 class Figure(msgspec.Struct):
-    """A figure of the whole step, a kernel's counter or a collective, on both sides."""
+    """A figure of the whole step, a kernel's counter or a collective, on both sides.
+
+    Rates, utilisation, energy and input are those of mean steps, even where median steps are compared.
+    """
 
     group: str  # step, memory, energy, input, clocks, counters, collectives
     name: str
@@ -82,6 +92,15 @@ class Figure(msgspec.Struct):
     moved: bool
     better: Literal["lower", "higher", ""] = ""
     of: str = ""  # the kernel family, or the collective
+    why: str = ""  # the reason why the sides are not compared: the change means nothing
+    at_least: list[str] = []  # sides whose value is a lower bound: baseline, candidate
+
+    def widened(self, extra: float) -> Figure:
+        """Return the figure with more noise, in its unit."""
+        if self.band is None:
+            return self
+        band = self.band + extra
+        return replace(self, band=band, moved=self.moved and abs(self.candidate - self.baseline) > band)
 
 
 class SoundingComparison(msgspec.Struct):

@@ -12,7 +12,7 @@ from fathom.analysis.account import Account
 from fathom.analysis.compare.launched import Launched, launched_by
 from fathom.analysis.entries import Entry
 from fathom.analysis.memory import HOST
-from fathom.analysis.results import Device, Examination, LedgerRow
+from fathom.analysis.results import Device, Examination, LedgerRow, Utilisation
 from fathom.analysis.rows import RowKey, rounded_ns
 from fathom.errors import BadInputError
 from fathom.sounding import Store
@@ -65,10 +65,15 @@ class Run(msgspec.Struct):
     clocks_mhz: list[float]  # of the device while it ran steps
     counters: list[Counter]
     others: float = 0.0  # share of the host's processors that other programs used during the steps
+    utilisation: Utilisation | None = None
 
     def step_ns(self, basis: str) -> int:
         """Return the step's length on a basis."""
         return sum(row.ns for row in self.entries[basis])
+
+    def mean_ns(self, basis: str) -> int:
+        """Return the mean of the steps that a basis is about."""
+        return self.step_ns(MEAN if basis == CLEAN and MEAN in self.entries else basis)
 
 
 CLEAN, MEAN, PROFILED = "clean median", "clean mean", "profiled mean"
@@ -102,6 +107,7 @@ def run_of(
         clocks_mhz=_clocks(store, account),
         counters=_counters(counters, account),
         others=_others(store, account),
+        utilisation=device.utilisation,
     )
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fathom.analysis.folding.align import Excerpt, excerpt_around, excerpt_of_step
     from fathom.analysis.folding.counters import counters_of, counters_table, fold_rank
     from fathom.analysis.folding.families import by_family
-    from fathom.analysis.folding.kinds import bare, kind_of
+    from fathom.analysis.folding.kinds import bare, is_share, kind_of
     from fathom.analysis.folding.results import Alignment, Folding, Pool, facts_from
     from fathom.analysis.folding.rows import static_attributes
 

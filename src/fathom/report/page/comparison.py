@@ -8,11 +8,20 @@ from typing import Any
 from fathom.analysis.compare import Change, SoundingComparison, leading, name_of, percent
 from fathom.analysis.results import step_noun
 from fathom.report import units
-from fathom.report.comparison import LEGEND, amount, cause_line
+from fathom.report.comparison import (
+    ASSUMED,
+    LEGEND,
+    cause_line,
+    cause_rows,
+    figure_rows,
+    figures_note,
+    runs_in_words,
+)
 from fathom.report.page.account import waterfall
 from fathom.report.page.figure import Figure
 from fathom.report.page.page import rendered, write
 from fathom.report.page.recording import Section
+from fathom.report.screen import grouped
 from fathom.units import NS_PER_MS
 
 BARS = 12
@@ -40,8 +49,11 @@ def _top(result: SoundingComparison) -> dict[str, Any]:
     return {
         "damaged": False, "bound": result.verdict, "headline": result.headline.removesuffix(leading(result)),
         "advice": "", "reason": leading(result), "late": "", "figures": tiles, "bar": [],
-        "facts": [" · ".join(f"{name}: {', '.join(run.name for run in runs)}" for name, runs in sides)],
-        "step": [f"{name} is damaged; `fathom report` says how" for name in result.damaged],
+        "facts": [" · ".join(f"{name}: {runs_in_words(runs)}" for name, runs in sides)],
+        "step": [
+            *(f"{name} is damaged; `fathom report` says how" for name in result.damaged),
+            *([ASSUMED] if result.within_runs else []),
+        ],
     }  # fmt: skip
 
 
@@ -57,16 +69,15 @@ def _sections(result: SoundingComparison) -> list[Section]:
     )
     entries = [_line(change, digits) for change in result.entries]
     note = LEGEND.format(basis=result.basis, step=step_noun(result.kind))
-    figures = [
-        (f.name, f.of, amount(f.baseline, f.unit), amount(f.candidate, f.unit), f.moved)
-        for f in result.figures
-    ]
-    causes = [(cause_line(c), "" if c.change_ms is None else f"{c.change_ms:+.3f}") for c in result.causes]
+    figures = figure_rows(result.figures)
+    causes = cause_rows(result.causes)
+    skipped = grouped((entry.why, entry.what) for entry in result.abstained)
     return [
         Section("waterfall", "Changes", {}, [figure]),
         *([Section("causes", "Why", {"causes": causes})] if causes else []),
         Section("changes", "Entries", {"entries": entries, "digits": digits}, [], note),
-        *([Section("figures", "Figures", {"figures": figures})] if figures else []),
+        *([Section("figures", "Figures", {"figures": figures}, [], figures_note(result))] if figures else []),
+        *([Section("not-compared", "Not compared", {"skipped": skipped})] if skipped else []),
     ]
 
 

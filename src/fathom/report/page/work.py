@@ -10,7 +10,7 @@ from fathom.report.ledger import step_ms
 from fathom.report.page.colours import SERIES
 from fathom.report.page.figure import Figure, altair
 from fathom.report.page.recording import Recording, Section
-from fathom.report.views import TFLOP, named, spread
+from fathom.report.views import TFLOP, labelled, spread
 from fathom.units import GB
 
 MOST = 15  # bars; the tables have all rows
@@ -37,20 +37,17 @@ def _categories(device: Device) -> Figure:
 
 
 def _shapes(device: Device) -> Figure:
-    by_name: dict[str, float] = {}  # ops with the same name and shape may differ in their dtype
-    for row in device.shapes:
-        by_name[named(row)] = by_name.get(named(row), 0.0) + row.ms
-    longest = sorted(by_name.items(), key=lambda item: -item[1])[:MOST]
-    rows = [{"label": label, "ms": ms} for label, ms in longest]
+    labels = labelled(device.shapes)
+    rows = [{"label": label, "ms": row.ms} for row, label in zip(device.shapes, labels, strict=True)][:MOST]
     table = [["Op and shapes", "ms", "Calls", "Median µs", "TFLOP/s", "GB/s"]]
-    for row in device.shapes:
+    for row, label in zip(device.shapes, labels, strict=True):
         rates = spread(row.flops_per_s, TFLOP), spread(row.bytes_per_s, GB)
         median = units.significant(row.median_us)
-        table.append([named(row), units.duration(row.ms), f"{row.count:.3g}", median, *rates])
+        table.append([label, units.duration(row.ms), f"{row.count:.3g}", median, *rates])
     text = (
         f"Bars of the {len(rows)} longest ops by input shape; rates are smallest to largest of their calls."
     )
-    return Figure("shapes", "Ops by input shape", text, rows, _draw, table)
+    return Figure("shapes", "Ops by input shape, in profiled steps", text, rows, _draw, table)
 
 
 def _draw(rows: list[dict[str, Any]]) -> Any:
