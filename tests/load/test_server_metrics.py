@@ -13,7 +13,7 @@ from fathom.analysis.serving import Entry
 from fathom.diagnosis import diagnose_load
 from fathom.load import Load, Sent, Sweep, Workload, frontier, judged, scraped, server_account, shared_share
 from fathom.load.exposition import Reading, reading
-from fathom.load.scraping import Scraped, UnreadableError, address, scrape
+from fathom.load.scraping import Scraped, UnreadableError, scrape
 from fathom.report import print_load
 from tests.cli.test_cli import invoke
 from tests.support.engine_metrics import Engine, serving
@@ -295,11 +295,6 @@ def test_no_server_and_no_address_of_http():
         scrape("file:///etc/passwd")
 
 
-def test_addresses():
-    assert address("http://h:8000") == address("h:8000/v1/") == "http://h:8000/metrics"
-    assert address("https://h/llm/v1?x=1") == "https://h/llm/metrics"
-
-
 def test_metrics_are_read_before_during_and_after(monkeypatch):
     engine = Engine()
     with serving(engine.text) as url, scraped(url, every_s=0.02) as metrics:
@@ -320,6 +315,7 @@ def test_the_command_reports_the_server_and_says_if_it_cannot(monkeypatch):
         return sent(), 0.1
 
     monkeypatch.setattr("fathom.load.drive", drive, raising=False)
+    monkeypatch.setattr("fathom.load.require_answer", lambda *_: None, raising=False)
     with serving(engine.text) as url:
         shown = invoke("load", url, "--model", "m", "--rate", "2", "--warmup", "0", "--json")
         load = json.loads(shown.stdout)

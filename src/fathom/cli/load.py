@@ -56,6 +56,7 @@ def load(
         drive,
         frontier,
         judged,
+        require_answer,
         scraped,
         server_account,
         shared_share,
@@ -65,6 +66,9 @@ def load(
 
     limits = Slo.parse(slo) if slo else None
     known = configured_price() if price is None else parse_price(price)
+
+    rates = _rates(sweep) if sweep else [rate]
+    require_answer(url, model)
 
     def run(at: float) -> Load:
         work = Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace)
@@ -80,7 +84,8 @@ def load(
         diagnose_load(result, shared_share(work))
         return result
 
-    result = frontier([run(at) for at in _rates(sweep)]) if sweep else run(rate)
+    loads = [run(at) for at in rates]
+    result = frontier(loads) if sweep else loads[0]
     (write_json if json else print_load)(result)
     refused = not isinstance(result, Sweep) and result.refusals
     if refused or (isinstance(result, Sweep) and all(point.load.refusals for point in result.points)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.load.asking import require_answer
     from fathom.load.generator import drive, read
     from fathom.load.judge import judged
     from fathom.load.knee import frontier

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from importlib.util import find_spec
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
+from fathom.load.asking import endpoint
 from fathom.load.exposition import Reading, reading
 from fathom.units import MIB
 
@@ -20,7 +21,6 @@ EVERY_S = 1.0  # between readings
 TIMEOUT_S = 5.0
 MOST = 16 * MIB  # of an answer
 MISSING = "prometheus_client is not installed (pip install 'fathom-perf[serve]')"
-_API = "/v1"  # the end of an address of OpenAI's API
 
 
 class UnreadableError(Exception):
@@ -35,13 +35,6 @@ class Scraped:
     readings: list[Reading] = field(default_factory=list)
     why: str = ""
     failed: int = 0
-
-
-def address(url: str) -> str:
-    """Return the address of the metrics of a server with OpenAI's API at `url`."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    path = parts.path.rstrip("/").removesuffix(_API)
-    return urlunsplit((parts.scheme, parts.netloc, f"{path}/metrics", "", ""))
 
 
 def scrape(url: str) -> Reading:
@@ -72,7 +65,7 @@ def scraped(url: str, every_s: float = EVERY_S) -> Iterator[Scraped]:
 
     If the first reading fails, there are no others, and `why` has the reason; nothing is raised.
     """
-    result = Scraped(address(url))
+    result = Scraped(endpoint(url, "metrics"))
     if find_spec("prometheus_client") is None:
         result.why = MISSING
     else:

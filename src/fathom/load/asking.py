@@ -1,0 +1,68 @@
+"""Ask a server with OpenAI's API: where it is, and whether it answers for a model."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from urllib.parse import urlsplit, urlunsplit
+
+from fathom.errors import BadInputError
+
+API = "/v1"  # the end of an address of OpenAI's API
+PATIENCE_S = 120.0  # a server may load the model for its first request
+MOST = 1 << 16  # bytes of an answer
+MOST_SHOWN = 200  # characters of the server's reason
+
+
+def endpoint(url: str, path: str) -> str:
+    """Return the address of `path` on the server with OpenAI's API at `url`."""
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    base = parts.path.rstrip("/").removesuffix(API)
+    return urlunsplit((parts.scheme, parts.netloc, f"{base}/{path}", "", ""))
+
+
+def require_answer(url: str, model: str, patience_s: float = PATIENCE_S) -> None:
+    """Send one short request, so that a wrong address or name shows before a load test.
+
+    Raises BadInputError with the server's reason.
+    """
+    to = endpoint(url, "v1/chat/completions")
+    if urlsplit(to).scheme not in ("http", "https"):
+        raise BadInputError(f"{url} is not an address of HTTP; give one like http://127.0.0.1:8000.")
+    content = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    asked = urllib.request.Request(
+        to, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=patience_s) as answer:
+            answer.read(MOST)
+    except urllib.error.HTTPError as error:
+        raise BadInputError(
+            f"{to} refuses a request for the model {model!r} with status {error.code}{_reason(error)}."
+        ) from None
+    except (OSError, HTTPException, ValueError) as error:
+        why = str(getattr(error, "reason", error)) or type(error).__name__
+        raise BadInputError(f"No server answers at {to} ({why}); start it, or correct the address.") from None
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """Return the server's own words: OpenAI's `error.message`, FastAPI's `detail`, or plain text."""
+    try:
+        body = error.read(MOST).decode("utf-8", "replace").strip()
+    except (OSError, HTTPException):
+        return ""
+    try:
+        read = json.loads(body)
+    except (ValueError, RecursionError):
+        read = body
+    if isinstance(read, dict):
+        inner = read.get("error")
+        read = (
+            inner.get("message")
+            if isinstance(inner, dict)
+            else inner or read.get("detail") or read.get("message")
+        )
+    words = " ".join(str(read or "").split()).rstrip(".")
+    return f": {words[:MOST_SHOWN]}" if words else ""

@@ -1,0 +1,87 @@
+"""A wrong address or model shows before a load test, in the server's own words."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from typer.testing import CliRunner
+
+from fathom.cli.main import app
+from fathom.errors import BadInputError
+from fathom.load import require_answer
+from fathom.load.asking import endpoint
+
+
+@contextmanager
+def answering(status: int, body: str, asked: list[dict] | None = None) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            read = self.rfile.read(int(self.headers["Content-Length"]))
+            if asked is not None:
+                asked.append({"path": self.path, **json.loads(read)})
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_server_that_answers_is_asked_for_one_token():
+    asked: list[dict] = []
+    with answering(200, "{}", asked) as url:
+        require_answer(f"{url}/v1", "qwen")
+    assert [(of["path"], of["model"], of["max_tokens"]) for of in asked] == [
+        ("/v1/chat/completions", "qwen", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (404, '{"error": {"message": "No model `qwen`.", "code": 404}}', "with status 404: No model `qwen`."),
+        (400, '{"detail": "Server is pinned to tiny."}', "with status 400: Server is pinned to tiny."),
+        (401, '{"error": "Unauthorized"}', "with status 401: Unauthorized."),
+        (500, "Internal Server Error", "with status 500: Internal Server Error."),
+        (503, "", "with status 503."),
+        (500, "x" * 5000, "x" * 200 + "."),
+        (500, "[" * 100_000, "["),
+    ],
+)  # fmt: skip
+def test_a_refusal_has_the_servers_reason(status, body, says):
+    with answering(status, body) as url, pytest.raises(BadInputError, match="for the model 'qwen'") as error:
+        require_answer(url, "qwen")
+    assert says in str(error.value) and len(str(error.value)) < 400
+
+
+def test_no_server_and_no_address_of_http():
+    with pytest.raises(BadInputError, match=r"No server answers at http://127\.0\.0\.1:9/v1/chat"):
+        require_answer("127.0.0.1:9", "qwen")
+    with pytest.raises(BadInputError, match="not an address of HTTP"):
+        require_answer("file:///etc/passwd", "qwen")
+
+
+def test_the_command_ends_before_the_test_begins(monkeypatch):
+    monkeypatch.setattr("fathom.load.drive", lambda *_: pytest.fail("it began"), raising=False)
+    done = CliRunner().invoke(app, ["load", "http://127.0.0.1:9", "--model", "m"])
+    assert done.exit_code != 0
+
+
+def test_endpoints():
+    assert (
+        endpoint("http://h:8000", "metrics") == endpoint("h:8000/v1/", "metrics") == "http://h:8000/metrics"
+    )
+    assert endpoint("https://h/llm/v1?x=1", "metrics") == "https://h/llm/metrics"
