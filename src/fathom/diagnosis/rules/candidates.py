@@ -119,6 +119,18 @@ def spent(signals: Signals, *entries: str) -> float:
     return ms_of(rows(signals, *entries))
 
 
+def in_mean_step(signals: Signals, ms: float) -> float:
+    """Return the milliseconds of the mean step for those of the profiled step on a processor.
+
+    The share of the profiled step holds for the time that records explain, and not for longer steps without
+    a known cause.
+    """
+    recorded = signals["step.timeline_ms"]
+    clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or {}
+    unknown = sum(ms for (entry, _), ms in clean.items() if entry == Entry.UNATTRIBUTED)
+    return ms / recorded * (signals.number("step.mean_ms", recorded) - unknown)
+
+
 def stalled(signals: Signals) -> float:
     """Return the milliseconds that rare long steps add to the mean step; 0 if there are none or if
     unknown.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fathom.analysis import where
 from fathom.diagnosis.grouping import grouped
-from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows, spent
+from fathom.diagnosis.rules.candidates import in_mean_step, ms_of, on_processor, rows, spent
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.host.waits import beneath_saving, claim_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, NotAnalysed, Outcomes, rule
@@ -124,7 +124,6 @@ def _on_processor(signals: Signals) -> Outcomes:
     if share < LEAST:
         yield from _in_functions(signals, [line for line in sampled(signals) if line.own >= OWN])
         return
-    mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
     python = spent(signals, PYTHON) / signals["step.timeline_ms"]
     yield Candidate(
         kind="host-python",
@@ -134,7 +133,7 @@ def _on_processor(signals: Signals) -> Outcomes:
             Evidence("calls of ops", sum(signals["host.ops"].values()), "per step"),
             *_shares(signals),
         ],
-        gain_ms=(1 - LEFT) * share * mean,
+        gain_ms=(1 - LEFT) * in_mean_step(signals, ms_of(claims)),
         doubt=_doubt(signals, claims),
         confidence=0.7,
         check="fathom what-if SOUNDING 'python=0.1'",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import claims_of, mended, ms_of, on_processor
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Outcomes, rule
+from fathom.diagnosis.rules.candidates import claims_of, in_mean_step, mended, ms_of, on_processor
+from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Signals, Tables
 
 KIND = "kernels-dense-embedding-gradient"
@@ -49,14 +49,8 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
     if not on_processor(signals):
         return mended(signals, KIND, (works, left), place=("family",), **fields)
     claims = claims_of(works, 1 - left)
-    return Candidate(kind=KIND, claims=claims, gain_ms=_clean(signals, claims), **fields)
-
-
-def _clean(signals: Signals, claims: list[Claim]) -> float:
-    """Return the milliseconds saved in the clean step, by the ops' share of the profiled step."""
-    recorded = signals["step.timeline_ms"]
-    saved = sum(claim.ms for claim in claims if claim.entry == Entry.OPS)
-    return signals.number("step.mean_ms", recorded) * saved / recorded
+    saved = ms_of(claim for claim in claims if claim.entry == Entry.OPS)
+    return Candidate(kind=KIND, claims=claims, gain_ms=in_mean_step(signals, saved), **fields)
 
 
 def _evidence(table: Tables) -> Evidence:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, on_processor, rates_of, site, usual
+from fathom.diagnosis.rules.candidates import (
+    PLACE,
+    in_mean_step,
+    mended,
+    ms_of,
+    on_processor,
+    rates_of,
+    site,
+    usual,
+)
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Double, Signals
 
@@ -63,13 +72,12 @@ def _on_processor(signals: Signals) -> Candidates:
     total, recorded = ms_of(mine), signals["step.timeline_ms"]
     if not mine or total < LEAST * recorded:
         return
-    clean = signals.number("step.mean_ms", recorded) / recorded
     gained = {row.op: (1 - _in_single(row.op)) * row.ms for row in mine}
     yield Candidate(
         kind="kernels-double-precision",
         claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
         evidence=[Evidence("computation in float64", total, "ms per step")],
-        gain_ms=clean * sum(gained.values()),
+        gain_ms=in_mean_step(signals, sum(gained.values())),
         doubt=0.25,
         check=CHECK,
         source=usual((row.source, gained[row.op]) for row in mine if row.module),
