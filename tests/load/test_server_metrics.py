@@ -254,7 +254,7 @@ def test_the_report_shows_the_server_beside_the_client():
     assert "ttft             500–800     800–1,000      600.0    1,000.0  40 requests" in text
     text = " ".join(text.split())
     assert "25 % of prompt tokens cached · 1 preemption" in text and "KV cache at most 20 % full" in text
-    assert "saves at most 500 ms 50 %" in text and "pass outside" in text
+    assert "saves at most 500 ms, 50 %" in text and "pass outside" in text
     assert "server ms" not in printed(judged(sent(), rate=2.0))
 
 

@@ -161,12 +161,12 @@ def print_causes(serving: Serving | None) -> None:
 
 
 def saving(finding: ServingFinding) -> str:
-    """Return the gain with its interval and share, like `may save 40 ms (0 – 80) 12 %`, or its bound."""
+    """Return the gain with its interval and share, like `may save 40 ms (0–80), 12 %`, or its bound."""
     if finding.at_most:
-        return f"saves at most {units.duration(finding.gain_ms)} {100 * finding.share:.0f} %"
+        return f"saves at most {units.duration(finding.gain_ms)}, {100 * finding.share:.0f} %"
     perhaps = "may save" if units.perhaps(finding.gain_ms, finding.low_ms, finding.high_ms) else "saves"
     within = units.within(finding.gain_ms, finding.low_ms, finding.high_ms)
-    return f"{perhaps} {within} {100 * finding.share:.0f} %"
+    return f"{perhaps} {within}, {100 * finding.share:.0f} %"
 
 
 def evidence(finding: ServingFinding) -> str:

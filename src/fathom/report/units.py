@@ -72,8 +72,10 @@ def joules(value: float) -> str:
 
 
 def within(ms: float, low: float, high: float) -> str:
-    """Return milliseconds with an interval: `3.2 ms (2.1–4.3)`."""
-    return f"{significant(ms, 2)} ms ({significant(low, 2)}–{significant(high, 2)})"
+    """Return milliseconds with an interval: `3.2 ms (2.1–4.3)`, or `3.2 ms (-1.2 to 4.3)`."""
+    return (
+        f"{significant(ms, 2)} ms ({significant(low, 2)}{' to ' if low < 0 else '–'}{significant(high, 2)})"
+    )
 
 
 def perhaps(value: float, low: float, high: float) -> str:
