@@ -7,6 +7,7 @@ from typing import Any
 
 from fathom.probe.faults import contain, guarded, identity, this_thread
 from fathom.probe.hooks.patches import Patches, around
+from fathom.probe.hooks.succession import Succession
 from fathom.probe.session import Session
 
 PART = "counting optimizer steps"
@@ -17,7 +18,7 @@ def install(session: Session, patches: Patches) -> list[Any]:
     from torch.amp import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    fired, known = 0, set[int]()
+    fired, succession = 0, Succession()
     compiler, marks = session.torch.compiler, session.deferred
     is_traced = getattr(compiler, "is_dynamo_compiling", compiler.is_compiling)
 
@@ -41,11 +42,13 @@ def install(session: Session, patches: Patches) -> list[Any]:
 
     @guarded(PART)
     def handle(optimizer: Any) -> None:
-        if id(optimizer) not in known:
-            known.add(id(optimizer))
-            with suppress(TypeError):  # an optimizer may forbid weak references
-                session.optimizers.add(optimizer)
-        session.signal("optimizer", id(optimizer))
+        key = id(optimizer)
+        with suppress(TypeError):  # an optimizer may forbid weak references
+            key = succession.key_of(optimizer)
+            session.optimizers.add(optimizer)
+        session.signal("optimizer", key)
+        if marks.optimizer == key:  # the next step of this object may be deferred
+            marks.optimizer = id(optimizer)
 
     def step(original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = fired
