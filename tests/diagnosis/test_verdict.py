@@ -313,3 +313,24 @@ def test_four_fifths_of_the_account_have_an_owner(name):
     _, parts = conclude(kept, result.step, result.findings, result.leads, kept_reports.limits(result, kept))
     owned = sum(part.ms for part in parts if part.owner != UNEXPLAINED)
     assert owned >= 0.8 * sum(part.ms for part in parts)
+
+
+def on_a_processor(*rows: LedgerRow) -> str:
+    ops = Device(0, "cpu", [], sum(row.ms for row in rows), list(rows), None)
+    return verdict_of(ops)[0].headline
+
+
+@pytest.mark.parametrize("op", ["aten::bernoulli_", "aten::gelu", "aten::mm"])
+def test_work_of_a_processor_without_a_ceiling_has_no_known_bound(op):
+    row = LedgerRow("ops", op, 8.0, None, flops_per_s=1e11, bytes_per_s=4e9, product_flops=1e9)
+    said = on_a_processor(row, LedgerRow("idle: python", "", 2.0))
+    assert "bound:" not in said and "does not show what bounds the 10 ms step" in said
+    assert said.endswith(": 80 % of it is work without a known ceiling.")
+
+
+def test_a_clean_step_far_longer_than_the_profiled_ones_says_so():
+    longer = LedgerRow("unattributed", "clean steps took longer", 6.0)
+    said = on_a_processor(LedgerRow("ops", "aten::mm", 3.0), longer)
+    assert (
+        said == "The recording does not show what bounds the 9 ms step: the profiled steps were 6 ms shorter."
+    )

@@ -192,6 +192,8 @@ def _bound_of_work(row: LedgerRow) -> str:
         return "compute"
     if row.bound:
         return "memory"
+    if row.entry == Entry.OPS:  # processors differ too much to go by the name of an op
+        return "unknown"
     return "compute" if row.product_flops else class_of(row.detail).bound or "unknown"
 
 

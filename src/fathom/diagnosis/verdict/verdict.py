@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.results import Device, Finding, Verdict
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.verdict.pieces import ON_DEVICE, UNEXPLAINED, Piece
+from fathom.diagnosis.verdict.pieces import NO_CEILING, ON_DEVICE, UNEXPLAINED, Piece
 from fathom.machine import DATASHEET
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
@@ -27,6 +28,8 @@ _PHRASES = {
 }
 
 _WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
+_NO_CEILING = "work without a known ceiling"
+_MEASURE = "Measure the ceilings of the recorded machine with fathom machine measure."
 _OF_CPU = {
     "host": "Host-bound: work outside the framework's operations takes {share} of {step}",
     "launch": "Overhead-bound: operations with hardly any work take {share} of {step}",
@@ -92,10 +95,11 @@ def verdict_of(
         step_ms = sum(row.ms for row in device.ledger)
         total, known_ms = alone, min(sum(alone.values()), step_ms - unexplained_ms)
     share = min(total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9), 1.0)
+    why = _why_unknown(device, pieces) if bound == "unknown" else ""
     return Verdict(
         bound=bound,
-        headline=_headline(device, bound, share, None if usual else stalled_ms, noun),
-        action=_WARM_UP if bound == "first use" else "" if top is None else _action(top),
+        headline=_headline(device, bound, share, None if usual else stalled_ms, noun, why),
+        action=_WARM_UP if bound == "first use" else _action(top) if top else _unknown_action(why),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
     )
@@ -125,14 +129,31 @@ def _action(finding: Finding) -> str:
     return f"{action}." if action else ""
 
 
-def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str) -> str:
+def _why_unknown(device: Device, pieces: Iterable[Piece]) -> str:
+    """Return the reason for most of the time without a known bound; "" if it has several."""
+    step_ms = sum(row.ms for row in device.ledger)
+    longer = sum(row.ms for row in device.ledger if row.entry == Entry.UNATTRIBUTED)
+    no_ceiling = sum(piece.ms for piece in pieces if piece.owner == NO_CEILING and piece.bound == "unknown")
+    if step_ms <= 0 or max(longer, no_ceiling) < KNOWN * step_ms:
+        return ""
+    if longer > no_ceiling:
+        return f": the profiled steps were {_duration(longer)} shorter"
+    return f": {_percent(no_ceiling / step_ms)} of it is {_NO_CEILING}"
+
+
+def _unknown_action(why: str) -> str:
+    """Return the action for a step whose bound is unknown for the reason `why`."""
+    return _MEASURE if _NO_CEILING in why else ""
+
+
+def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str, why: str) -> str:
     """Return one sentence. With `stalled_ms`, rare long steps decide, so the share is of the mean step."""
     cpu = device.device == "cpu"
     step_ms = sum(row.ms for row in device.ledger)
     usual = f"{_duration(step_ms)} {noun}"
     step = f"the {usual}" if stalled_ms is None else f"the mean {noun} of {_duration(step_ms + stalled_ms)}"
     phrase = _OF_CPU.get(bound, _PHRASES[bound]) if cpu else _PHRASES[bound]
-    said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step)
+    said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step) + why
     said += _most_exposed(device) if bound == "communication" else ""
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
     which = f"the {noun}" if stalled_ms is None else f"the usual {usual}"
