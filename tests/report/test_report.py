@@ -19,6 +19,7 @@ from fathom.analysis.results import (
     Finding,
     LedgerRow,
     LongSteps,
+    SlowStep,
     Step,
     Where,
     label_of,
@@ -27,7 +28,7 @@ from fathom.api import Sounding
 from fathom.diagnosis.kinds import kinds_of_steps
 from fathom.errors import BadInputError
 from fathom.report import print_kernels, print_prediction, print_report, save_picture
-from fathom.report.findings import print_findings
+from fathom.report.findings import print_findings, shown
 from fathom.report.ledger import fold, groups
 from fathom.report.table import rows
 from fathom.report.units import apportion, bar
@@ -210,6 +211,35 @@ def test_a_gain_far_below_what_the_device_no_longer_does_says_where_the_rest_goe
 def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertain():
     assert "saves     perhaps 6.0 ms (0–13), 10 %" in full(low_ms=0.0, high_ms=13.0)
     assert "saves     6.0 ms (3.5–8.5)" in full(low_ms=3.5, high_ms=8.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (0.000171, "MB", ": 171 B"),
+        (0.0002, "GB per step", ": 200 kB per step"),
+        (0.0484, "ms", ": 48.4 µs"),
+        (2500.5, "ms per step", ": 2.50 s per step"),
+        (31.8, "ms per step", ": 31.8 ms per step"),
+        (0.02, "cores", ": 0.0200 cores"),
+        (0, "MB", ": 0 MB"),
+    ],
+)
+def test_evidence_has_a_unit_that_suits_its_size(value, unit, expected):
+    assert shown(Evidence("read", value, unit)).removeprefix("read") == expected
+
+
+def test_slow_steps_say_that_the_unattributed_time_was_recorded_in_them():
+    longer = LedgerRow("unattributed", "clean steps took longer", 9.0)
+    slow = [SlowStep(0, 70, "cpu", 20.0, [LedgerRow("ops", "aten::mm", 20.0)])]
+    for entries, said in (
+        ([LedgerRow("ops", "aten::mm", 8.0), longer], True),
+        ([longer], True),
+        ([work("a", 9, 1)], False),
+    ):
+        page = text(msgspec.structs.replace(gpu(), devices=[device(entries=entries)], slow=slow))
+        assert ("lack 9.00 ms of the clean step" in page) == said and "step 70 on cpu: 20.0 ms" in page
+        assert "no record explains it" not in page
 
 
 def test_slow_rates_are_separate_and_have_a_suitable_unit():

@@ -45,7 +45,7 @@ class Entry(str, Enum):
     DEVICE_GAP = "idle: device gap", "next work already queued"
     NO_WORK = "idle: no work", "nothing was requested"
     UNEXPLAINED = "idle: unexplained", "no record explains it"
-    UNATTRIBUTED = "unattributed", "no record explains it"  # time of clean steps beyond all recorded time
+    UNATTRIBUTED = "unattributed", "not in the profiled steps"  # time of clean steps beyond all recorded time
     OVERHEAD = "profiling overhead"  # device work of profiled steps beyond the clean step's time
 
     __str__ = str.__str__

@@ -14,6 +14,7 @@ from fathom.diagnosis import Kind, kinds_of_steps
 from fathom.report import leads, units
 from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
 from fathom.report.sections import FINDING
+from fathom.units import GB, MB
 
 GAIN = 26  # columns
 LABEL = 10  # columns
@@ -23,6 +24,8 @@ NONE = "Nothing found that costs 1 % of the {noun} or more"
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
 LEAST = 12  # columns of text beside a figure
+SUITS = 0.1, 1000.0  # values that their unit suits
+BYTES = {"MB": MB, "GB": GB}
 LESS = 0.7  # a gain below this share of the device time that a finding claims is explained
 
 
@@ -157,10 +160,20 @@ def place(finding: Finding) -> str:
 def shown(line: Evidence, width: int | None = None, noun: str = "step") -> str:
     """Return text and figure of the evidence, with the text shortened to fit `width`."""
     unit = line.unit.replace("per step", f"per {noun}")
-    value = f"{line.value:,.0f}" if line.value == round(line.value) else units.significant(line.value)
-    figure = f": {value} {unit}".rstrip()
+    figure = f": {_figure(line.value, unit)}".rstrip()
     words = line.text if width is None else units.shorten(line.text, max(width - len(figure), LEAST))
     return words + figure
+
+
+def _figure(value: float, unit: str) -> str:
+    """Return the value with its unit, or a suitable one for a tiny or huge time or size."""
+    name, _, per = unit.partition(" ")
+    if value and not SUITS[0] <= abs(value) < SUITS[1]:
+        if name == "ms":
+            return f"{units.duration(value)} {per}"
+        if name in BYTES:
+            return f"{units.scaled(value * BYTES[name], 'B')} {per}"
+    return f"{value:,.0f} {unit}" if value == round(value) else f"{units.significant(value)} {unit}"
 
 
 def claims(finding: Finding) -> list[str]:

@@ -48,6 +48,11 @@ LABEL = 10  # columns
 MOST_ROWS = 4
 MOST_DEVICES, FEW_DEVICES = 16, 4  # devices that are all listed; of more, late ones and others
 ABSTAINED, UNFOLD = "Not analysed", "--all shows the reasons"
+UNSEEN = 0.05  # of the clean step: the unattributed time that slow steps may explain
+SLOWER_LATER = (
+    "The profiled steps lack {} of the clean step, which is unattributed above. These steps were "
+    "recorded because they were slow, and show where that time can go:"
+)
 # Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
     r"profiling overhead of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
@@ -182,12 +187,19 @@ def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
         yield from _paragraph("", f"in {joined(*places)}" if places else "", width)
 
 
-def slow(examination: Examination) -> Iterator[Text]:
-    """Yield a line for each step recorded because it was slow: its extra time over a usual step, by entry."""
+def slow(examination: Examination, width: int) -> Iterator[Text]:
+    """Yield a line for each step recorded because it was slow: its extra time over a usual step, by entry.
+
+    If clean steps took longer than the profiled steps, a sentence says that these steps may show why.
+    """
     if not examination.slow:
         return
     yield Text("slow steps", "bold")
     usual = by_entry(next((d.ledger for d in examination.devices if d.ledger), []))
+    longer_ms = usual.get(Entry.UNATTRIBUTED, 0.0)
+    if longer_ms > UNSEEN * sum(usual.values()):
+        said = SLOWER_LATER.format(units.duration(longer_ms))
+        yield from map(Text, textwrap.wrap(said, width, initial_indent="  ", subsequent_indent="  "))
     for step in examination.slow:
         more = {entry: ms - usual.get(entry, 0.0) for entry, ms in by_entry(step.ledger).items()}
         worst = sorted(more, key=lambda entry: -more[entry])[:3]

@@ -166,7 +166,7 @@ def _device(
 def _below(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
     """Yield the paragraphs below the ledgers."""
     yield sections.long_steps(examination.long_steps, width)
-    yield sections.slow(examination)
+    yield sections.slow(examination, width)
     yield [
         *sections.facts("input", examination.input, width),
         *sections.facts("memory", examination.memory, width),

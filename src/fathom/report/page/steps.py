@@ -60,7 +60,7 @@ def _trial(trial: Trial) -> tuple[str, str, str]:
 def _unusual(result: Examination) -> Iterator[str]:
     """Yield sentences about rare long steps, and about steps that were recorded because they were slow."""
     yield from _plain(sections.long_steps(result.long_steps, WIDTH))
-    yield from _plain(line for line in sections.slow(result) if not line.style)
+    yield from _plain(line for line in sections.slow(result, WIDTH) if not line.style)
 
 
 def _plain(lines: Iterable[Text]) -> Iterator[str]:
