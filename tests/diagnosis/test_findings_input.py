@@ -365,3 +365,10 @@ def test_a_processor_loses_all_that_it_waits_for_batches():
     step = Step(clean_ms=0.43, timeline_ms=0.61, ci_ms=None, n=238, kind="train", clean_mean_ms=0.455)
     given = Signals(None, Recorded(None, {}, alone, step, feeding=Input(wait_ms=0.19)))
     assert given.get("input.lost_ms").value == 0.19
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_mechanism_speaks_of_a_queue_only_if_there_are_workers(workers):
+    result = raised(loading({"fetch": 20.0, "decode": 15.0}, workers), *LOADING)["input-too-few-workers"]
+    assert ("num_workers=0" in result.mechanism) == (workers == 0)
+    assert any("between two ready batches" in line.text for line in result.evidence) == (workers > 0)

@@ -113,7 +113,7 @@ def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
         high_ms=sized.high,
         share=sized.ms / step_ms if sized.ms is not None and step_ms else None,
         confidence=candidate.confidence,
-        mechanism=kind.mechanism,
+        mechanism=candidate.mechanism or kind.mechanism,
         remedy=candidate.remedy or kind.remedy,
         action=candidate.action or kind.action,
         check=candidate.check,

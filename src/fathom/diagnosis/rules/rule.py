@@ -38,6 +38,7 @@ class Candidate(msgspec.Struct, frozen=True):
     check: str = ""
     remedy: str = ""  # replaces the kind's remedy if the recording allows a more specific one
     action: str = ""  # replaces the kind's action, as a remedy does
+    mechanism: str = ""  # replaces the kind's mechanism if it works otherwise in this recording
     source: str | None = None
     module: str | None = None
     family: str | None = None

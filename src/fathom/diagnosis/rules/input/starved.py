@@ -16,6 +16,10 @@ WORKERS = "input-too-few-workers"
 LEAST = 0.01  # of the step: workers that may gain less are not recommended
 MOSTLY = 0.5  # of the lost time: below it, receiving batches from workers may make the step longer
 LONG_MS = 10.0  # per batch: above it, the number of samples matters little
+ALONE = (
+    "Without worker processes (num_workers=0), the program makes each batch itself and does nothing else "
+    "meanwhile. Workers make the next batches during the step, as long as there are free cores."
+)
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
 WAITS = "of which waiting for something other than a file: a network, a lock, a sleep"
 SAYS = {
@@ -63,8 +67,14 @@ def starved(signals: Signals) -> Candidates:
         confidence=advice.sure,
         check=CHECK,
         remedy=advice.remedy,
+        mechanism=ALONE if advice.kind == WORKERS and _works_alone(loader, alone) else "",
         source=(loader and loader.source) or (regions.source if regions else None),
     )
+
+
+def _works_alone(loader: Loader | None, alone: bool) -> bool:
+    """Return whether the program's own process makes the batches."""
+    return not loader.workers if loader else alone
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -156,7 +166,7 @@ def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) ->
         Evidence(f"{made} to fetch the samples of a batch", loader.stages["fetch"], "ms"),
         *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
         *([Evidence("bytes read from files per batch", read / MB, "MB")] if read else []),
-        Evidence("time between two ready batches", loader.every_ms, "ms"),
+        *([Evidence("time between two ready batches", loader.every_ms, "ms")] if loader.workers else []),
         Evidence("workers needed to keep up", float(np.ceil(loader.needed)), ""),
     ]
     if loader.cores is not None:
