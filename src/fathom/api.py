@@ -134,9 +134,10 @@ class Sounding:
 
         - `rank`, `device` (`cuda:0`), `entry` (`compute`, `idle: python` …), `detail` (like a kernel family)
         - `ms`: milliseconds per step, which sum to the step time; `count`: pieces of work per step
-        - `inferred`: whether `ms` is the profiled time minus its share of the profiling overhead
+        - `inferred`: whether `ms` is the profiled time minus its share of the profiling overhead or, if clean
+          steps are longer, a wait that was lengthened, or the unattributed rest
         - `flops`, `bytes`: work per step, from shapes and dtypes; `abstained`: the reason if they are null
-        - `flops_per_s`, `bytes_per_s`: achieved rates in the recorded steps
+        - `flops_per_s`, `bytes_per_s`: achieved rates, of a device in the profiled steps, of a CPU in `ms`
         - `at_ceiling_ms`: milliseconds that the work takes at the measured ceiling; `bound`: that ceiling
 
         The other columns are those of `LedgerRow`. Without a clean step, as in imported traces, this is

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from fathom.analysis.clean import Profiled, clean_entries
 from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.analysis.roofline import BEYOND, PARTS, check_rates
 from fathom.diagnosis import examine
@@ -164,3 +165,28 @@ def test_the_mark_stands_beside_the_figure_and_names_why() -> None:
     device = Device(0, "cuda:0", [], 4.0, [entry], None, at_ceiling_ms=4.0, at_ceiling_known=1.0)
     page = text(gpu(devices=[device]))
     assert "!125.0" in page and "mul at 125 % of the measured ceiling (hbm)" in page
+
+
+@pytest.mark.parametrize("step_ms", [6.0, 10.0, 14.0])
+def test_rates_of_ops_are_of_the_time_in_the_clean_step(step_ms: float) -> None:
+    """All profiled steps have 2 ms of `mm`, those near the clean step 3 ms."""
+    key = ("ops", "aten::mm")
+    known = LedgerRow(
+        *key, 2.0, count=1.0, flops=4e9, bytes=2e6, flops_per_s=2e12, bytes_per_s=1e9, own_ms=2.0
+    )
+    python = LedgerRow("idle: python", "", 7.0)
+    profiled = Profiled([known, python], {key: 3.0, ("idle: python", ""): 7.0}, {key: 1.0})
+    result = {row.entry: row for row in clean_entries(profiled, {}, {}, step_ms)}
+    op = result["ops"]
+    assert sum(row.ms for row in result.values()) == pytest.approx(step_ms)
+    assert op.flops / op.flops_per_s == pytest.approx(op.ms / 1e3) == pytest.approx(op.bytes / op.bytes_per_s)
+    assert op.inferred == (step_ms < 10) and op.own_ms == pytest.approx(op.ms)
+
+
+def test_an_inferred_time_proves_no_impossible_rate() -> None:
+    entries = [
+        LedgerRow("ops", "aten::mul", 0.1, own_ms=0.1, at_ceiling_ms=1.0, bound="hbm", inferred=inferred)
+        for inferred in (False, True)
+    ]
+    check_rates(entries, LIMITS, None)
+    assert entries[0].problem and not entries[1].problem

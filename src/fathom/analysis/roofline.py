@@ -206,7 +206,7 @@ def check_rates(ledger: list[LedgerRow], limits: Limits | None, sheet: Sheet | N
     """
     for entry in ledger:
         times, ceiling = _times(entry, limits, sheet)
-        if times <= BEYOND:
+        if times <= BEYOND or entry.inferred:  # an inferred time does not prove that a rate is impossible
             continue
         if entry.detail.startswith(COMPILED) and not entry.product_flops:
             _remove_bytes(entry)

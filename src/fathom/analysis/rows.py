@@ -106,8 +106,8 @@ def _add_work(entry: LedgerRow, work: dict | None) -> None:
         entry.abstained = "its work is unknown"
         return
     entry.flops, entry.bytes = work["flops"], work["bytes"]
-    entry.flops_per_s = _rate(entry.flops, entry.own_ms)
-    entry.bytes_per_s = _rate(entry.bytes, entry.own_ms)
+    entry.flops_per_s = rate_of(entry.flops, entry.own_ms)
+    entry.bytes_per_s = rate_of(entry.bytes, entry.own_ms)
     entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / NS_PER_MS
     entry.bound, entry.unbounded = work["bound"] or "", work["unbounded"]
     entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
@@ -116,5 +116,6 @@ def _add_work(entry: LedgerRow, work: dict | None) -> None:
         entry.abstained = work["why"] or "its work is unknown"
 
 
-def _rate(amount: float | None, ms: float | None) -> float | None:
+def rate_of(amount: float | None, ms: float | None) -> float | None:
+    """Return the amount per second; None if it is unknown or took no time."""
     return None if amount is None or not ms else amount / (ms / MS_PER_S)

@@ -22,7 +22,10 @@ COMPLETE = 0.995  # share of busy time that counts as all of it
 OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly step jitter"
 LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
-LEGEND = f"{INFERRED} inferred: profiled time minus its share of the profiling overhead"
+LEGEND = (
+    f"{INFERRED} inferred: profiled time minus its share of the profiling overhead; if clean steps are "
+    "longer, their longer waits and the unattributed rest"
+)
 PROFILED = "profiled {noun}s only: no clean {noun} was recorded"
 AS_PROFILED = "profiled {noun}s, as --profiled asks"
 MEASURE = "These ceilings are from the datasheet; measure that machine with `fathom machine measure`."
@@ -105,7 +108,7 @@ def rows(
     yield from _mean(columns, device)
     yield from _speed_of_light(columns, device, total)
     if clean and any(entry.inferred for entry in device.ledger):
-        yield Text(LEGEND, "dim")
+        yield from (Text(line, "dim") for line in textwrap.wrap(LEGEND, width, subsequent_indent="  "))
     yield from _above(device, width)
 
 

@@ -11,7 +11,7 @@ from fathom.report.ledger import fold, groups, name, ran_ms, step_ms
 from fathom.report.page.colours import of_entry
 from fathom.report.page.figure import Figure, altair, coloured
 from fathom.report.page.recording import Recording, Section
-from fathom.report.table import as_profiled, speed_of_light
+from fathom.report.table import LEGEND, as_profiled, speed_of_light
 
 DEVICES = 8  # with a table each
 ENTRIES = 40  # of a group
@@ -30,7 +30,7 @@ def section(recording: Recording) -> Section | None:
     return Section(
         "ledger",
         f"Where a {recording.noun} goes",
-        {"devices": tables, "more": more, "inferred": inferred},
+        {"devices": tables, "more": more, "inferred": inferred, "legend": LEGEND},
         [_figure(devices)],
         brief="Ledger",
     )
