@@ -136,7 +136,7 @@ def lead(**more) -> Lead:
 def test_they_are_separate_from_findings_and_every_line_fits(width):
     for show in (
         lambda console: print_report(gpu(leads=[lead(), lead(op="")]), console),
-        lambda console: print_findings([], 0, console, far=[lead()]),
+        lambda console: print_findings([], console=console, far=[lead()]),
         lambda console: print_leads([lead()], console),
     ):
         out = StringIO()

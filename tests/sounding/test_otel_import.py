@@ -14,9 +14,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 import fathom
 from fathom.analysis.serving import TABLES, request_ledger, requests_account
+from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.sounding import import_traces
 from tests.support.paths import DATA
@@ -347,3 +349,13 @@ def test_a_cycle_of_parents_ends(tmp_path):
     rows += [span(" Req abc", ids=("t", "3", ""), rid="abc")]
     _, tables = imported(tmp_path, written(tmp_path / "a.json", *rows))
     assert tables["requests"].height == 2
+
+
+@pytest.mark.parametrize("file", [VLLM, SGLANG])
+def test_a_report_on_requests_misses_no_steps(tmp_path, file):
+    import_traces([file], tmp_path / "out.fathom")
+    for command in ("report", "findings"):
+        printed = CliRunner().invoke(app, [command, str(tmp_path / "out.fathom")])
+        page = " ".join(printed.stdout.split())
+        assert printed.exit_code == 0 and "The checks of steps do not apply" in page
+        assert "no step was found" not in page and "Nothing was checked" not in page

@@ -98,7 +98,7 @@ class LedgerRow(msgspec.Struct):
     unit: str | None = None  # the ceiling of its matrix work
     product_flops: float = 0.0  # of matrix units per step, including recomputation
     recomputed_flops: float = 0.0  # of those, repeated parts of the forward pass
-    # Duration of its pieces, hidden parts included: for rates. Of a device in profiled steps, of ops in these.
+    # Duration of its pieces, hidden parts included: for rates. In profiled steps, except for ops of a CPU.
     own_ms: float | None = None
     problem: str = ""  # if its rate is impossible: the rate as a share of its ceiling
     inferred: bool = False  # ms is estimated, for example by subtracting profiling overhead

@@ -26,7 +26,7 @@ def findings(
 ) -> None:
     """List the causes of lost time, with their predicted gains and remedies."""
     from fathom.api import open
-    from fathom.report import basis, print_causes, print_findings, print_leads, stepped, unseen_of
+    from fathom.report import basis, none, print_causes, print_findings, print_leads
 
     examination = open(sounding, machine=machine).examine(price=price)
     on_requests = examination.serving.findings if examination.serving else []
@@ -36,6 +36,5 @@ def findings(
         print_leads(examination.leads)
     else:
         print_causes(examination.serving)
-        unseen, recorded = unseen_of(examination.abstained), stepped(examination.step)
         of = basis(examination.step)
-        print_findings(examination.findings, unseen, far=examination.leads, stepped=recorded, of=of)
+        print_findings(examination.findings, none(examination), far=examination.leads, of=of)

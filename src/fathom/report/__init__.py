@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fathom.report.export.perfetto import save_perfetto
     from fathom.report.export.spans import save_spans
     from fathom.report.export.tables import save_tables
-    from fathom.report.findings import print_findings, print_kind, print_kinds, unseen_of
+    from fathom.report.findings import none, print_findings, print_kind, print_kinds
     from fathom.report.gate import gate_junit, gate_markdown, print_gate, save_text
     from fathom.report.goodput import print_goodput
-    from fathom.report.heading import basis, stepped
+    from fathom.report.heading import basis
     from fathom.report.kernel import matching, named, print_kernels, save_samples
     from fathom.report.kernel.dive import dive_content, print_dive
     from fathom.report.lab import print_outcome, print_pair_findings, print_technique, print_techniques

@@ -167,8 +167,7 @@ def findings(examination: Examination, kind: str | None = None) -> Digest:
         "checks_without_data": cards.unseen_of(examination.abstained),
     }
     if not chosen:
-        unseen = cards.unseen_of(examination.abstained)
-        facts["result"] = cards.none(unseen, heading.stepped(examination.step), examination.step.noun)
+        facts["result"] = cards.none(examination)
     elif sum(finding.gain_ms is not None for finding in chosen) > 1:
         facts["gains"] = cards.ALONE
     rows = [_finding(finding, in_full=kind is not None) for finding in chosen]

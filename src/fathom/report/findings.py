@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import Abstained, Claim, Evidence, Finding, Lead
+from fathom.analysis.results import Abstained, Claim, Evidence, Examination, Finding, Lead
 from fathom.diagnosis import Kind, kinds_of_steps
-from fathom.report import leads, units
+from fathom.report import heading, leads, units
 from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
 from fathom.report.sections import FINDING
 from fathom.units import GB, MB
@@ -20,6 +20,7 @@ GAIN = 26  # columns
 LABEL = 10  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
 NO_STEP = "Nothing was checked: findings are about the steps of a program, and none was recorded."
+ONLY_REQUESTS = "The checks of steps do not apply, because only requests were recorded."
 NONE = "Nothing found that costs 1 % of the {noun} or more"
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
@@ -29,11 +30,12 @@ BYTES = {"MB": MB, "GB": GB}
 LESS = 0.7  # a gain below this share of the device time that a finding claims is explained
 
 
-def none(unseen: int, stepped: bool = True, noun: str = "step") -> str:
-    """Return the sentence for a report without findings, if `unseen` checks lacked data."""
-    every = len(kinds_of_steps())
-    if not stepped:
-        return NO_STEP
+def none(examination: Examination) -> str:
+    """Return the sentence for a report without findings on steps."""
+    every, unseen = len(kinds_of_steps()), unseen_of(examination.abstained)
+    noun = examination.step.noun
+    if not heading.stepped(examination.step):
+        return ONLY_REQUESTS if examination.serving else NO_STEP
     if unseen >= every:
         return f"Nothing was checked: all {every} checks lacked data."
     nothing = NONE.format(noun=noun)
@@ -45,13 +47,12 @@ def unseen_of(abstained: Iterable[Abstained]) -> int:
     return len({entry.what for entry in abstained if entry.what.startswith(FINDING)})
 
 
-def section(
-    findings: Sequence[Finding], unseen: int, width: int, stepped: bool = True, noun: str = "step"
-) -> Iterator[Text]:
+def section(examination: Examination, width: int) -> Iterator[Text]:
     """Yield the largest findings: gain and title, then one line of evidence."""
+    findings, noun = examination.findings, examination.step.noun
     yield Text("findings", "bold")
     if not findings:
-        said = textwrap.wrap(none(unseen, stepped, noun), width - 2)
+        said = textwrap.wrap(none(examination), width - 2)
         yield from (Text(f"  {line}", "dim") for line in said)
     for finding in findings[:SHOWN]:
         yield Text.assemble("  ", (f"{gain_of(finding):<{GAIN}}  ", "green"), (finding.title, "bold"))
@@ -73,17 +74,16 @@ def _first_line(finding: Finding, width: int, noun: str) -> str:
 
 def print_findings(
     findings: Sequence[Finding],
-    unseen: int = 0,
+    nothing: str = "",
     console: Console | None = None,
     far: Sequence[Lead] = (),
-    stepped: bool = True,
     of: str = "step",
 ) -> None:
-    """Print every finding in full, then the leads in `far`; `unseen` checks lacked data.
+    """Print every finding in full, or the sentence `nothing`, then the leads in `far`.
 
     Shares are `of` the step, or of its mean.
     """
-    show(lambda width: _page(findings, none(unseen, stepped), far, of, width), console)
+    show(lambda width: _page(findings, nothing, far, of, width), console)
 
 
 def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], of: str, width: int) -> Iterator[Text]:

@@ -30,6 +30,7 @@ PLACES = {
 }  # by bound
 NOTHING = "Fathom found no remedy for this bottleneck."
 UNEVEN = 0.02  # relative difference of mean and median at which both are shown: gains are shares of the mean
+REQUESTS = "no steps: the recording holds requests only"
 REPEATS = "no steps are marked: a window is one repetition of the work, which may be only part of a step"
 UNMARKED = "no steps are marked: the window is a stretch of the program, not a step"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by the source of the steps
@@ -193,11 +194,12 @@ def counted(steps: list[CountedSteps], width: int) -> Iterator[Text]:
         yield Text(units.shorten(text, width), "dim")
 
 
-def step_lines(step: Step, width: int) -> list[Text]:
+def step_lines(examination: Examination, width: int) -> list[Text]:
     """Return the step's time with its interval, and its rates, on a second line if they do not fit."""
+    step = examination.step
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
     if best is None:
-        return [Text("no step was found", "yellow")]
+        return [Text(REQUESTS, "dim") if examination.serving else Text("no step was found", "yellow")]
     phase = "clean" if step.clean_ms is not None else "as profiled"
     kind = "" if step.kind in ("", "step") or step.source in NO_STEPS else f"{step.kind} "
     line = Text.assemble(f"{kind}{step.noun} ", (units.duration(best), "bold green"))

@@ -7,7 +7,7 @@ from html import escape
 from fathom.analysis.results import Device, Examination
 from fathom.report import units
 from fathom.report.findings import gain_of
-from fathom.report.heading import advice
+from fathom.report.heading import REQUESTS, advice
 from fathom.report.ledger import groups, name, step_ms
 from fathom.visible import visible
 
@@ -25,7 +25,8 @@ def to_html(examination: Examination) -> str:
 def _title(examination: Examination) -> str:
     step = examination.step
     ms = step.clean_ms if step.clean_ms is not None else step.timeline_ms
-    taken = "no step was found" if ms is None else f"{step.kind or 'step'} of {units.duration(ms)}"
+    missing = REQUESTS if examination.serving else "no step was found"
+    taken = missing if ms is None else f"{step.kind or 'step'} of {units.duration(ms)}"
     return f"<h4>{escape(str(examination.sounding.get('name') or 'sounding'))}: {escape(taken)}</h4>"
 
 

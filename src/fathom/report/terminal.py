@@ -117,12 +117,11 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield heading.integrity(examination.integrity, width)
     yield goodput.section(examination.goodput, width)
     yield from serving.paragraphs(examination.serving, width)
-    yield [*heading.step_lines(examination.step, width), *heading.counted(examination.counted, width)]
+    yield [*heading.step_lines(examination, width), *heading.counted(examination.counted, width)]
     yield steps.kinds_of_steps(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None, noun=examination.step.noun)
     if not any(entry.what == "findings" for entry in examination.abstained):  # other kinds of steps have none
-        unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
-        yield findings.section(examination.findings, unseen, width, stepped, examination.step.noun)
+        yield findings.section(examination, width)
     yield leads.section(examination.leads, width)
     yield steps.observed_gains(examination.what_if)
     if len(examination.devices) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Finding, Lead, LedgerRow
 from fathom.report import findings, leads, units
-from fathom.report.heading import basis, stepped
+from fathom.report.heading import basis
 from fathom.report.ledger import name
 from fathom.report.page.recording import Recording, Section
 
@@ -15,13 +15,12 @@ from fathom.report.page.recording import Recording, Section
 def section(recording: Recording) -> Section:
     """Return the cards, or the sentence that nothing was found."""
     result = recording.examination
-    unseen = findings.unseen_of(result.abstained)
     return Section(
         "findings",
         "Findings",
         {
             "cards": [_card(finding, basis(result.step)) for finding in result.findings],
-            "none": findings.none(unseen, stepped(result.step), recording.noun),
+            "none": findings.none(result),
             "alone": findings.ALONE if sum(f.gain_ms is not None for f in result.findings) > 1 else "",
             "leads": [_lead(lead) for lead in result.leads],
             "follows": leads.follows(result.leads).capitalize() if result.leads else "",

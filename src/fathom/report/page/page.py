@@ -140,7 +140,7 @@ def _top(result: Examination) -> dict[str, Any]:
         "facts": lines[1:],
         "step": [
             line.plain.strip()
-            for line in (*heading.step_lines(result.step, 200), *heading.counted(result.counted, 200))
+            for line in (*heading.step_lines(result, 200), *heading.counted(result.counted, 200))
         ],
         "figures": list(_figures(result, device)),
         "bar": _bar(device) if device else [],
