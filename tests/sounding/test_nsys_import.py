@@ -5,15 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from fathom.analysis.intervals import union
 from fathom.analysis.recording import read_timeline
 from fathom.analysis.subjects import subjects
+from fathom.api import Sounding
 from fathom.errors import BadInputError
+from fathom.report import print_report, save_page
 from fathom.sounding import Store, import_traces
 from tests.support.nsys_exports import (
     CUDA_GRAPH,
@@ -344,3 +348,27 @@ def test_a_report_is_exported_by_nsys(new, tmp_path, monkeypatch, status):
             import_traces([report], tmp_path / "r.fathom")
     else:
         assert import_traces([report], tmp_path / "r.fathom").ranks == [0, 1]
+
+
+def test_a_kernel_card_is_about_the_launches_in_the_windows(real):
+    (copies,) = Sounding(real[1]).kernel("HtoD pinned", rank=0)
+    per_window_us = copies.time_us["mean"] * copies.launches
+    assert per_window_us == pytest.approx(1e3 * copies.ms, rel=0.01)
+
+
+def test_much_time_outside_the_windows_is_reported(real):
+    result = Sounding(real[1]).examine()
+    seconds = sum(window.end_ns - window.start_ns for window in result.devices[0].windows) / 1e9
+    (why,) = (entry.why for entry in result.abstained if entry.what == "windows")
+    assert why.startswith(f"only {seconds:.3g} of the ") and seconds < 0.6
+
+
+def test_windows_are_not_called_steps(real, tmp_path):
+    sounding = Sounding(real[1])
+    out = StringIO()
+    print_report(sounding.examine(), Console(file=out, width=120, no_color=True))
+    assert "% of window" in out.getvalue() and "window ms" in out.getvalue()
+    save_page(sounding.recording(), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "launches per window" in page and "Window 2 as profiled" in page
+    assert "per step" not in page and "Time of a step" not in page

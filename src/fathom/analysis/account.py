@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -36,9 +36,9 @@ from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine import bounds_of, peaks_of, why_no_limits
 from fathom.machine.datasheet import find as sheet_named
-from fathom.sounding import TRACED, Problem, Store
+from fathom.sounding import REPETITION, TRACED, Problem, Store
 from fathom.timing import median
-from fathom.units import NS_PER_MS
+from fathom.units import NS_PER_MS, NS_PER_S
 
 AHEAD_OF_DEVICE = (
     "steps were launched faster than the device executes them, and no device events give their length"
@@ -51,6 +51,7 @@ MADE = "the median profiled step was {} than the clean one, so host times are es
 WERE = "the median profiled step was {} than the clean one: its work or the conditions differed"
 WORTH = 0.02  # of the clean step: device work that exceeds it by more is reported
 TRACING_US = 0.4, 1.5  # per Python call: torch.profiler with stacks, on fast and slow hosts
+MOSTLY = 0.9  # of a recording: if repeated work covers less of it, the report says so
 LARGE = 0.05  # of the clean step: more profiling overhead is reported
 
 
@@ -196,11 +197,23 @@ def _no_timeline(steps: pl.DataFrame) -> str:
     )
 
 
+def _beyond(timeline: Timeline, windows: Windows) -> Iterator[str]:
+    """Yield how much of a recording lies outside the windows of its repeated work, if it is much."""
+    if not (timeline.steps["source"] == REPETITION).any():
+        return
+    covered_ns, length_ns = int((windows.ends - windows.starts).sum()), timeline.length_ns
+    if covered_ns < MOSTLY * length_ns:
+        yield (
+            f"only {covered_ns / NS_PER_S:.3g} of the {length_ns / NS_PER_S:.3g} recorded seconds consist of "
+            "repeated work, so the rest is in no window; mark steps to choose the windows"
+        )
+
+
 def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFrame, name: str) -> None:
     ledger, windows = subject.ledger, subject.ledger.windows
     for problem in subject.problems:
         problem.rank = to.rank
-    to.abstained += [Abstained("windows", note) for note in windows.notes]
+    to.abstained += [Abstained("windows", note) for note in (*windows.notes, *_beyond(to.timeline, windows))]
     device = Device(to.rank, subject.label, windows_of(ledger), None, [], None, name=name)
     device.windows += [_part(micro, windows) for micro in subject.micro]
     device.micro_ms = mean_by_place(subject.micro)

@@ -147,12 +147,13 @@ def micro_steps(device: Device, width: int) -> Iterator[Text]:
         yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps per step: {lengths}", width)
 
 
-def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
+def regions(device: Device, width: int, top: int | None, noun: str = "step") -> Iterator[Text]:
     """Yield a row for each region that the program named, in the profiled steps."""
     if not device.regions:
         return
     launched = any(region.device_ms for region in device.regions)
-    columns = {"ms": 10, "% of step": 11, "own ms": 10, "calls": 8} | ({"device ms": 11} if launched else {})
+    share, last = f"% of {noun}", {"device ms": 11} if launched else {}
+    columns = {"ms": 10, share: len(share) + 2, "own ms": 10, "calls": 8} | last
     name = width - sum(columns.values())
     head = "".join(f"{title:>{room}}" for title, room in columns.items())
     yield Text(f"{'regions of the program':<{name}}{head}", "dim underline")
@@ -160,7 +161,7 @@ def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
         digits = units.decimals(device.total_ms)
         figures = {
             "ms": f"{region.ms:.{digits}f}",
-            "% of step": units.share(region.ms, device.total_ms),
+            share: units.share(region.ms, device.total_ms),
             "own ms": f"{region.own_ms:.{digits}f}",
             "calls": f"{region.count:.3g}",
             "device ms": units.MISSING if region.device_ms is None else f"{region.device_ms:.{digits}f}",
@@ -288,13 +289,15 @@ def _few(what: list[str]) -> list[str]:
     return [*(name for name in names if name not in checks), f"{len(checks)} checks"]
 
 
-def devices(listed: list[Device], late: list[LateRank], width: int, every: bool) -> Iterator[Text]:
-    """Yield devices with their milliseconds per step by group: `every` one, or at most MOST_DEVICES.
+def devices(
+    listed: list[Device], late: list[LateRank], width: int, every: bool, noun: str = "step"
+) -> Iterator[Text]:
+    """Yield devices with their milliseconds per `noun`, by group: `every` one, or at most MOST_DEVICES.
 
     Of more devices, these are the ones of the ranks `late` and the lowest, and the median of all.
     """
     head = "".join(f"{name:>{room}}" for name, room in _COLUMNS.items())
-    yield Text(f"{'rank':>4}  {'device':<{width - 64}}{'step ms':>9}{head}", "dim underline")
+    yield Text(f"{'rank':>4}  {'device':<{width - 64}}{f'{noun} ms':>9}{head}", "dim underline")
     shown = listed if every or len(listed) <= MOST_DEVICES else _few_devices(listed, late)
     for device in shown:
         label = units.shorten(f"{device.label} {device.name}".rstrip(), width - 65)

@@ -125,7 +125,8 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
     yield leads.section(examination.leads, width)
     yield steps.observed_gains(examination.what_if)
     if len(examination.devices) > 1:
-        yield sections.devices(examination.devices, examination.late, width, every=top is None)
+        noun = examination.step.noun
+        yield sections.devices(examination.devices, examination.late, width, top is None, noun)
         yield communication.late(examination.late, width)
         yield communication.jitter(examination.jitter, examination.step.timeline_ms, width)
         yield communication.pipeline(examination.pipeline, width)
@@ -157,7 +158,7 @@ def _device(
         yield views.shapes(device, width, top)
         yield communication.collectives(device.communication, width, top)
         yield sections.micro_steps(device, width)
-        yield sections.regions(device, width, top)
+        yield sections.regions(device, width, top, noun)
     if roofline:
         yield table.roofline(device, width, top)
 

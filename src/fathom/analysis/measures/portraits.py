@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fathom.analysis.account import account_of
@@ -13,6 +14,7 @@ from fathom.analysis.entries import DEVICE_WORK, Entry
 from fathom.analysis.folding import Folding, by_family, counters_of
 from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
+from fathom.analysis.intervals import covered, union
 from fathom.analysis.measures.evaluate import KnownValues, measures_of
 from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware, launch_size
 from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
@@ -55,7 +57,7 @@ def device_portraits(
     on = hardware(machine, index)
     rows = store.table("kernels", device.rank).filter(pl.col("device") == index).collect()
     timeline = rows.filter(pl.col("phase") == "timeline")
-    launches = _launches(timeline if timeline.height else rows)
+    launches = _launches(_in_windows(timeline, device) if timeline.height else rows)
     clock = _clock(store, device.rank, index, timeline)
     on = on._replace(figures=on.figures | ({"sm_clock": clock} if clock else {}))
     counters = _by_family(folding.frame.filter(pl.col("device") == index))
@@ -93,6 +95,15 @@ def _cache_shares(entries: list[LedgerRow], counters: Rows) -> Iterator[tuple[fl
 def _index(device: Device) -> int | None:
     number = device.device.rpartition(":")[2]
     return int(number) if number.isdigit() else None
+
+
+def _in_windows(kernels: pl.DataFrame, device: Device) -> pl.DataFrame:
+    """Return the kernels that run in the windows of the ledger, so that both are about the same launches."""
+    used = [window for window in device.windows if window.used]
+    edges = np.array([(window.start_ns, window.end_ns) for window in used], np.int64).reshape(-1, 2)
+    bounds = union(edges[:, 0], edges[:, 1])
+    times = (kernels[name].to_numpy() for name in ("start_ns", "end_ns"))
+    return kernels.filter(pl.Series(covered(bounds, *times) > 0, dtype=pl.Boolean))
 
 
 def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:

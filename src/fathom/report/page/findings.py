@@ -19,7 +19,7 @@ def section(recording: Recording) -> Section:
         "findings",
         "Findings",
         {
-            "cards": [_card(finding, basis(result.step)) for finding in result.findings],
+            "cards": [_card(finding, basis(result.step), recording.noun) for finding in result.findings],
             "none": findings.none(result),
             "alone": findings.ALONE if sum(f.gain_ms is not None for f in result.findings) > 1 else "",
             "leads": [_lead(lead) for lead in result.leads],
@@ -28,7 +28,7 @@ def section(recording: Recording) -> Section:
     )
 
 
-def _card(finding: Finding, of: str) -> dict[str, Any]:
+def _card(finding: Finding, of: str, noun: str) -> dict[str, Any]:
     """Return the facts of a card; the interval's bar is relative to its upper end."""
     gain, low, high = finding.gain_ms, finding.low_ms, finding.high_ms
     scale = {}
@@ -43,7 +43,7 @@ def _card(finding: Finding, of: str) -> dict[str, Any]:
         "sure": findings.sure(finding, of),
         "why_none": finding.unpredicted,
         "place": findings.place(finding),
-        "evidence": [findings.shown(line) for line in finding.evidence],
+        "evidence": [findings.shown(line, noun=noun) for line in finding.evidence],
         "claims": _claims(finding),
         "mechanism": finding.mechanism,
         "remedy": finding.remedy.rstrip(),

@@ -7,9 +7,11 @@ from typing import Any
 from fathom.analysis.measures import Measure, Portrait
 from fathom.analysis.results import LedgerRow
 from fathom.report import units
+from fathom.report.kernel.depth import error, value
 from fathom.report.ledger import name
 from fathom.report.page.colours import of_entry
 from fathom.report.page.recording import Recording, Section
+from fathom.units import US_PER_MS
 
 MOST = 30  # families
 ADVISED = 24  # counters that are shown for a family
@@ -21,18 +23,18 @@ def section(recording: Recording) -> Section | None:
     if not listed:
         return None
     content = {
-        "kernels": [_kernel(portrait) for portrait in listed[:MOST]],
+        "kernels": [_kernel(portrait, recording.noun) for portrait in listed[:MOST]],
         "left": max(len(listed) - MOST, 0),
         "noun": recording.noun,
     }
     return Section("kernels", "Kernels", content)
 
 
-def _kernel(portrait: Portrait) -> dict[str, Any]:
-    launch = portrait.launch
+def _kernel(portrait: Portrait, noun: str) -> dict[str, Any]:
+    launch, median_us = portrait.launch, portrait.time_us.get("p50")
     facts = {
-        "launches per step": None if portrait.launches is None else f"{portrait.launches:.3g}",
-        "one launch": units.duration(portrait.time_us["p50"] / 1e3) if portrait.time_us.get("p50") else None,
+        f"launches per {noun}": None if portrait.launches is None else f"{portrait.launches:.3g}",
+        "median launch": units.duration(median_us / US_PER_MS) if median_us else None,
         "grid": launch.get("grid"),
         "block": launch.get("block"),
         "registers": launch.get("registers"),
@@ -64,10 +66,10 @@ def _counted(measure: Measure) -> bool:
 
 
 def _measure(measure: Measure) -> dict[str, str]:
-    error = f" ± {units.significant(measure.error, 2)}" if measure.error else ""
+    margin = f" ± {error(measure)}" if measure.error else ""
     return {
         "group": measure.group,
         "title": measure.title,
-        "value": f"{units.significant(measure.value)}{error} {measure.unit}",
+        "value": value(measure) + margin,
         "meaning": measure.advice or measure.meaning,
     }

@@ -31,7 +31,7 @@ def section(recording: Recording) -> Section | None:
         "ledger",
         f"Where a {recording.noun} goes",
         {"devices": tables, "more": more, "inferred": inferred, "legend": LEGEND},
-        [_figure(devices)],
+        [_figure(devices, recording.noun)],
         brief="Ledger",
     )
 
@@ -111,7 +111,7 @@ def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figure(devices: list[Device]) -> Figure:
+def _figure(devices: list[Device], noun: str) -> Figure:
     rows: list[dict[str, Any]] = []
     table = [["Device", "Entry", "ms"]]
     for device in devices:
@@ -122,7 +122,7 @@ def _figure(devices: list[Device]) -> Figure:
             table.append([label, str(group.kind.name), f"{group.ms:.{units.decimals(step_ms(device))}f}"])
     return Figure(
         "ledger",
-        "Time of a step by device",
+        f"Time of a {noun} by device",
         f"Stacked bars of {len(devices)} devices: compute, communication, copies and idle time in ms.",
         rows,
         _draw,
@@ -138,7 +138,7 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
         alt.Chart(alt.Data(values=rows))
         .mark_bar()
         .encode(
-            x=alt.X("ms:Q", title="ms per step", stack="zero"),
+            x=alt.X("ms:Q", title="ms", stack="zero"),
             y=alt.Y("device:N", title=None, sort=devices, axis=alt.Axis(labelLimit=110)),
             color=coloured(alt, "entry", colours),
             order="place:Q",

@@ -29,7 +29,9 @@ def section(recording: Recording) -> Section | None:
         "micro": list(_plain(micro)),
         "regions": [_region(region) for region in regions[:REGIONS]],
     }
-    return Section("steps", "Steps", content) if any(content.values()) else None
+    if not any(content.values()):
+        return None
+    return Section("steps", "Steps", content | {"noun": recording.noun})
 
 
 def goodput_section(recording: Recording) -> Section | None:

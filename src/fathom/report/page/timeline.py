@@ -64,7 +64,7 @@ def _step(recording: Recording, store: Store) -> Figure | None:
     which = "" if window.step is None else f" {window.step}"
     return Figure(
         "timeline",
-        f"Step{which} as profiled, {units.duration(length)}" + _limited(rows),
+        f"{recording.noun.capitalize()}{which} as profiled, {units.duration(length)}" + _limited(rows),
         f"{len(rows)} events: streams of {device.label}, ops or runtime calls of host threads, and waits.",
         rows,
         _draw,
@@ -79,12 +79,16 @@ def _limited(rows: list[dict[str, Any]]) -> str:
 
 
 def _placed(row: dict[str, Any], start: int, end: int) -> dict[str, Any]:
-    """Return the event with its times in ms since the start of the step, cut at the step's ends."""
+    """Return the event with its times in ms since the start of the step, cut at the step's ends.
+
+    An event that was cut has the time of its part in the step first, then its own.
+    """
     begins, ends = max(row["start_ns"], start), min(row["end_ns"], end)
+    full, part = (units.duration(ns / NS_PER_MS) for ns in (row["end_ns"] - row["start_ns"], ends - begins))
     return {
         "lane": row["lane"], "name": row["name"], "entry": row["entry"],
         "a": round((begins - start) / NS_PER_MS, 6), "b": round((ends - start) / NS_PER_MS, 6),
-        "time": units.duration((row["end_ns"] - row["start_ns"]) / NS_PER_MS),
+        "time": full if full == part else f"{part} of {full}",
     }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
         alt.Chart(alt.Data(values=rows))
         .mark_bar(color=SERIES[0], size=12, cornerRadiusEnd=2)
         .encode(
-            x=alt.X("ms:Q", title="ms per step", axis=alt.Axis(tickCount=6)),
+            x=alt.X("ms:Q", title="ms", axis=alt.Axis(tickCount=6)),
             y=alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=260)),
             tooltip=["label:N", alt.Tooltip("ms:Q", format=".4~f")],
         )
