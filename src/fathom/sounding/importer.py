@@ -15,9 +15,8 @@ from fathom.sounding.missing import note_missing_ranks
 from fathom.sounding.reading import read_all
 from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
+from fathom.sounding.unrelated import DAY_NS, FIRST_TRACES_NS, Seen, check_related
 
-FIRST_TRACES_NS = 1_500_000_000_000_000_000  # July 2017: before the first release of torch.profiler
-DAY_NS = 86_400 * 1_000_000_000  # clocks of machines differ
 _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -33,16 +32,19 @@ def import_traces(
 
     Steps are the ranges whose names match `step_range`; by default those marked by the profiler, a serving
     engine, or ranges named like steps; without them, Fathom finds steps by repetition. Raises BadInputError
-    if a file is not a trace, two files have the same rank, or no range matches, and then writes nothing.
+    if a file is not a trace, files are of different jobs, or no range matches, and then writes nothing.
     """
     if not paths:
         raise BadInputError("No trace was given; give at least one file.")
     writer = Writer(output, replace=replace)
     manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import")
     gpus: dict[int, dict[str, Any]] = {}
+    seen: list[Seen] = []
     try:
         for path, traces in read_all(paths, step_range):
             for trace in traces:
+                seen.append(Seen.of(path, trace, _bounds(trace)[0]))
+                check_related(seen[0], seen[-1])
                 rank = _rank(trace, manifest, path, alone=len(traces) == 1)
                 for gpu in _add(writer, manifest, trace, rank):
                     if 0 <= gpu["index"] < DEVICES:
@@ -110,7 +112,12 @@ def _mark_steps(trace: Trace, manifest: Manifest) -> None:
 
 
 def _phase(trace: Trace, rank: int) -> Phase:
+    return Phase(rank, "timeline", 0, *_bounds(trace), len(trace.steps))
+
+
+def _bounds(trace: Trace) -> tuple[int, int]:
+    """Return the start of the first record and the end of the last, in ns."""
     frames = [frame for frame in trace.tables.values() if len(frame)]
     start = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]
     end = max(int(frame["end_ns"].max()) for frame in frames)  # type: ignore[arg-type]
-    return Phase(rank, "timeline", 0, start, end, len(trace.steps))
+    return start, end
