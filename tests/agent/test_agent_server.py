@@ -177,6 +177,12 @@ def test_catalogues_and_machine(server):
     assert ask(server, "lab_show")["columns"][0] == "name"
     shown = ask(server, "lab_show", name="transpose")
     assert shown["facts"]["idea"] and any("def transpose" in row for row in shown["rows"])
+    of_finding = ask(server, "lab_show", name="input-too-few-workers")
+    assert of_finding["facts"]["name"] == "loader-workers" and of_finding["rows"]
+    assert ask(server, "lab_show", name="bank_padding")["facts"]["name"] == "bank-padding"
+    assert len(ask(server, "lab_show", name="input")["rows"]) > 1
+    unknown = refused(server, "lab_show", name="xyzzy-0")
+    assert "lab_show without a name lists all" in unknown and "fathom lab" not in unknown
     assert ask(server, "machine")["facts"]["versions"]["python"]
     assert sum(ask(server, "machine", show="checks")["facts"]["checks"].values()) > 100
 

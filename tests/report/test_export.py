@@ -168,7 +168,7 @@ def test_spans_of_steps_and_findings_in_a_file(sounding, tmp_path):
     assert {finding.title for finding in sounding.findings} <= {span["name"] for span in spans}
 
 
-def test_spans_reach_a_collector_and_a_refusal_is_one_sentence(sounding):
+def test_spans_reach_a_collector_and_a_refusal_is_one_sentence(sounding, capfd):
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     received: list[bytes] = []
 
@@ -187,11 +187,15 @@ def test_spans_reach_a_collector_and_a_refusal_is_one_sentence(sounding):
     try:
         sounding.export("otel", f"{address}/v1/traces")
         assert len(received) == 1 and b"recording n" in received[0]
-        with pytest.raises(BadInputError, match="did not accept the spans"):
+        with pytest.raises(BadInputError, match=r"elsewhere did not accept the spans \(404\); check that"):
             sounding.export("otel", f"{address}/elsewhere")
     finally:
         server.shutdown()
         server.server_close()
+    capfd.readouterr()
+    with pytest.raises(BadInputError, match=r"v1/traces did not accept the spans \(.*refused\); check that"):
+        sounding.export("otel", f"{address}/v1/traces")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_unknown_format_and_a_bad_path_are_refused(sounding, tmp_path):

@@ -149,17 +149,22 @@ class Reading:
 
     def lab_show(
         self,
-        name: Annotated[str | None, Field(description="A technique or a group; omit to list all.")] = None,
+        name: Annotated[
+            str | None, Field(description="A technique, a group, or a finding; omit to list all.")
+        ] = None,
     ) -> Digest:
         """Show a technique, a runnable pair of plain and tuned code: idea, cost, when not to use it.
 
-        The rows of a technique are the lines of its code.
+        The rows of a technique are the lines of its code; several techniques get a row each.
+        lab_run proves a technique here.
         """
         from fathom import lab
         from fathom.machine import inventory
 
-        chosen = lab.chosen([name]) if name else list(lab.techniques().values())
-        if name in lab.techniques():
+        chosen = list(lab.techniques().values())
+        if name:
+            chosen = lab.naming(name) or lab.chosen([name], listing="lab_show without a name lists all")
+        if name and len(chosen) == 1:
             described = {k: v for k, v in lab.described(chosen[0]).items() if k != "sources"}
             return Digest(digest.known(described), chosen[0].code.splitlines())
         machine = inventory()

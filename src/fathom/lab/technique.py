@@ -144,6 +144,7 @@ def _checked(technique: Technique) -> Technique:
 
 GROUPS = ("memory", "compute", "schedule", "framework", "input", "ranks")
 FOLDER = Path(__file__).parent / "operations"
+LISTING = "`fathom lab list` shows all"
 
 
 @cache
@@ -154,15 +155,18 @@ def techniques(folder: Path = FOLDER) -> dict[str, Technique]:
     return {technique.name: technique for technique in read}
 
 
-def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:
-    """Return the techniques that `names` select by name or by group. Raises BadInputError."""
+def chosen(names: Sequence[str], folder: Path = FOLDER, listing: str = LISTING) -> list[Technique]:
+    """Return the techniques that `names` select by name or by group.
+
+    Raises BadInputError for an unknown name; `listing` is how the caller lists all techniques.
+    """
     every = techniques(folder)
     selected: dict[str, Technique] = {}
     for name in names:
         here = [t for t in every.values() if name.replace("_", "-") in (t.name, t.group)]
         if not here:
             similar = ", ".join(get_close_matches(name, every, n=3, cutoff=0.4))
-            instead = f"similar ones: {similar}" if similar else "`fathom lab list` shows all"
+            instead = f"similar ones: {similar}" if similar else listing
             raise BadInputError(f"There is no technique {name[:60]!r}; {instead}.")
         selected |= {technique.name: technique for technique in here}
     return list(selected.values())

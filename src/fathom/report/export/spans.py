@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from fathom.version import VERSION
 
 EXTRA = "Export to OpenTelemetry needs its SDK: pip install 'fathom-perf[otel]'."
 _BATCH = 512  # spans per request
+_REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|(?:code: |status )(\d{3})")  # in messages of the SDK
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -107,8 +112,40 @@ def _send(spans: list[Any], address: str) -> None:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     exporter = OTLPSpanExporter(endpoint=address, timeout=10)
-    for first in range(0, len(spans), _BATCH):
-        if exporter.export(spans[first : first + _BATCH]) is not SpanExportResult.SUCCESS:
-            raise BadInputError(
-                f"{address} did not accept the spans; check the collector's address and path."
-            )
+    with _quiet() as messages:
+        for first in range(0, len(spans), _BATCH):
+            if exporter.export(spans[first : first + _BATCH]) is not SpanExportResult.SUCCESS:
+                raise BadInputError(
+                    f"{address} did not accept the spans{_reason(messages)}; check that a collector runs "
+                    "there, and its path, for example http://localhost:4318/v1/traces."
+                )
+
+
+@contextmanager
+def _quiet() -> Iterator[list[str]]:
+    """Yield the list of the messages that the SDK logs, which it would print otherwise."""
+    logger, kept = logging.getLogger("opentelemetry"), _Kept()
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(kept)
+    try:
+        yield kept.messages
+    finally:
+        logger.removeHandler(kept)
+        logger.propagate = propagated
+
+
+class _Kept(logging.Handler):
+    """Keeps messages, and prints nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def _reason(messages: list[str]) -> str:
+    """Return the last reason in the SDK's messages: ` (Connection refused)`; "" if they have none."""
+    reasons = [match[1] or match[2] for match in map(_REASON.search, messages) if match]
+    return f" ({reasons[-1].strip()})" if reasons else ""
