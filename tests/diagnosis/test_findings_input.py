@@ -372,3 +372,10 @@ def test_the_mechanism_speaks_of_a_queue_only_if_there_are_workers(workers):
     result = raised(loading({"fetch": 20.0, "decode": 15.0}, workers), *LOADING)["input-too-few-workers"]
     assert ("num_workers=0" in result.mechanism) == (workers == 0)
     assert any("between two ready batches" in line.text for line in result.evidence) == (workers > 0)
+
+
+@pytest.mark.parametrize(("read", "expected"), [(0.05, "system calls and waits"), (18.0, "reading files")])
+def test_a_small_rest_of_system_calls_is_not_called_reading_files(read, expected):
+    given = loading({"fetch": 20.0, "read": read}, 0, input_read_bytes=1e8)
+    (result,) = raised(given, *LOADING).values()
+    assert f"of which {expected}" in [line.text for line in result.evidence]

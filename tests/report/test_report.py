@@ -145,6 +145,13 @@ def test_the_mean_step_names_what_long_steps_hold():
     assert "checkpoint +4.00" in line and f"{sum(e.ms for e in item.mean_ledger):.2f}" in line
 
 
+def test_the_mean_step_names_only_entries_that_fit():
+    item = device()
+    item.mean_ledger = [*item.ledger, *(LedgerRow(f"idle: {cause} {'x' * 12}", "", 4.0) for cause in "ab")]
+    (line,) = (line.plain for line in rows(item, 100, 12) if line.plain.startswith("mean step"))
+    assert "a xxxxxxxxxxxx +4.00" in line and "b x" not in line and len(line) <= 100
+
+
 def test_a_second_does_not_lose_its_figures_on_a_narrow_terminal():
     uneven = gpu()
     uneven.step.clean_mean_ms, uneven.step.samples_per_s = 50.0, 437.0

@@ -105,7 +105,7 @@ def rows(
     label, style = ("clean step", "bold green") if clean else (f"{noun}, as profiled", "bold")
     yield Text(f"{label:<{columns.name}}{figures}", style)
     yield from _profiled(columns, device) if clean else [Text(note.format(noun=noun), "dim")]
-    yield from _mean(columns, device)
+    yield from _mean(columns, device, width)
     yield from _speed_of_light(columns, device, total)
     if clean and any(entry.inferred for entry in device.ledger):
         yield from (Text(line, "dim") for line in textwrap.wrap(LEGEND, width, subsequent_indent="  "))
@@ -157,7 +157,7 @@ def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
     yield Text(f"{line}  {why}", "yellow" if loud else "dim")
 
 
-def _mean(columns: Columns, device: Device) -> Iterator[Text]:
+def _mean(columns: Columns, device: Device, width: int) -> Iterator[Text]:
     """If steps are uneven, yield the mean clean step, and the rows that long steps lengthen most."""
     if not device.mean_ledger:
         return
@@ -165,9 +165,11 @@ def _mean(columns: Columns, device: Device) -> Iterator[Text]:
     more = {entry: ms - usual.get(entry, 0.0) for entry, ms in mean.items()}
     most = sorted((entry for entry in more if more[entry] > 0), key=lambda entry: -more[entry])[:2]
     total = sum(mean.values())
-    rare = ", ".join(f"{cause_of(entry) or entry} {more[entry]:+.{columns.digits}f}" for entry in most)
     line = f"{'mean step':<{columns.name}}{_ms(columns, total)}{'':>7}  {'':<{columns.bar}}"
-    yield Text(f"{line}  {rare}".rstrip(), "dim")
+    rare = [f"{cause_of(entry) or entry} {more[entry]:+.{columns.digits}f}" for entry in most]
+    if len(line) + 2 + len(", ".join(rare)) > width:
+        rare = rare[:1]
+    yield Text(f"{line}  {', '.join(rare)}".rstrip(), "dim")
 
 
 def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:

@@ -32,8 +32,8 @@ def _categories(device: Device) -> Figure:
     for category in device.categories:
         count = units.MISSING if category.count is None else f"{category.count:.3g}"
         table.append([category.name, units.duration(category.ms), units.share(category.ms, total), count])
-    text = f"Bars of {len(rows)} categories of device work, which sum to the ledger's work."
-    return Figure("categories", "Device work by category", text, rows[:MOST], _draw, table)
+    text = f"Bars of {len(rows)} categories of work, which sum to the ledger's work."
+    return Figure("categories", "Work by category", text, rows[:MOST], _draw, table)
 
 
 def _shapes(device: Device) -> Figure:

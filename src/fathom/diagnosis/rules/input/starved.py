@@ -21,6 +21,7 @@ ALONE = (
     "meanwhile. Workers make the next batches during the step, as long as there are free cores."
 )
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
+NOT_FILES = "of which system calls and waits"  # a small rest, which may read no file at all
 WAITS = "of which waiting for something other than a file: a network, a lock, a sleep"
 SAYS = {
     "decode": "of which decoding",
@@ -160,7 +161,7 @@ def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) ->
         here = Evidence("num_workers (the program's own process loads data)", 0, "")
         return [*evidence, here] if alone else evidence
     made = f"{loader.workers} workers take" if loader.workers else "the training process takes"
-    says = SAYS | ({"read": WAITS} if loader.waits_for_no_file else {})
+    says = SAYS | {"read": _reading(loader)}
     read = 0.0 if loader.waits_for_no_file else loader.read_bytes
     evidence += [
         Evidence(f"{made} to fetch the samples of a batch", loader.stages["fetch"], "ms"),
@@ -174,3 +175,10 @@ def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) ->
         if loader.busy_cores is not None:
             evidence.append(Evidence("of which the program itself uses", loader.busy_cores, ""))
     return evidence
+
+
+def _reading(loader: Loader) -> str:
+    """Return what the stage `read` is: a remainder, which is reading files only if it is most of the time."""
+    if loader.waits_for_no_file:
+        return WAITS
+    return SAYS["read"] if loader.mostly("read") else NOT_FILES
