@@ -334,3 +334,10 @@ def test_a_clean_step_far_longer_than_the_profiled_ones_says_so():
     assert (
         said == "The recording does not show what bounds the 9 ms step: the profiled steps were 6 ms shorter."
     )
+
+
+@pytest.mark.parametrize(("name", "expected"), [("cpu", "Python"), ("cuda:0", "idle: Python")])
+def test_a_processor_that_runs_python_is_not_called_idle(name, expected):
+    rows = [LedgerRow("ops", "aten::mm", 5.0), LedgerRow("idle: python", "main (a.py:3)", 5.0)]
+    _, parts = verdict_of(Device(0, name, [], 10.0, rows, None))
+    assert f"{expected} between operations: main (a.py:3)" in [part.part for part in parts]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry, cause_of
+from fathom.analysis.entries import IDLE as IDLE_PREFIX
 from fathom.analysis.results import Device, Finding, Lead, LedgerRow
 from fathom.analysis.work import class_of
 from fathom.diagnosis.grouping import summed
@@ -77,6 +78,7 @@ class Known(msgspec.Struct, frozen=True):
     python: str  # the bound of Python between operations
     limited: Mapping[str, str]
     ceilings: str = MEASURED  # their source
+    on_processor: bool = False
 
     @property
     def ceiling(self) -> str:
@@ -105,7 +107,14 @@ def pieces(
     named = frozenset(lead.where.family or "" for lead in leads)
     step_ms = sum(row.ms for row in device.ledger)
     known = Known(
-        step_ms, claims, named, peaks, _bound_of_python(device.ledger), limited or {}, device.ceilings
+        step_ms,
+        claims,
+        named,
+        peaks,
+        _bound_of_python(device.ledger),
+        limited or {},
+        device.ceilings,
+        device.device == "cpu",
     )
     taking = [row for row in device.ledger if row.ms]
     return [piece for row in taking for piece in _row(row, known) if piece.ms]
@@ -281,6 +290,8 @@ def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:
     if row.entry == Entry.UNEXPLAINED or not cause:
         return Piece(_IDLE_WORDS[Entry.UNEXPLAINED], UNEXPLAINED, "unknown", IDLE, ms)
     words = _IDLE_WORDS.get(row.entry, row.entry)
+    if needs_place and known.on_processor:  # it runs Python, so it is not idle
+        words = words.removeprefix(IDLE_PREFIX)
     if needs_place and known.python == "launch" and not row.detail:
         return Piece("idle: Python between launches", f"cause {cause}", bound, IDLE, ms)
     if needs_place and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
