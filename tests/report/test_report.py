@@ -28,7 +28,7 @@ from fathom.api import Sounding
 from fathom.diagnosis.kinds import kinds_of_steps
 from fathom.errors import BadInputError
 from fathom.report import print_kernels, print_prediction, print_report, save_picture
-from fathom.report.findings import print_findings, shown
+from fathom.report.findings import claims, print_findings, shown
 from fathom.report.ledger import fold, groups
 from fathom.report.table import rows
 from fathom.report.units import apportion, bar
@@ -234,6 +234,14 @@ def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertai
 )
 def test_evidence_has_a_unit_that_suits_its_size(value, unit, expected):
     assert shown(Evidence("read", value, unit)).removeprefix("read") == expected
+
+
+@pytest.mark.parametrize(
+    ("of", "said"), [("mean step (8.03 ms)", ", in the mean step (8.03 ms)"), ("step", "")]
+)
+def test_claims_on_the_mean_step_say_so(of, said):
+    item = finding("input-collate", [Claim("idle: input", "", 3.13), Claim("idle: gc", "", 1.0)])
+    assert claims(item, of) == [f"3.13 ms of idle: input{said}", "1.00 ms of idle: gc"]
 
 
 def test_slow_steps_say_that_the_unattributed_time_was_recorded_in_them():

@@ -27,6 +27,7 @@ HOST = "The rest of that time becomes waiting, mostly for the host, whose launch
 LEAST = 12  # columns of text beside a figure
 SUITS = 0.1, 1000.0  # values that their unit suits
 BYTES = {"MB": MB, "GB": GB}
+MEAN = "mean "
 LESS = 0.7  # a gain below this share of the device time that a finding claims is explained
 
 
@@ -103,7 +104,7 @@ def _full(finding: Finding, of: str, width: int) -> Iterator[Text]:
     yield from _part("", [units.a_day(finding.saves_per_day), finding.unpredicted], width)
     yield from _part("where", [place(finding)], width)
     yield from _part("evidence", [shown(line) for line in finding.evidence], width)
-    yield from _part("costs", claims(finding), width)
+    yield from _part("costs", claims(finding, of), width)
     yield from _part("", [HOST] if limited(finding) else [], width)
     yield from _part("why", [finding.mechanism], width)
     yield from beside(_label("remedy"), _lines(finding.remedy.rstrip().splitlines()), "dim")
@@ -176,10 +177,15 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value == round(value) else f"{units.significant(value)} {unit}"
 
 
-def claims(finding: Finding) -> list[str]:
-    """Return the entries of the ledger that the finding claims, largest first, and the sum of the smaller."""
+def claims(finding: Finding, of: str) -> list[str]:
+    """Return the entries of the ledger that the finding claims, largest first, and the sum of the smaller.
+
+    The ledger is of a usual step, so the first line names the step that they are `of` if that is the mean.
+    """
     ordered = sorted(finding.claims, key=lambda claim: -claim.ms)
     lines = [claimed(claim) for claim in ordered[:SHOWN]]
+    if lines and of.startswith(MEAN):
+        lines[0] += f", in the {of}"
     left = ordered[SHOWN:]
     smaller = f"{len(left)} smaller {'entry' if len(left) == 1 else 'entries'}"
     return [*lines, f"{units.duration(sum(c.ms for c in left))} of {smaller}"] if left else lines

@@ -44,7 +44,7 @@ def _card(finding: Finding, of: str, noun: str) -> dict[str, Any]:
         "why_none": finding.unpredicted,
         "place": findings.place(finding),
         "evidence": [findings.shown(line, noun=noun) for line in finding.evidence],
-        "claims": _claims(finding),
+        "claims": _claims(finding, of),
         "mechanism": finding.mechanism,
         "remedy": finding.remedy.rstrip(),
         "check": finding.check,
@@ -53,9 +53,9 @@ def _card(finding: Finding, of: str, noun: str) -> dict[str, Any]:
     }
 
 
-def _claims(finding: Finding) -> list[str]:
+def _claims(finding: Finding, of: str) -> list[str]:
     """Return the largest entries that the finding claims, and why the gain may be far smaller."""
-    lines = findings.claims(finding)
+    lines = findings.claims(finding, of)
     return [*lines, findings.HOST] if findings.limited(finding) else lines
 
 
