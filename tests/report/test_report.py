@@ -257,6 +257,12 @@ def test_slow_steps_say_that_the_unattributed_time_was_recorded_in_them():
         assert "no record explains it" not in page
 
 
+def test_a_slow_step_with_long_names_is_wrapped_and_not_cut():
+    causes = [LedgerRow(f"idle: cause {letter * 30}", "", 20.0) for letter in "abc"]
+    page = text(msgspec.structs.replace(gpu(), slow=[SlowStep(0, 7, "cuda:0", 60.0, causes)]))
+    assert all(f"{letter * 30} +20.0 ms" in " ".join(page.split()) for letter in "abc")
+
+
 def test_slow_rates_are_separate_and_have_a_suitable_unit():
     tanh = work("aten::tanh", 7.3, 4, 8.72e-12, 1.07e-4)
     slow = list(rows(device(entries=[work("aten::mm", 20.0, 80, 0.175, 5.9), tanh]), 100, 12))

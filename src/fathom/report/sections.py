@@ -205,7 +205,8 @@ def slow(examination: Examination, width: int) -> Iterator[Text]:
         more = {entry: ms - usual.get(entry, 0.0) for entry, ms in by_entry(step.ledger).items()}
         worst = sorted(more, key=lambda entry: -more[entry])[:3]
         causes = " · ".join(f"{entry} +{units.duration(more[entry])}" for entry in worst if more[entry] > 0)
-        yield Text(f"  step {step.step} on {step.device}: {units.duration(step.ms)}  {causes}")
+        line = f"step {step.step} on {step.device}: {units.duration(step.ms)}  {causes}"
+        yield from map(Text, textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    "))
 
 
 def _row(kind: str, row: dict[str, Any]) -> list[str]:

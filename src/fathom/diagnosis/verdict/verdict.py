@@ -137,7 +137,7 @@ def _why_unknown(device: Device, pieces: Iterable[Piece]) -> str:
     if step_ms <= 0 or max(longer, no_ceiling) < KNOWN * step_ms:
         return ""
     if longer > no_ceiling:
-        return f": the profiled steps were {_duration(longer)} shorter"
+        return f": {_duration(longer)} of it is not in the profiled steps"
     return f": {_percent(no_ceiling / step_ms)} of it is {_NO_CEILING}"
 
 
