@@ -10,56 +10,33 @@ accepted as often as in real text. The models predict characters.
 from __future__ import annotations
 
 from functools import cache
-from pydoc_data import topics
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fathom.lab import Draw
+from fathom.lab.characters import CHARACTERS, Model, fitted, one_thread, text
 
-Model = tuple[Tensor, ...]  # embedding, hidden layers, head
-CHARACTERS, CONTEXT, EACH, HIDDEN = 128, 12, 32, 768  # EACH: width of a character's embedding
-BATCH, UPDATES = 128, 100
+CONTEXT, EACH, HIDDEN = 12, 32, 768  # EACH: width of a character's embedding
+UPDATES = 100
 MADE, DRAFT = 96, 4
 SMOOTH = 0.02  # of a count, for pairs of characters that the text does not continue that way
 
 
 @cache
-def text() -> Tensor:
-    """Return the characters of Python's help texts as numbers below CHARACTERS."""
-    joined = "".join(topics.topics[name] for name in sorted(topics.topics))
-    return torch.tensor([min(byte, CHARACTERS - 1) for byte in joined.encode()])
-
-
-@cache
 def trained() -> tuple[Model, Tensor]:
-    """Return a model of the next character, and the draft's logarithms of shares after each two characters.
-
-    One thread of the processor trains them, so that every process gets the same model.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    """Return a model of the next character, and the draft's logarithms of shares after each two characters."""
+    with one_thread():
         return _model(), _draft()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _model() -> Model:
-    source, known = torch.Generator().manual_seed(0), text()
+    source = torch.Generator().manual_seed(0)
     sizes = [(CONTEXT * EACH, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CHARACTERS)]
     model = [torch.randn(CHARACTERS, EACH, generator=source)]
     model += [torch.randn(size, generator=source) * size[0] ** -0.5 for size in sizes]
-    optimizer = torch.optim.Adam([part.requires_grad_() for part in model], lr=1e-3)
-    for _ in range(UPDATES):
-        starts = torch.randint(len(known) - CONTEXT, (BATCH, 1), generator=source)
-        windows = known[starts + torch.arange(CONTEXT + 1)]
-        loss = F.cross_entropy(_scores(windows[:, :-1], tuple(model)), windows[:, -1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return tuple(part.detach() for part in model)
+    return fitted(_scores, model, CONTEXT, UPDATES, source)
 
 
 def _draft() -> Tensor:
@@ -69,7 +46,10 @@ def _draft() -> Tensor:
 
 
 def _scores(windows: Tensor, model: Model) -> Tensor:
-    """Return the logits of the character after each window (n, CONTEXT)."""
+    """Return the logits of the character after each window (n, CONTEXT).
+
+    The model is an embedding, hidden layers and a head.
+    """
     embedding, *layers, head = model
     rows = embedding[windows].flatten(1)
     for layer in layers:
