@@ -1,9 +1,10 @@
 """Decode tokens with a cache of keys and values.
 
-    fathom lab run preallocated-cache grouped-queries
+    fathom lab run preallocated-cache grouped-queries quantised-cache
 
 concatenating copies the cache for every token; preallocated_cache writes new rows in place. repeated_heads
 copies keys and values for each head of queries; grouped_queries lets the heads of a group share them.
+cache_in_full keeps keys and values as they are computed; quantised_cache keeps them in int8.
 """
 
 from __future__ import annotations
@@ -101,3 +102,79 @@ def grouped_queries(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 def grouped_work(queries: Tensor, keys: Tensor, values: Tensor) -> dict[str, float]:
     return {"bytes": keys.nbytes + values.nbytes + 2 * queries.nbytes}
+
+
+# Decoding with many layers, whose caches are the memory that counts
+PROMPT = (8, (8, 2), (8, 2), (4096, 256), (128, 32))  # layers, requests, heads, tokens, size
+NEW = 16  # tokens
+CODES = 127  # on each side of zero
+Coded = tuple[Tensor, Tensor]
+
+
+def layered(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
+    """Return the queries, keys and values of each new token and layer, and the keys and values of a prompt."""
+    draw = Draw(seed, device)
+    layers, requests, heads, length, size = draw.shape(PROMPT)
+    news = draw.normal(NEW, layers, 3, requests, heads, 1, size, dtype=draw.dtype)
+    return news, draw.normal(layers, 2, requests, heads, length, size, dtype=draw.dtype)
+
+
+def cache_in_full(news: Tensor, prompt: Tensor) -> Tensor:
+    *sizes, length, size = prompt.shape
+    cache = prompt.new_empty(*sizes, length + NEW, size)
+    cache[..., :length, :] = prompt
+    outputs = torch.empty_like(news[:, :, 0])
+    for filled, (token, output) in enumerate(zip(news, outputs, strict=True), start=length + 1):
+        for new, known, out in zip(token, cache, output, strict=True):
+            known[..., filled - 1 : filled, :] = new[1:]
+            keys, values = known[..., :filled, :]
+            out[:] = F.scaled_dot_product_attention(new[0], keys, values)
+    return outputs
+
+
+def coded(rows: Tensor) -> Coded:
+    """Return the rows in int8, and the scale of each."""
+    scale = (rows.float().abs().amax(dim=-1, keepdim=True) / CODES).clamp(min=1e-12)
+    return (rows.float() / scale).round_().to(torch.int8), scale
+
+
+def attended(query: Tensor, keys: Coded, values: Coded) -> Tensor:
+    """Return attention over a cache in int8. A scale belongs to a row, so it is applied to its score."""
+    scores = (query @ keys[0].to(query.dtype).mT).float() * keys[1].mT * query.shape[-1] ** -0.5
+    shares = torch.softmax(scores, dim=-1) * values[1].mT
+    return shares.to(query.dtype) @ values[0].to(query.dtype)
+
+
+def quantised_cache(news: Tensor, prompt: Tensor) -> Tensor:
+    """title: Store keys and values in eight bits
+    pair: {group: memory, plain: cache_in_full, inputs: layered, work: layered_work}
+    saves: memory of the cache, which limits how many requests are decoded together
+    idea: The cache of a long context is larger than all else that a request needs. In int8, with a scale for
+      each head and token, it takes little more than half of the bytes of bf16. A new token's row is rounded
+      once, and no other row changes. Scales are applied to scores and shares, not to the rows.
+    cost: Rounding. A small transformer of characters loses less than 0.01 % of its perplexity of 9.8 on text
+      that it was not trained on. Here each layer's keys and values are widened in memory for each token, which
+      takes longer than attention over full rows; kernels that widen them in registers save time too.
+    not_when: The cache is small beside the weights, or the engine has an fp8 cache with its own kernels.
+    gains: memory
+    shows:
+      memory of the cache, per token and layer: two bytes per value → one, and four per head
+    findings: [serving-kv-cache]
+    proof: {precision: bf16, latency: included, cache: warm}"""
+    *sizes, length, size = prompt.shape
+    codes = prompt.new_empty(*sizes, length + NEW, size, dtype=torch.int8)
+    scales = prompt.new_empty(*sizes, length + NEW, 1, dtype=torch.float32)
+    for known, scale, layer in zip(codes, scales, prompt, strict=True):
+        known[..., :length, :], scale[..., :length, :] = coded(layer)
+    outputs = torch.empty_like(news[:, :, 0])
+    for filled, (token, output) in enumerate(zip(news, outputs, strict=True), start=length + 1):
+        for new, known, scale, out in zip(token, codes, scales, output, strict=True):
+            known[..., filled - 1 : filled, :], scale[..., filled - 1 : filled, :] = coded(new[1:])
+            (keys, values), (of_keys, of_values) = known[..., :filled, :], scale[..., :filled, :]
+            out[:] = attended(new[0], (keys, of_keys), (values, of_values))
+    return outputs
+
+
+def layered_work(news: Tensor, prompt: Tensor) -> dict[str, float]:
+    row, length = prompt[..., :1, :].numel(), prompt.shape[-2]
+    return {"bytes": float(row * sum(range(length + 1, length + 1 + NEW)))}  # a byte for each value
