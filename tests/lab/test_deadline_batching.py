@@ -14,9 +14,9 @@ from fathom.lab.operations import serving as lab  # noqa: E402 - it needs torch
 def test_a_lone_request_waits_until_the_deadline_and_a_full_batch_for_nobody() -> None:
     late = 5.0
     assert lab.batches([late]) == [(1, late + lab.DEADLINE_S)]
-    together = [late] * (2 * lab.PLACES + 1)
+    simultaneous = [late] * (2 * lab.PLACES + 1)
     full = (lab.PLACES, late)
-    assert lab.batches(together) == [full, full, (1, late + lab.DEADLINE_S)]
+    assert lab.batches(simultaneous) == [full, full, (1, late + lab.DEADLINE_S)]
     assert lab.batches([]) == []
 
 

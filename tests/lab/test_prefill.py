@@ -1,4 +1,4 @@
-"""Prompts read in chunks, and conversations fetched from the host, give the answers of a model without cache."""
+"""Prompts in chunks and conversations fetched from the host have the answers of a model without cache."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from functools import cache
 from pydoc_data import topics
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 CHARACTERS = 128
@@ -37,7 +36,12 @@ def one_thread() -> Iterator[None]:
 
 
 def fitted(
-    scores: Scores, model: list[Tensor], context: int, updates: int, source: torch.Generator, batch: int = BATCH
+    scores: Scores,
+    model: list[Tensor],
+    context: int,
+    updates: int,
+    source: torch.Generator,
+    batch: int = BATCH,
 ) -> Model:
     """Return the model after updates, each on windows of `context` characters that `source` draws.
 
@@ -58,7 +62,7 @@ def fitted(
 def _loss(scores: Scores, model: Model, windows: Tensor) -> Tensor:
     logits = scores(windows[:, :-1], model)
     after = windows[:, -logits.shape[1] :] if logits.dim() == 3 else windows[:, -1]
-    return F.cross_entropy(logits.flatten(0, -2), after.flatten())
+    return torch.nn.functional.cross_entropy(logits.flatten(0, -2), after.flatten())
 
 
 def perplexity(scores: Scores, model: Model, context: int, windows: int = 2000) -> float:

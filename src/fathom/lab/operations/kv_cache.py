@@ -112,7 +112,7 @@ Coded = tuple[Tensor, Tensor]
 
 
 def layered(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
-    """Return the queries, keys and values of each new token and layer, and the keys and values of a prompt."""
+    """Return queries, keys and values of each new token and layer, and keys and values of a prompt."""
     draw = Draw(seed, device)
     layers, requests, heads, length, size = draw.shape(PROMPT)
     news = draw.normal(NEW, layers, 3, requests, heads, 1, size, dtype=draw.dtype)
@@ -153,8 +153,8 @@ def quantised_cache(news: Tensor, prompt: Tensor) -> Tensor:
       each head and token, it takes little more than half of the bytes of bf16. A new token's row is rounded
       once, and no other row changes. Scales are applied to scores and shares, not to the rows.
     cost: Rounding. A small transformer of characters loses less than 0.01 % of its perplexity of 9.8 on text
-      that it was not trained on. Here each layer's keys and values are widened in memory for each token, which
-      takes longer than attention over full rows; kernels that widen them in registers save time too.
+      that it was not trained on. Here each layer's keys and values are widened in memory for each token,
+      which takes longer than attention over full rows; kernels that widen them in registers save time too.
     not_when: The cache is small beside the weights, or the engine has an fp8 cache with its own kernels.
     gains: memory
     shows:

@@ -2,8 +2,8 @@
 
     fathom lab run latent-attention
 
-expanded computes each head's keys and values from the latent vectors for every step; latent_attention lets all
-heads attend to the latent vectors themselves.
+expanded computes each head's keys and values from the latent vectors for every step; latent_attention lets
+all heads attend to the latent vectors themselves.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def latent_attention(queries: Tensor, cache: Tensor, ups: Ups) -> Tensor:
     """title: Attend to the latent vectors of the cache themselves
     pair: {group: framework, plain: expanded}
     saves: products and memory traffic of the keys and values of all heads, for every step
-    idea: A head's key is a matrix times a latent vector that all heads share. Its product with a query is that
-      of the latent vector with the query times the matrix, so the matrix is applied to one query instead of
-      all tokens. Likewise, shares are summed over latent vectors, and the sum becomes a value. The heads are
-      then the rows of one head, whose keys are the rows of the cache.
-    cost: Rows of the cache are longer than a head's keys (576 instead of 192 values here), so scores take three
-      times the arithmetic, on 128 rows that fill matrix units.
+    idea: A head's key is a matrix times a latent vector that all heads share. Its product with a query is
+      that of the latent vector with the query times the matrix, so the matrix is applied to one query instead
+      of all tokens. Likewise, shares weigh latent vectors, and their sum is turned into a value. The heads
+      are then the rows of one head, whose keys are the rows of the cache.
+    cost: Rows of the cache are longer than a head's keys (576 instead of 192 values on a GPU), so scores take
+      three times the arithmetic, on 128 rows that fill matrix units.
     not_when: Many tokens are read at once, as in a prefill; then expanding the keys once is less arithmetic.
     shows:
       products per step of the matrices from latent vectors: one per token of the cache → one per request

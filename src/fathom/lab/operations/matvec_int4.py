@@ -73,8 +73,8 @@ def int4_weights(x: Tensor, weight: Tensor, packed: Packed) -> Tensor:
     cost: Rounding. A model of the next character with 1.6 million weights has a perplexity of 9.47 instead of
       9.42 on text that it was not trained on, 0.5 % more. Both forms here get the same rounded weights, so
       that the verdict compares the products alone.
-    not_when: Many rows are multiplied at once (products bound the time), or the task suffers from the rounding;
-      then use eight bits, or a method that adapts the weights to their rounding, as GPTQ and AWQ do.
+    not_when: Many rows are multiplied at once (products bound the time), or the task suffers from the
+      rounding; then use eight bits, or a method that adapts weights to it, as GPTQ and AWQ do.
     shows: {dram__bytes_read.sum: two per weight → a little over half of one}
     findings: [kernels-weight-bound-decode]
     needs: {torch: "2.6"}

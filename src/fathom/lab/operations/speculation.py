@@ -26,7 +26,7 @@ SMOOTH = 0.02  # of a count, for pairs of characters that the text does not cont
 
 @cache
 def trained() -> tuple[Model, Tensor]:
-    """Return a model of the next character, and the draft's logarithms of shares after each two characters."""
+    """Return a model of the next character, and the draft's log shares after each two characters."""
     with one_thread():
         return _model(), _draft()
 
