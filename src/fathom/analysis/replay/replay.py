@@ -328,15 +328,29 @@ class Replay:
         hooked = [c for c in changes if c.selector in HOOKED and c.factor is not None and not c.pattern]
         if not self._rows or not changes or not all(change.of_the_host for change in changes):
             return gain
+        if self._device.index is None and all(change.selector == "op" for change in changes):
+            return self._of_clean_ops(changes)
         if len(hooked) == len(changes):
             rows = [(1 - (c.factor or 0.0)) * self._rows.get(idle_entry(c.selector), 0.0) for c in hooked]
             ms = sum(rows)
             around = max(gain.high - gain.low, 0.0) / 2 if gain.ms else WRONG * abs(ms)
             part = min(around / gain.ms, 1.0) if gain.ms > 0 else WRONG
             return Gain(ms, ms - part * abs(ms), ms + part * abs(ms))
-        most = sum(ms for entry, ms in self._rows.items() if cause_of(entry) and ms > 0)
+        of_ops = any(change.selector == "op" for change in changes)
+        most = sum(
+            max(ms, 0.0)
+            for entry, ms in self._rows.items()
+            if cause_of(entry) or (of_ops and entry == Entry.OPS)
+        )
         within = min(most / gain.ms, 1.0) if gain.ms > 0 else 1.0
         return Gain(gain.ms * within, gain.low * within, min(gain.high, max(most, gain.ms * within)))
+
+    def _of_clean_ops(self, changes: Sequence[Change]) -> Gain:
+        """Return the gain of changed ops on a processor: that of profiled steps, in which ops take longer."""
+        profiled = float((self._steps() - self._steps(changes)).mean())
+        recorded = self._device.by_entry(self._ledger).get(Entry.OPS, 0.0)
+        ms = profiled * self._rows.get(Entry.OPS, 0.0) / recorded if recorded else 0.0
+        return Gain(ms, ms - WRONG * abs(ms), ms + WRONG * abs(ms))
 
     def _add_clean(self, prediction: Prediction, changes: Sequence[Change]) -> None:
         if self.clean is None:
