@@ -11,7 +11,7 @@ import pytest
 from fathom.analysis.results import Abstained
 from fathom.diagnosis.engine.findings import _looked, findings
 from fathom.diagnosis.rules import Candidate, needs, rules
-from fathom.diagnosis.rules.kernels.measures import table
+from fathom.diagnosis.rules.kernels.measures import ROWS
 from fathom.diagnosis.rules.kernels.sampled import SAMPLED_NEEDS
 from fathom.diagnosis.signals import Family, Signal, Signals
 from fathom.diagnosis.signals.value import READERS
@@ -57,17 +57,17 @@ def by_kind(abstained: list[Abstained]) -> dict[str, str]:
 @pytest.mark.parametrize("kind", MEASURES)
 def test_a_kind_whose_measures_are_absent_is_not_looked_for(kind):
     assert kind not in kinds_without(WELL | SAMPLED, kind)
-    needed = [row for row in table() if row["kind"] == kind]
+    needed = [row for row in ROWS if row.kind == kind]
     gone = {
         name
         for name in WELL | SAMPLED
         for row in needed
-        if name.startswith(row["measure"]) or name in SAMPLED_NEEDS.get(kind, ())[:1]
+        if name.startswith(row.measure) or name in SAMPLED_NEEDS.get(kind, ())[:1]
     }
     left = {name: value for name, value in (WELL | SAMPLED).items() if name not in gone}
     why = kinds_without(left, kind)[kind]
     for row in needed:
-        assert row["measure"].rstrip("_") in why
+        assert row.measure.rstrip("_") in why
 
 
 @pytest.mark.parametrize("kind", MEASURES)

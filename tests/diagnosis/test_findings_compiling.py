@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 import fathom
@@ -10,17 +12,17 @@ from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import Candidate, Claim, rules
 from fathom.diagnosis.signals import Eager, Signal, Signals
-from fathom.diagnosis.signals.eager import fuse, part_of
+from fathom.diagnosis.signals.eager import Part, fuse, part_of
 from tests.support.findings_fakes import compute, idle, signals, work
 from tests.support.paths import EXAMPLES
 
+OWNERS = count()  # each kernel has another op
 KIND = "framework-not-compiled"
 chosen = [rule for rule in rules() if KIND in rule.kinds]
 
 
-def kernel(op: str, needs: float | None, ns: float, part: str = "fused", window: int = 0) -> dict:
-    path = [op] if isinstance(op, str) else op
-    return {"path": path, "label": op, "needs": needs, "ns": ns, "part": part, "window": window}
+def kernel(op: str, needs: float | None, ns: float, part: str = "fused", window: int = 0, **more) -> Part:
+    return Part(part, window, ns, op, op, **{"owner": next(OWNERS), "needs": needs} | more)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_products_and_steps_end_a_chain():
     chain = [kernel("aten::mul", 2e6, 5000.0), kernel("aten::add", 2e6, 5000.0)]
     product = kernel("aten::mm", 9e6, 9000.0, "kept")
     assert fuse([chain[0], product, chain[1]], rate=1e3).chains == 0
-    assert fuse([chain[0], {**chain[1], "window": 1}], rate=1e3).chains == 0
+    assert fuse([chain[0], chain[1]._replace(window=1)], rate=1e3).chains == 0
     assert fuse([*chain, product, *chain], rate=1e3).chains == 2
 
 
@@ -76,17 +78,16 @@ def test_sums_over_rows_need_a_kernel_more():
 
 def test_kernels_over_other_sizes_do_not_fuse() -> None:
     """A cast of weights lies between two kernels over activations, which fuse around it."""
-    sizes = [{"numel": numel} for numel in (1000, 50, 1000)]
-    rows = [kernel("aten::mul", 2e6, 9000.0) | size for size in sizes]
+    rows = [kernel("aten::mul", 2e6, 9000.0, numel=numel) for numel in (1000, 50, 1000)]
     result = fuse(rows, rate=1e4)
     assert (result.before, result.after, result.chains) == (3, 2, 1)
 
 
 def test_a_batch_norm_needs_two_kernels_more_however_many_it_launches_now() -> None:
     op = "aten::native_batch_norm"
-    rows = [kernel(op, 2e6, 9000.0) | {"owner": 7} for _ in range(2)]
+    rows = [kernel(op, 2e6, 9000.0, owner=7) for _ in range(2)]
     assert fuse(rows, rate=1e3).after == 3
-    sums = [kernel("aten::sum", 2e6, 9000.0) | {"owner": at} for at in range(2)]
+    sums = [kernel("aten::sum", 2e6, 9000.0) for _ in range(2)]
     assert fuse(sums, rate=1e3).after == 3
 
 

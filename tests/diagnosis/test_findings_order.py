@@ -11,18 +11,19 @@ import pytest
 from fathom.diagnosis.signals import Product
 from fathom.diagnosis.signals.gradients import ACCUMULATE, BACKWARD, Unused, last_used, passes_of
 from fathom.diagnosis.signals.numbers import _runs
+from fathom.diagnosis.signals.rows import Kernel
 from tests.support.findings_fakes import H200, raised, signals, work
 
 FORWARD, BEHIND = ["aten::matmul", "aten::mm"], [f"{BACKWARD}: MmBackward0", "MmBackward0", "aten::mm"]
 
 
-def mm(m: int, n: int, k: int, path: list[str] = FORWARD) -> dict:
+def mm(m: int, n: int, k: int, path: list[str] = FORWARD) -> Kernel:
     types = json.dumps(["c10::BFloat16"] * 2)
-    return {"label": "nvjet", "path": path, "shapes": json.dumps([[m, k], [k, n]]), "dtypes": types}
+    return Kernel("nvjet", path, json.dumps([[m, k], [k, n]]), types)
 
 
-def other(label: str = "relu", op: str = "aten::relu") -> dict:
-    return {"label": label, "path": [op], "shapes": "[[128, 512]]", "dtypes": '["c10::BFloat16"]'}
+def other(label: str = "relu", op: str = "aten::relu") -> Kernel:
+    return Kernel(label, [op], "[[128, 512]]", '["c10::BFloat16"]')
 
 
 PART, INPUT, WEIGHT = mm(128, 512, 512), mm(128, 512, 512, BEHIND), mm(512, 512, 128, BEHIND)

@@ -11,6 +11,7 @@ from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.rules.numbers.sizes import waves_of
 from fathom.diagnosis.signals import Chain, Double, Family, Product, UnknownSignalError
 from fathom.diagnosis.signals.chains import cast_of, needless
+from fathom.diagnosis.signals.rows import Kernel
 from tests.support.findings_fakes import H200, compute, product, raised, signals, work
 
 BF16, FLOAT = "c10::BFloat16", "float"
@@ -18,25 +19,25 @@ CASTING = ["aten::to", "aten::_to_copy", "aten::copy_"]
 Q, MASK = [4, 16, 4096, 128], [4, 1, 4096, 4096]
 
 
-def row(name: str, to: str = "", of: str = "", shape: tuple[int, ...] = (64, 32)) -> dict:
+def row(name: str, to: str = "", of: str = "", shape: tuple[int, ...] = (64, 32)) -> Kernel:
     """A kernel as the signal of casts gets it."""
     path = CASTING if to else [name]
     sizes, types = ([list(shape)] * 2, [to, of]) if to else ([list(shape)], [of])
-    return {"label": name, "path": path, "shapes": json.dumps(sizes), "dtypes": json.dumps(types)}
+    return Kernel(name, path, json.dumps(sizes), json.dumps(types))
 
 
 def test_a_cast_between_floats_tells_both_types():
     there = row("up", FLOAT, BF16)
-    assert cast_of(" > ".join(CASTING), there["shapes"], there["dtypes"]) == ("bf16", "fp32", (64, 32))
+    assert cast_of(there) == ("bf16", "fp32", (64, 32))
     copied = row("copy", FLOAT, FLOAT)
     for path, shapes, dtypes in (
-        (" > ".join(CASTING), copied["shapes"], copied["dtypes"]),
-        ("aten::copy_", there["shapes"], there["dtypes"]),
-        (" > ".join(CASTING), None, None),
-        (" > ".join(CASTING), "nonsense", "[1]"),
-        (" > ".join(CASTING), there["shapes"], '["float", "long int"]'),
+        (CASTING, copied.shapes, copied.dtypes),
+        (["aten::copy_"], there.shapes, there.dtypes),
+        (CASTING, None, None),
+        (CASTING, "nonsense", "[1]"),
+        (CASTING, there.shapes, '["float", "long int"]'),
     ):
-        assert cast_of(path, shapes, dtypes) is None
+        assert cast_of(Kernel("copy", path, shapes, dtypes)) is None
 
 
 UP, DOWN = row("up", FLOAT, BF16), row("down", BF16, FLOAT)
@@ -56,7 +57,7 @@ UP, DOWN = row("up", FLOAT, BF16), row("down", BF16, FLOAT)
     ],
 )
 def test_casts_are_needless_when_undone_at_once(rows, count):
-    assert len(needless([dict(item) for item in rows])) == count
+    assert len(needless(rows)) == count
 
 
 def test_needless_casts_cost_all_of_their_time():

@@ -11,6 +11,7 @@ from fathom.diagnosis.rules.kernels.norm import norms
 from fathom.diagnosis.rules.kernels.rows_of_products import times
 from fathom.diagnosis.signals import Chain, Product, UnknownSignalError
 from fathom.diagnosis.signals.chains import _runs
+from fathom.diagnosis.signals.rows import Kernel
 from tests.support.findings_fakes import H200, compute, raised, signals, work
 
 BF16 = "c10::BFloat16"
@@ -171,9 +172,8 @@ def test_passes_in_place_over_more_than_the_cache_holds_read_it_again(ops, numbe
 ROTATE = "net.py(25): rotated"
 
 
-def link(op: str, numbers: int, source: str | None = ROTATE, label: str = "elementwise_kernel", **more):
-    result = {"label": label, "path": [op], "shapes": json.dumps([[numbers // 64, 64]]), "dtypes": "[]"}
-    return result | {"source": source, "module": None, "ns": 1000} | more
+def link(op: str, numbers: int, source: str | None = ROTATE, label: str = "elementwise_kernel"):
+    return Kernel(label, [op], json.dumps([[numbers // 64, 64]]), "[]", source=source, ns=1000)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def link(op: str, numbers: int, source: str | None = ROTATE, label: str = "eleme
     ],
 )
 def test_chains_are_neighbours_over_as_many_numbers(rows, length):
-    result = _runs([dict(row) for row in rows], [])
+    result = _runs(rows, [])
     assert [len(run) for run in result] == ([length] if length else [])
 
 
 def test_what_is_joined_of_parts_belongs_to_the_chain():
-    joined = link("aten::cat", 0, label="CatArrayBatchedCopy")
-    joined["shapes"] = json.dumps([[[1 << 13, 64], [1 << 13, 64]], []])
+    shapes = json.dumps([[[1 << 13, 64], [1 << 13, 64]], []])
+    joined = link("aten::cat", 0, label="CatArrayBatchedCopy")._replace(shapes=shapes)
     rows = [link("aten::mul", 1 << 20), joined, link("aten::add", 1 << 20)]
     assert [len(run) for run in _runs(rows, [])] == [3]
 

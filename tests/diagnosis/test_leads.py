@@ -120,7 +120,7 @@ def test_what_is_worth_trying_follows_from_the_op_or_the_family(ops, family, tec
 def test_techniques_of_hints_are_in_the_lab():
     from fathom.lab import techniques
 
-    assert {row["technique"] for row in hints() if "technique" in row} <= set(techniques())
+    assert {hint.technique for hint in hints() if hint.technique} <= set(techniques())
 
 
 def lead(**more) -> Lead:

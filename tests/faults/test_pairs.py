@@ -147,7 +147,7 @@ def test_the_table_names_kinds_and_rules_that_there_are() -> None:
     from fathom.analysis.explaining import rules
 
     assert table().keys() <= kinds().keys()
-    assert {name for row in table().values() for name in row["dive"]} <= rules().keys()
+    assert {name for row in table().values() for name in row.dive} <= rules().keys()
 
 
 def test_the_script_lists_and_checks(tmp_path: Path, capsys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -342,10 +343,8 @@ def test_bad_arguments(tmp_path: Path, ncu: Path) -> None:
 
 def test_rules_are_complete_and_their_expressions_can_be_read() -> None:
     for name, rule in rules().items():
-        assert {"title", "unit", "words", "remedy"} <= rule.keys() and ("above" in rule) != (
-            "below" in rule
-        ), name
-        for expression in [*rule["of"], *rule.get("weight", ())]:
+        assert math.isfinite(rule.above) != math.isfinite(rule.below), name
+        for expression in [*rule.of, *rule.weight]:
             values = {counter: 2.0 + place for place, counter in enumerate(names(expression))}
             assert values and value_of(expression, values) is not None, (name, expression)
             assert not any(re.search("[A-Z]", counter) for counter in values), expression

@@ -87,7 +87,7 @@ def findings_in(examination: Examination, counted: bool = False) -> FormFindings
         if absence.what.startswith(_ABOUT)
     }
     if not counted:
-        why |= {kind: NO_COUNTERS for kind, row in table().items() if row.get("counters") and kind not in why}
+        why |= {kind: NO_COUNTERS for kind, row in table().items() if row.counters and kind not in why}
     checked = {kind for rule in rules() for kind in rule.kinds} - shown.keys() - why.keys()
     return FormFindings(shown, dict.fromkeys(checked, FINDING), why)
 
@@ -98,9 +98,8 @@ def _profiled(store: Store, families: list[str], named: str) -> FormFindings:
     checked = {fact.rule for explanation in explanations for fact in explanation.facts} - limiting
     shown, clear, why = {}, {}, {}
     for kind, row in table().items():
-        asked = frozenset(row["dive"])
-        shown[kind], clear[kind] = asked & limiting, asked & checked
-        if missing := asked - limiting - checked:
+        shown[kind], clear[kind] = row.dive & limiting, row.dive & checked
+        if missing := row.dive - limiting - checked:
             names = ", ".join(sorted(missing))
             lacking = f"{named or 'its kernels'}: no counters for {names}"
             why[kind] = lacking if explanations else f"no kernel {named}"

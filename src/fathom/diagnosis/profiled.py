@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
+import msgspec
 import polars as pl
 
 from fathom.analysis import Abstained
@@ -25,10 +25,17 @@ NOT_OF_KERNELS = "ncu's counters cannot show it"
 _NAMED = 60  # letters of a family's name that identify it
 
 
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of naming.yaml, which explains the fields."""
+
+    dive: frozenset[str]
+    counters: bool = False
+
+
 @cache
-def table() -> dict[str, dict[str, Any]]:
+def table() -> dict[str, Row]:
     """Rows of naming.yaml by kind."""
-    return load(__package__, "naming")
+    return msgspec.convert(load(__package__, "naming"), dict[str, Row])
 
 
 def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abstained]]:
@@ -61,7 +68,7 @@ def _shares(store: Store) -> dict[str, float]:
 def _findings_of(explanation: Explanation, share: float | None) -> Iterator[Finding]:
     """Return one finding for each kind that the family's counters show."""
     for kind, row in table().items():
-        facts = [fact for fact in explanation.limits if fact.rule in row["dive"]]
+        facts = [fact for fact in explanation.limits if fact.rule in row.dive]
         if facts:
             yield _finding(kind, explanation.family, facts, share)
 
@@ -95,10 +102,9 @@ def _unlooked(explanations: list[Explanation]) -> Iterator[Abstained]:
     """Return the kinds that no kernel shows and for which at least one kernel lacks counters."""
     holding = {fact.rule for explanation in explanations for fact in explanation.limits}
     for kind, row in table().items():
-        asked = {*row["dive"]}
-        if asked & holding:
+        if row.dive & holding:
             continue
-        lacking = [asked - {fact.rule for fact in explanation.facts} for explanation in explanations]
+        lacking = [row.dive - {fact.rule for fact in explanation.facts} for explanation in explanations]
         missing = set[str]().union(*lacking)
         if missing:
             count = sum(map(bool, lacking))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -41,13 +42,26 @@ class Explanation(msgspec.Struct, frozen=True):
         return [fact for fact in self.facts if fact.holds]
 
 
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule of rules.yaml, which explains the fields."""
+
+    title: str
+    of: list[str]
+    unit: str
+    words: str
+    remedy: str
+    weight: list[str]
+    above: float = math.inf
+    below: float = -math.inf
+
+
 @cache
-def rules() -> dict[str, dict[str, Any]]:
+def rules() -> dict[str, Rule]:
     """Return the rules of `rules.yaml` by ID; those for stall reasons are expanded from one template."""
     read = load(__package__, "rules")
     template, reasons = read["stalls"]["template"], read["stalls"]["reasons"]
     stalls = {f"stall_{reason}": {**_spelled(template, reason), **words} for reason, words in reasons.items()}
-    return {**read["rules"], **stalls}
+    return msgspec.convert({**read["rules"], **stalls}, dict[str, Rule])
 
 
 def _spelled(template: dict[str, Any], reason: str) -> dict[str, Any]:
@@ -63,27 +77,24 @@ def explain(family: str, counters: Mapping[str, float]) -> Explanation:
         if fact:
             facts.append(fact)
         else:
-            unseen.append({"what": rule["title"], "why": f"without {_missing(rule, counters)}"})
+            unseen.append({"what": rule.title, "why": f"without {_missing(rule, counters)}"})
     facts.sort(key=lambda fact: (not fact.holds, -fact.weight, fact.rule))
     return Explanation(family, facts, unseen)
 
 
-def _fact(name: str, rule: dict[str, Any], counters: Mapping[str, float]) -> Fact | None:
-    for expression in rule["of"]:
+def _fact(name: str, rule: Rule, counters: Mapping[str, float]) -> Fact | None:
+    for expression in rule.of:
         value = value_of(expression, counters)
         if value is None:
             continue
-        holds = value > rule["above"] if "above" in rule else value < rule["below"]
-        weights = (value_of(weight, counters) for weight in rule.get("weight", ()))
+        holds = value > rule.above or value < rule.below
+        weights = (value_of(weight, counters) for weight in rule.weight)
         weight = next((w for w in weights if w is not None), 0.0)
-        words = rule["words"].format(value=value)
-        used = names(expression)
-        return Fact(
-            name, rule["title"], value, rule["unit"], holds, max(weight, 0.0), words, rule["remedy"], used
-        )
+        words, used = rule.words.format(value=value), names(expression)
+        return Fact(name, rule.title, value, rule.unit, holds, max(weight, 0.0), words, rule.remedy, used)
     return None
 
 
-def _missing(rule: dict[str, Any], counters: Mapping[str, float]) -> str:
-    wanted = names(rule["of"][0])
+def _missing(rule: Rule, counters: Mapping[str, float]) -> str:
+    wanted = names(rule.of[0])
     return next((name for name in wanted if name not in counters), f"a {wanted[0]} above 0")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from fathom.data import load
 
@@ -32,22 +34,22 @@ def base(name: str) -> str:
 
 def kind_of(name: str) -> CounterKind | None:
     """Return the kind of a counter, or None if no rule matches its name."""
-    rule = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
-    return rule and CounterKind(rule["kind"], rule["unit"], _weight(name, rule))
+    row = next((row for row in _rules().suffixes if name.endswith(row.ends)), None)
+    return CounterKind(row.kind, row.unit, _weight(name, row)) if row else None
 
 
-def _weight(name: str, row: dict[str, Any]) -> str | None:
+def _weight(name: str, row: _Suffix) -> str | None:
     """Return the denominator of a ratio; for a share of elapsed cycles, the clock of its unit."""
-    if row["kind"] == "ratio":
-        return _rules()["weights"].get(base(name))
-    clocks = _rules()["clocks"].items() if row.get("cycles") else ()
+    if row.kind == "ratio":
+        return _rules().weights.get(base(name))
+    clocks = _rules().clocks.items() if row.cycles else ()
     return next((clock for unit, clock in clocks if base(name).startswith(unit)), None)
 
 
 def is_share(name: str) -> bool:
     """Return whether the counter is a share between 0 and 1."""
     kind = kind_of(name)
-    return bool(kind and kind.kind == "ratio" and base(name).startswith(tuple(_rules()["shares"])))
+    return bool(kind and kind.kind == "ratio" and base(name).startswith(_rules().shares))
 
 
 def denominators(names: Sequence[str]) -> list[int | None]:
@@ -60,15 +62,32 @@ def denominators(names: Sequence[str]) -> list[int | None]:
 def activity(names: Sequence[str]) -> int | None:
     """Return the index of the counter that best shows whether anything runs, or None."""
     bases = [base(name) for name in names]
-    return next((bases.index(known) for known in _rules()["activity"] if known in bases), None)
+    return next((bases.index(known) for known in _rules().activity if known in bases), None)
 
 
 def informative(names: Sequence[str]) -> list[int]:
     """Return the indices of counters of units that only kernels keep busy."""
-    units = tuple(_rules()["informative"])
-    return [place for place, name in enumerate(names) if base(name).startswith(units)]
+    return [place for place, name in enumerate(names) if base(name).startswith(_rules().informative)]
+
+
+class _Suffix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    ends: str
+    kind: str
+    unit: str
+    cycles: bool = False
+
+
+class _Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of kinds.yaml, which explains the fields."""
+
+    suffixes: list[_Suffix]
+    weights: dict[str, str]
+    shares: tuple[str, ...]
+    clocks: dict[str, str]
+    informative: tuple[str, ...]
+    activity: list[str]
 
 
 @cache
-def _rules() -> dict[str, Any]:
-    return load(__package__, "kinds")
+def _rules() -> _Rules:
+    return msgspec.convert(load(__package__, "kinds"), _Rules)

@@ -114,7 +114,7 @@ def facts_of(on: Hardware, launch: dict[str, Any], work: dict[str, Any], seconds
     return on.figures | {name: float(value) for name, value in known.items() if value}
 
 
-class Chip(msgspec.Struct, frozen=True):
+class Chip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The resources of a multiprocessor and their allocation units; see `chips.yaml`."""
 
     warp: int
@@ -153,14 +153,15 @@ class Occupancy(NamedTuple):
 
 
 @cache
-def _chips() -> dict[str, Any]:
-    return load(__package__, "chips")
+def _chips() -> dict[str, Chip]:
+    chips = load(__package__, "chips")
+    del chips["common"]
+    return msgspec.convert(chips, dict[str, Chip])
 
 
 def chip(capability: str | None) -> Chip | None:
     """Return the chip of a compute capability such as `9.0`; None if it is not listed."""
-    row = _chips().get(capability or "")
-    return msgspec.convert(row, Chip) if row and capability != "common" else None
+    return _chips().get(capability or "")
 
 
 def occupancy(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+
+import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.replay import Gain
@@ -74,21 +75,29 @@ def _lead(signals: Signals, row: LedgerRow, beyond: float, step_ms: float, sourc
         low_ms=max(gain.low, 0.0) * most,
         high_ms=gain.high * most,
         gain_share=gain.ms * most / step_ms,
-        hint=hint.get("try", ""),
-        technique=hint.get("technique"),
+        hint=hint.advice,
+        technique=hint.technique,
     )
 
 
+class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of leads.yaml, which explains the fields."""
+
+    advice: str = msgspec.field(name="try", default="")
+    op: str = ""
+    family: str = ""
+    technique: str | None = None
+
+
 @cache
-def hints() -> list[dict[str, Any]]:
+def hints() -> list[Hint]:
     """Rows of leads.yaml."""
-    return load(__package__, "leads")
+    return msgspec.convert(load(__package__, "leads"), list[Hint])
 
 
-def _hint(op: str, family: str) -> dict[str, Any]:
-    names = {"op": op, "family": family}
-    fits = (row for row in hints() if all(re.search(row[what], names[what]) for what in names if what in row))
-    return next(fits, {})
+def _hint(op: str, family: str) -> Hint:
+    fits = (hint for hint in hints() if re.search(hint.op, op) and re.search(hint.family, family))
+    return next(fits, Hint())
 
 
 def _where(signals: Signals, row: LedgerRow, mine: list[Work]) -> Where:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ OF_REQUESTS = "serving"
 GROUPS = (*OF_STEPS, OF_REQUESTS)
 
 
-class Kind(msgspec.Struct, frozen=True):
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of finding. `techniques` lists the lab techniques that fix it, most specific first; if there
     are none, `no_technique` gives the reason. `gpu` lists those that need a GPU, for kinds that programs
     without one can have.
@@ -48,19 +47,14 @@ class Kind(msgspec.Struct, frozen=True):
 @cache
 def kinds() -> dict[str, Kind]:
     """All kinds by id, group by group."""
-    rows = [row for group in GROUPS for row in load("fathom.diagnosis.kinds", group)]
-    return {row["id"]: _kind(row) for row in rows}
+    rows = [row for group in GROUPS for row in load(__package__, group)]
+    return {kind.id: kind for kind in msgspec.convert(rows, list[Kind])}
 
 
 @cache
 def kinds_of_steps() -> dict[str, Kind]:
     """The kinds that are looked for in steps, by id: all but those on requests."""
     return {name: kind for name, kind in kinds().items() if kind.group in OF_STEPS}
-
-
-def _kind(row: dict[str, Any]) -> Kind:
-    lists = {name: tuple(row.get(name, ())) for name in ("references", "techniques", "gpu", "bound")}
-    return Kind(**{**row, **lists})
 
 
 def resembling(name: str) -> list[str]:

@@ -13,7 +13,7 @@ LEAST = 0.02  # of the mean request: findings that save less are not worth a cha
 FEWEST = 8  # requests
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of rules.yaml."""
 
     id: str
@@ -26,4 +26,4 @@ class Rule(msgspec.Struct, frozen=True):
 @cache
 def rules() -> list[Rule]:
     """Return the rules in order: the first of several causes of one entry comes first."""
-    return [msgspec.convert(row, Rule) for row in load(__package__, "rules")]
+    return msgspec.convert(load(__package__, "rules"), list[Rule])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -53,6 +53,21 @@ FIXED = 15.0  # launches' worth of a graph: guards, and the wrappers of both pas
 SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
 
+class Part(NamedTuple):
+    """A kernel; `part` says how the compiler treats it, and `needs` are the minimum bytes of its `op`."""
+
+    part: str
+    window: int
+    ns: int
+    label: str
+    op: str
+    owner: int
+    needs: float | None = None
+    numel: int | None = None
+    source: str | None = None
+    module: str | None = None
+
+
 class Fused(msgspec.Struct):
     """The time that fusion saves by family, in nanoseconds, and the number of kernels before and after."""
 
@@ -61,7 +76,8 @@ class Fused(msgspec.Struct):
     before: int = 0
     after: int = 0
     chains: int = 0  # of two kernels or more
-    longest: tuple[float, list[dict[str, Any]]] = (0.0, [])
+    longest_ns: float = 0.0  # the most that fusing one chain saves
+    longest: list[Part] = []
 
 
 @signal("framework.eager", "per step")
@@ -72,25 +88,22 @@ def eager(recorded: Recorded) -> Eager:
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
-    columns = rows.select(
-        "part", "window", "ns", "label", "path", "owner", "needs", "numel", "source", "module"
-    )
-    fused = fuse(columns.with_columns(pl.col("path").list.tail(1)).to_dicts(), rate)
+    named = rows.with_columns(op=pl.col("path").list.last().fill_null("")).select(Part._fields)
+    fused = fuse([Part._make(row) for row in named.iter_rows()], rate)
     if not fused.before:
         raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
     steps = recorded.steps
-    ops = [" > ".join(row["path"][-1:]) for row in fused.longest[1]]
-    first = fused.longest[1][0] if fused.longest[1] else {}
+    first = fused.longest[0] if fused.longest else None
     return Eager(
         saved={family: ns / steps / NS_PER_MS for family, ns in fused.saved.items() if ns > 0},
         fusible_ms=fused.now_ns / steps / NS_PER_MS,
         before=fused.before / steps,
         after=fused.after / steps,
         chains=fused.chains / steps,
-        ops=tuple(ops),
+        ops=tuple(row.op for row in fused.longest),
         host=_host(recorded, rows, fused),
-        source=first.get("source"),
-        module=first.get("module"),
+        source=first and first.source,
+        module=first and first.module,
     )
 
 
@@ -178,7 +191,7 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
     return float(quickest)  # type: ignore[arg-type]
 
 
-def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
+def fuse(rows: list[Part], rate: float) -> Fused:
     """Fuse adjacent kernels over equally many elements into one kernel that moves shared data once.
 
     Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
@@ -191,15 +204,15 @@ def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
     return fused
 
 
-def _of_one_size(run: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    sizes: dict[int | None, list[dict[str, Any]]] = {}
+def _of_one_size(run: list[Part]) -> Iterator[list[Part]]:
+    sizes: dict[int | None, list[Part]] = {}
     for row in run:
-        sizes.setdefault(row.get("numel"), []).append(row)
+        sizes.setdefault(row.numel, []).append(row)
     yield from sizes.values()
 
 
-def _fuse(fused: Fused, alike: list[dict[str, Any]], rate: float) -> None:
-    now = sum(row["ns"] for row in alike)
+def _fuse(fused: Fused, alike: list[Part], rate: float) -> None:
+    now = sum(row.ns for row in alike)
     fused.now_ns += now
     fused.before += len(alike)
     after = 1 + _more(alike)
@@ -209,58 +222,56 @@ def _fuse(fused: Fused, alike: list[dict[str, Any]], rate: float) -> None:
         return
     fused.chains += len(alike) > 1
     for row in alike:
-        fused.saved[row["label"]] = fused.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
-    if now - then > fused.longest[0]:
-        fused.longest = (now - then, alike)
+        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + (now - then) * row.ns / now
+    if now - then > fused.longest_ns:
+        fused.longest_ns, fused.longest = now - then, alike
 
 
-def _gains_alone(row: dict[str, Any], now: float, then: float) -> bool:
+def _gains_alone(row: Part, now: float, then: float) -> bool:
     """Return whether one generated kernel replaces another profitably: a norm, or a slow sum over columns."""
-    op = row["path"][-1]
-    slow = bool(COLUMNS.search(op)) and bool(row["needs"]) and then < SLOW * now
-    return bool(NORMS.search(op)) or slow
+    slow = bool(COLUMNS.search(row.op)) and bool(row.needs) and then < SLOW * now
+    return bool(NORMS.search(row.op)) or slow
 
 
-def _more(alike: list[dict[str, Any]]) -> int:
+def _more(alike: list[Part]) -> int:
     """Return the number of extra kernels: sums over rows need a second kernel for their partial sums.
 
     A batch norm needs both sums before it can normalise, so its own pass is another kernel.
     """
     more = {}
-    for at, row in enumerate(alike):
-        op = row["path"][-1]
-        if COLUMNS.search(f"{row['label']} {op}"):
-            more[row.get("owner", at)] = 2 if BATCH.search(op) else 1
+    for row in alike:
+        if COLUMNS.search(f"{row.label} {row.op}"):
+            more[row.owner] = 2 if BATCH.search(row.op) else 1
     return sum(more.values())
 
 
-def _runs(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    run: list[dict[str, Any]] = []
+def _runs(rows: list[Part]) -> Iterator[list[Part]]:
+    run: list[Part] = []
     for row in rows:
-        if run and (row["part"] != "fused" or row["window"] != run[0]["window"] or len(run) >= LONGEST):
+        if run and (row.part != "fused" or row.window != run[0].window or len(run) >= LONGEST):
             yield run
             run = []
-        if row["part"] == "fused":
+        if row.part == "fused":
             run.append(row)
     if run:
         yield run
 
 
-def _moved(run: list[dict[str, Any]]) -> float:
+def _moved(run: list[Part]) -> float:
     """Return the bytes of a fused kernel: data that one kernel writes and the next reads stays in registers.
 
     The tensor between two neighbours is assumed to be a third of the bytes that the smaller one moves,
     written once and read once. A kernel with unknown bytes is assumed to move as many as its time allows.
     """
-    needs = [row["needs"] if row["needs"] else None for row in run]
+    needs = [row.needs or None for row in run]
     usual = _usual(run, needs)
-    moved = [need if need is not None else row["ns"] * usual for need, row in zip(needs, run, strict=True)]
+    moved = [need if need is not None else row.ns * usual for need, row in zip(needs, run, strict=True)]
     shared = sum(2 / 3 * min(a, b) for a, b in pairwise(moved))
     return max(sum(moved) - shared, max(moved))
 
 
-def _usual(run: list[dict[str, Any]], needs: list[float | None]) -> float:
-    known = [(need, row["ns"]) for need, row in zip(needs, run, strict=True) if need is not None]
+def _usual(run: list[Part], needs: list[float | None]) -> float:
+    known = [(need, row.ns) for need, row in zip(needs, run, strict=True) if need is not None]
     time = sum(ns for _, ns in known)
     return sum(need for need, _ in known) / time if time else 0.0
 

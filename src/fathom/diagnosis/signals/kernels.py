@@ -10,7 +10,7 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.folding import counters_of
 from fathom.analysis.measures import Portrait, device_portraits, launch_size
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Family, Work
+from fathom.diagnosis.signals.rows import Family, Kernel, Work
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
 from fathom.units import NS_PER_MS, NS_PER_US
@@ -68,19 +68,18 @@ def in_order(recorded: Recorded) -> pl.DataFrame:
     return rows
 
 
-def row_dicts(recorded: Recorded) -> list[dict]:
-    """Return the rows of `in_order` as dicts, computed once."""
-    if "in order" not in recorded.read:
-        columns = ("label", "path", "shapes", "dtypes", "source", "module", "grid", "ns")
-        recorded.read["in order"] = in_order(recorded).select(columns).to_dicts()
-    return recorded.read["in order"]
+@signal("kernels.launched")
+def launched(recorded: Recorded) -> list[Kernel]:
+    """Return the rows of `in_order` as tuples."""
+    columns = ("label", "path", "shapes", "dtypes", "module", "source", "ns")
+    return [Kernel._make(row) for row in in_order(recorded).select(columns).iter_rows()]
 
 
-def combined(mine: list[dict], steps: int) -> Work:
-    """Combine rows of `in_order` with one family and op into one Work."""
-    described = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
-    ms, count = sum(row["ns"] for row in mine) / steps / NS_PER_MS, len(mine) / steps
-    return Work(Entry.COMPUTE, mine[0]["label"], ms, count, tuple(mine[0]["path"]), **described)
+def combined(mine: list[Kernel], steps: int) -> Work:
+    """Combine kernels of one family and op into one Work."""
+    label, ops, shapes, dtypes, module, source, _ = mine[0]
+    ms, count = sum(row.ns for row in mine) / steps / NS_PER_MS, len(mine) / steps
+    return Work(Entry.COMPUTE, label, ms, count, tuple(ops), shapes, dtypes, module, source)
 
 
 def timed(recorded: Recorded) -> pl.DataFrame:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.signals.kernels import combined, row_dicts, work
+from fathom.diagnosis.signals.kernels import combined, launched, work
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Product, Work
+from fathom.diagnosis.signals.rows import Kernel, Product, Work
 from fathom.diagnosis.signals.value import signal
 
 Sizes = list[list[int]]
@@ -27,8 +26,6 @@ DTYPES = {
 }
 SHORTEST = 8  # of one shape
 KINDS = 2  # of shapes: a backward pass alternates between inputs' and weights' gradients
-
-Row = dict[str, Any]
 
 
 def _plain(sizes: Sizes, first: int = 0) -> tuple[int, int, int, int] | None:
@@ -95,21 +92,21 @@ def products(recorded: Recorded) -> list[Product]:
 @signal("kernels.product_runs", "ms per step")
 def product_runs(recorded: Recorded) -> list[Product]:
     """Return the matmuls of these runs by shape and op, with the `count` and `ms` of the runs."""
-    groups: dict[tuple, list[Row]] = {}
-    for run in _runs(row_dicts(recorded)):
+    groups: dict[tuple, list[Kernel]] = {}
+    for run in _runs(launched(recorded)):
         for row in run:
-            key = (row["label"], *row["path"], row["shapes"], row["source"])
+            key = (row.label, *row.ops, row.shapes, row.source)
             groups.setdefault(key, []).append(row)
     works = [combined(mine, recorded.steps) for mine in groups.values()]
     return [product for work in works if (product := product_of(work))]
 
 
-def _runs(rows: list[Row]) -> Iterator[list[Row]]:
+def _runs(rows: list[Kernel]) -> Iterator[list[Kernel]]:
     """Return runs of at most KINDS shapes, each at least SHORTEST times; a batched matmul ends a run."""
-    run: list[Row] = []
+    run: list[Kernel] = []
     shapes: dict[tuple, int] = {}
     for row in rows:
-        if AIDE.search(row["label"]):
+        if AIDE.search(row.label):
             continue
         key = _shape(row)
         if key is None or (key not in shapes and len(shapes) == KINDS):
@@ -121,7 +118,7 @@ def _runs(rows: list[Row]) -> Iterator[list[Row]]:
     yield from _long(run, shapes)
 
 
-def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
+def _long(run: list[Kernel], shapes: dict[tuple, int]) -> Iterator[list[Kernel]]:
     if max(shapes.values(), default=0) < SHORTEST:
         return
     kept = [row for row in run if shapes[_shape(row) or ()] >= SHORTEST]
@@ -129,10 +126,10 @@ def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
         yield kept
 
 
-def _shape(row: Row) -> tuple | None:
+def _shape(row: Kernel) -> tuple | None:
     """Return the key of matmuls that could form one batch; None for anything but a single matmul."""
-    alone = _is_single(tuple(row["path"]), row["shapes"], row["dtypes"])
-    return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None
+    alone = _is_single(tuple(row.ops), row.shapes, row.dtypes)
+    return (row.ops[0], row.shapes, row.dtypes) if alone else None
 
 
 @lru_cache(1 << 14)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -57,6 +57,23 @@ class Work(msgspec.Struct, frozen=True, dict=True):
     def types(self) -> list[str]:
         """The op's input dtypes, as the profiler names them."""
         return dtypes_of(self.dtypes)
+
+
+class Kernel(NamedTuple):
+    """A launched kernel; `ops` are the names from the outermost op to the launching op."""
+
+    label: str
+    ops: list[str]
+    shapes: str | None = None
+    dtypes: str | None = None
+    module: str | None = None
+    source: str | None = None
+    ns: int = 0
+
+    @property
+    def path(self) -> str:
+        """The ops as one text."""
+        return " > ".join(self.ops)
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import Any
+
+import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.data import load
@@ -17,20 +17,29 @@ NAN_CHECK = "aten::_is_any_true"  # only the autograd engine calls it
 READ = re.compile(r"evaluate_function: [^>]+ > aten::item( >|$)")
 
 
-@cache
-def table() -> list[dict[str, Any]]:
-    """Rows of syncs.yaml."""
-    return load(__package__, "syncs")
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of syncs.yaml, which explains the fields."""
+
+    kind: str
+    says: str
+    path: str = ""
+    api: str = ""
+    copies: str = ""
+    needs: frozenset[str] = frozenset()
+    without: tuple[str, ...] = ()
 
 
-@rule(*(row["kind"] for row in table()))
+ROWS = msgspec.convert(load(__package__, "syncs"), list[Row])
+
+
+@rule(*(row.kind for row in ROWS))
 def syncs(signals: Signals) -> Candidates:
     """Divide the idle time among the kinds in proportion to the time of their waiting calls."""
     calls = [call for call in signals["host.calls"] if call.cause == Entry.SYNCHRONISATION.cause]
     total = ms_of(calls)
     ops = signals.get("host.ops").value or {}
     calls = [call for call in calls if not checks_gradients(call, ops)]
-    for row in table():
+    for row in ROWS:
         mine = [call for call in calls if _fits(row, call, ops)]
         calls = [call for call in calls if call not in mine]
         if mine and total > 0:
@@ -44,11 +53,9 @@ def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
     return NAN_CHECK in ops and READ.search(call.path) is not None
 
 
-def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
-    if any(row.get(need) and row[need] not in ops for need in ("needs_op", "and_op")):
-        return False
-    fields = {"path": call.path, "api": call.api, "copies": call.copies}
-    return all(re.search(row[name], value) for name, value in fields.items() if name in row)
+def _fits(row: Row, call: Call, ops: dict[str, float]) -> bool:
+    fields = ((row.path, call.path), (row.api, call.api), (row.copies, call.copies))
+    return row.needs <= ops.keys() and all(re.search(pattern, text) for pattern, text in fields)
 
 
 def calls_of(calls: list[Call]) -> float:
@@ -56,15 +63,15 @@ def calls_of(calls: list[Call]) -> float:
     return max(summed((call.api, call.count) for call in calls).values())
 
 
-def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: float) -> Candidate:
+def _candidate(signals: Signals, row: Row, calls: list[Call], share: float) -> Candidate:
     return Candidate(
-        kind=row["kind"],
+        kind=row.kind,
         claims=rows(signals, Entry.SYNCHRONISATION, share=share),
         evidence=[
-            Evidence(row["says"], calls_of(calls), "per step"),
+            Evidence(row.says, calls_of(calls), "per step"),
             Evidence("time that the host waits in these calls", ms_of(calls), "ms per step"),
         ],
-        changes=("sync=0", *row.get("without", ())),
+        changes=("sync=0", *row.without),
         spill=LATE,
         part=share,
         doubt=0.25,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import Any
+
+import msgspec
 
 from fathom.data import load
 from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, number_of_kernels
@@ -12,35 +12,45 @@ from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
 
-@cache
-def table() -> list[dict[str, Any]]:
-    """Rows of patterns.yaml."""
-    return load(__package__, "patterns")
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of patterns.yaml, which explains the fields."""
+
+    kind: str
+    factor: float
+    says: str
+    check: str
+    path: str = ""
+    family: str = ""
+    excluded: str = msgspec.field(name="not", default="")
+    same_dtype: bool = False
+    doubt: float = 0.2
 
 
-@rule(*(row["kind"] for row in table()))
+ROWS = msgspec.convert(load(__package__, "patterns"), list[Row])
+
+
+@rule(*(row.kind for row in ROWS))
 def patterns(signals: Signals) -> Candidates:
     """Assign each piece of work to the first row that matches."""
     left = list(signals["kernels.work"])
-    for row in table():
+    for row in ROWS:
         mine = [work for work in left if _fits(row, work)]
         left = [work for work in left if work not in mine]
         if mine:
             yield mended(
                 signals,
-                row["kind"],
-                (mine, float(row["factor"])),
+                row.kind,
+                (mine, row.factor),
                 place=PLACE,
-                evidence=[Evidence(row["says"], ms_of(mine), "ms per step"), number_of_kernels(mine)],
-                doubt=row.get("doubt", 0.2),
-                check=row["check"],
+                evidence=[Evidence(row.says, ms_of(mine), "ms per step"), number_of_kernels(mine)],
+                doubt=row.doubt,
+                check=row.check,
             )
 
 
-def _fits(row: dict[str, Any], work: Work) -> bool:
-    if row.get("not") and re.search(row["not"], work.path):
+def _fits(row: Row, work: Work) -> bool:
+    if row.excluded and re.search(row.excluded, work.path):
         return False
-    if row.get("same_dtype") and len(set(work.types[:2])) != 1:
+    if row.same_dtype and len(set(work.types[:2])) != 1:
         return False
-    fields = {"path": work.path, "family": work.family}
-    return all(re.search(row[name], value) for name, value in fields.items() if name in row)
+    return bool(re.search(row.path, work.path) and re.search(row.family, work.family))
