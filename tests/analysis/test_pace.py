@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.replay.pace import PACES, pace_for
+from fathom.analysis.replay.model import PACES, pace_for
 
 RISES = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=5)
 SLOPES = st.lists(st.floats(0.0, 30.0), min_size=5, max_size=5)

@@ -12,7 +12,7 @@ from rich.console import Console
 from fathom.analysis import Abstained
 from fathom.analysis.results import Claim, Finding, Lead, Where
 from fathom.diagnosis.engine import leads
-from fathom.diagnosis.engine.leads import hints
+from fathom.diagnosis.engine.leads import HINTS
 from fathom.report import print_findings, print_leads, print_report
 from tests.support.findings_fakes import AddingReplay, compute, idle, signals, work
 from tests.support.report_samples import gpu
@@ -120,7 +120,7 @@ def test_what_is_worth_trying_follows_from_the_op_or_the_family(ops, family, tec
 def test_techniques_of_hints_are_in_the_lab():
     from fathom.lab import techniques
 
-    assert {hint.technique for hint in hints() if hint.technique} <= set(techniques())
+    assert {hint.technique for hint in HINTS if hint.technique} <= set(techniques())
 
 
 def lead(**more) -> Lead:

@@ -14,7 +14,7 @@ from fathom.analysis.results import Finding, Integrity, Where
 from fathom.cli.main import app
 from fathom.diagnosis import FormFindings, PairFinding, findings_in, form_findings, pair_findings
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.naming import NO_COUNTERS, NO_RULE, table
+from fathom.diagnosis.naming import NO_COUNTERS, NO_RULE, ROWS
 from fathom.lab import Outcome, looping
 from fathom.lab.recording import NotRecordedError, record_forms
 from fathom.recorder import Plan
@@ -146,8 +146,8 @@ def test_an_examination_shows_what_it_found_and_what_it_could_not_look_at() -> N
 def test_the_table_names_kinds_and_rules_that_there_are() -> None:
     from fathom.analysis.explaining import rules
 
-    assert table().keys() <= kinds().keys()
-    assert {name for row in table().values() for name in row.dive} <= rules().keys()
+    assert ROWS.keys() <= kinds().keys()
+    assert {name for row in ROWS.values() for name in row.dive} <= rules().keys()
 
 
 def test_the_script_lists_and_checks(tmp_path: Path, capsys: Any) -> None:

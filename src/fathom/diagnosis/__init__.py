@@ -9,13 +9,7 @@ from fathom.diagnosis.kinds import Kind, kinds, kinds_of_steps, resembling
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.diagnosis.naming import (
-        FormFindings,
-        PairFinding,
-        findings_in,
-        form_findings,
-        pair_findings,
-    )
+    from fathom.diagnosis.naming import FormFindings, PairFinding, findings_in, form_findings, pair_findings
     from fathom.diagnosis.serving import diagnose_load
 
 # A report does not compare recordings of pairs.

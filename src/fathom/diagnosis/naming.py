@@ -9,7 +9,7 @@ import msgspec
 from fathom.analysis import Examination
 from fathom.analysis.folding import counters_table
 from fathom.diagnosis.examine import examine
-from fathom.diagnosis.profiled import NOT_OF_KERNELS, table
+from fathom.diagnosis.profiled import NOT_OF_KERNELS, ROWS
 from fathom.diagnosis.rules import rules
 from fathom.recorder.dive import explanation_of, families_of
 from fathom.sounding import Store
@@ -87,7 +87,7 @@ def findings_in(examination: Examination, counted: bool = False) -> FormFindings
         if absence.what.startswith(_ABOUT)
     }
     if not counted:
-        why |= {kind: NO_COUNTERS for kind, row in table().items() if row.counters and kind not in why}
+        why |= {kind: NO_COUNTERS for kind, row in ROWS.items() if row.counters and kind not in why}
     checked = {kind for rule in rules() for kind in rule.kinds} - shown.keys() - why.keys()
     return FormFindings(shown, dict.fromkeys(checked, FINDING), why)
 
@@ -97,11 +97,11 @@ def _profiled(store: Store, families: list[str], named: str) -> FormFindings:
     limiting = {fact.rule for explanation in explanations for fact in explanation.limits}
     checked = {fact.rule for explanation in explanations for fact in explanation.facts} - limiting
     shown, clear, why = {}, {}, {}
-    for kind, row in table().items():
+    for kind, row in ROWS.items():
         shown[kind], clear[kind] = row.dive & limiting, row.dive & checked
         if missing := row.dive - limiting - checked:
             names = ", ".join(sorted(missing))
             lacking = f"{named or 'its kernels'}: no counters for {names}"
             why[kind] = lacking if explanations else f"no kernel {named}"
-    others = {kind for rule in rules() for kind in rule.kinds} - table().keys()
+    others = {kind for rule in rules() for kind in rule.kinds} - ROWS.keys()
     return FormFindings(shown, clear, why | dict.fromkeys(others, NOT_OF_KERNELS))

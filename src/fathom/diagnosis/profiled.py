@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 import msgspec
 import polars as pl
@@ -32,10 +31,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counters: bool = False
 
 
-@cache
-def table() -> dict[str, Row]:
-    """Rows of naming.yaml by kind."""
-    return msgspec.convert(load(__package__, "naming"), dict[str, Row])
+ROWS = msgspec.convert(load(__package__, "naming"), dict[str, Row])
 
 
 def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abstained]]:
@@ -51,9 +47,7 @@ def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abs
         for finding in _findings_of(explanation, share.get(explanation.family))
     ]
     findings.sort(key=lambda finding: (-share.get(finding.where.family or "", 0.0), finding.id))
-    others = (
-        Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds_of_steps() if kind not in table()
-    )
+    others = (Abstained(f"finding {kind}", NOT_OF_KERNELS) for kind in kinds_of_steps() if kind not in ROWS)
     return findings, [*_unlooked(explanations), *others]
 
 
@@ -67,7 +61,7 @@ def _shares(store: Store) -> dict[str, float]:
 
 def _findings_of(explanation: Explanation, share: float | None) -> Iterator[Finding]:
     """Return one finding for each kind that the family's counters show."""
-    for kind, row in table().items():
+    for kind, row in ROWS.items():
         facts = [fact for fact in explanation.limits if fact.rule in row.dive]
         if facts:
             yield _finding(kind, explanation.family, facts, share)
@@ -101,7 +95,7 @@ def _finding(kind: str, family: str, facts: list[Fact], share: float | None) -> 
 def _unlooked(explanations: list[Explanation]) -> Iterator[Abstained]:
     """Return the kinds that no kernel shows and for which at least one kernel lacks counters."""
     holding = {fact.rule for explanation in explanations for fact in explanation.limits}
-    for kind, row in table().items():
+    for kind, row in ROWS.items():
         if row.dive & holding:
             continue
         lacking = [row.dive - {fact.rule for fact in explanation.facts} for explanation in explanations]

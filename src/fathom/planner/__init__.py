@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.planner.quantity import (
-        ASSUMED,
-        CALIBRATED,
-        DATASHEET,
-        MEASURED,
-        Quantity,
-        spread,
-    )
+    from fathom.planner.quantity import ASSUMED, CALIBRATED, DATASHEET, MEASURED, Quantity, spread
 
 __all__, __getattr__ = exports(__name__)

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.analysis.communication.account import communication_of
+    from fathom.analysis.communication.account import communication_of, placed_groups, slowed_by_collectives
     from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
-    from fathom.analysis.communication.beside import slowed_by_collectives
     from fathom.analysis.communication.collectives import CALL, collectives_of
-    from fathom.analysis.communication.experts import expert_loads
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
     from fathom.analysis.communication.host import host_collectives, met_on_host, on_host
-    from fathom.analysis.communication.jitter import jitter_of
     from fathom.analysis.communication.late import (
         MEETING,
         NO_CAUSE,
         ON_HOST,
         cause_of_lateness,
+        expert_loads,
         in_whole_steps,
+        jitter_of,
         late_ranks,
         lead_ms,
         longest_waiting,
@@ -41,6 +40,5 @@ if TYPE_CHECKING:
         PlacedGroup,
         Stage,
     )
-    from fathom.analysis.communication.topology import placed_groups
 
 __all__, __getattr__ = exports(__name__)

@@ -1,16 +1,23 @@
-"""Total, overlapped and exposed communication of a device, and its collectives by operation and size."""
+"""Communication of a device: total, overlapped and exposed, by collective, and by group of ranks."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
 from fathom.analysis.communication.bandwidth import Ceilings, bus_factor
-from fathom.analysis.communication.results import Collective, Communication
-from fathom.analysis.intervals import NOTHING, Spans, containing, intersect, of_rows, union
+from fathom.analysis.communication.results import Collective, Communication, PlacedGroup
+from fathom.analysis.intervals import NOTHING, Spans, containing, covered, intersect, of_rows, union
+from fathom.analysis.work import NONE, Links
 from fathom.units import NS_PER_MS, NS_PER_S
 
 KEY = ["library", "operation", "dtype", "group", "ranks"]
+ALONE, BESIDE = 0.05, 0.5  # share of a kernel's time with a collective: at most, and at least
+ENOUGH = 4  # kernels of each of both
+_LIKE = ["family", "op", "shapes"]
 NO_SIZE = "its size was not recorded"
 NO_RANKS = "the number of ranks in its group was not recorded"
 
@@ -132,3 +139,65 @@ def _bandwidth(row: Collective, rows: pl.DataFrame, ceilings: Ceilings, world: i
         return
     row.bus_bytes_per_s = row.algorithm_bytes_per_s * factor
     row.ceiling_bytes_per_s, row.ceiling = ceilings.at(row.operation, row.bytes)
+
+
+def placed_groups(
+    collectives: pl.DataFrame, rows: list[Collective], hosts: Mapping[int, str | None]
+) -> list[PlacedGroup]:
+    """Return the groups with known members that move bytes, the largest first.
+
+    `rows` are the collectives of `collectives`, summarised; `hosts` maps each rank to its host.
+    """
+    members = collectives.filter(pl.col("members") != "").select("group", "members").unique().sort("group")
+    groups = []
+    for group, text in members.iter_rows():
+        ranks, mine = _numbers(text), [row for row in rows if row.group == group and row.bytes]
+        if len(ranks) < 2 or not mine or any(hosts.get(rank) is None for rank in ranks):
+            continue
+        groups.append(
+            PlacedGroup(
+                name=group,
+                ranks=ranks,
+                hosts=len({hosts[rank] for rank in ranks}),
+                bytes=sum((row.bytes or 0.0) * row.count for row in mine),
+                exposed_ms=sum(row.exposed_ms for row in mine),
+                bus_bytes_per_s=max((row.bus_bytes_per_s or 0.0 for row in mine), default=0.0),
+            )
+        )
+    return sorted(groups, key=lambda placed: -placed.bytes)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        read = json.loads(text)
+    except json.JSONDecodeError:  # torch shortens long lists
+        return []
+    return [rank for rank in read if isinstance(rank, int)] if isinstance(read, list) else []
+
+
+def slowed_by_collectives(
+    kernels: pl.DataFrame, links: Links, ops: pl.DataFrame, windows: Spans
+) -> dict[str, float]:
+    """Return the ns that kernels of each family take longer beside collectives than alone, in all windows.
+
+    Kernels of collectives occupy multiprocessors and memory bandwidth, also while they wait for peers.
+    Kernels of one family are compared with the median of those that the same op launched for the same shapes.
+    """
+    if not len(windows.starts):
+        return {}
+    inside = (containing(windows, kernels["start_ns"].to_numpy()) >= 0) & (links.op != NONE)
+    inside &= ((kernels["kind"] == "compute") & (kernels["phase"] == "timeline")).to_numpy()
+    rows = kernels.filter(pl.Series(inside)).select("family", "start_ns", "end_ns")
+    launched = ops.select(op="name", shapes="shapes")[links.op[inside]]
+    collectives = of_rows(kernels.filter(kind="collective", phase="timeline"))
+    ns = rows["end_ns"] - rows["start_ns"]
+    shared = covered(collectives, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    rows = rows.hstack(launched).with_columns(ns=ns, share=pl.Series(shared) / ns.clip(1))
+    alone, beside = pl.col("share") <= ALONE, pl.col("share") >= BESIDE
+    usual = pl.col("ns").filter(alone).median()
+    groups = rows.group_by(_LIKE).agg(
+        enough=(alone.sum() >= ENOUGH) & (beside.sum() >= ENOUGH),
+        slowed=(pl.col("ns").filter(beside) - usual).sum().clip(0),
+    )
+    sums = groups.filter("enough").group_by("family").agg(pl.col("slowed").sum())
+    return dict(sums.filter(pl.col("slowed") > 0).sort("family").iter_rows())

@@ -1,4 +1,4 @@
-"""Ranks that arrive late at collectives, and what their lateness costs the job."""
+"""Ranks that arrive late at collectives and the cost of it, jitter of collectives, and loads of experts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from fathom.analysis.communication.results import LateRank, LostTime
+from fathom.analysis.communication.results import ExpertLoad, Jitter, LateRank, LostTime
 from fathom.analysis.entries import COLLECTIVES, Entry
 from fathom.analysis.subjects import CPU
 from fathom.units import NS_PER_MS
@@ -29,6 +29,15 @@ INPUT, WORK, HOST = "input", "work", "host"  # causes of lateness
 _WORKS = (Entry.COMPUTE, Entry.OPS, Entry.COPY)
 _HALF = 0.5  # of the time lost: a cause with less is not the cause
 MEETING = ["burst", "step", "name", "place"]  # identifies a collective over all ranks
+UNEVEN = 1.1  # largest over mean: below it, an all-to-all delivers equal parts
+FEWEST = 4  # steps of which jitter is known
+_SAME = ["name", "place"]  # identifies a collective within every step
+_PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+_PARTS = {
+    "total": pl.col("end") - pl.col("median"),
+    "late": pl.col("last") - pl.col("median"),
+    "transfer": pl.col("end") - pl.col("last"),
+}
 
 
 def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
@@ -193,3 +202,52 @@ def _by_entry(device: Device) -> dict[str, float]:
     for row in device.profiled_ledger:
         sums[row.entry] = sums.get(row.entry, 0.0) + row.ms
     return sums
+
+
+def jitter_of(arrivals: pl.DataFrame | None) -> list[Jitter]:
+    """Return the spread of each collective that recurs in FEWEST steps, largest spread first.
+
+    `arrivals` are those of `late_ranks`, with `end_ns` on the same clock.
+    """
+    arrivals = in_whole_steps(arrivals)
+    if arrivals is None:
+        return []
+    start = pl.col("start_ns")
+    meetings = arrivals.group_by(MEETING).agg(
+        operation=pl.col("operation").first(),
+        last=start.max(),
+        median=start.quantile(0.5, "lower"),
+        end=pl.col("end_ns").median(),
+    )
+    figures = {
+        f"{part}_{name}_ms": (time.quantile(q, "linear") / NS_PER_MS).clip(0.0)
+        for part, time in _PARTS.items()
+        for name, q in _PERCENTILES.items()
+    }
+    same = meetings.group_by(_SAME).agg(pl.col("operation").first(), n=pl.len(), **figures)
+    same = same.filter(pl.col("n") >= FEWEST).sort(*_SAME)
+    rows = [Jitter(**row) for row in same.iter_rows(named=True)]
+    return sorted(rows, key=lambda row: row.total_p50_ms - row.total_p99_ms)
+
+
+def expert_loads(collectives: Mapping[int, pl.DataFrame]) -> list[ExpertLoad]:
+    """Return the load of each rank's experts relative to the mean; [] if all-to-alls deliver equal parts.
+
+    `collectives` has those of each rank with the columns of `collectives_of`. The k-th all-to-all of one rank
+    is matched with the k-th of the others. One that brings tokens back delivers equal parts, and is left out.
+    """
+    rows = [_received(rank, calls) for rank, calls in collectives.items()]
+    if len(rows) < 2:
+        return []
+    received, size = pl.concat(rows), pl.col("received")
+    uneven = size.max().over("call") > UNEVEN * size.mean().over("call")
+    received = received.filter(uneven, pl.len().over("call") == len(rows))
+    total = received.group_by("rank").agg(size.sum()).sort("rank")
+    mean = total["received"].mean()
+    return [ExpertLoad(rank, bytes_ / mean) for rank, bytes_ in total.iter_rows()] if mean else []
+
+
+def _received(rank: int, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the bytes that each all-to-all delivers to a rank, with the number of the `call`."""
+    mine = calls.filter(operation="all_to_all").sort("start_ns")
+    return mine.select("received", rank=pl.lit(rank), call=pl.int_range(pl.len())).drop_nulls()

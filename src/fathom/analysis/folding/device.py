@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from fathom.analysis.columns import distinct
 from fathom.analysis.folding.align import align
@@ -219,7 +220,7 @@ def _with_mean_of(joint: dict[int, Alignment], single: dict[int, Alignment]) -> 
     total = sum(weight.values())
     by = sum(weight[b] * (single[b].shift_ns - own.shift_ns) for b, own in joint.items()) / total
     return {
-        burst: own._replace(shift_ns=own.shift_ns + by, error_ns=float(np.hypot(own.error_ns, total**-0.5)))
+        burst: replace(own, shift_ns=own.shift_ns + by, error_ns=float(np.hypot(own.error_ns, total**-0.5)))
         for burst, own in joint.items()
     }
 
@@ -270,7 +271,7 @@ class _Model:
         shift, error, least = settled_shift(residuals, near + around * self.interval)
         total = float((self.seen[number] ** 2).sum())
         explained = 1 - least / total if total else 0.0
-        return alignment._replace(shift_ns=shift, error_ns=error, explained=explained)
+        return replace(alignment, shift_ns=shift, error_ns=error, explained=explained)
 
     def _design(self, number: int, shift: float) -> Array:
         return self.pooling.design(self.readings[number], self.parts[number], shift)

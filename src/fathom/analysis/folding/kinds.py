@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -34,22 +34,22 @@ def base(name: str) -> str:
 
 def kind_of(name: str) -> CounterKind | None:
     """Return the kind of a counter, or None if no rule matches its name."""
-    row = next((row for row in _rules().suffixes if name.endswith(row.ends)), None)
+    row = next((row for row in _RULES.suffixes if name.endswith(row.ends)), None)
     return CounterKind(row.kind, row.unit, _weight(name, row)) if row else None
 
 
 def _weight(name: str, row: _Suffix) -> str | None:
     """Return the denominator of a ratio; for a share of elapsed cycles, the clock of its unit."""
     if row.kind == "ratio":
-        return _rules().weights.get(base(name))
-    clocks = _rules().clocks.items() if row.cycles else ()
+        return _RULES.weights.get(base(name))
+    clocks = _RULES.clocks.items() if row.cycles else ()
     return next((clock for unit, clock in clocks if base(name).startswith(unit)), None)
 
 
 def is_share(name: str) -> bool:
     """Return whether the counter is a share between 0 and 1."""
     kind = kind_of(name)
-    return bool(kind and kind.kind == "ratio" and base(name).startswith(_rules().shares))
+    return bool(kind and kind.kind == "ratio" and base(name).startswith(_RULES.shares))
 
 
 def denominators(names: Sequence[str]) -> list[int | None]:
@@ -62,12 +62,12 @@ def denominators(names: Sequence[str]) -> list[int | None]:
 def activity(names: Sequence[str]) -> int | None:
     """Return the index of the counter that best shows whether anything runs, or None."""
     bases = [base(name) for name in names]
-    return next((bases.index(known) for known in _rules().activity if known in bases), None)
+    return next((bases.index(known) for known in _RULES.activity if known in bases), None)
 
 
 def informative(names: Sequence[str]) -> list[int]:
     """Return the indices of counters of units that only kernels keep busy."""
-    return [place for place, name in enumerate(names) if base(name).startswith(_rules().informative)]
+    return [place for place, name in enumerate(names) if base(name).startswith(_RULES.informative)]
 
 
 class _Suffix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +88,4 @@ class _Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     activity: list[str]
 
 
-@cache
-def _rules() -> _Rules:
-    return msgspec.convert(load(__package__, "kinds"), _Rules)
+_RULES = msgspec.convert(load(__package__, "kinds"), _Rules)

@@ -13,7 +13,7 @@ from fathom.analysis.results import Abstained
 from fathom.sounding import COUNTERS
 
 
-class Alignment(NamedTuple):
+class Alignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The position of one burst's samples on the kernels' clock: kernel time = sample time + shift.
 
     `shift_ns` applies at `middle_ns` and grows by `drift_ppm`, which is 0 if no drift was detected.
@@ -34,7 +34,7 @@ class Alignment(NamedTuple):
     steady: bool = False
 
 
-class Pool(NamedTuple):
+class Pool(msgspec.Struct, frozen=True):
     """Families of one function folded as one, named `label`, because each launch shape is too rare.
 
     Families that ran often enough, but not during all bursts, may have separate rows as well.
@@ -69,10 +69,10 @@ def facts_from(folding: Folding) -> dict[str, Any]:
     """
     rest = {
         "version": VERSION,
-        "abstained": [msgspec.to_builtins(reason) for reason in folding.abstained],
-        "alignment": [burst._asdict() for burst in folding.alignment],
+        "abstained": msgspec.to_builtins(folding.abstained),
+        "alignment": msgspec.to_builtins(folding.alignment),
     }
-    return {FACT: rest} | ({POOLS: [pool._asdict() for pool in folding.pools]} if folding.pools else {})
+    return {FACT: rest} | ({POOLS: msgspec.to_builtins(folding.pools)} if folding.pools else {})
 
 
 def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
@@ -85,9 +85,8 @@ def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
         return None
     try:
         abstained = msgspec.convert(rest.get("abstained", []), list[Abstained])
-        unchecked = [tuple(Alignment(**fields)) for fields in rest.get("alignment", [])]
-        alignment = msgspec.convert(unchecked, list[Alignment])
-    except (msgspec.ValidationError, TypeError):
+        alignment = msgspec.convert(rest.get("alignment", []), list[Alignment])
+    except msgspec.ValidationError:
         return None
     return Folding(frame, abstained, alignment, pools_from(facts))
 

@@ -9,7 +9,7 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.analysis.replay.changes import Change, parse
     from fathom.analysis.replay.critical import critical_path
-    from fathom.analysis.replay.pace import FLOOR
+    from fathom.analysis.replay.model import FLOOR
     from fathom.analysis.replay.recorded import replayed_device
     from fathom.analysis.replay.replay import Replay
     from fathom.analysis.replay.results import Gain, Moved, Prediction

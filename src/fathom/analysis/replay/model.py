@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -10,24 +11,29 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.columns import distinct
-from fathom.analysis.communication.late import MEETING
+from fathom.analysis.communication import MEETING, operation
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array
+from fathom.analysis.intervals import NOTHING, Array, covered, merge, of_rows
 from fathom.analysis.peers import Meetings, meetings
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.replay.blocking import block_edges
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import EdgeKind, Edges, EdgeTable, Graph
-from fathom.analysis.replay.hosted import CALLED, calls_and_waits, queued
 from fathom.analysis.replay.part import Part, host_edges, number
 from fathom.analysis.replay.pieces import pieces_of
 from fathom.analysis.replay.replayed import Times, replayed
 from fathom.analysis.replay.starting import start_edges
-from fathom.analysis.replay.team import batch_waits, calls_of, team_of, team_threads
+from fathom.analysis.replay.team import PEERS, batch_waits, calls_of, team_of, team_threads
 from fathom.analysis.replay.weights import Durations, PartEdges, weights
 from fathom.sounding import Store
 
 STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
+QUICKEST = 0.56  # ratio of the host's clean to its profiled time (benchmarks/results/cost.json, launch_bound)
+FLOOR = QUICKEST / 2  # no host is faster
+PACES = np.linspace(FLOOR, 1.0, 2**12 + 1)  # of which the pace of the clean steps is one
+CALLS = r"^c10d::(.+?)_?$"  # ops that put a collective into the backend's queue
+LONG_NS = 20_000  # shorter waits in which no collective ends are gaps between ops
+CALLED = ["thread", "api", "start_ns", "end_ns", "correlation"]
 
 
 class Model(msgspec.Struct, dict=True):
@@ -207,3 +213,71 @@ def _meet(parts: list[Part], others: Mapping[int, int]) -> Array:
         part.edges.add(EdgeKind.MEETING, first + place, part.ends[rows], 0.0, None, rows)
         part.edges.add(EdgeKind.ALONE, part.starts[rows], part.ends[rows], 0.0, None, rows)
     return instants
+
+
+def queued(meetings: pl.DataFrame, ops: pl.DataFrame, host: HostRecords) -> pl.DataFrame:
+    """Return the collectives of one burst as pieces of device work, with the call of each.
+
+    A backend's threads take collectives from their queue in order, so the k-th call of an operation is that
+    of its k-th collective.
+    """
+    calls = _calls(ops, host)
+    place = pl.int_range(pl.len()).over("operation")
+    named = calls.with_columns(place=place).select("operation", "place", "correlation", launched="start_ns")
+    rows = meetings.sort("start_ns", maintain_order=True).with_columns(place=place)
+    rows = rows.join(named, on=["operation", "place"], how="left", maintain_order="left")
+    early = pl.col("launched") > pl.col("start_ns")  # queued before the burst
+    return rows.with_columns(
+        pl.when(~early).then("launched"),
+        pl.when(~early).then("correlation"),
+        device=pl.lit(None, pl.Int64),
+        kind=pl.lit("collective"),
+        family="name",
+        direction=pl.lit(None, pl.String),
+    )
+
+
+def calls_and_waits(pieces: pl.DataFrame, ops: pl.DataFrame, host: HostRecords) -> pl.DataFrame:
+    """Return the calls behind `pieces`, and the program's waits during them, with the columns of launches."""
+    waiting = merge(NOTHING, *(spans for (cause, _), spans in host.activity(host.caller) if cause == PEERS))
+    ends = np.sort(pieces["end_ns"].to_numpy())
+    ended = np.searchsorted(ends, waiting.ends, "right") > np.searchsorted(ends, waiting.starts, "right")
+    during = ended | ((covered(of_rows(pieces), *waiting) > 0) & (waiting.ends - waiting.starts > LONG_NS))
+    waits = pl.DataFrame({"start_ns": waiting.starts[during], "end_ns": waiting.ends[during]}).select(
+        pl.lit(host.caller, pl.Int64).alias("thread"),
+        pl.lit(PEERS).alias("api"),
+        pl.col("start_ns", "end_ns").cast(pl.Int64),
+        pl.lit(None, pl.Int64).alias("correlation"),
+    )
+    return pl.concat([_calls(ops, host).select(CALLED), waits.select(CALLED)])
+
+
+def _calls(ops: pl.DataFrame, host: HostRecords) -> pl.DataFrame:
+    """Return the calls of collectives, numbered in order of their starts."""
+    mine = pl.col("thread").is_in(list(team_threads(host)))
+    calls = ops.filter(mine, pl.col("name").str.contains(CALLS)).sort("start_ns", maintain_order=True)
+    names = {name: operation(name[len("c10d::") :].rstrip("_")) for name in calls["name"].unique().to_list()}
+    named = pl.col("name").replace_strict(names, default=None, return_dtype=pl.String)
+    return calls.with_columns(operation=named, api="name", correlation=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
+def pace_for(goal: float, length: Callable[[float], float], recorded: float) -> float:
+    """Return the least of PACES above FLOOR at which a step takes `goal` ms or longer; 1 if there is none.
+
+    `length` replays a step at a pace; it rises with the pace, up to `recorded` at 1. It is nearly linear, so
+    interpolation finds the pace in a few replays.
+    """
+    low, high = int(np.searchsorted(PACES, QUICKEST)) - 1, len(PACES) - 1
+    below, above = length(float(PACES[low])), recorded
+    if below >= goal:
+        low, high, below, above = 0, low, length(FLOOR), below
+    halve = False
+    while high - low > 1:
+        before = high - low
+        share = 0.5 if halve else (goal - below) / max(above - below, 1e-9)
+        middle = min(max(low + math.ceil(share * before), low + 1), high - 1)
+        reached = length(float(PACES[middle]))
+        low, below = (middle, reached) if reached < goal else (low, below)
+        high, above = (high, above) if reached < goal else (middle, reached)
+        halve = not halve and 2 * (high - low) > before
+    return float(PACES[high])

@@ -19,8 +19,7 @@ from fathom.analysis.replay import naming
 from fathom.analysis.replay.buckets import UNKNOWN_SIZES, Buckets, buckets_of
 from fathom.analysis.replay.changes import BUCKET, EXPOSED, HIGH, LOW, Change
 from fathom.analysis.replay.critical import critical_path
-from fathom.analysis.replay.model import Model
-from fathom.analysis.replay.pace import FLOOR, QUICKEST, pace_for
+from fathom.analysis.replay.model import FLOOR, QUICKEST, Model, pace_for
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
 from fathom.analysis.replay.weights import moving_ns

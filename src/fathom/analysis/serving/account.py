@@ -8,13 +8,7 @@ import polars as pl
 
 from fathom.analysis.serving.entries import Entry
 from fathom.analysis.serving.ledger import TABLES, request_ledger
-from fathom.analysis.serving.results import (
-    IterationKind,
-    Percentiles,
-    RequestEntry,
-    Serving,
-    SlowRequest,
-)
+from fathom.analysis.serving.results import IterationKind, Percentiles, RequestEntry, Serving, SlowRequest
 from fathom.sounding import Store
 from fathom.units import NS_PER_MS, NS_PER_S
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 
 import msgspec
 
@@ -89,14 +88,11 @@ class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     technique: str | None = None
 
 
-@cache
-def hints() -> list[Hint]:
-    """Rows of leads.yaml."""
-    return msgspec.convert(load(__package__, "leads"), list[Hint])
+HINTS = msgspec.convert(load(__package__, "leads"), list[Hint])
 
 
 def _hint(op: str, family: str) -> Hint:
-    fits = (hint for hint in hints() if re.search(hint.op, op) and re.search(hint.family, family))
+    fits = (hint for hint in HINTS if re.search(hint.op, op) and re.search(hint.family, family))
     return next(fits, Hint())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,8 +10,11 @@ import msgspec
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import Quantity
-from fathom.planner.serving import ServingPlan, ask_serving, plan_serving
+from fathom.planner.serving import COOLING, ServingPlan, ask_serving, plan_serving
+from fathom.planner.training import Plan
+from fathom.units import MS_PER_S
 
+_J_PER_KWH = 3.6e6
 _DEGREES = (1, 2, 4, 8)
 _PEAKS = ("matmul.fp4", "matmul.fp8", "matmul.bf16", "hbm", "memory", "link")
 
@@ -59,15 +62,36 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 def side_of(plan: ServingPlan, price: float | None, tokens: float | None) -> Side:
     """Return a machine's side from its serving plan."""
-    rate = plan.figures["output_rate"]
-    million = 1e6 / rate.value
+    kwh, cooling = (
+        q.value * 1e6 / _J_PER_KWH for q in (plan.joules_per_token, plan.cooling_joules_per_token)
+    )
+    return _side(plan, plan.figures["output_rate"], kwh, cooling, price, tokens)
+
+
+def training_side(plan: Plan, price: float | None, tokens: float | None) -> Side:
+    """Return a machine's side from its plan of training."""
+    rate, step = plan.tokens_per_s, plan.step
+    kwh = plan.watts_per_gpu * plan.gpus * (1e6 / rate) / _J_PER_KWH
+    low, high = rate * step.value / step.high, rate * step.value / step.low
+    quantity = Quantity(rate, plan.rate_unit, plan.provenance, "plan of training", low, high)
+    return _side(plan, quantity, kwh, COOLING * kwh, price, tokens)
+
+
+def _side(
+    plan: Plan | ServingPlan,
+    rate: Quantity,
+    kwh: float,
+    cooling_kwh: float,
+    price: float | None,
+    tokens: float | None,
+) -> Side:
     return Side(
         system=plan.system,
         gpus=plan.gpus,
         tokens_per_s=rate,
-        kwh_per_million=plan.joules_per_token.value * 1e6 / 3.6e6,
-        cooling_kwh_per_million=plan.cooling_joules_per_token.value * 1e6 / 3.6e6,
-        dollars_per_million=price * plan.gpus * million / 3600 if price else None,
+        kwh_per_million=kwh,
+        cooling_kwh_per_million=cooling_kwh,
+        dollars_per_million=price * plan.gpus * (1e6 / rate.value) / 3600 if price else None,
         price=price,
         days=tokens / rate.value / 86400 if tokens else None,
         provenance=plan.provenance,
@@ -139,3 +163,27 @@ def _notes(first: Side, second: Side, chip: Hardware) -> list[str]:
         unit = first.tokens_per_s.unit.removesuffix("s/s")
         notes.append(f"A {unit} costs {ratio:.2f}× as much on {other.system} as on {cheaper.system}.")
     return notes
+
+
+def training_account(first: Plan, second: Plan) -> list[AccountRow]:
+    """Return each entry of both steps, in GPU milliseconds for a sequence or sample; the longest first."""
+    return _account(*({row.detail: row.ms * p.gpus / p.batch for row in p.ledger} for p in (first, second)))
+
+
+def serving_account(first: ServingPlan, second: ServingPlan) -> list[AccountRow]:
+    """Return each part of both decode iterations, in GPU milliseconds for a token; the longest first."""
+    return _account(*(_per_token(plan) for plan in (first, second)))
+
+
+def _per_token(plan: ServingPlan) -> dict[str, float]:
+    each = MS_PER_S * plan.layout["tp"] * plan.layout["dp"] / plan.batch
+    return {name: seconds * each for name, seconds in plan.iteration.items() if seconds > 0}
+
+
+def _account(first: Mapping[str, float], second: Mapping[str, float]) -> list[AccountRow]:
+    total = sum(first.values())
+    rows = [
+        AccountRow(name, first.get(name, 0.0), second.get(name, 0.0), first.get(name, 0.0) / total)
+        for name in dict.fromkeys((*first, *second))
+    ]
+    return sorted(rows, key=lambda row: -max(row.first_ms, row.second_ms))

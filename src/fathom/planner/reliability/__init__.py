@@ -1,23 +1,15 @@
 """Reliability: failures, checkpoints, goodput, and the wall time and cost of a long run."""
 
-from fathom.planner.reliability.checkpoints import Checkpoint, daly, expected_goodput, young
-from fathom.planner.reliability.plan import ReliabilityPlan, Run, explained, plan_reliability
-from fathom.planner.reliability.rates import Failures, failures_of, logs
-from fathom.planner.reliability.simulation import ENTRIES, Job, simulate
+from __future__ import annotations
 
-__all__ = [
-    "ENTRIES",
-    "Checkpoint",
-    "Failures",
-    "Job",
-    "ReliabilityPlan",
-    "Run",
-    "daly",
-    "expected_goodput",
-    "explained",
-    "failures_of",
-    "logs",
-    "plan_reliability",
-    "simulate",
-    "young",
-]
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
+
+if TYPE_CHECKING:
+    from fathom.planner.reliability.checkpoints import Checkpoint, daly, expected_goodput, young
+    from fathom.planner.reliability.plan import ReliabilityPlan, Run, explained, plan_reliability
+    from fathom.planner.reliability.rates import Failures, failures_of, logs
+    from fathom.planner.reliability.simulation import ENTRIES, Job, simulate
+
+__all__, __getattr__ = exports(__name__)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+
+import msgspec
 
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
@@ -38,10 +39,21 @@ class Failures:
         return Quantity(value, "h", self.provenance, self.source, value / wide, value * wide)
 
 
+class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A published failure log: interruptions by component, over GPUs and days."""
+
+    name: str
+    chips: list[str]
+    gpus: int
+    days: float
+    source: str
+    counts: dict[str, int]
+
+
 @cache
-def logs() -> dict[str, dict[str, Any]]:
+def logs() -> dict[str, Log]:
     """Return the published logs by name."""
-    return {row["name"]: row for row in load("fathom.planner.reliability", "logs")}
+    return {log.name: log for log in msgspec.convert(load(__package__, "logs"), list[Log])}
 
 
 def failures_of(chip: str, log: str | None = None, mtbf_h: float | None = None, gpus: int = 1) -> Failures:
@@ -52,11 +64,11 @@ def failures_of(chip: str, log: str | None = None, mtbf_h: float | None = None, 
         return Failures({"stated": 1 / mtbf_h / gpus}, 0.1, ASSUMED, "given by the user")
     if log is not None and log not in logs():
         raise BadInputError(f"{log!r} is not a failure log; {nearest(log, logs())}.")
-    mine = next((row for row in logs().values() if chip in row["chips"]), None)
+    mine = next((row for row in logs().values() if chip in row.chips), None)
     row = logs()[log] if log else mine or next(iter(logs().values()))
-    known = chip in row["chips"]
-    hours = row["gpus"] * row["days"] * HOURS_PER_DAY
-    counts = {name: count / hours for name, count in row["counts"].items()}
-    spread = math.hypot(_CLUSTERS if known else _OTHER_CHIP, 1 / math.sqrt(sum(row["counts"].values())))
-    source = row["source"] if known else f"of another chip: {row['source']}"
+    known = chip in row.chips
+    hours = row.gpus * row.days * HOURS_PER_DAY
+    counts = {name: count / hours for name, count in row.counts.items()}
+    spread = math.hypot(_CLUSTERS if known else _OTHER_CHIP, 1 / math.sqrt(sum(row.counts.values())))
+    source = row.source if known else f"of another chip: {row.source}"
     return Failures(counts, spread, CALIBRATED if known else ASSUMED, source)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
         plan_serving,
         planned_test,
     )
-    from fathom.planner.serving.pools import search_pools, smallest_pools
-    from fathom.planner.serving.search import Limits, floor, layouts, search
+    from fathom.planner.serving.search import Limits, floor, layouts, search, search_pools, smallest_pools
     from fathom.planner.serving.simulator import Replica, Request
 
 __all__, __getattr__ = exports(__name__)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from fathom.data import load
 from fathom.planner.serving.deployment import Deployment
 
@@ -18,8 +20,7 @@ _CHIP_SPREAD, _ENGINE_SPREAD = 0.12, 0.3
 @cache
 def priors() -> dict[str, tuple[float, float, str]]:
     """Return every shared constant before calibration: value, spread of its logarithm, meaning."""
-    rows = load("fathom.planner.serving", "priors")
-    return {name: (float(v), float(s), str(about)) for name, (v, s, about) in rows.items()}
+    return msgspec.convert(load(__package__, "priors"), dict[str, tuple[float, float, str]])
 
 
 def prior(name: str) -> tuple[float, float]:

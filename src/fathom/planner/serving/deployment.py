@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
+import msgspec
+
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
 from fathom.planner.hardware import Hardware
@@ -16,8 +18,7 @@ BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625, "int4
 _GIB = 1024**3
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A serving engine: how it schedules, and how much memory it takes.
 
     `reserves`: it admits a request only if the KV cache holds the whole of it, so that none is preempted.
@@ -43,8 +44,7 @@ class Engine:
 @cache
 def engines() -> dict[str, Engine]:
     """Return the known engines by name."""
-    rows = load("fathom.planner.serving", "engines")
-    return {row["name"]: Engine(**(row | {"graphs": tuple(row.get("graphs", ()))})) for row in rows}
+    return {row.name: row for row in msgspec.convert(load(__package__, "engines"), list[Engine])}
 
 
 def engine(name: str) -> Engine:

@@ -18,8 +18,7 @@ from fathom.planner.serving.estimate import estimate, is_calibrated, provenance
 from fathom.planner.serving.launching import commands, load_test
 from fathom.planner.serving.limits import limited
 from fathom.planner.serving.load import Fleet, Load, Served, serve
-from fathom.planner.serving.pools import search_pools
-from fathom.planner.serving.search import Limits, cost, floor, ledger, search, shared
+from fathom.planner.serving.search import Limits, cost, floor, ledger, search, search_pools, shared
 
 _Z, _TOP = 1.645, 12  # a 90 % interval; assumptions that a plan lists
 _IDLE, _BUSY = 0.45, 0.35  # of the rated power: at rest under load, and added as compute fills the iteration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from fathom.planner.workload import Model
 OBJECTIVES = ("gpus", "dollars", "watts")
 _TP = (1, 2, 4, 8, 16)
 _MOST = 256  # replicas
+_MOST_POOLED = 128  # replicas of both pools of a disaggregated fleet
 
 
 @dataclass(frozen=True)
@@ -159,3 +160,53 @@ def ledger(fleet: Fleet, load: Load, values: Mapping[str, float], batch: int) ->
     of = fleet.decode
     context = batch * (load.prompt + load.output / 2)
     return Iteration(of, resolved(of, values)).parts(Batch(batch, context))
+
+
+def search_pools(
+    candidates: list[Deployment],
+    load: Load,
+    limits: Limits,
+    values: Mapping[str, float],
+    objective: str = "gpus",
+    routing: str = "least-loaded",
+) -> list[tuple[Fleet, Served]]:
+    """Return disaggregated fleets that meet the limits, best first. Raises BadInputError if none does."""
+    fleets = [f for of in candidates if (f := smallest_pools(of, load, limits, values, routing))]
+    if not fleets:
+        raise BadInputError(
+            f"Even {_MOST_POOLED} replicas for prefill and decode do not meet the limits; "
+            "allow longer latencies, lower --rate, or share the load among fleets."
+        )
+    return best_first(fleets, objective)
+
+
+def smallest_pools(
+    of: Deployment, load: Load, limits: Limits, values: Mapping[str, float], routing: str = "least-loaded"
+) -> tuple[Fleet, Served] | None:
+    """Return the fewest replicas of both pools: enough of each, then each as few as possible."""
+
+    def served(prefill: int, decode: int) -> Served:
+        return serve(Fleet(of, decode, of, prefill, routing), load, values)
+
+    prefill = decode = 1
+    while not limits.met_by(now := served(prefill, decode)):
+        if prefill + decode >= _MOST_POOLED:
+            return None
+        first, next_ = (now.ttft <= limits.ttft).mean(), (now.tpot <= limits.tpot).mean()
+        prefill, decode = (_more(prefill), decode) if first < next_ else (prefill, _more(decode))
+    prefill = _fewest(lambda n: limits.met_by(served(n, decode)), prefill)
+    decode = _fewest(lambda n: limits.met_by(served(prefill, n)), decode)
+    return Fleet(of, decode, of, prefill, routing), served(prefill, decode)
+
+
+def _more(replicas: int) -> int:
+    return replicas + (replicas + 1) // 2
+
+
+def _fewest(holds: Callable[[int], bool], enough: int) -> int:
+    """Return the smallest number that holds, up to one that does."""
+    low = 0
+    while enough - low > 1:
+        middle = (low + enough) // 2
+        low, enough = (low, middle) if holds(middle) else (middle, enough)
+    return enough

@@ -108,11 +108,11 @@ class _Kernels:
         if row.entry == Entry.COPY:
             return max(row.at_ceiling_ms, count * MS_PER_S * (self.gap.value if self.gap else 0.0))
         if name.startswith(_PRODUCTS):
-            return row.at_ceiling_ms + count * _data()["product_us"] / US_PER_MS
+            return row.at_ceiling_ms + count * _data().product_us / US_PER_MS
         if any(word in name for word in _FUSED):
             return max(self._attention(row), row.at_ceiling_ms, count * _FLOOR_MS)
         if name.startswith(_BY_WAVES):
-            blocks = count * waves(name, self.multiprocessors) * _data()["wave_us"] / US_PER_MS
+            blocks = count * waves(name, self.multiprocessors) * _data().wave_us / US_PER_MS
             return max(row.at_ceiling_ms / _STREAMING, blocks, count * _FLOOR_MS)
         few = self._few_blocks(row)
         return max(few if few > row.at_ceiling_ms else row.at_ceiling_ms / share_of(name), count * _FLOOR_MS)
@@ -141,7 +141,7 @@ class _Kernels:
         """Return idle time: the device's gap after each kernel, if the host keeps ahead."""
         idle = sum(row.ms for row in self.device.ledger if row.entry.startswith(IDLE))
         kernels = sum(row.count or 0.0 for row in self.device.ledger if not row.entry.startswith(IDLE))
-        planned = self.host.gaps(kernels) if self.host else kernels * _data()["gap_us"] / US_PER_MS
+        planned = self.host.gaps(kernels) if self.host else kernels * _data().gap_us / US_PER_MS
         return _row("idle", planned, idle)
 
     def notes(self) -> list[str]:
@@ -205,16 +205,26 @@ def _query(device: Device) -> tuple[float, float]:
     return math.inf, float(_TILE)
 
 
+class _Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of kernels.yaml, which explains the fields."""
+
+    wave_us: float
+    product_us: float
+    gap_us: float
+    other: float
+    kinds: dict[str, tuple[float, float, float, int]]
+
+
 @cache
-def _data() -> dict[str, Any]:
-    return load("fathom.planner.training", "kernels")
+def _data() -> _Rates:
+    return msgspec.convert(load(__package__, "kernels"), _Rates)
 
 
 def share_of(name: str) -> float:
     """Return the share of its ceiling that a kernel's kind reaches, by the beginning of its name."""
-    known = _data()["kinds"]
+    known = _data().kinds
     kind = max((k for k in known if name.startswith(k)), key=len, default=None)
-    return float(known[kind][0]) if kind else float(_data()["other"])
+    return known[kind][0] if kind else _data().other
 
 
 def _by_entry(work: list[tuple[LedgerRow, float]]) -> Iterator[CheckedRow]:

@@ -99,7 +99,7 @@ def searches(question: Question) -> list[Search]:
 
 def _search(q: Question) -> Search:
     at = layouts(q.model, q.job, q.wanted, q.stack.shardings)
-    if q.stack.facts.get("no_sp"):
+    if q.stack.no_sp:
         at = replace(at, sp=np.zeros(len(at), dtype=bool))
     seconds, peak = rank(q.model, q.system, q.job, q.rates(), at, q.limit)
     best = int(np.argmin(seconds))

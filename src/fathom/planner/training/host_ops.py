@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from fathom.analysis.results import LedgerRow
@@ -38,14 +38,14 @@ class HostOps:
     def planned(self, row: LedgerRow) -> float:
         """Return the milliseconds of a row of the ledger: its calls, and its work at the ceilings."""
         count = row.count or 1.0
-        called = count * self._dispatched(float(_data()["call"]))
+        called = count * self._dispatched(_data().call)
         each = (row.flops or 0.0) / count, (row.bytes or 0.0) / count
         working = self._product(row, *each) if row.unit else self._streamed(row.detail, each[1])
         return called + MS_PER_S * count * working
 
     def gaps(self, calls: float) -> float:
         """Return the milliseconds of Python between this number of calls."""
-        return calls * self._dispatched(float(_data()["gap"]))
+        return calls * self._dispatched(_data().gap)
 
     def _dispatched(self, times: float) -> float:
         return MS_PER_S * times * self.dispatch.value if self.dispatch else 0.0
@@ -55,15 +55,15 @@ class HostOps:
         ceiling = self._ceiling(f"host.{row.unit}")
         if ceiling is None or not flops:
             return self._streamed(row.detail, size)
-        return flops / (rate_at(ceiling, flops) * share_of(row.detail, "products"))
+        return flops / (rate_at(ceiling, flops) * share_of(row.detail, _data().products))
 
     def _streamed(self, name: str, size: float) -> float:
         """Return the seconds of other work: its traffic where it fits, or the arithmetic of its kind."""
         if not size or self.cache is None:
             return 0.0
         threads = float(self.cache.at.get("threads", 1))
-        sharing = min(1.0, math.ceil(size / _FLOAT / _data()["grain"]) / threads)
-        computed = self.cache.value * share_of(name, "kinds")
+        sharing = min(1.0, math.ceil(size / _FLOAT / _data().grain) / threads)
+        computed = self.cache.value * share_of(name, _data().kinds)
         streamed = self._bandwidth(max(size, self.resident)) * (_IN_PLACE if name.endswith("_") else 1.0)
         return size / (min(computed, streamed) * sharing)
 
@@ -87,9 +87,9 @@ def rate_at(ceiling: Ceiling, flops: float) -> float:
     return float(np.interp(math.log(flops), np.log(work), rates))
 
 
-def share_of(name: str, table: str) -> float:
+def share_of(name: str, table: dict[str, float]) -> float:
     """Return the share of its ceiling that an operator reaches; 1 if its table does not name it."""
-    return float(_data()[table].get(name.removeprefix("aten::"), 1.0))
+    return table.get(name.removeprefix("aten::"), 1.0)
 
 
 def _by_size(ceilings: list[Ceiling]) -> list[tuple[float, float]]:
@@ -98,6 +98,16 @@ def _by_size(ceilings: list[Ceiling]) -> list[tuple[float, float]]:
     return sorted((float(size), float(rate)) for size, rate in points.items())
 
 
+class _Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of host_ops.yaml, which explains the fields."""
+
+    grain: int
+    call: float
+    gap: float
+    kinds: dict[str, float]
+    products: dict[str, float]
+
+
 @cache
-def _data() -> dict[str, Any]:
-    return load("fathom.planner.training", "host_ops")
+def _data() -> _Shares:
+    return msgspec.convert(load(__package__, "host_ops"), _Shares)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
@@ -83,49 +85,54 @@ def is_narrow(precision: str) -> bool:
     return precision not in ("bf16", "fp16", "fp32")
 
 
-@dataclass(frozen=True)
-class Stack:
-    """A software stack by name, with the release as months after the one that was calibrated."""
+class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A software stack: a row of stacks.yaml, which explains the fields, under its name.
 
-    name: str
-    facts: dict[str, Any]
+    The release is given as months after the one that was calibrated.
+    """
+
+    sharding: list[str]
+    grad_bytes: int
+    name: str = ""
     months: float = 0.0
+    like: str = ""
+    releases: bool = False
+    narrow_sends: bool = False
+    unfused: bool = False
+    no_sp: bool = False
 
     @property
     def kin(self) -> str:
         """Return the stack whose constants apply."""
-        return str(self.facts.get("like", self.name))
+        return self.like or self.name
 
     @property
     def shardings(self) -> list[int]:
         """Return the shardings that the stack runs by default."""
-        return [SHARDING[name] for name in self.facts["sharding"]]
+        return [SHARDING[name] for name in self.sharding]
 
 
 @cache
-def _stacks() -> dict[str, dict[str, Any]]:
-    return load("fathom.planner.training", "stacks")
+def _stacks() -> dict[str, Stack]:
+    return msgspec.convert(load(__package__, "stacks"), dict[str, Stack])
 
 
 def stack(name: str) -> Stack:
     """Return the stack `megatron`, or that of a release as in `megatron-26.02`. Raises BadInputError."""
     dated = re.fullmatch(r"(.+)-(\d\d)\.(\d\d)(?:\.\d+)?", name)
     plain = dated[1] if dated else name
-    facts = _stacks().get(plain)
-    if facts is None or (dated and not facts.get("releases")):
+    row = _stacks().get(plain)
+    if row is None or (dated and not row.releases):
         raise BadInputError(f"{name!r} is not a known stack; {nearest(name, _stacks())}.")
     year, month = (int(dated[2]), int(dated[3])) if dated else _LATEST
     months = (year - _CALIBRATED_AT[0]) * 12 + month - _CALIBRATED_AT[1]
-    return Stack(plain, facts, float(months) if facts.get("releases") else 0.0)
+    return replace(row, name=plain, months=float(months) if row.releases else 0.0)
 
 
 @cache
 def priors() -> dict[str, tuple[float, float, str]]:
     """Return every constant before calibration: value, spread of its logarithm, source."""
-    rows = load("fathom.planner.training", "priors")
-    return {
-        name: (float(value), float(spread), str(source)) for name, (value, spread, source) in rows.items()
-    }
+    return msgspec.convert(load(__package__, "priors"), dict[str, tuple[float, float, str]])
 
 
 @cache
@@ -189,7 +196,7 @@ def family(system: Hardware) -> str:
 
 def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
     """Return the rates of a stack on a system by constants `c`."""
-    use, facts = {part: c[name] for part, name in names_used(system, running).items()}, running.facts
+    use = {part: c[name] for part, name in names_used(system, running).items()}
     aged = c["drift"] ** running.months
     tuned = c["moe_drift"] ** -running.months
     chip = use["chip"] * use["stack"] * aged
@@ -203,7 +210,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         cast_bytes=c["cast"],
         attention_share=_share(system, "bf16", use["attention"] * use["chip"]),
         attention_half=c["attention_half"],
-        fused=not facts.get("unfused"),
+        fused=not running.unfused,
         fused_sinks=running.months >= 4,
         score_bytes=use["score"],
         vector=use["vector"],
@@ -212,7 +219,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         host_s=c["host"],
         moe_host_s=use["moe_host"] * tuned,
         selective=c["selective.torchtitan"] if running.kin.startswith("torchtitan") else c["selective"],
-        narrow_sends=bool(facts.get("narrow_sends")),
+        narrow_sends=running.narrow_sends,
         deduplicated=running.months > -8,
         link=min(1.0, c["link"]),
         port=min(1.0, use["port"]),
@@ -221,7 +228,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         expert_serial=c["experts"] * tuned,
         data_serial=use["serial"],
         bubble=c["bubble"],
-        grad_bytes=float(facts["grad_bytes"]),
+        grad_bytes=float(running.grad_bytes),
         step_s=c["step"],
         logit_bytes=use["logit"],
         kept=c["kept"] * (c["kept_eager"] if eager else 1.0),

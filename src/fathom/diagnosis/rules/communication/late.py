@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from statistics import median
 
-from fathom.analysis.communication import (
-    ExpertLoad,
-    LateRank,
-    LostTime,
-    cause_of_lateness,
-    steadily_late,
-)
+from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, cause_of_lateness, steadily_late
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import part_of, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
