@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
+import msgspec
 import pytest
 
 from fathom.analysis.results import LedgerRow
+from fathom.diagnosis import profiled
 from fathom.diagnosis.engine import findings
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import rules
+from fathom.diagnosis.rules.host import syncs
+from fathom.diagnosis.rules.kernels import measures, patterns
 from fathom.diagnosis.signals import Call, Sensors, Signals, UnknownSignalError
 from tests.support.findings_fakes import compute, idle, raised, signals
 
@@ -24,6 +30,19 @@ def test_rules_name_kinds_of_the_catalogue_and_no_kind_has_two_rules():
     named = [kind for rule in rules() for kind in rule.kinds]
     assert set(named) <= set(kinds())
     assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("table", [measures.ROWS, patterns.ROWS, syncs.ROWS, list(profiled.ROWS.values())])
+def test_a_row_with_a_misspelt_key_is_refused(table):
+    row = msgspec.to_builtins(table[0])
+    assert msgspec.convert(row, type(table[0])) == table[0]
+    with pytest.raises(msgspec.ValidationError, match="unknown field `saysd`"):
+        msgspec.convert(row | {"saysd": "a cause"}, type(table[0]))
+
+
+def test_a_row_of_measures_has_one_threshold():
+    for row in measures.ROWS:
+        assert (row.below is None) == math.isfinite(row.above), row
 
 
 def test_a_device_that_waits_for_launches_is_launch_bound():

@@ -11,8 +11,7 @@ from fathom.analysis.serving import Entry, IterationKind, Percentiles, RequestEn
 from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
 from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms
-from fathom.diagnosis.serving.findings import rules, serving_findings
-from fathom.diagnosis.serving.joining import decode_floor
+from fathom.diagnosis.serving.findings import decode_floor, rules, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
 from fathom.machine import Ceiling
 from tests.analysis.test_serving import iteration, request, tables, turn

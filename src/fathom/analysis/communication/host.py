@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 
@@ -13,7 +11,7 @@ from fathom.analysis.work import NONE
 
 BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread opens around a collective
 _KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
-_CALLED: dict[str, Any] = {name: kind for name, kind in CALL.items() if name != "operation"}
+_CALLED: dict[str, type[pl.DataType]] = {name: kind for name, kind in CALL.items() if name != "operation"}
 _PLACE = ["name", "place"]  # identify a collective within every step
 
 

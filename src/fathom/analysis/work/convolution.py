@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fathom.analysis.work.call import Call, Formula, Tensor, UnknownWorkError, Work, numel
 
@@ -28,36 +28,38 @@ class ConvolutionLayout(msgspec.Struct, frozen=True):
     more: tuple[int, ...] = ()  # positions of further tensors that it reads
 
 
-_COMMON: dict[str, Any] = {"bias": 2, "stride": 3, "padding": 4, "dilation": 5}
-_VENDOR: dict[str, Any] = {"bias": 2, "padding": 3, "stride": 4, "dilation": 5}
-_SLOW: dict[str, Any] = {"bias": 3, "stride": 4, "padding": 5}
+_COMMON = ConvolutionLayout(bias=2, stride=3, padding=4, dilation=5, groups=6)
+_FLAGGED = replace(_COMMON, transposed=6, output_padding=7, groups=8)
+_VENDOR = ConvolutionLayout(bias=2, padding=3, stride=4, dilation=5, groups=6)
+_SLOW = ConvolutionLayout(bias=3, stride=4, padding=5)
+_DILATED = replace(_SLOW, dilation=6)
 LAYOUTS = {
-    "aten::convolution": ConvolutionLayout(**_COMMON, transposed=6, output_padding=7, groups=8),
-    "aten::_convolution": ConvolutionLayout(**_COMMON, transposed=6, output_padding=7, groups=8),
-    "aten::convolution_overrideable": ConvolutionLayout(**_COMMON, transposed=6, output_padding=7, groups=8),
-    "aten::conv1d": ConvolutionLayout(**_COMMON, groups=6),
-    "aten::conv2d": ConvolutionLayout(**_COMMON, groups=6),
-    "aten::conv3d": ConvolutionLayout(**_COMMON, groups=6),
+    "aten::convolution": _FLAGGED,
+    "aten::_convolution": _FLAGGED,
+    "aten::convolution_overrideable": _FLAGGED,
+    "aten::conv1d": _COMMON,
+    "aten::conv2d": _COMMON,
+    "aten::conv3d": _COMMON,
     "aten::cudnn_convolution": ConvolutionLayout(padding=2, stride=3, dilation=4, groups=5),
     "aten::cudnn_convolution_transpose": ConvolutionLayout(
         padding=2, output_padding=3, stride=4, dilation=5, groups=6, is_transposed=True
     ),
-    "aten::cudnn_convolution_relu": ConvolutionLayout(**_COMMON, groups=6),
+    "aten::cudnn_convolution_relu": _COMMON,
     "aten::cudnn_convolution_add_relu": ConvolutionLayout(
         more=(2,), bias=4, stride=5, padding=6, dilation=7, groups=8
     ),
-    "aten::miopen_convolution": ConvolutionLayout(**_VENDOR, groups=6),
-    "aten::miopen_depthwise_convolution": ConvolutionLayout(**_VENDOR, groups=6),
+    "aten::miopen_convolution": _VENDOR,
+    "aten::miopen_depthwise_convolution": _VENDOR,
     "aten::miopen_convolution_transpose": ConvolutionLayout(
         bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, is_transposed=True
     ),
-    "aten::mkldnn_convolution": ConvolutionLayout(**_VENDOR, groups=6),
-    "aten::_slow_conv2d_forward": ConvolutionLayout(**_SLOW),
-    "aten::slow_conv3d_forward": ConvolutionLayout(**_SLOW),
-    "aten::_conv_depthwise2d": ConvolutionLayout(**_SLOW, dilation=6),
-    "aten::conv_depthwise3d": ConvolutionLayout(**_SLOW, dilation=6),
-    "aten::slow_conv_dilated2d": ConvolutionLayout(**_SLOW, dilation=6),
-    "aten::slow_conv_dilated3d": ConvolutionLayout(**_SLOW, dilation=6),
+    "aten::mkldnn_convolution": _VENDOR,
+    "aten::_slow_conv2d_forward": _SLOW,
+    "aten::slow_conv3d_forward": _SLOW,
+    "aten::_conv_depthwise2d": _DILATED,
+    "aten::conv_depthwise3d": _DILATED,
+    "aten::slow_conv_dilated2d": _DILATED,
+    "aten::slow_conv_dilated3d": _DILATED,
 }
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
-    from fathom.diagnosis.serving.findings import serving_abstained, serving_findings
-    from fathom.diagnosis.serving.joining import join, set_costs
+    from fathom.diagnosis.serving.findings import join, serving_abstained, serving_findings, set_costs
     from fathom.diagnosis.serving.server import diagnose_load
 
 __all__, __getattr__ = exports(__name__)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+
+import msgspec
 
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
@@ -125,34 +126,53 @@ def hardware(name: str) -> Hardware:
     return _built(row)
 
 
+class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A domain of a system's fabric in systems.yaml, which explains the fields."""
+
+    name: str
+    gpus: int
+    bandwidth: str
+    latency: str
+    source: str = ""
+    oversubscription: float = 1.0
+
+
+class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of systems.yaml, which explains the fields."""
+
+    name: str
+    chip: str
+    fabric: list[Level]
+    aliases: tuple[str, ...] = ()
+    published: dict[str, str] = {}
+    published_source: str = ""
+    host_power: str = ""
+    host_source: str = ""
+
+
 @cache
-def systems() -> dict[str, dict[str, Any]]:
+def systems() -> dict[str, System]:
     """Return the rows of `systems.yaml` by name."""
-    return {row["name"]: row for row in load("fathom.planner.hardware", "systems")}
+    return {row.name: row for row in msgspec.convert(load(__package__, "systems"), list[System])}
 
 
 @cache
 def _aliases() -> dict[str, str]:
-    return {alias: name for name, row in systems().items() for alias in (name, *row.get("aliases", ()))}
+    return {alias: name for name, row in systems().items() for alias in (name, *row.aliases)}
 
 
-def _built(row: dict[str, Any]) -> Hardware:
-    sheet = datasheet.find({"name": row["chip"]})
-    assert sheet is not None, row["chip"]
-    figures = {
-        key: Quantity(f.value, f.unit, DATASHEET, f.source) for key, f in sheet.figures.items()
-    } | _published(row)
+def _built(row: System) -> Hardware:
+    sheet = datasheet.find({"name": row.chip})
+    assert sheet is not None, row.chip
+    figures = {key: Quantity(f.value, f.unit, DATASHEET, f.source) for key, f in sheet.figures.items()}
+    figures |= {
+        key: _quantity(words, DATASHEET, row.published_source) for key, words in row.published.items()
+    }
+    if row.host_power:
+        figures["host_power"] = _quantity(row.host_power, DATASHEET, row.host_source)
     figures |= _assumed(figures)
-    domains = tuple(_domain(level, figures) for level in row["fabric"])
-    return Hardware(row["name"], sheet.name, figures, domains, sheet.announced, row["name"])
-
-
-def _published(row: dict[str, Any]) -> dict[str, Quantity]:
-    source = row.get("published_source", "")
-    figures = {key: _quantity(words, DATASHEET, source) for key, words in row.get("published", {}).items()}
-    if "host_power" in row:
-        figures["host_power"] = _quantity(row["host_power"], DATASHEET, row["host_source"])
-    return figures
+    domains = tuple(_domain(level, figures) for level in row.fabric)
+    return Hardware(row.name, sheet.name, figures, domains, sheet.announced, row.name)
 
 
 def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:
@@ -171,19 +191,12 @@ def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:
     return {key: q for key, q in known.items() if key not in figures}
 
 
-def _domain(level: dict[str, Any], figures: dict[str, Quantity]) -> Domain:
-    named = figures.get(level["bandwidth"])
-    source = level.get("source", "")
-    bandwidth = named or _quantity(level["bandwidth"], DATASHEET, source)
-    latency = _quantity(level["latency"], ASSUMED, "typical of this link; measure the machine")
+def _domain(level: Level, figures: dict[str, Quantity]) -> Domain:
+    bandwidth = figures.get(level.bandwidth) or _quantity(level.bandwidth, DATASHEET, level.source)
+    latency = _quantity(level.latency, ASSUMED, "typical of this link; measure the machine")
     slack = 0.5 * latency.value
-    return Domain(
-        level["name"],
-        level["gpus"],
-        bandwidth,
-        replace(latency, low=latency.value - slack, high=latency.value + slack),
-        float(level.get("oversubscription", 1.0)),
-    )
+    latency = replace(latency, low=latency.value - slack, high=latency.value + slack)
+    return Domain(level.name, level.gpus, bandwidth, latency, level.oversubscription)
 
 
 def quantity(words: str) -> Quantity:
@@ -194,9 +207,9 @@ def quantity(words: str) -> Quantity:
     return given
 
 
-def _quantity(words: Any, provenance: str, source: str) -> Quantity:
+def _quantity(words: str, provenance: str, source: str) -> Quantity:
     parsed = re.fullmatch(
-        r"((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", str(words).strip()
+        r"((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", words.strip()
     )
     if parsed is None:
         raise BadInputError(f"{words!r} is not a quantity; write a number with a unit, like 4.8 TB/s.")

@@ -43,8 +43,8 @@ def _datasheet_of(gpu: dict[str, Any]) -> Hardware:
     """Return the system of the chip; without a datasheet, hardware without figures."""
     sheet = datasheet.find(gpu)
     for system, row in systems().items():
-        listed = datasheet.find({"name": row["chip"]})
-        if sheet is not None and listed == sheet and "published" not in row:
+        listed = datasheet.find({"name": row.chip})
+        if sheet is not None and listed == sheet and not row.published:
             return hardware(system)
     return Hardware(str(gpu.get("name")), str(gpu.get("name")), {}, (_ONLY_CPU,))
 

@@ -8,8 +8,15 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.planner.reliability.checkpoints import Checkpoint, daly, expected_goodput, young
-    from fathom.planner.reliability.plan import ReliabilityPlan, Run, explained, plan_reliability
-    from fathom.planner.reliability.rates import Failures, failures_of, logs
+    from fathom.planner.reliability.plan import (
+        Failures,
+        ReliabilityPlan,
+        Run,
+        explained,
+        failures_of,
+        logs,
+        plan_reliability,
+    )
     from fathom.planner.reliability.simulation import ENTRIES, Job, simulate
 
 __all__, __getattr__ = exports(__name__)

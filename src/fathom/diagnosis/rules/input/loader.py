@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fathom.analysis import makes_batches
@@ -145,6 +143,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
     about: About | None = signals.get("input.about").value
     on_cpu = on_processor(signals)
     computing = (about.threads if about and about.threads else cores) if on_cpu else None
+    own_code, source = _code(signals, stages, workers, about)
     return Loader(
         stages,
         workers,
@@ -161,20 +160,20 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         iterable=bool(about and about.iterable),
         spawned=bool(about and about.context in ("spawn", "forkserver")),
         library_collates=bool(about and about.collate_source is None),
-        **_code(signals, stages, workers, about),
+        own_code=own_code,
+        source=source,
     )
 
 
-def _code(signals: Signals, stages: dict[str, float], workers: int, about: About | None) -> dict[str, Any]:
+def _code(
+    signals: Signals, stages: dict[str, float], workers: int, about: About | None
+) -> tuple[bool, str | None]:
     """Return whether the program's own code makes the batches, and its line, from stacks or the dataset."""
     sampled: FetchingCode | None = signals.get("input.code").value if not workers else None
     if sampled and sampled.share is not None and sampled.share >= MOST:
-        return {"own_code": True, "source": sampled.source}
+        return True, sampled.source
     collates = stages.get("collate", 0.0) > stages["fetch"]
     begins = (about.collate_source if collates else about.source) if about else None
     if sampled and sampled.share is None and sampled.source:
         begins = sampled.source
-    return {
-        "own_code": False,
-        "source": begins if workers or sampled is None or sampled.share is None else None,
-    }
+    return False, begins if workers or sampled is None or sampled.share is None else None
