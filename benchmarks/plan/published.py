@@ -116,7 +116,7 @@ def _layout(row: dict[str, str]) -> Layouts:
     micro = _number(row, "micro_batch", max(1, _number(row, "global_batch") // (dp * pp * vpp)))
     recompute = RECOMPUTE.get(row["recompute"] or "none", RECOMPUTE["selective"])
     sharding = SHARDING[_SHARDINGS[row["sharding"]]]
-    sp = not _stack(row).facts.get("no_sp")
+    sp = not _stack(row).no_sp
     return Layouts(dp, tp, pp, vpp, cp, ep, micro, sharding, recompute=recompute, sp=sp)
 
 
