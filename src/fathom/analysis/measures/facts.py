@@ -91,22 +91,33 @@ def _rates(capability: str | None, on: Chip | None) -> dict[str, float | None]:
     }
 
 
-def fits(on: Hardware, launch: dict[str, Any]) -> Occupancy | None:
-    """Return the theoretical occupancy of a launch (threads, registers, shared_bytes); None if unknown."""
-    threads, registers, shared = (launch.get(key) for key in ("threads", "registers", "shared_bytes"))
-    if on.chip is None or threads is None or registers is None or shared is None:
+class Launch(NamedTuple):
+    """A launch of mean length: its resources, and its work on a `unit` of arithmetic; None if unknown."""
+
+    seconds: float
+    threads: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    unit: str | None = None
+
+
+def fits(on: Hardware, launch: Launch) -> Occupancy | None:
+    """Return the theoretical occupancy of a launch; None if its resources are unknown."""
+    if on.chip is None or launch.threads is None or launch.registers is None or launch.shared_bytes is None:
         return None
-    return occupancy(on.chip, round(threads), round(registers), round(shared))
+    return occupancy(on.chip, launch.threads, launch.registers, launch.shared_bytes)
 
 
-def facts_of(on: Hardware, launch: dict[str, Any], work: dict[str, Any], seconds: float) -> dict[str, float]:
+def facts_of(on: Hardware, launch: Launch) -> dict[str, float]:
     """Return facts for the formulas of one family: about its device, its launches, and one launch's work."""
     fit = fits(on, launch)
-    arithmetic = on.arithmetic(work.get("unit"))
+    arithmetic = on.arithmetic(launch.unit)
     known = {
-        "seconds": seconds,
-        "compulsory_bytes": work.get("bytes_a_launch"),
-        "algorithmic_flops": work.get("flops_a_launch"),
+        "seconds": launch.seconds,
+        "compulsory_bytes": launch.bytes,
+        "algorithmic_flops": launch.flops,
         "arithmetic_peak": arithmetic[0] if arithmetic else None,
         "warps_fit": fit.warps if fit else None,
         "blocks_fit": fit.blocks if fit else None,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fathom.analysis.measures.facts import Hardware
+from fathom.analysis.measures.facts import Hardware, Launch
 from fathom.analysis.measures.results import Level, Measure
 
 _ARITHMETIC = (
@@ -34,11 +34,10 @@ class _Flops(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """One family: its measures by name, work, mean launch time, device, and FLOP/s."""
+    """One family: its measures by name, mean launch, device, and FLOP/s."""
 
     measures: dict[str, Measure]
-    work: dict[str, Any]
-    seconds: float
+    launch: Launch
     on: Hardware
     flops: _Flops | None
 
@@ -51,14 +50,14 @@ class _Family(NamedTuple):
         return self.flops.rate / rate if self.flops and rate else None
 
 
-def levels(measures: list[Measure], work: dict[str, Any], seconds: float, on: Hardware) -> list[Level]:
+def levels(measures: list[Measure], launch: Launch, on: Hardware) -> list[Level]:
     """Return the levels of memory, then the kinds of arithmetic, with known figures.
 
     FLOPs come from the op's formula. Without a formula, kernels that do not use tensor cores execute at most
     the FLOPs of the other pipes' instructions. Without counters, DRAM moves the op's compulsory bytes.
     """
     by_name = {measure.name: measure for measure in measures}
-    family = _Family(by_name, work, seconds, on, _flops(by_name, work, seconds, on))
+    family = _Family(by_name, launch, on, _flops(by_name, launch, on))
     return [
         *_dram(family),
         *_cache(family),
@@ -68,21 +67,20 @@ def levels(measures: list[Measure], work: dict[str, Any], seconds: float, on: Ha
     ]
 
 
-def _flops(by_name: dict[str, Measure], work: dict[str, Any], seconds: float, on: Hardware) -> _Flops | None:
-    if work.get("flops_a_launch"):
-        return _Flops(work["flops_a_launch"] / seconds, "the op's formula")
+def _flops(by_name: dict[str, Measure], launch: Launch, on: Hardware) -> _Flops | None:
+    if launch.flops:
+        return _Flops(launch.flops / launch.seconds, "the op's formula")
     if "tensor" in by_name and by_name["tensor"].value >= _IDLE:
         return None
-    peaks = {name: _peak(on, unit, work) for _, name, unit in _ARITHMETIC[1:] if name in by_name}
+    peaks = {name: _peak(on, unit, launch.unit or "") for _, name, unit in _ARITHMETIC[1:] if name in by_name}
     rate = sum(by_name[name].value / 100 * peak[0] for name, peak in peaks.items() if peak)
     return _Flops(rate, "instructions of pipes × their peaks, at most") if rate else None
 
 
-def _peak(on: Hardware, unit: str, work: dict[str, Any]) -> tuple[float, str] | None:
-    """Return the measured or published rate; for tensor cores, of the work's dtype or else a common one."""
+def _peak(on: Hardware, unit: str, own: str) -> tuple[float, str] | None:
+    """Return the measured or published rate; for tensor cores, of its `own` unit or else a common one."""
     if unit != "matmul.":
         return on.arithmetic(unit)
-    own = str(work.get("unit") or "")
     choices = (own, *_MATRIX) if own.startswith(unit) else _MATRIX
     return next((rate for choice in choices if (rate := on.arithmetic(choice))), None)
 
@@ -99,9 +97,9 @@ def _shares(family: _Family, title: str, name: str, peak: str, basis: str) -> It
 
 def _dram(family: _Family) -> Iterator[Level]:
     yield from _shares(family, *_DRAM)
-    least, memory = family.work.get("bytes_a_launch"), family.on.memory()
+    least, memory = family.launch.bytes, family.on.memory()
     if "dram" not in family.measures and least and memory:
-        rate = least / family.seconds
+        rate = least / family.launch.seconds
         basis = f"bytes that the op must move, of the {memory[1]} bandwidth"
         yield Level("DRAM", "memory", rate / memory[0], 0.0, rate, memory[0], "B/s", family.over(rate), basis)
 
@@ -126,7 +124,7 @@ def _arithmetic(family: _Family) -> Iterator[Level]:
     for title, name, unit in _ARITHMETIC:
         if name in family.measures and (family.measures[name].value > 0 or name == "tensor"):
             used, error = family.used(name)
-            peak = _peak(family.on, unit, family.work)
+            peak = _peak(family.on, unit, family.launch.unit or "")
             rate, why = (
                 _flops_of_use(family, name, used * peak[0]) if peak else (None, "the peak is not known")
             )
@@ -140,17 +138,17 @@ def _flops_of_use(family: _Family, name: str, rate: float) -> tuple[float | None
     """Return the FLOP/s of a pipe's use, or the reason why they are unknown."""
     if not rate:
         return rate, ""
-    if family.work.get("flops_a_launch") and family.flops:
+    if family.launch.flops and family.flops:
         near = max(rate / family.flops.rate, family.flops.rate / rate) <= _LARGEST_RATIO
         return (rate, "") if near else (None, _NOT_ITS_WORK)
     return (None, _NO_FLOPS) if name == "tensor" else (rate, "")
 
 
 def _formula(family: _Family) -> Iterator[Level]:
-    own = family.on.arithmetic(family.work.get("unit"))
-    if own and family.flops and family.work.get("flops_a_launch"):
+    unit = family.launch.unit or ""
+    own = family.on.arithmetic(unit)
+    if own and family.flops and family.launch.flops:
         rate, basis = family.flops.rate, f"{family.flops.basis}, of the {own[1]} rate"
-        unit = str(family.work["unit"])
         yield Level(unit, "arithmetic", rate / own[0], 0.0, rate, own[0], "FLOP/s", None, basis)
 
 
@@ -160,15 +158,8 @@ AGREEING, TOLERANCE = 3, 0.05  # families; relative difference of their values
 NO_PEAK = f"its counters' peak is not published, and fewer than {AGREEING} kernels of known bytes agree on it"
 
 
-class CachePeak(NamedTuple):
-    """The peak of L2 in B/s, and the number of families whose values agree on it."""
-
-    peak: float
-    families: int
-
-
-def cache_peak(families: Iterable[tuple[float, float, float]]) -> CachePeak | None:
-    """Return the bandwidth of L2 to which counters' shares refer; None if too few families agree.
+def cache_peak(families: Iterable[tuple[float, float, float]]) -> float | None:
+    """Return the bandwidth of L2 in B/s to which counters' shares refer; None if too few families agree.
 
     This peak is not published, so it is derived from the recorded kernels: (share in per cent, its error,
     compulsory B/s) of each family. All compulsory bytes pass L2, so their rate cannot exceed the share times
@@ -184,5 +175,5 @@ def cache_peak(families: Iterable[tuple[float, float, float]]) -> CachePeak | No
     for place, largest in enumerate(peaks):
         group = [peak for peak in peaks[place:] if peak >= largest * (1 - TOLERANCE)]
         if len(group) >= AGREEING:
-            return CachePeak(median(group), len(group))
+            return median(group)
     return None

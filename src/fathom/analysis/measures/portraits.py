@@ -16,7 +16,7 @@ from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
 from fathom.analysis.intervals import covered, union
 from fathom.analysis.measures.evaluate import KnownValues, measures_of
-from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware, launch_size
+from fathom.analysis.measures.facts import Hardware, Launch, facts_of, fits, hardware, launch_size
 from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
 from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
 from fathom.analysis.peers import meetings
@@ -68,7 +68,7 @@ def device_portraits(
         if entry.entry in DEVICE_WORK and entry.ms > 0 and entry.detail in launches
     ]
     cache = cache_peak(_cache_shares(working, counters))
-    on = on._replace(figures=on.figures | ({} if cache is None else {"l2_peak": cache.peak}))
+    on = on._replace(figures=on.figures | ({} if cache is None else {"l2_peak": cache}))
     return [
         _portrait(
             entry,
@@ -147,13 +147,16 @@ def _portrait(
     abstained: list[Abstained],
 ) -> Portrait:
     launch = launch | {"threads": launch_size(launch["block"])}
-    seconds = launch["mean"] / US_PER_S
     work = _work(entry, launch["mean"])
+    mean = Launch(
+        launch["mean"] / US_PER_S, launch["threads"], launch["registers"], launch["shared_bytes"],
+        work["flops_a_launch"], work["bytes_a_launch"], entry.unit,
+    )  # fmt: skip
     rows, counted_as = counted
-    measures, _ = measures_of(KnownValues(rows, facts_of(on, launch, work, seconds)))
-    roof = levels(measures, work, seconds, on)
+    measures, _ = measures_of(KnownValues(rows, facts_of(on, mean)))
+    roof = levels(measures, mean, on)
     bound, used, reasons = limit(measures, roof)
-    fit = fits(on, launch)
+    fit = fits(on, mean)
     return Portrait(
         family=entry.detail,
         entry=entry.entry,
