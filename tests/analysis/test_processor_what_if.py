@@ -1,4 +1,4 @@
-"""What-ifs on ops of a processor: their time in the clean step is saved, not only idle time."""
+"""Predictions for ops of a processor save their time in the clean step, not only idle time."""
 
 from __future__ import annotations
 
