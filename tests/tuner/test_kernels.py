@@ -80,6 +80,15 @@ def test_wrong_results_and_connections_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.programs
+def test_without_a_gpu_the_ranking_notes_that_nothing_was_sanitized(folder: Path) -> None:
+    add(folder, "quick", "return x.sum(1)")
+    ranking = rank_kernels(
+        f"{folder / 'reference.py'}:total", folder / "candidates", budget_s=0.0, sanitize=True
+    )
+    assert "Not checked with compute-sanitizer: the pair runs on the CPU." in ranking.notes
+
+
+@pytest.mark.programs
 def test_a_candidate_that_does_not_end_is_refused(folder: Path) -> None:
     add(folder, "endless", "while True: pass")
     ranking = rank_kernels(f"{folder / 'reference.py'}:total", folder / "candidates", Sandbox(limit_s=4.0))

@@ -15,6 +15,7 @@ NOT_PROVEN, BAD_INPUT = 1, 2
 EXAMPLES = examples(
     "fathom prove norm.py:plain norm.py:fused",
     "fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:work --json",
+    "fathom prove norm.py:plain norm.py:fused --sanitize",
     "fathom prove --command 'python a.py' 'python b.py' --metrics losses.json",
 )
 
@@ -47,6 +48,12 @@ def prove(
         None,
         help="File that both commands write, which is compared: .json or .npz, arrays by name. Without "
         "it the candidate is refused, unless --allow nothing-compared.",
+    ),
+    sanitize: bool = Option(
+        False,
+        "--sanitize",
+        help="First run the candidate's kernels on small inputs under compute-sanitizer's memcheck and "
+        "racecheck.",
     ),
     margin: float = Option(0.01, help="Largest difference that counts as the same, as a share."),
     latency: Literal["removed", "included"] = Option(

@@ -32,6 +32,9 @@ def kernel(
     margin: float = Option(
         0.01, min=0, max=1, help="Largest difference that counts as the same, as a share."
     ),
+    sanitize: bool = Option(
+        False, "--sanitize", help="First check the kernels with compute-sanitizer, as `fathom prove` does."
+    ),
     fresh: str = Option("fork", help="How processes are started: fork is faster, spawn shares nothing."),
     json: bool = Option(False, "--json", help="Print the whole ranking as JSON."),
 ) -> None:
@@ -49,7 +52,9 @@ def kernel(
     try:
         sandbox = Sandbox(limit_s, memory_gib)
         with shown("starting") as seen:
-            ranking = rank_kernels(reference, directory, sandbox, budget_s, margin, fresh, seen.progress)
+            ranking = rank_kernels(
+                reference, directory, sandbox, budget_s, margin, fresh, sanitize, seen.progress
+            )
     except BadInputError as error:
         say(str(error))
         raise typer.Exit(BAD_INPUT) from None

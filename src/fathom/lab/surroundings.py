@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fathom.lab.operation import Needs
+from fathom.machine import toolkit_program
 
 _DISTRIBUTIONS = {
     "cuda.core": "cuda-core",
@@ -38,10 +38,7 @@ def _has(package: str) -> bool:
 
 def _version(tool: str) -> str:
     """Return the version of a program of the CUDA toolkit, as `13.3`; "" if it is not found."""
-    spec = find_spec("nvidia") if _has("nvidia") else None
-    wheels = [f"{place}/cu13" for place in (spec.submodule_search_locations or ())] if spec else []
-    roots = [*wheels, os.environ.get("CUDA_HOME", "/usr/local/cuda")]
-    place = shutil.which(tool) or shutil.which(tool, path=os.pathsep.join(f"{root}/bin" for root in roots))
+    place = toolkit_program(tool)
     if place is None:
         return ""
     try:

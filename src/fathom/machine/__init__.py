@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         stored_machine,
         with_datasheet,
     )
+    from fathom.machine.toolkit import toolkit_program
 
 # `limits` needs NumPy and YAML, which a machine that only records may lack.
 __all__, __getattr__ = exports(__name__)

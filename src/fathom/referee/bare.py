@@ -171,13 +171,22 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
 
 def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
     """Run the script until it ends. Raises SideError, TooLongError, StoppedError."""
-    command, pipe = [sys.executable, "-c", SCRIPT], subprocess.PIPE
+    status, errors = ended([sys.executable, "-c", SCRIPT], job, environment, sides)
+    if status:
+        raise SideError("raises", f"it ends with status {status}: {last_line(errors)[:200]}")
+
+
+def ended(command: list[str], job: str, environment: dict[str, str], sides: Sides) -> tuple[int, str]:
+    """Run a command with `job` as its input; return its status and its standard error.
+
+    Raises SideError, TooLongError, StoppedError.
+    """
+    pipe = subprocess.PIPE
     options = {"stdin": pipe, "stdout": subprocess.DEVNULL, "stderr": pipe, "text": True, "env": environment}
     with sides.turn.shared(), running(command, **options) as process:
         sides.turn.started(process.pid)
         errors = _waited(process, job, sides)
-    if process.returncode:
-        raise SideError("raises", f"it ends with status {process.returncode}: {last_line(errors)[:200]}")
+    return process.returncode, errors
 
 
 def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:

@@ -143,6 +143,7 @@ class Settings:
     - `latency`: whether launch latency counts. `cache`: the condition that decides.
     - `fresh`: start a new interpreter for each block, or fork one that has imported torch.
     - `bare`: also run the candidate in a process without any trace of the referee.
+    - `sanitize`: also run it under compute-sanitizer, which finds invalid accesses and races.
     - `seed`: of the inputs; by default different each time.
     - `flops`, `bytes`, `unit`: the work of a call, and the ceiling that bounds its arithmetic.
     - `progress` gets lines that replace each other, `tell` lines that stay, `keep` all blocks with samples.
@@ -159,6 +160,7 @@ class Settings:
     seed: int | None = None
     fresh: Literal["spawn", "fork"] = "spawn"
     bare: bool = True
+    sanitize: bool = False
     flops: float | None = None
     bytes: float | None = None
     unit: str | None = None

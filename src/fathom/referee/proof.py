@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from fathom.errors import BadInputError
 from fathom.machine import known_machine
 from fathom.referee import ceilings
 from fathom.referee.bare import behaves_differently
@@ -23,6 +24,7 @@ from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import Race, comparisons, conclude, race
 from fathom.referee.ranks import prove_on_ranks
+from fathom.referee.sanitizing import sanitize
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Refusal, Verdict
 from fathom.timing import MARGIN, Clock
@@ -48,6 +50,7 @@ def prove(
     cache: Literal["cold", "warm"] = "cold",
     fresh: Literal["spawn", "fork"] = "spawn",
     bare: bool = True,
+    sanitize: bool = False,
     seed: int | None = None,
     flops: float | None = None,
     bytes: float | None = None,
@@ -72,6 +75,8 @@ def prove(
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
     """Prove a pair. Raises BadInputError if its plain form or inputs cannot be used."""
     settings = settings or Settings()
+    if settings.sanitize and (pair.commands or pair.ranks):
+        raise BadInputError("compute-sanitizer checks functions of one process; leave --sanitize out.")
     with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
         if pair.ranks:
             return prove_on_ranks(pair, settings, "cuda" if _gpus() >= pair.ranks else "cpu", clock)
@@ -99,6 +104,8 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
         judge = baseline.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
         settings.progress("comparing results")
         inspection = inspect(sides, baseline, judge, seeds)
+        if settings.sanitize and not _refusing(inspection.reasons, pair):
+            sanitize(sides, baseline.about.device, inspection, settings.progress)
         if settings.bare and not _refusing(inspection.reasons, pair):
             settings.progress("running it without the referee")
             inspection.reasons += behaves_differently(sides, baseline, judge, next(seeds))

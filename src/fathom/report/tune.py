@@ -52,6 +52,8 @@ def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:
     yield Text()
     network = "without a network" if ranking.isolated else "with a network, which cannot be withheld here"
     yield Text(f"Each candidate ran in a sandbox {network}; the reference is {ranking.reference}.", "dim")
+    for note in ranking.notes:
+        yield from (Text(line, "dim") for line in textwrap.wrap(note, width))
     yield Text()
 
 

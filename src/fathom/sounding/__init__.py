@@ -8,6 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.sounding.communication import identify_collective
+    from fathom.sounding.families import short_name
     from fathom.sounding.importer import import_traces
     from fathom.sounding.manifest import (
         COMPILER,

@@ -47,11 +47,15 @@ class Ranked(msgspec.Struct):
 
 
 class Ranking(msgspec.Struct):
-    """All candidates, the fastest first and the refused ones last. `isolated`: without a network."""
+    """All candidates, the fastest first and the refused ones last. `isolated`: without a network.
+
+    `notes` are those of every proof, for example that compute-sanitizer is missing.
+    """
 
     reference: str
     rows: list[Ranked]
     isolated: bool
+    notes: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ def rank_kernels(
     budget_s: float = 20.0,
     margin: float = 0.01,
     fresh: str = "fork",
+    sanitize: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Ranking:
     """Prove every candidate in `directory` against `reference`, given as file.py:function.
@@ -123,7 +128,7 @@ def rank_kernels(
     if not candidates:
         raise BadInputError(f"{directory} has no Python file with a function {name}; add a candidate.")
     beside: dict[str, str] = {part: f"{file}:{part}" for part in ("variants", "work") if part in functions}
-    settings: Options = {"budget_s": budget_s, "margin": margin, "fresh": fresh}
+    settings: Options = {"budget_s": budget_s, "margin": margin, "fresh": fresh, "sanitize": sanitize}
     jobs = [(shape, f"{file}:{shape}") for shape in shapes]
     rows = []
     for number, path in enumerate(candidates):
@@ -131,7 +136,15 @@ def rank_kernels(
         pair: dict[str, str] = {"plain": f"{file}:{name}", "tuned": f"{path.resolve()}:{name}", **beside}
         rows.append(_ranked(path, pair, jobs, settings, sandbox or Sandbox()))
     rows.sort(key=lambda row: (row.verdict == "refused", row.ratio or math.inf))
-    return Ranking(f"{file}:{name}", rows, isolates())
+    return Ranking(f"{file}:{name}", rows, isolates(), _shared_notes(rows))
+
+
+def _shared_notes(rows: list[Ranked]) -> list[str]:
+    """Return the notes of every proof that has a verdict."""
+    notes = [verdict.notes for row in rows for verdict in row.shapes.values()]
+    return (
+        [note for note in dict.fromkeys(notes[0]) if all(note in other for other in notes)] if notes else []
+    )
 
 
 def _ranked(
