@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fathom.errors import BadInputError
 from fathom.referee import Refusal, Verdict
+from fathom.report import print_ranking
 from fathom.tuner import Sandbox, rank_kernels
-from fathom.tuner.kernels import isolates
+from fathom.tuner.kernels import ISOLATIONS, Ranked, Ranking, isolation
 
 REFERENCE = """
 import numpy as np
@@ -70,7 +73,7 @@ def test_candidates_are_ranked_by_their_ratio_and_refused_ones_come_last(folder:
 @pytest.mark.programs
 def test_wrong_results_and_connections_are_refused(folder: Path) -> None:
     add(folder, "wrong", "return x[:, :-1].sum(1)")
-    if isolates():
+    if isolation():
         add(folder, "calls", "import socket; socket.create_connection(('127.0.0.1', 9), 1); return x.sum(1)")
     ranking = rank_kernels(f"{folder / 'reference.py'}:total", folder / "candidates", budget_s=0.0)
     assert {row.verdict for row in ranking.rows} == {"refused"}
@@ -86,6 +89,40 @@ def test_without_a_gpu_the_ranking_notes_that_nothing_was_sanitized(folder: Path
         f"{folder / 'reference.py'}:total", folder / "candidates", budget_s=0.0, sanitize=True
     )
     assert "Not checked with compute-sanitizer: the pair runs on the CPU." in ranking.notes
+
+
+@pytest.mark.programs
+def test_memory_and_daemons_of_a_candidate_end_with_its_sandbox(folder: Path) -> None:
+    add(folder, "large", "big = np.ones(1 << 31); return x.sum(1)")
+    mark = f"86400.{os.getpid()}"  # seconds of sleep that nothing else on this machine waits for
+    start = f"subprocess.Popen(['setsid', 'sleep', '{mark}'], stdout=-3, stderr=-3)"
+    body = f"import subprocess; 'daemon' in globals() or globals().update(daemon={start}); return x.sum(1)"
+    add(folder, "daemon", body)
+    sandbox = Sandbox(memory_gib=8.0)
+    ranking = rank_kernels(f"{folder / 'reference.py'}:total", folder / "candidates", sandbox, budget_s=0.0)
+    says = {row.candidate: " ".join(r.detail for r in row.reasons) for row in ranking.rows}
+    assert "allocate" in says["large.py"]
+    if isolation() == ISOLATIONS[0]:
+        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+        assert not any(mark.encode() in line for line in lines)
+
+
+def _readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
+
+
+def test_the_ranking_shows_every_shape() -> None:
+    shapes = {"default": verdict("faster", 0.4), "odd": verdict("same", 0.996)}
+    ranking = Ranking("r.py:f", [Ranked("a.py", "faster", 0.631, shapes, [], 0.42)], False, ["A note."])
+    console = Console(file=io.StringIO(), width=100)
+    print_ranking(ranking, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for said in ("default 0.400 · odd 0.996", "42.0 %", "cannot be withheld here", "A note."):
+        assert said in text
 
 
 @pytest.mark.programs

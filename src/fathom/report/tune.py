@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.screen import paragraph, part, show, within_margins
-from fathom.tuner import Knob, Ranking, Setting, Tried, Tuned, catalogue
+from fathom.tuner import Knob, Ranked, Ranking, Setting, Tried, Tuned, catalogue
 
 NAME, FIGURE = 52, 11
 ROWS = 12  # candidates shown
@@ -46,6 +46,8 @@ def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:
         style = VERDICT.get(row.verdict, "")
         name = units.shorten(row.candidate, KERNEL - 1)
         yield Text.assemble(f"  {name:<{KERNEL}}{figures}  ", (row.verdict, style))
+        if len(row.shapes) > 1 and not row.reasons:
+            yield Text(f"    {_shapes(row)}", "dim")
         for reason in row.reasons[:1]:
             text = reason.says + (f": {reason.detail}" if reason.detail else "")
             yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(text, width - 4))
@@ -55,6 +57,13 @@ def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:
     for note in ranking.notes:
         yield from (Text(line, "dim") for line in textwrap.wrap(note, width))
     yield Text()
+
+
+def _shapes(row: Ranked) -> str:
+    ratios = {name: verdict.ratio for name, verdict in row.shapes.items()}
+    return " · ".join(
+        f"{n} {units.MISSING if ratio is None else f'{ratio:.3f}'}" for n, ratio in ratios.items()
+    )
 
 
 def _page(result: Tuned, width: int) -> Iterator[Text]:

@@ -26,7 +26,9 @@ from fathom.units import GIB
 
 INPUTS = "inputs"
 MODULE = "fathom.tuner.proving"
-ISOLATED = ("unshare", "--map-root-user", "--net", "--")
+NETLESS = ("unshare", "--map-root-user", "--net")
+# With separate process ids, everything that a candidate started ends with it, daemons too.
+ISOLATIONS = ((*NETLESS, "--pid", "--fork", "--kill-child", "--mount-proc", "--"), (*NETLESS, "--"))
 TIMED, ATTEMPTS = {"patched-timer", "detects-referee"}, 3
 Options = dict[str, object]
 
@@ -69,7 +71,7 @@ class Sandbox:
         """Prove one pair; return the verdict, or in one clause why there is none."""
         with tempfile.TemporaryDirectory(prefix="fathom-kernel-") as folder:
             around = {**os.environ, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-            command = [*(ISOLATED if isolates() else ()), sys.executable, "-m", MODULE]
+            command = [*isolation(), sys.executable, "-m", MODULE]
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             with running(command, cwd=folder, env=around, preexec_fn=self._limit, **pipes) as process:
                 try:
@@ -87,11 +89,14 @@ class Sandbox:
 
 
 @cache
-def isolates() -> bool:
-    """Return whether processes can be started without a network here."""
-    if shutil.which(ISOLATED[0]) is None:
-        return False
-    return subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode == 0
+def isolation() -> tuple[str, ...]:
+    """Return the command that starts a process without a network, or () if the system permits none."""
+    if shutil.which(NETLESS[0]) is None:
+        return ()
+    for command in ISOLATIONS:
+        if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
+            return command
+    return ()
 
 
 def _answer(said: bytes, errors: str) -> Verdict | str:
@@ -136,7 +141,7 @@ def rank_kernels(
         pair: dict[str, str] = {"plain": f"{file}:{name}", "tuned": f"{path.resolve()}:{name}", **beside}
         rows.append(_ranked(path, pair, jobs, settings, sandbox or Sandbox()))
     rows.sort(key=lambda row: (row.verdict == "refused", row.ratio or math.inf))
-    return Ranking(f"{file}:{name}", rows, isolates(), _shared_notes(rows))
+    return Ranking(f"{file}:{name}", rows, bool(isolation()), _shared_notes(rows))
 
 
 def _shared_notes(rows: list[Ranked]) -> list[str]:
