@@ -17,6 +17,10 @@ from fathom.errors import BadInputError
         (["--until", "accuracy>1", "--", "python", "a.py"], "takes a loss such as"),
         ([], "No command was given"),
         (["kernel", "a.py", "."], "is not a function in a file"),
+        (["kernel", "a.py:f"], "Give the reference as file.py:function and the folder"),
+        (["kernel", "a.py:f", ".", "--technique", "cache-blocks"], "brings its reference and candidate"),
+        (["kernel", "a.py:f", ".", "-o", "best.py"], "add --search"),
+        (["kernel", "a.py:f", ".", "--search", "--time", "soon"], "--time takes a time such as"),
     ],
 )
 def test_wrong_arguments_get_a_sentence_and_status_2(words: list[str], message: str) -> None:

@@ -102,6 +102,7 @@ def _section(technique: Technique, result: dict[str, Any] | None) -> str:
         ("No gain", text(header.no_gain)),
         ("Shows in", ", ".join(f"{text(s.what)}: {text(s.plain)} → {text(s.tuned)}" for s in header.shows)),
         ("Findings", findings or text(header.no_finding)),
+        ("Parameters", text(header.tried)),
         ("Measured", _measured(result) if result and result["ratio"] else ""),
     )
     place = f"`{technique.name}` in `lab/operations/{technique.path.name}`"

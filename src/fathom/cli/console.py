@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import traceback
@@ -71,6 +72,19 @@ Price = Annotated[
 On = Annotated[
     str, typer.Option("--on", metavar="ray", help="Divide the ranks of a large job among a Ray cluster.")
 ]
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds_of(text: str, option: str = "--budget") -> float:
+    """Parse a duration such as 90s, 10m or 1h. Raises BadInputError."""
+    from fathom.errors import BadInputError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([smh]?)", text.strip())
+    if match is None or not float(match[1]):
+        raise BadInputError(f"{option} takes a time such as 90s, 10m or 1h, not '{text}'.")
+    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def page_path(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from fathom.cli import tune_kernel
-from fathom.cli.console import examples, group, say, write_json
+from fathom.cli.console import examples, group, say, seconds_of, write_json
 from fathom.errors import BadInputError
 
 NOT_PROVEN, BAD_INPUT = 1, 2
@@ -29,10 +29,9 @@ EXAMPLES = examples(
     "fathom tune -- python train.py",
     "fathom tune --budget 30m --agree 0.01 -- python train.py --epochs 1",
     "fathom tune --until 'loss<=2.5' --adapter knobs.toml -- python train.py",
-    "fathom tune kernel norm.py:norm candidates/   (ranks kernels; see its --help)",
+    "fathom tune kernel norm.py:norm candidates/   (ranks or searches kernels; see its --help)",
     "fathom run --settings train.tune/settings.toml -- python train.py",
 )
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def tune(
@@ -121,15 +120,7 @@ app.command(
     help=HELP,
     epilog=EXAMPLES,
 )(tune)
-app.command("kernel", epilog=tune_kernel.EXAMPLES)(tune_kernel.kernel)
-
-
-def seconds_of(text: str) -> float:
-    """Parse a duration such as 90s, 10m or 1h. Raises BadInputError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([smh]?)", text.strip())
-    if match is None or not float(match[1]):
-        raise BadInputError(f"--budget takes a time such as 90s, 10m or 1h, not '{text}'.")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+app.command("kernel", help=tune_kernel.HELP, epilog=tune_kernel.EXAMPLES)(tune_kernel.kernel)
 
 
 def loss_of(text: str | None) -> float | None:

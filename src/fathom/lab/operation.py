@@ -158,7 +158,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`saves`: the resource; `cost`: modelled gains and costs; `not_when`: cases in which it does not pay.
 
     `gains`: its purpose; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
-    kinds of findings that name it; `no_finding` says why there are none.
+    kinds of findings that name it; `no_finding` says why there are none. `parameters`: constants of the file
+    with the values that `fathom tune kernel --technique` tries.
     """
 
     title: str
@@ -174,6 +175,13 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     no_finding: str = ""
     needs: Needs = Needs()
     proof: Proof = Proof()
+    parameters: dict[str, tuple[int | float | str | bool, ...]] = {}
+
+    @property
+    def tried(self) -> str:
+        """The parameters with their values, as text."""
+        rows = ((name, ", ".join(map(str, values))) for name, values in self.parameters.items())
+        return "; ".join(f"{name}: {values}" for name, values in rows)
 
 
 def parse(docstring: str) -> Header:

@@ -10,12 +10,22 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.screen import paragraph, part, show, within_margins
-from fathom.tuner import Knob, Ranked, Ranking, Setting, Tried, Tuned, catalogue
+from fathom.tuner import (
+    Knob,
+    Ranked,
+    Ranking,
+    Searched,
+    Setting,
+    Tried,
+    Tuned,
+    catalogue,
+    labelled,
+)
 
 NAME, FIGURE = 52, 11
 ROWS = 12  # candidates shown
 LABEL = 11
-KERNEL = 36
+KERNEL = 44
 VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "inconclusive": "yellow"}
 ACCEPT = "Where such a difference is acceptable, search again with --replace --agree SHARE."
 WHERE = {"findings": "a finding", "account": "the account", "experience": "experience"}
@@ -38,24 +48,47 @@ def print_ranking(ranking: Ranking, console: Console | None = None) -> None:
 
 def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:
     yield Text()
+    if ranking.searched is not None:
+        yield from _searched(ranking.searched, width)
     head = f"{'time over reference':>20}{'of ceiling':>{FIGURE}}  verdict"
     yield Text(f"  {'candidate':<{KERNEL}}{head}", "dim underline")
-    for row in ranking.rows:
-        ratio = units.MISSING if row.ratio is None else f"{row.ratio:.3f}"
-        figures = f"{ratio:>20}{_percent(row.ceiling):>{FIGURE}}"
-        style = VERDICT.get(row.verdict, "")
-        name = units.shorten(row.candidate, KERNEL - 1)
-        yield Text.assemble(f"  {name:<{KERNEL}}{figures}  ", (row.verdict, style))
-        if len(row.shapes) > 1 and not row.reasons:
-            yield Text(f"    {_shapes(row)}", "dim")
-        for reason in row.reasons[:1]:
-            text = reason.says + (f": {reason.detail}" if reason.detail else "")
-            yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(text, width - 4))
+    shown = ranking.rows[:ROWS] if ranking.searched else ranking.rows
+    for row in shown:
+        yield from _ranked(row, width)
+    if len(ranking.rows) > len(shown):
+        yield Text(f"  and {len(ranking.rows) - len(shown)} more (--json lists all)", "dim")
     yield Text()
     network = "without a network" if ranking.isolated else "with a network, which cannot be withheld here"
     yield Text(f"Each candidate ran in a sandbox {network}; the reference is {ranking.reference}.", "dim")
     for note in ranking.notes:
         yield from (Text(line, "dim") for line in textwrap.wrap(note, width))
+    yield Text()
+
+
+def _ranked(row: Ranked, width: int) -> Iterator[Text]:
+    ratio = units.MISSING if row.ratio is None else f"{row.ratio:.3f}"
+    figures = f"{ratio:>20}{_percent(row.ceiling):>{FIGURE}}"
+    name = units.shorten(labelled(row.candidate, row.choice), KERNEL - 1)
+    yield Text.assemble(f"  {name:<{KERNEL}}{figures}  ", (row.verdict, VERDICT.get(row.verdict, "")))
+    if len(row.shapes) > 1 and not row.reasons:
+        yield Text(f"    {_shapes(row)}", "dim")
+    for reason in row.reasons[:1]:
+        text = reason.says + (f": {reason.detail}" if reason.detail else "")
+        yield from (Text(f"    {line}", "dim") for line in textwrap.wrap(text, width - 4))
+
+
+def _searched(searched: Searched, width: int) -> Iterator[Text]:
+    """Yield the result of a search: the winner, and the counts of proposals."""
+    winner = searched.winner
+    if winner is None or winner.ratio is None:
+        yield Text.assemble((" NOTHING PROVEN ", "bold yellow"), " No proposal is faster for sure.")
+    else:
+        name = labelled(winner.candidate, winner.choice)
+        yield Text.assemble((" PROVEN ", "bold green"), f" {name} takes {winner.ratio:.3f} of the time.")
+    counts = f"{searched.tried} proposals in {searched.seconds:.0f} s, {searched.wrong} of them refused"
+    yield from paragraph(f"{'search':<{LABEL}}", f"{counts} · seed {searched.seed}", width)
+    if searched.file:
+        yield from paragraph(f"{'written':<{LABEL}}", searched.file, width)
     yield Text()
 
 

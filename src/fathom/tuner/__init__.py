@@ -1,4 +1,4 @@
-"""Searches settings of a whole program; the referee proves what is kept."""
+"""Searches settings of programs and parameters of kernels; the referee proves those that are kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.tuner.adapter import knobs_in
     from fathom.tuner.adaptive import Adaptive, adapt
-    from fathom.tuner.kernels import Ranked, Ranking, Sandbox, rank_kernels
+    from fathom.tuner.kernel_search import Searching, labelled, search_kernels, search_technique
+    from fathom.tuner.kernels import Ranked, Ranking, Sandbox, Searched, rank_kernels
     from fathom.tuner.knobs import Knob, catalogue
     from fathom.tuner.results import Setting, Tried, Tuned
     from fathom.tuner.tuning import Options, tune

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,7 +38,8 @@ class Ranked(msgspec.Struct):
     """One candidate. `ratio` is the geometric mean of its time over the reference's, over all shapes.
 
     `verdict` is refused, faster (on a shape, and slower on none), slower, same or inconclusive. `ceiling` is
-    the smallest fraction of the speed of light that it reaches on a shape, if the work is known.
+    the smallest fraction of the speed of light that it reaches on a shape, if the work is known. `choice`:
+    the parameters of a proposal of a search.
     """
 
     candidate: str
@@ -46,6 +48,18 @@ class Ranked(msgspec.Struct):
     shapes: dict[str, Verdict]
     reasons: list[Refusal] = []
     ceiling: float | None = None
+    choice: dict[str, Any] = {}
+
+
+class Searched(msgspec.Struct):
+    """A search: the numbers of proposals and of wrong ones, and the candidate that was proven, if any."""
+
+    seed: int
+    seconds: float
+    tried: int
+    wrong: int
+    winner: Ranked | None = None
+    file: str | None = None  # the winner's code
 
 
 class Ranking(msgspec.Struct):
@@ -58,6 +72,14 @@ class Ranking(msgspec.Struct):
     rows: list[Ranked]
     isolated: bool
     notes: list[str] = []
+    searched: Searched | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether a candidate, or the winner of a search, is proven faster."""
+        if self.searched is not None:
+            return self.searched.winner is not None
+        return any(row.verdict == "faster" for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -110,6 +132,60 @@ def _answer(said: bytes, errors: str) -> Verdict | str:
         return f"the proof ended without a verdict: {last_line(errors)[:200]}"
 
 
+@dataclass(frozen=True)
+class Contest:
+    """The reference of candidates: `pair` has the fields of the referee's pair that they share.
+
+    `name` is the function of a candidate, `shapes` are names with addresses of functions that make inputs.
+    """
+
+    name: str
+    pair: dict[str, Any]
+    shapes: tuple[tuple[str, str], ...]
+    sandbox: Sandbox
+
+    @property
+    def reference(self) -> str:
+        """The address of the reference."""
+        return str(self.pair["plain"])
+
+    def ranked(self, path: Path, settings: Options) -> Ranked:
+        """Prove one candidate shape by shape, until one refuses it."""
+        verdicts: dict[str, Verdict] = {}
+        pair = self.pair | {"tuned": f"{path.resolve()}:{self.name}"}
+        for shape, inputs in self.shapes:
+            verdict = _proven(self.sandbox, {"pair": pair | {"inputs": inputs}, "settings": settings})
+            if isinstance(verdict, str):
+                return Ranked(path.name, "refused", None, verdicts, [Refusal("raises", verdict)])
+            verdicts[shape] = verdict
+            if verdict.refused:
+                return Ranked(path.name, "refused", None, verdicts, verdict.reasons)
+        return Ranked(path.name, _overall(verdicts), _mean_ratio(verdicts), verdicts, [], _ceiling(verdicts))
+
+
+def contest_of(reference: str, sandbox: Sandbox | None = None) -> Contest:
+    """Return the contest for a reference, given as file.py:function. Raises BadInputError."""
+    file, name = _split(reference)
+    functions = _functions(file)
+    shapes = [known for known in functions if known == INPUTS or known.startswith(f"{INPUTS}_")]
+    if name not in functions or not shapes:
+        raise BadInputError(f"{file} needs the functions {name} and inputs(seed); add them to it.")
+    beside: dict[str, Any] = {p: f"{file}:{p}" for p in ("variants", "work") if p in functions}
+    named = ((shape.removeprefix(INPUTS).lstrip("_") or "default", f"{file}:{shape}") for shape in shapes)
+    return Contest(name, {"plain": f"{file}:{name}", **beside}, tuple(named), sandbox or Sandbox())
+
+
+def candidates_of(contest: Contest, directory: Path) -> list[Path]:
+    """Return the files in the folder that define the function. Raises BadInputError if there are none."""
+    reference = contest.reference.rpartition(":")[0]
+    paths = [path for path in _candidates(directory, contest.name) if str(path.resolve()) != reference]
+    if not paths:
+        raise BadInputError(
+            f"{directory} has no Python file with a function {contest.name}; add a candidate."
+        )
+    return paths
+
+
 def rank_kernels(
     reference: str,
     directory: Path,
@@ -124,24 +200,20 @@ def rank_kernels(
 
     Raises BadInputError if the reference or its inputs cannot be used, or there is no candidate.
     """
-    file, name = _split(reference)
-    functions = _functions(file)
-    shapes = [known for known in functions if known == INPUTS or known.startswith(f"{INPUTS}_")]
-    if name not in functions or not shapes:
-        raise BadInputError(f"{file} needs the functions {name} and inputs(seed); add them to it.")
-    candidates = [path for path in _candidates(directory, name) if path.resolve() != file]
-    if not candidates:
-        raise BadInputError(f"{directory} has no Python file with a function {name}; add a candidate.")
-    beside: dict[str, str] = {part: f"{file}:{part}" for part in ("variants", "work") if part in functions}
+    contest = contest_of(reference, sandbox)
+    candidates = candidates_of(contest, directory)
     settings: Options = {"budget_s": budget_s, "margin": margin, "fresh": fresh, "sanitize": sanitize}
-    jobs = [(shape, f"{file}:{shape}") for shape in shapes]
     rows = []
     for number, path in enumerate(candidates):
         progress(f"candidate {number + 1} of {len(candidates)}: {path.name}")
-        pair: dict[str, str] = {"plain": f"{file}:{name}", "tuned": f"{path.resolve()}:{name}", **beside}
-        rows.append(_ranked(path, pair, jobs, settings, sandbox or Sandbox()))
-    rows.sort(key=lambda row: (row.verdict == "refused", row.ratio or math.inf))
-    return Ranking(f"{file}:{name}", rows, bool(isolation()), _shared_notes(rows))
+        rows.append(contest.ranked(path, settings))
+    return ranking_of(contest, rows)
+
+
+def ranking_of(contest: Contest, rows: list[Ranked], searched: Searched | None = None) -> Ranking:
+    """Return the rows in order, with the notes that every proof has."""
+    rows = sorted(rows, key=lambda row: (row.verdict == "refused", row.ratio or math.inf))
+    return Ranking(contest.reference, rows, bool(isolation()), _shared_notes(rows), searched)
 
 
 def _shared_notes(rows: list[Ranked]) -> list[str]:
@@ -150,25 +222,6 @@ def _shared_notes(rows: list[Ranked]) -> list[str]:
     return (
         [note for note in dict.fromkeys(notes[0]) if all(note in other for other in notes)] if notes else []
     )
-
-
-def _ranked(
-    path: Path,
-    pair: dict[str, str],
-    shapes: list[tuple[str, str]],
-    settings: Options,
-    sandbox: Sandbox,
-) -> Ranked:
-    """Prove one candidate shape by shape, until one refuses it."""
-    verdicts: dict[str, Verdict] = {}
-    for shape, inputs in shapes:
-        verdict = _proven(sandbox, {"pair": pair | {"inputs": inputs}, "settings": settings})
-        if isinstance(verdict, str):
-            return Ranked(path.name, "refused", None, verdicts, [Refusal("raises", verdict)])
-        verdicts[shape.removeprefix(INPUTS).lstrip("_") or "default"] = verdict
-        if verdict.refused:
-            return Ranked(path.name, "refused", None, verdicts, verdict.reasons)
-    return Ranked(path.name, _overall(verdicts), _mean_ratio(verdicts), verdicts, [], _ceiling(verdicts))
 
 
 def _proven(sandbox: Sandbox, job: dict[str, object]) -> Verdict | str:
