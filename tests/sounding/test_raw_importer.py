@@ -110,6 +110,7 @@ def test_a_settling_drops_the_timeline_only_where_a_later_one_exists(tmp_path, a
     assert timeline["burst"].unique().to_list() == ([4] if again else [2])
     assert store.table("ops").collect()["burst"].unique().to_list() == ([4] if again else [2])
     assert ("slower-steps" in {problem.what for problem in store.manifest.problems}) != again
+    assert ("the first 6 steps" in {absence["what"] for absence in store.manifest.abstained}) == again
 
 
 def test_a_timeline_of_an_abandoned_clock_does_not_outweigh_a_settling(tmp_path):
@@ -119,6 +120,7 @@ def test_a_timeline_of_an_abandoned_clock_does_not_outweigh_a_settling(tmp_path)
     store = import_raw(write(tmp_path, {7: [process(), *early, *late]}))
     steps = store.table("steps").collect()
     assert steps.filter(phase="settle")["step"].to_list() == [8, 9, 10, 11]
+    assert "the first 4 steps" in {absence["what"] for absence in store.manifest.abstained}
     assert "slower-steps" not in {problem.what for problem in store.manifest.problems}
 
 

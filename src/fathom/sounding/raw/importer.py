@@ -29,6 +29,7 @@ ABSTAINING = (
     *("memory", "timeline", "attribution", "counters", "settle"),
     *("own-profiler", "no-steps", "interrupted", "what-if"),
 )
+SETTLING = "they took longer than those after them: the program had not settled yet"
 SLOWER_STEPS = (
     "steps became over 20 % faster after the timeline was recorded, and the program ended before it could be "
     "recorded again: the ledger is of the slower steps"
@@ -281,6 +282,9 @@ def _problems(raw: Raw) -> list[Problem]:
 
 def _abstained(raw: Raw, marked: bool) -> list[dict[str, str]]:
     entries = [{"what": what, "why": text} for what, text in _notes(raw) if _abstains(what)]
+    if settled := steps.settled_at(raw.processes):
+        count = settled - min(steps.first(process) for process in raw.processes if process.of("mark"))
+        entries.append({"what": f"the first {count:,} steps", "why": SETTLING})
     if not marked:
         entries.append({"what": "steps", "why": _why_no_steps(raw)})
     return entries
