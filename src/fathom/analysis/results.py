@@ -27,6 +27,8 @@ class Step(msgspec.Struct):
     # The step to which gains and shares of findings refer: clean_ms; clean_mean_ms if a few long steps make
     # it 2 % longer; timeline_ms without a clean step.
     basis_ms: float | None = None
+    # Share of the host's processors that other programs used meanwhile; null if that did not lengthen steps.
+    others: float | None = None
 
     @property
     def noun(self) -> str:

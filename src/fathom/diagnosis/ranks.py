@@ -87,8 +87,13 @@ class Ranks(msgspec.Struct, dict=True):
 
     @cached_property
     def step(self) -> Step:
-        """The lowest rank's step, with the throughput of all ranks."""
-        return step_of(self.accounts)
+        """The lowest rank's step, with the throughput of all ranks, and the load by other programs."""
+        step = step_of(self.accounts)
+        timed = next((account for account in self.accounts if account.clean), None)
+        if timed is not None:
+            share, matters = analysis.others_share(self.store, timed)
+            step.others = share if matters else None
+        return step
 
     @cached_property
     def feeding(self) -> Input | None:

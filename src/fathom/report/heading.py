@@ -30,6 +30,7 @@ PLACES = {
 }  # by bound
 NOTHING = "Fathom found no remedy for this bottleneck."
 UNEVEN = 0.02  # relative difference of mean and median at which both are shown: gains are shares of the mean
+OTHERS = "other programs used {:.0f} % of the processors meanwhile, and hardly any was free: steps are longer"
 REQUESTS = "no steps: the recording holds requests only"
 REPEATS = "no steps are marked: a window is one repetition of the work, which may be only part of a step"
 UNMARKED = "no steps are marked: the window is a stretch of the program, not a step"
@@ -213,4 +214,7 @@ def step_lines(examination: Examination, width: int) -> list[Text]:
     rates += [f"{units.scaled(step.samples_per_s)} samples/s"] if step.samples_per_s else []
     rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []
     a_second = Text("  " + joined(*rates), "bold")
-    return [line.append_text(a_second)] if len(line) + len(a_second) <= width else [line, a_second]
+    lines = [line.append_text(a_second)] if len(line) + len(a_second) <= width else [line, a_second]
+    if step.others is not None:
+        lines.append(Text(f"  {OTHERS.format(100 * step.others)}", "yellow"))
+    return lines

@@ -11,7 +11,7 @@ import polars as pl
 from fathom.analysis.account import Account
 from fathom.analysis.compare.launched import Launched, launched_by
 from fathom.analysis.entries import Entry
-from fathom.analysis.memory import HOST
+from fathom.analysis.others import others_share, readings
 from fathom.analysis.results import Device, Examination, LedgerRow, Utilisation
 from fathom.analysis.rows import RowKey, rounded_ns
 from fathom.errors import BadInputError
@@ -106,7 +106,7 @@ def run_of(
         facts=first.facts if first else {},
         clocks_mhz=_clocks(store, account),
         counters=_counters(counters, account),
-        others=_others(store, account),
+        others=others_share(store, account)[0],
         utilisation=device.utilisation,
     )
 
@@ -172,22 +172,8 @@ def _clocks(store: Store, account: Account) -> list[float]:
     index = account.subjects[0].index
     if index is None:
         return []
-    rows = _readings(store, account, index, account.steps).drop_nulls("sm_clock_mhz")
+    rows = readings(store, account, index, account.steps).drop_nulls("sm_clock_mhz")
     return rows["sm_clock_mhz"].cast(pl.Float64).to_list()
-
-
-def _others(store: Store, account: Account) -> float:
-    """Return the share of the host's processors that other programs used during clean steps; 0 if unknown."""
-    rows = _readings(store, account, HOST, account.steps.filter(pl.col("phase") == "clean"))
-    used = (rows["busy_percent"] - rows["program_percent"]).drop_nulls()
-    return max(float(used.median()), 0.0) / 100 if len(used) else 0.0  # type: ignore[arg-type]
-
-
-def _readings(store: Store, account: Account, device: int, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the telemetry of a device from the first of the steps to the last."""
-    between = pl.col("time_ns").is_between(steps["mark_ns"].min(), steps["end_ns"].max())
-    rows = store.table("telemetry", account.rank).filter(pl.col("device") == device, between)
-    return rows.sort("time_ns").collect()
 
 
 def _counters(table: pl.DataFrame | None, account: Account) -> list[Counter]:
