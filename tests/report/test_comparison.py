@@ -63,6 +63,15 @@ def test_every_line_fits(width, name):
         assert max(map(len, shown(show, width).splitlines())) <= width
 
 
+def test_a_large_change_has_entries_though_none_exceeds_its_noise():
+    still = [replace(row, moved=False) for row in comparison().entries]
+    text = shown(lambda console: print_sounding_comparison(replace(comparison(), entries=still), console))
+    table = text.partition("where the step changed")[2].partition("moved by more")[0]
+    assert "gemm" in table and "1 other entries, within noise" in table
+    small = replace(comparison(), entries=still, candidate_ns=10_100_000)
+    assert "gemm" not in shown(lambda console: print_sounding_comparison(small, console)).partition("where")[2]
+
+
 def test_the_printed_changes_add_up():
     text = shown(lambda console: print_sounding_comparison(comparison(), console))
     rows = [line for line in text.splitlines() if re.search(r" [+-]\d+\.\d+ ", line + " ")]

@@ -30,6 +30,7 @@ from fathom.units import NS_PER_MS
 
 TOP = 12  # entries that moved, and causes
 FIGURES = 12
+LARGE, PART, FEW = 0.05, 0.1, 3  # of the step, of its change: entries shown though they are within noise
 COLUMN = 10
 ROOMY = 140  # letters of a cause
 ARROW = " → "
@@ -134,7 +135,7 @@ def cause_line(cause: Cause, room: int = ROOMY) -> str:
 def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Iterator[Text]:
     total = max(comparison.baseline_ns, comparison.candidate_ns) / NS_PER_MS
     digits, room = units.decimals(total), width - 4 * COLUMN - 2
-    shown = comparison.moved[:top]
+    shown = comparison.moved[:top] or _largest(comparison)
     rest = [change for change in comparison.entries if change not in shown]
     yield Text()
     head = "".join(f"{name:>{COLUMN}}" for name in ("baseline", "candidate", "change", "noise ±"))
@@ -151,6 +152,14 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
     step = _row("step", comparison.baseline_ns, comparison.candidate_ns, None, room, digits)
     yield Text(f"  {step}", "bold")
     yield Text(LEGEND.format(basis=comparison.basis, step=step_noun(comparison.kind)), "dim")
+
+
+def _largest(comparison: SoundingComparison) -> list[Change]:
+    """Return the few entries with most of a large change of the step; none exceeds its noise."""
+    changed = abs(comparison.candidate_ns - comparison.baseline_ns)
+    if changed < LARGE * comparison.baseline_ns:
+        return []
+    return [change for change in comparison.entries if abs(change.change_ns) > PART * changed][:FEW]
 
 
 def _noise(changes: Sequence[Change], digits: int) -> str:

@@ -106,9 +106,9 @@ def _page(result: Tuned, width: int) -> Iterator[Text]:
         yield Text()
         yield from _settings(result.settings)
         yield from _shares(result, width)
-    yield from _others("Gained nothing when taken out", result.removed)
+    yield from _others("Gained nothing when taken out", result.removed, width)
     yield from _not_offered(result.unproven, width)
-    yield from _others("Tried", [row for row in result.tried if row.choice], ROWS)
+    yield from _others("Tried", [row for row in result.tried if row.choice], width)
     yield Text()
     yield from _facts(result, width)
     yield Text()
@@ -149,14 +149,19 @@ def _shares(result: Tuned, width: int) -> Iterator[Text]:
         yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
 
 
-def _others(title: str, rows: Sequence[Tried], most: int = ROWS) -> Iterator[Text]:
-    lines = [
-        f"{units.shorten(row.label, NAME + 10):<{NAME + 10}} {_percent(row.gain):>9}  "
-        + ("" if row.status == "done" else row.status)
-        for row in rows[:most]
-    ]
-    lines += [f"and {len(rows) - most} more (--json lists all)"] if len(rows) > most else []
+def _others(title: str, rows: Sequence[Tried], width: int) -> Iterator[Text]:
+    lines = [units.shorten(_tried(row), width - 4) for row in rows[:ROWS]]
+    lines += [f"and {len(rows) - ROWS} more (--json lists all)"] if len(rows) > ROWS else []
     yield from part(title, lines)
+
+
+def _tried(row: Tried) -> str:
+    """Return a candidate with its gain, and what went wrong with it."""
+    gain = units.MISSING
+    if row.gain is not None:
+        gain = f"{100 * abs(row.gain):.1f} % {'longer' if row.gain < 0 else 'shorter'}"
+    failed = "" if row.status == "done" else row.status + (f": {row.why}" if row.why else "")
+    return f"{units.shorten(row.label, NAME + 10):<{NAME + 10}} {gain:>15}  {failed}".rstrip()
 
 
 def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:

@@ -326,10 +326,18 @@ class _Tuning:
             acts=applied.acts,
             arguments=applied.arguments,
             load=os.getloadavg()[0] / self.facts.cores,
-            notes=[*self.notes, *([ROUNDED] if self.paired.rounded else [])],
+            notes=[*self.notes, *self._left_out(), *([ROUNDED] if self.paired.rounded else [])],
         )
         self._write(result, applied, choice)
         return result
+
+    def _left_out(self) -> list[str]:
+        """Return a note on settings for which there was no time."""
+        count = self.search.untried()
+        if not count:
+            return []
+        settings = "setting was" if count == 1 else "settings were"
+        return [f"{count} more {settings} not tried, to leave time for a proof; give a longer --budget."]
 
     def _write(self, result: Tuned, applied: Applied, choice: Choice) -> None:
         if result.gain is not None:

@@ -15,6 +15,7 @@ READY = 0.9  # of the step without waits: faster batches keep the queue full
 SLOWEST = 1e5  # B/s while reading: a disk that seeks for every page delivers more
 MOST = 0.5  # of a batch's time: a longer stage is the bottleneck
 SPARE = 2  # cores for the training thread and the pinning thread
+BRIEF_MS = 0.008  # a few operations on tensors: the program's code only picks a sample
 QUICK_MS = 0.03  # a faster sample is in memory: the cost is the call for each sample
 HANDLING_MS = 0.25  # per batch: overhead of a loader without workers
 SHORT_MS = 5.0  # a shorter wait may be for a core on a busy host
@@ -85,9 +86,9 @@ class Loader(msgspec.Struct, frozen=True):
     @property
     def quick_samples(self) -> bool:
         """Whether samples are so fast that the call for each sample dominates."""
-        if not self.samples or self.iterable or self.own_code or self.mostly("decode") or self.mostly("read"):
+        if not self.samples or self.iterable or self.mostly("decode") or self.mostly("read"):
             return False
-        return self.stages["fetch"] / self.samples < QUICK_MS
+        return self.stages["fetch"] / self.samples < (BRIEF_MS if self.own_code else QUICK_MS)
 
     @property
     def mends(self) -> bool:
