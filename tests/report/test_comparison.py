@@ -69,7 +69,9 @@ def test_a_large_change_has_entries_though_none_exceeds_its_noise():
     table = text.partition("where the step changed")[2].partition("moved by more")[0]
     assert "gemm" in table and "1 other entries, within noise" in table
     small = replace(comparison(), entries=still, candidate_ns=10_100_000)
-    assert "gemm" not in shown(lambda console: print_sounding_comparison(small, console)).partition("where")[2]
+    assert (
+        "gemm" not in shown(lambda console: print_sounding_comparison(small, console)).partition("where")[2]
+    )
 
 
 def test_the_printed_changes_add_up():
