@@ -43,7 +43,7 @@ for i in range(STEPS):
 print("trained", len(sys.argv), flush=True)
 """
 DISTRIBUTED = """
-import torch, torch.distributed as dist
+import time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -51,6 +51,7 @@ for i in range(60):
     model(torch.randn(8, 32)).sum().backward()
     optimizer.step()
 dist.barrier()  # see tests/programs/ranks.py
+time.sleep(0.5)
 dist.destroy_process_group()
 """
 OUT = ("run", "--quiet", "-o", "out.fathom", "--settle", 4)
