@@ -17,6 +17,6 @@ for _ in range(int(sys.argv[1])):
 # Gloo's thread takes the GIL to drop the last all-reduce. The end of the model would wait for that thread and
 # keep the GIL: each would wait for the other.
 dist.barrier()
-# On a busy machine, one of three such programs aborts if it destroys the group at once, without Fathom too.
+# On a busy machine, a third of these programs abort if they destroy the group at once, without Fathom too.
 time.sleep(0.5)
 dist.destroy_process_group()
