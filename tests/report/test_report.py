@@ -33,6 +33,7 @@ from fathom.report.ledger import fold, groups
 from fathom.report.table import rows
 from fathom.report.units import apportion, bar
 from tests.support.examined import imported, on_trace
+from tests.support.paths import TRACES
 from tests.support.report_samples import damaged, device, gpu, work
 
 
@@ -463,6 +464,7 @@ def test_a_gpu_of_amd_is_not_called_cuda():
 
 
 @on_trace("mi300-resnet")
+@pytest.mark.skipif(not TRACES.exists(), reason="the shared traces are not here")
 def test_no_screen_calls_a_gpu_of_amd_cuda():
     sounding, console = Sounding(imported("mi300-resnet")), Console(file=StringIO(), width=100)
     print_kernels(sounding.kernel("batch_norm_backward"), None, console)
