@@ -95,7 +95,7 @@ class Sounding:
         """Return the store whose timeline represents the clean steps."""
         from fathom.analysis import representative
 
-        return representative(self.store.cached())
+        return representative(self.store.cached())[0]
 
     def _cached(
         self, what: str, of: str | int | None, type: type[T], compute: Callable[[dict[str, Any]], T]

@@ -12,7 +12,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.analysis.account import Account, account_of
-    from fathom.analysis.alerted import representative, slower_since
+    from fathom.analysis.alerted import representative
     from fathom.analysis.counted import counted_steps
     from fathom.analysis.device import detail
     from fathom.analysis.energy import Metered, energy_of, priced

@@ -9,10 +9,11 @@ import msgspec
 import polars as pl
 
 from fathom.analysis.results import Abstained
+from fathom.analysis.subjects import SLOW
 from fathom.sounding import TABLES, Store
 from fathom.units import NS_PER_MS
 
-TIMELINE, SLOW, CLEAN = "timeline", "slow", "clean"  # phases
+TIMELINE, CLEAN = "timeline", "clean"  # phases
 LEFT_OUT = "transition"  # a phase whose steps count for nothing
 FEWEST = 4  # steps that an alert recorded
 LONGER = 1.25  # times a timeline's step, which profiling does not shorten: clean steps are of another kind
@@ -40,15 +41,14 @@ def slower_since(store: Store) -> Slower | None:
         return None
     steps = store.table("steps").filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null())
     ms = (pl.col("end_ns") - pl.col("mark_ns")) / NS_PER_MS
-    rows = (
-        steps.filter(pl.col("kind") == _usual_kind(steps))
-        .group_by("phase")
-        .agg(ms.median().alias("ms"), n=pl.len())
-    )
+    usual = steps.filter(pl.col("kind") == _usual_kind(steps))
+    rows = usual.group_by("phase").agg(ms.median().alias("ms"), pl.len())
     known = {phase: (length, count) for phase, length, count in rows.collect().iter_rows()}
     if not {TIMELINE, SLOW, CLEAN} <= known.keys() or known[SLOW][1] < FEWEST:
         return None
     clean, timeline, slow = (known[phase][0] for phase in (CLEAN, TIMELINE, SLOW))
+    if min(timeline, slow) <= 0:
+        return None
     if clean < LONGER * timeline or abs(log(clean / slow)) > abs(log(clean / timeline)) / 2:
         return None
     return Slower(clean, timeline, slow)
@@ -59,9 +59,10 @@ def _usual_kind(steps: pl.LazyFrame) -> str | None:
     return kinds.item() if kinds.height else None
 
 
-def representative(store: Store) -> Store:
-    """Return the store, or a view in which steps that an alert recorded are the timeline."""
-    return _AlertAsTimeline(store) if slower_since(store) else store
+def representative(store: Store) -> tuple[Store, Slower | None]:
+    """Return the store and None, or a view in which an alert's steps are the timeline, and their lengths."""
+    slower = slower_since(store)
+    return (store if slower is None else _AlertAsTimeline(store)), slower
 
 
 class _AlertAsTimeline(Store):

@@ -34,8 +34,7 @@ def examine(
     kind were recorded.
     """
     store, machine = store.cached(), store.machine if machine is None else machine
-    slower = analysis.slower_since(store)
-    store = analysis.representative(store)
+    store, slower = analysis.representative(store)
     meetings = analysis.meetings(store)
     late = late_ranks(meetings.arrivals)
     ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread, peers=meetings)
