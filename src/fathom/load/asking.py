@@ -58,11 +58,8 @@ def _reason(error: urllib.error.HTTPError) -> str:
     except (ValueError, RecursionError):
         read = body
     if isinstance(read, dict):
-        inner = read.get("error")
-        read = (
-            inner.get("message")
-            if isinstance(inner, dict)
-            else inner or read.get("detail") or read.get("message")
-        )
+        error_of = read.get("error")
+        own = error_of.get("message") if isinstance(error_of, dict) else error_of
+        read = own or read.get("detail") or read.get("message")
     words = " ".join(str(read or "").split()).rstrip(".")
     return f": {words[:MOST_SHOWN]}" if words else ""

@@ -50,11 +50,9 @@ class Succession:
         latest = self._latest.get(mine.first)
         if latest is None or latest is mine:
             latest = self._only_dead(mine)
-        if latest is None:
-            pass
-        elif not mine.key or latest.first != mine.first:
+        if latest and (not mine.key or latest.first != mine.first):
             mine.key = latest.key
-        elif latest.key == mine.key:  # it goes on beside its successor
+        elif latest and latest.key == mine.key:  # it goes on beside its successor
             latest.key = next(self._keys)
         self._latest[mine.first] = mine
 
