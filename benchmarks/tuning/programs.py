@@ -1,9 +1,10 @@
 """Tune real programs twice: gain, proof, predicted share, budget, and whether the winner is the same.
 
-    python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …]
+    python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …] [--searches 1]
 
-Needs the extra `tune`, and quiet cores: under load, proofs are inconclusive. Programs that lack a package are
-left out, with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, the summary to OUT/tuning.json.
+On a GPU, the tuned program is also compared with torch.compile alone, as it is and with autotuning. Needs the
+extra `tune`, and quiet cores: under load, proofs are inconclusive. Programs that lack a package are left out,
+with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, the summary to OUT/tuning.json.
 """
 
 from __future__ import annotations
@@ -44,8 +45,17 @@ PROGRAMS = {
         "benchmarks/ordinary/programs", ("lightning_fit.py", "--steps", "100000"), ("lightning",)
     ),
     "timm-jpeg": Program("benchmarks/programs", ("timm_jpeg.py", "--steps", "100000"), ("timm", "PIL")),
-    "generate": Program("benchmarks/programs", ("generate.py",), ("transformers",)),
+    "generate": Program(
+        "benchmarks/programs", ("generate.py", "--small", "--steps", "100000"), ("transformers",)
+    ),
+    "gpt2": Program("benchmarks/programs", ("gpt2.py", "--steps", "100000"), ("transformers",)),
+    "trainer": Program("benchmarks/programs", ("hf_trainer.py", "--steps", "100000"), ("transformers",)),
+    "diffusion": Program("benchmarks/unrelated", ("diffusion.py", "--steps", "100000"), ("PIL",)),
+    "speech": Program("benchmarks/unrelated", ("speech.py", "--steps", "100000")),
+    "particles": Program("benchmarks/ordinary/programs", ("particles.py", "--steps", "100000")),
+    "ranker": Program("benchmarks/unrelated", ("ranker.py", "--steps", "100000")),
 }
+COMPILED = {"compiled": "whole", "graphs": "whole with CUDA graphs", "autotuned": "whole with autotuning"}
 
 
 def tuned(name: str, program: Program, budget: str, out: Path, search: int) -> dict[str, Any]:
@@ -86,6 +96,21 @@ def row(results: list[dict[str, Any]]) -> dict[str, Any]:
         "within_budget": [result["seconds"] <= (1 + WITHIN) * result["budget_s"] for result in results],
         "seconds": [result["seconds"] for result in results],
         "load_per_core": [result["load"] for result in results],
+        "beside": [beside(result) for result in results],
+    }
+
+
+def beside(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the ratio of the tuned step to that under torch.compile alone, by mode, and a run's seconds."""
+    known = {row["choice"].get("compile"): row for row in result["tried"] if len(row["choice"]) == 1}
+    rows = {name: known[value] for name, value in COMPILED.items() if value in known}
+    return {
+        name: {
+            "status": row["status"],
+            "ratio": None if row["gain"] is None else _ratio(result) / (1 - row["gain"]),
+            "seconds": row["seconds"],
+        }
+        for name, row in rows.items()
     }
 
 
@@ -106,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget", default="10m")
+    parser.add_argument("--searches", type=int, default=SEARCHES)
     parser.add_argument("--only", nargs="*", default=[], choices=list(PROGRAMS))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -113,7 +139,7 @@ def main() -> None:
     for name in options.only or PROGRAMS:
         program = PROGRAMS[name]
         lacking = [package for package in program.needs if importlib.util.find_spec(package) is None]
-        searches = range(1, SEARCHES + 1)
+        searches = range(1, options.searches + 1)
         results = [] if lacking else [tuned(name, program, options.budget, options.out, n) for n in searches]
         rows[name] = {"failed": f"needs {', '.join(lacking)}"} if lacking else row(results)
         print(name, json.dumps(rows[name]), flush=True)

@@ -15,7 +15,7 @@ from fathom.referee.child.side import save, snapshot
 from fathom.referee.compare.decode import Saved, decode, read
 from fathom.referee.compare.errors import diagnose, errors, same_gaps, truncated
 from fathom.referee.compare.judge import Judge
-from fathom.referee.compare.tolerance import ROUNDOFF, coarser, tolerance
+from fathom.referee.compare.tolerance import ROUNDOFF, coarser, declared, tolerance
 
 random = np.random.default_rng(11)
 
@@ -77,6 +77,22 @@ def test_unit_roundoffs_are_those_of_the_formats() -> None:
             dtype = getattr(torch, name)
             real = dtype.to_real() if dtype.is_complex else dtype
             assert roundoff == torch.finfo(real).eps / 2, name
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_rows_in_eight_bits_are_within_their_declared_precision(width: int) -> None:
+    rows = np.random.default_rng(width).normal(size=(500, width))
+    scale = np.abs(rows).max(axis=1, keepdims=True) / 127
+    seen = errors(np.round(rows / scale) * scale, rows)
+    allowed = tolerance(declared("int8") or "", 1, rows.size)
+    assert allowed and seen.norm < allowed.norm and seen.worst < allowed.worst
+    assert seen.norm > ROUNDOFF["bfloat16"], "bf16 would not explain it"
+
+
+def test_a_precision_that_does_not_exist_is_refused() -> None:
+    assert declared(None) is None and declared("bf16") == declared("bfloat16") == "bfloat16"
+    with pytest.raises(BadInputError, match=r"'int9' is not a precision; choose from fp64, .*fp8"):
+        declared("int9")
 
 
 def test_tolerances_grow_with_length_size_and_coarseness() -> None:

@@ -38,7 +38,9 @@ def prove(
     flops: float | None = Option(None, help="FLOPs of a call."),
     bytes: float | None = Option(None, help="Bytes that a call must move."),
     unit: str | None = Option(None, help="Ceiling that bounds its arithmetic, like matmul.bf16."),
-    precision: str | None = Option(None, help="Declared precision of the candidate: tf32, bf16, fp16, fp8."),
+    precision: str | None = Option(
+        None, help="Declared precision of the candidate: tf32, bf16, fp16, fp8, int8."
+    ),
     reduction: int | None = Option(None, help="Number of terms summed for one element of the result."),
     allow: list[str] | None = Option(
         None, metavar="CODE", help="Code of a reason that does not refuse this candidate."

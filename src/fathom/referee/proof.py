@@ -16,7 +16,7 @@ from fathom.referee.bare import behaves_differently
 from fathom.referee.blocks import ProcessSampler
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
-from fathom.referee.compare.tolerance import SHORT
+from fathom.referee.compare.tolerance import declared
 from fathom.referee.inspecting import Baseline, Inspection, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Settings, Where, chosen_from, quiet
@@ -75,6 +75,7 @@ def prove(
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
     """Prove a pair. Raises BadInputError if its plain form or inputs cannot be used."""
     settings = settings or Settings()
+    declared(pair.precision)  # others are refused before anything starts
     if settings.sanitize and (pair.commands or pair.ranks):
         raise BadInputError("compute-sanitizer checks functions of one process; leave --sanitize out.")
     with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
@@ -101,7 +102,7 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
         Sides(pair, settings.patience_s, launcher, settings.turn) as sides,
         Baseline(sides, seeds) as baseline,
     ):
-        judge = baseline.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
+        judge = baseline.judge(declared(pair.precision), pair.reduction)
         settings.progress("comparing results")
         inspection = inspect(sides, baseline, judge, seeds)
         if settings.sanitize and not _refusing(inspection.reasons, pair):

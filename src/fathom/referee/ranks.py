@@ -21,7 +21,7 @@ from typing import IO, Any
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved, read
 from fathom.referee.compare.judge import Judge
-from fathom.referee.compare.tolerance import SHORT
+from fathom.referee.compare.tolerance import declared
 from fathom.referee.launching import Spawned, Started
 from fathom.referee.pair import Pair, Settings
 from fathom.referee.race import comparisons, conclude, race
@@ -100,7 +100,7 @@ def _compared(
     with blaming_baseline():
         about = group.worker.ask("about")
         judge = Judge(
-            SHORT.get(pair.precision or "", pair.precision),
+            declared(pair.precision),
             pair.reduction,
             about["longest"],
             about["largest"],

@@ -31,7 +31,10 @@ class Setting(msgspec.Struct):
 
 
 class Tried(msgspec.Struct):
-    """A candidate of the search: `gain` is the share of the step time that it saved, over `pairs` pairs."""
+    """A candidate of the search: `gain` is the share of the step time that it saved, over `pairs` pairs.
+
+    `seconds` is the duration of its longest run, start and compilation included.
+    """
 
     choice: dict[str, str]
     status: str  # done, differs, crashed, out of memory, too slow, not applied, no steps, not reached
@@ -39,6 +42,7 @@ class Tried(msgspec.Struct):
     predicted: float
     pairs: int = 0
     why: str = ""
+    seconds: float = 0.0
 
     @property
     def label(self) -> str:

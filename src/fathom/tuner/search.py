@@ -171,7 +171,7 @@ class Search:
     def row_of(self, of: Measured) -> Tried:
         """Return a candidate with the gain that its settings' priors predict."""
         share = predicted(of.choice, self.known)
-        return Tried(of.choice, of.status, of.gain, share, len(of.logs), of.why)
+        return Tried(of.choice, of.status, of.gain, share, len(of.logs), of.why, of.seconds)
 
 
 def _applied(value: Value) -> Applied:

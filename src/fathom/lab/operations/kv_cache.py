@@ -160,7 +160,7 @@ def quantised_cache(news: Tensor, prompt: Tensor) -> Tensor:
     shows:
       memory of the cache, per token and layer: two bytes per value → one, and four per head
     findings: [serving-kv-cache]
-    proof: {precision: bf16, latency: included, cache: warm}"""
+    proof: {precision: int8, latency: included, cache: warm}"""
     *sizes, length, size = prompt.shape
     codes = prompt.new_empty(*sizes, length + NEW, size, dtype=torch.int8)
     scales = prompt.new_empty(*sizes, length + NEW, 1, dtype=torch.float32)
