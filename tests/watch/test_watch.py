@@ -152,6 +152,20 @@ def test_a_worse_slowdown_during_an_alert_is_another_one(recording):
     assert all(alert.over for alert in viewed(watch).alerts) and first.step_ms < second.step_ms
 
 
+def test_steps_beside_the_bursts_of_a_timeline_raise_no_alert(recording):
+    watch = watching(recording, Rule(20, 50))
+    recording.steps(500, 20)
+    for burst in range(2, 22, 2):  # bursts empty the device's queue, so the steps between them are longer
+        recording.phase, recording.burst = "slow", burst
+        recording.steps(2, 60)
+        recording.phase, recording.burst = "clean", burst + 1
+        recording.steps(6, 40)
+    recording.steps(300, 20)
+    assert viewed(watch).alerts == []
+    recording.steps(60, 40)
+    assert len(viewed(watch).alerts) == 1
+
+
 def test_an_alert_that_was_over_before_the_watch_began_requests_nothing(recording):
     recording.steps(500, 20)
     recording.steps(60, 40)

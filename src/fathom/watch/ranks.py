@@ -24,6 +24,8 @@ NOTES = 5
 STALLED_NS, STALLED_STEPS = 5 * NS_PER_S, 10  # without a mark, the program stalls
 BASELINE = Rule(10.0, 50)  # gives the baseline that is shown if there is no alert rule
 COUNTED_NS = 10 * NS_PER_S  # between two reports of steps that are only counted
+# A burst empties the device's queue, which takes steps to fill again. They do not count for alerts.
+CALM_STEPS, CALM_NS = 10, NS_PER_S
 CLEAN, SUMMARY, TIMELINES = "clean", "summary", ("timeline", "slow")  # phases
 QUIET = (CLEAN, SUMMARY)
 
@@ -75,6 +77,7 @@ class Rank:
         self.input_ns, self._inputs = 0, deque[tuple[int, int]](maxlen=MOST)
         self.loader = self.ended = False
         self.bursts: dict[int, int] = {}  # the end in ns of each timeline, by its number
+        self._burst_ns = self._calm = 0  # the end of the latest timeline, and the clean steps since
         self.crossings: list[Crossing] = []
         self._point = [0, 0]  # ns and steps of the curve's next point
 
@@ -117,7 +120,8 @@ class Rank:
                 self.wall.begin(ns)
             self.k, self.mark_ns, self.phase = run["k"] + place, ns, phase
         if phase in TIMELINES:
-            self.bursts[int(run["burst"])] = self.mark_ns
+            self.bursts[int(run["burst"])] = self._burst_ns = self.mark_ns
+            self._calm = 0
 
     def _step(self, ns: int, kind: str, samples: int | None, tokens: int | None) -> None:
         rest = self.wall.step(ns, self.phase, kind)
@@ -133,7 +137,9 @@ class Rank:
     def _clean(self, end: int, ns: int, steps: int) -> None:
         """Add clean steps, `ns` long together, to the curve and to the alert rule."""
         self._add_point(ns, steps)
-        if self.detector.add(ns, steps):
+        self._calm += steps
+        calm = self._calm > CALM_STEPS and end - self._burst_ns > CALM_NS
+        if calm and self.detector.add(ns, steps):
             self._cross(end)
 
     def _summary(self, record: Record) -> None:
