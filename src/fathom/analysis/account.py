@@ -314,8 +314,8 @@ def _too_busy(device: Device, clean_ms: float) -> list[Problem]:
     if over <= WORTH * clean_ms:
         return []
     text = (
-        f"{device.device} works {over:.3g} ms longer in the profiled step than the clean step takes, so its "
-        "kernels were slower while the profiler ran, or other steps were profiled."
+        f"{device.device} is busy {over:.3g} ms longer in the profiled step than the clean step lasts: "
+        "either the profiler slowed its kernels, or the profiled steps differ from the clean ones."
     )
     return [Problem("busy-beyond-clean", text, rank=device.rank)]
 

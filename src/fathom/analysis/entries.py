@@ -42,7 +42,7 @@ class Entry(str, Enum):
     OWN_HOOKS = "idle: profiling overhead", "Fathom's own hooks ran"
     LAUNCH_LATENCY = "idle: launch latency", "launched, not yet running"
     UNRECORDED = "idle: unrecorded device work", "a copy waited for it"
-    DEVICE_GAP = "idle: device gap", "next work already queued"
+    DEVICE_GAP = "idle: device gap", "idle despite queued work"
     NO_WORK = "idle: no work", "nothing was requested"
     UNEXPLAINED = "idle: unexplained", "no record explains it"
     UNATTRIBUTED = "unattributed", "not in the profiled steps"  # time of clean steps beyond all recorded time

@@ -229,7 +229,8 @@ def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tupl
 def _published(entry: LedgerRow) -> tuple[str, float]:
     """Return the name of the datasheet figure that limits a row, and the row's rate.
 
-    Compute rows are checked for arithmetic only, because caches are faster than the datasheet's memory.
+    Compute rows are checked for arithmetic only, because bytes from caches can exceed the
+    datasheet's memory bandwidth.
     """
     moved = entry.bytes_per_s or 0.0
     if entry.entry in _LINKED:

@@ -40,12 +40,14 @@ def load(
     price: Price = None,
     json: bool = Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Load a server through aiperf, count latency from the scheduled time, and judge the run.
+    """Load-test a server with aiperf, measure latency from each request's scheduled start, and judge the run.
 
-    A run that would mislead is refused with its reasons, and the exit status is 1: a late or busy client, a
-    closed loop, unknown or disputed token counts, warm-up that counts, no steady state, too few requests.
+    A run that would mislead is refused with the reasons, and the exit status is 1: a late or busy client, a
+    closed loop, unknown or disputed token counts, counted warm-up requests, no steady state, too few
+    requests.
 
-    The metrics of vLLM and SGLang (/metrics) are read meanwhile, and reported beside the client's figures.
+    The metrics of vLLM and SGLang (/metrics) are also read during the run, and shown beside the client's
+    figures.
     """
     from fathom.diagnosis import diagnose_load
     from fathom.load import (

@@ -122,7 +122,7 @@ app.command(
     epilog=compare.EXAMPLES,
 )(compare.compare)
 app.command(
-    "gate", cls=compare.SidesCommand, short_help="Hold recordings against budgets.", epilog=gate.EXAMPLES
+    "gate", cls=compare.SidesCommand, short_help="Check recordings against budgets.", epilog=gate.EXAMPLES
 )(gate.gate)
 for _function, _examples, _about in (
     (watch.watch, watch.EXAMPLES, "Follow a program while it is recorded."),
@@ -130,14 +130,14 @@ for _function, _examples, _about in (
     (open_.open_, open_.EXAMPLES, "Show the report as a page in the browser."),
     (findings.findings, findings.EXAMPLES, "List the causes of lost time, with gains and remedies."),
     (explain_.explain, explain_.EXAMPLES, "Explain a kind of finding."),
-    (tips.tips, tips.EXAMPLES, "Score the performance checklist here or on a recording."),
+    (tips.tips, tips.EXAMPLES, "Check performance tips, here or on a recording."),
     (kernel.kernel, kernel.EXAMPLES, "Show what limits a kernel family, and why."),
     (what_if.what_if, what_if.EXAMPLES, "Predict a step with changed durations."),
     (dive.dive, dive.EXAMPLES, "Profile one kernel with Nsight Compute."),
     (prove.prove, prove.EXAMPLES, "Prove that a candidate is faster and computes the same."),
     (import_.import_, import_.EXAMPLES, "Convert traces or ncu results into a sounding."),
     (load.load, load.EXAMPLES, "Load a server, and judge the load test."),
-    (goodput.goodput, goodput.EXAMPLES, "Productive time of a job over its wall time."),
+    (goodput.goodput, goodput.EXAMPLES, "Report the productive share of a job's wall time."),
     (merge.merge, merge.EXAMPLES, "Join the soundings of a job's nodes."),
     (query.query, query.EXAMPLES, "Run SQL over the tables of a sounding."),
     (export.export, export.EXAMPLES, "Write a sounding in the format of another tool."),

@@ -121,8 +121,9 @@ def run(
         None,
         help="Measure the gain of removing a cause: run a few steps without it, five times. Causes: input"
         " (batches are fetched ahead), logging (output is buffered and written afterwards), gc (garbage"
-        " collection is off), or all. This takes 200 to 500 steps. Batches are made early, so a program"
-        " that loads data in its own process draws random numbers in another order; output is late.",
+        " collection is off), or all. This takes 200 to 500 steps. Because batches are prefetched, a"
+        " program that loads data in its own process draws random numbers in another order; its output is"
+        " delayed.",
         metavar="[KIND...]",
     ),
     settings: Path | None = Option(

@@ -18,13 +18,13 @@ NOT_PROVEN, BAD_INPUT = 1, 2
 PROGRAM = "program"
 HELP = """Search the settings that a program leaves open, and keep those that are proven faster.
 
-The program is recorded first; its findings and its account order the search. Candidates run a few steps
-each, in a copy of the current folder, interleaved with the program as it is. The referee proves the best one
-on fresh runs: faster, with the same losses and weights (or outputs). The result is a settings file for
-`fathom run --settings`.
+The program is recorded first; its findings and its account decide what is tried first. Candidates run a few
+steps each, in a copy of the current folder, interleaved with the program as it is. The referee proves the
+best one on fresh runs: faster, with the same losses and weights (or outputs). The result is a settings file
+for `fathom run --settings`.
 
-Exit status: 0 if settings were proven faster, 1 if none were, 2 if the input cannot be used. An interrupted
-search goes on when it is started again."""
+Exit status: 0 if settings were proven faster, 1 if none were, 2 if the input cannot be used. To resume an
+interrupted search, run the same command again."""
 EXAMPLES = examples(
     "fathom tune -- python train.py",
     "fathom tune --budget 30m --agree 0.01 -- python train.py --epochs 1",
@@ -38,7 +38,7 @@ def tune(
     command: list[str] | None = Argument(
         None, help="The program and its arguments, after --.", metavar="COMMAND"
     ),
-    budget: str = Option("10m", help="Time for everything: 90s, 10m, 1h."),
+    budget: str = Option("10m", help="Total time limit: 90s, 10m, 1h."),
     output: Path | None = Option(
         None, "-o", "--output", help="Folder of the search. [default: NAME.tune, after the script]"
     ),
@@ -46,15 +46,15 @@ def tune(
     only: list[str] | None = Option(None, help="Search this knob only (repeatable).", metavar="KNOB"),
     without: list[str] | None = Option(None, help="Leave this knob out (repeatable).", metavar="KNOB"),
     until: str | None = Option(
-        None, metavar="'loss<=X'", help="Compare the time to a loss instead of the time of steps."
+        None, metavar="'loss<=X'", help="Compare the time to reach a loss instead of step time."
     ),
     agree: float | None = Option(
         None,
         min=0,
         max=1,
-        help="Relative difference of losses, weights and outputs that is accepted, beyond rounding.",
+        help="Accepted relative difference of losses, weights and outputs, beyond rounding.",
     ),
-    steps: int | None = Option(None, min=1, help="Timed steps of a run. [default: two seconds of them]"),
+    steps: int | None = Option(None, min=1, help="Timed steps per run. [default: two seconds' worth]"),
     step_on: str = Option("auto", help="Event that marks a step, as in `fathom run`."),
     margin: float = Option(
         0.01, min=0, max=1, help="Largest difference that counts as the same, as a share."

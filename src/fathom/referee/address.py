@@ -38,7 +38,9 @@ def of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", "")
     module = getattr(function, "__module__", None)
     if not module or not name or "<" in name:
-        raise BadInputError(f"{name or function!r} cannot be imported by its name; define it in a module.")
+        raise BadInputError(
+            f"{name or function!r} cannot be imported by name; define it at the top level of a module."
+        )
     file = getattr(sys.modules.get(module), "__file__", None)
     if module == "__main__" and file is None:
         raise BadInputError(f"{name} was defined in an interactive session; put it into a file.")

@@ -48,9 +48,9 @@ def shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
     """Return the largest parts in the account's order. A single small part is included."""
     if every:
         return list(parts)
-    largest = sorted(parts, key=lambda part: -part.ms)[:MOST]
-    least = min((part.ms for part in largest if part.ms >= SMALL * total), default=0.0)
-    chosen = [part for part in parts if part.ms >= max(least, SMALL * total)][:MOST]
+    largest = sorted(parts, key=lambda part: -abs(part.ms))[:MOST]
+    least = min((abs(part.ms) for part in largest if abs(part.ms) >= SMALL * total), default=0.0)
+    chosen = [part for part in parts if abs(part.ms) >= max(least, SMALL * total)][:MOST]
     return chosen if len(parts) - len(chosen) > 1 else list(parts)
 
 

@@ -43,7 +43,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _why_missing(folder: Path) -> str:
     if not folder.exists():
-        return f"{folder} does not exist; give the path of a sounding (a directory NAME.fathom)."
+        return f"{folder} does not exist; give a sounding: a directory NAME.fathom, or a packed .fathom.zip."
     if (folder / "raw").is_dir():
         return f"{folder} has only raw records; turn it into a sounding with `fathom import {folder}`."
     if any(folder.glob("part-*.fathom*")):

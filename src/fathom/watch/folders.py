@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 from fathom.errors import BadInputError
@@ -39,8 +40,10 @@ def _runs(folder: Path) -> bool:
 def _require(path: Path) -> None:
     if recordings(path):
         return
-    if (path / "manifest.json").exists() or path.is_file():
+    if (path / "manifest.json").exists() or (path.is_file() and zipfile.is_zipfile(path)):
         raise BadInputError(f"{path} is a finished recording; read it with `fathom report {path}`.")
+    if path.is_file():
+        raise BadInputError(f"{path} is not a sounding; give the folder that `fathom run -o` writes to.")
     if not path.exists():
         raise BadInputError(f"{path} does not exist; give the folder that `fathom run -o` writes to.")
     raise BadInputError(f"{path} is not a running recording; start one with `fathom run -- COMMAND`.")

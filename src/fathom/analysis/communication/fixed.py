@@ -56,7 +56,7 @@ def fixed_time(sizes: Array, lengths: Array, on_host: bool) -> FixedTime:
 
 
 def _intercept(sizes: Array, lengths: Array) -> float:
-    """Return the constant of the line through the mean length of each size; errors count relative to it."""
+    """Return the constant of the line through the mean length of each size, fitted on relative errors."""
     different = distinct(sizes)
     usual = np.array([np.mean(lengths[sizes == size]) for size in different])
     weight = np.sqrt([np.count_nonzero(sizes == size) for size in different]) / usual

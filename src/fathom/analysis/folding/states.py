@@ -74,7 +74,7 @@ def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[
 
 
 def _identify(at: int, starts: Array, ends: Array, family: Array, known: list[Members]) -> int:
-    """Return the index of the device's state at an instant; append a new state to `known`."""
+    """Return the index of the device's state at an instant, appending it to `known` if it is new."""
     members = tuple(distinct(family[(starts <= at) & (ends > at)]).tolist())
     if members not in known:
         known.append(members)

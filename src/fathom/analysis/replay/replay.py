@@ -62,7 +62,8 @@ class Replay:
         """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
-            raise BadInputError(f"Rank {rank} was not recorded; use one of: {ranks or 'none'}.")
+            others = f"use one of: {ranks}" if ranks else "the recording has no ranks"
+            raise BadInputError(f"Rank {rank} was not recorded; {others}.")
         chosen = _replayed(store, rank, late)
         self.store, self.model = store, Model.of(store, read, met, chosen)
         self.collectives: pl.DataFrame | None = None  # of the device, in the columns of `collectives_of`

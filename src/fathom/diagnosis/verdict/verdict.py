@@ -14,6 +14,9 @@ from fathom.machine import DATASHEET
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
 KNOWN = 0.25  # of the step: a known wait of this share is named, though more time has no known bound
+AT_LEAST = "at least "
+MODELLED = 0.9  # of the device's work: if the ceilings of less are known, the share is a lower bound
+BEYOND = 1.1  # times the step: a larger share is no share of this step
 LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
 _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch for {share} of {step}",
@@ -174,15 +177,20 @@ def _most_exposed(device: Device) -> str:
 
 def _mfu(device: Device) -> str:
     used = device.utilisation
-    return "" if used is None or used.mfu is None or used.mfu < LEAST else f"{_percent(used.mfu)} MFU"
+    if used is None or used.mfu is None or used.mfu < LEAST:
+        return ""
+    return f"{AT_LEAST if used.partial else ''}{_percent(used.mfu)} MFU"
 
 
 def _speed_of_light(device: Device, step_ms: float) -> str:
     if device.at_ceiling_ms is None or not step_ms:
         return ""
-    share = min(device.at_ceiling_ms / step_ms, 1.0)
+    share = device.at_ceiling_ms / step_ms
+    if not LEAST <= share <= BEYOND:
+        return ""
     published = " from the datasheet" if device.ceilings == DATASHEET else ""
-    return "" if share < LEAST else f"{_percent(share)} of the speed of light{published}"
+    lower = AT_LEAST if (device.at_ceiling_known or 0.0) < MODELLED else ""
+    return f"{lower}{_percent(min(share, 1.0))} of the speed of light{published}"
 
 
 def _percent(share: float) -> str:

@@ -119,7 +119,7 @@ def _documents(file: Path) -> list[dict[str, Any]]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInputError(f"{_called(file)} is not a manifest: {plain(_problem(error))}.") from None
     if not documents:
-        raise BadInputError(f"{_called(file)} is not a manifest: it holds no object with a kind.")
+        raise BadInputError(f"{_called(file)} is not a manifest: it has no object with a `kind` field.")
     return documents
 
 

@@ -42,7 +42,7 @@ class Failures:
 
     @property
     def rate(self) -> float:
-        """Return all failures per GPU hour."""
+        """Return the failures of all components per GPU hour."""
         return sum(self.by_component.values())
 
     def mtbf_h(self, gpus: int) -> Quantity:

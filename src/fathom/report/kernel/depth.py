@@ -142,7 +142,7 @@ def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
 
 
 def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
-    """Yield measures from counters, first those behind reasons. Measures of the launch are shown above."""
+    """Yield measures from counters, those that explain a reason first; those of the launch are above."""
     sampled = [measure for measure in portrait.measures if measure.source not in _LAUNCH_SOURCES]
     if not sampled:
         return

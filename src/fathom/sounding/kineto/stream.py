@@ -89,7 +89,7 @@ class TraceStream:
         return b"".join(pieces)
 
     def _take(self, text: bytes) -> tuple[list[Event], bytes, bool]:
-        """Return complete events, the text after them, and whether the list ended there."""
+        """Return complete events, the unparsed rest, and whether the list ended there."""
         if text[:1] != b"{":
             text = text.lstrip(BETWEEN)
         self._seam = self._seam or _find_seam(text)

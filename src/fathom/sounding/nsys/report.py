@@ -33,7 +33,7 @@ def exported(path: Path) -> Iterator[Path]:
     if nsys is None:
         raise BadInputError(
             f"{path} can only be read by nsys, which is not on the PATH; "
-            "run `nsys export --type sqlite` where it is, and import that file."
+            "install it, or run `nsys export --type sqlite FILE` where it is, and import the result."
         )
     with tempfile.TemporaryDirectory(prefix="fathom-nsys-") as folder:
         yield _export(nsys, path, Path(folder) / "export.sqlite")

@@ -65,7 +65,7 @@ def _uncompiled(launching: Candidate, frames: list[Broken]) -> Candidate:
 
     Without CUDA graphs (`reduce-overhead`) the gain is smaller.
     """
-    says = "ops in {0.function}, left uncompiled: {0.why}, at {0.place}"
+    says = "share of ops in {0.function}, which was left uncompiled at {0.place}: {0.why}"
     uncompiled_frames = [Evidence(says.format(frame), 100 * frame.share, "%") for frame in frames[:SHOWN]]
     return replace(
         launching,

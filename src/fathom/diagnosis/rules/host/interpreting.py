@@ -129,7 +129,7 @@ def _on_processor(signals: Signals) -> Outcomes:
         kind="host-python",
         claims=claims,
         evidence=[
-            Evidence("Python between ops", 100 * python, "% of the recorded step"),
+            Evidence("Python between ops", 100 * python, "% of the profiled step"),
             Evidence("calls of ops", sum(signals["host.ops"].values()), "per step"),
             *_shares(signals),
         ],

@@ -100,7 +100,7 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
         evidence=[
             Evidence("pauses of at least 5 ms, the interpreter's switch interval", holds.count, "per step"),
             Evidence("share of these pauses that end with a thread switch", 100 * holds.on_turns, "%"),
-            Evidence("device waits for the host", 100 * share, "% of the recorded step"),
+            Evidence("device waits for the host", 100 * share, "% of the profiled step"),
         ],
         gain_ms=min(share * mean, most),
         spill=(PYTHON, *LAUNCHING),
@@ -120,7 +120,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
         kind=kind,
         claims=[],
         evidence=[
-            Evidence("device waits for launches", 100 * share, "% of the recorded step"),
+            Evidence("device waits for launches", 100 * share, "% of the profiled step"),
             Evidence("kernels and copies launched", signals["kernels.count"], "per step"),
             Evidence("median kernel duration", signals["kernels.median_us"], "µs"),
             *_too_long(part),

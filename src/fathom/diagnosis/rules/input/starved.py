@@ -26,8 +26,8 @@ WAITS = "of which waiting for something other than a file: a network, a lock, a 
 SAYS = {
     "decode": "of which decoding",
     "read": "of which reading files",
-    "collate": "collating takes",
-    "pin": "pinning takes",
+    "collate": "time to collate",
+    "pin": "time to pin",
 }
 
 
@@ -160,11 +160,11 @@ def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) ->
     if loader is None:
         here = Evidence("num_workers (the program's own process loads data)", 0, "")
         return [*evidence, here] if alone else evidence
-    made = f"{loader.workers} workers take" if loader.workers else "the training process takes"
+    who = f"each of {loader.workers} workers" if loader.workers else "the training process"
     says = SAYS | {"read": _reading(loader)}
     read = 0.0 if loader.waits_for_no_file else loader.read_bytes
     evidence += [
-        Evidence(f"{made} to fetch the samples of a batch", loader.stages["fetch"], "ms"),
+        Evidence(f"time for {who} to fetch a batch's samples", loader.stages["fetch"], "ms"),
         *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
         *([Evidence("bytes read from files per batch", read / MB, "MB")] if read else []),
         *([Evidence("time between two ready batches", loader.every_ms, "ms")] if loader.workers else []),
@@ -173,7 +173,7 @@ def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) ->
     if loader.cores is not None:
         evidence.append(Evidence("cores available", loader.cores, ""))
         if loader.busy_cores is not None:
-            evidence.append(Evidence("of which the program itself uses", loader.busy_cores, ""))
+            evidence.append(Evidence("of which the training process uses", loader.busy_cores, ""))
     return evidence
 
 

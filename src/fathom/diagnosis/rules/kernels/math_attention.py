@@ -18,7 +18,9 @@ LEADING = 3  # dimensions: (batch and heads, queries, keys)
 FUSED = 0.2  # of the time, if sizes or ceilings are unknown
 MASKED = re.compile(r"aten::(masked_fill_?|where|tril|add)$")  # on scores: a mask usually hides half
 Scores = tuple[int, int, int]  # batch times heads, queries, keys
-CHECK = "request a fused kernel with torch.nn.attention.sdpa_kernel(...): it warns why it cannot run"
+CHECK = (
+    "request a fused kernel with torch.nn.attention.sdpa_kernel(...): PyTorch then warns why it cannot run"
+)
 
 
 @rule("kernels-math-attention")
@@ -35,7 +37,7 @@ def math_attention(signals: Signals) -> Candidates:
         (mine, _fused(mine, scores, rates_of(signals))),
         place=PLACE,
         evidence=[
-            Evidence("attention whose scores pass through memory", ms_of(mine), "ms per step"),
+            Evidence("attention kernels that write their scores to memory", ms_of(mine), "ms per step"),
             number_of_kernels(mine),
         ],
         doubt=0.15,

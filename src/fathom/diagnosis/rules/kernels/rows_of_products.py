@@ -117,7 +117,7 @@ def _candidate(
         evidence=[
             Evidence(f"matmuls with {rows} rows", ms_of(products), "ms per step"),
             Evidence("runs of each layer", float(again), "per step"),
-            Evidence("share of this time with full tiles", 100 * factor, "%"),
+            Evidence("share of this time that full tiles would take", 100 * factor, "%"),
         ],
         spill=LAUNCHING if repeated else (),
         doubt=0.15 if repeated else 0.5,
