@@ -372,7 +372,8 @@ class Sounding:
         """Return the job of this program on `gpus` GPUs of another machine, for `plan_recorded`.
 
         `on` is a system or a machine file; the recorded machine by default. `options` are `batch`, `tokens`,
-        `memory`, `sharding`, `shard`, `price` and `assume`, as in `fathom plan train`. Raises BadInputError.
+        `memory`, `sharding`, `shard`, `price`, `assume`, and figures of loading and checkpoints,
+        as in `fathom plan train`. Raises BadInputError.
         """
         from functools import cache
 

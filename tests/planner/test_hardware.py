@@ -65,7 +65,7 @@ def test_a_user_may_assume_a_figure():
         (lambda: hardware("h100").matmul("fp4"), "no matrix rate for fp4; choose one of bf16"),
         (lambda: hardware("h100").assuming(["hbm"]), "FIGURE=VALUE"),
         (lambda: hardware("h100").assuming(["hmb=3 TB/s"]), "the nearest is hbm"),
-        (lambda: hardware("h100").assuming(["x=3"]), "choose from clock, hbm"),
+        (lambda: hardware("h100").assuming(["x=3"]), "choose from clock, cores, hbm"),
         (lambda: from_machine({"gpus": [], "fingerprint": "x"}), "fathom machine measure"),
     ],
 )

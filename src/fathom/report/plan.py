@@ -30,6 +30,8 @@ def _lines(plan: Plan, width: int, all_rows: bool) -> Iterator[Text]:
     yield from _ledger(plan)
     yield Text("")
     yield from _memory(plan)
+    yield from _loading(plan)
+    yield from _checkpoint(plan)
     yield Text("")
     yield from _front(plan)
     if all_rows:
@@ -96,6 +98,38 @@ def _memory(plan: Plan) -> Iterator[Text]:
     span = f"{peak.low / GB:.3g} to {peak.high / GB:.3g}"
     yield Text(f"memory {peak.value / GB:.3g} GB ({span}) of {limit / GB:.3g} GB usable")
     yield Text(f"  {listed}", "dim")
+
+
+def _loading(plan: Plan) -> Iterator[Text]:
+    loading = plan.loading
+    if loading is None:
+        return
+    low, usual, high = (
+        units.duration(MS_PER_S * value)
+        for value in (loading.seconds.low, loading.seconds.value, loading.seconds.high)
+    )
+    waits = f"a step waits {units.duration(MS_PER_S * loading.wait_s)}" if loading.wait_s else "hidden"
+    yield Text(f"input {usual} a step ({low} to {high}), {waits}; limited by {loading.limit}")
+
+
+def _checkpoint(plan: Plan) -> Iterator[Text]:
+    saved = plan.checkpoint
+    if saved is None:
+        return
+    stop, write, between = (
+        units.duration(MS_PER_S * value)
+        for value in (saved.stop_s.value, saved.write_s.value, saved.interval_s)
+    )
+    goodput = saved.goodput
+    days = f", {saved.wall_hours / 24:.3g} days in all" if saved.wall_hours else ""
+    yield Text(
+        f"checkpoint {saved.bytes / GB:,.3g} GB every {saved.every_steps:,} steps ({between}): stops the job "
+        f"for {stop}, safe after {write}"
+    )
+    yield Text(
+        f"goodput {goodput.value:.1%} ({goodput.low:.1%} to {goodput.high:.1%}){days}; a failure every "
+        f"{saved.mtbf_h:.3g} h"
+    )
 
 
 def _front(plan: Plan) -> Iterator[Text]:

@@ -17,6 +17,7 @@ EXAMPLES = examples(
     "fathom plan train llama3-70b --on h100 --gpus 256 --batch 1024 --seq 8192 --tokens 1e12 --price 2.5/h",
     "fathom plan train config.json --on b200 --gpus 64 --batch 512 --precision fp8 --tp 4 --explain",
     "fathom plan train llama3-8b --on machine.json --gpus 8 --batch 64 --launch launch/ --html plan.html",
+    "fathom plan train llama3-8b --gpus 64 --batch 256 --sample-time '8 ms' --workers 4 --checkpoint async",
     "fathom plan train train.fathom --gpus 64",
 )
 
@@ -51,6 +52,21 @@ def train(
     shard: int | None = Option(None, min=1, help="Ranks that share one copy of the parameters (HSDP)."),
     recompute: str | None = Option(None, help="none, selective or full."),
     parameters: float | None = Option(None, help="Parameters of a sounding's program, if not recorded."),
+    workload: Path | None = Option(
+        None, metavar="FILE", help="YAML with the figures of loading and checkpoints below."
+    ),
+    sample_bytes: str | None = Option(None, help="Bytes that a sample reads from storage, like 110 kB."),
+    sample_time: str | None = Option(None, help="Time in which a core makes a sample, like 8 ms."),
+    workers: int | None = Option(
+        None, min=0, help="Loader workers of each loading rank; 8, or as recorded, by default."
+    ),
+    storage: str | None = Option(None, help="Bandwidth of a host to its storage, like 2 GB/s."),
+    checkpoint: str | None = Option(None, help="Plan checkpoints: sync, async or memory."),
+    checkpoint_every: int | None = Option(
+        None, min=1, metavar="STEPS", help="Steps between checkpoints; the best by default."
+    ),
+    one_writer: bool = Option(False, "--one-writer", help="Rank 0 writes the checkpoint alone."),
+    mtbf: float | None = Option(None, help="Hours between failures of the job, if you know them."),
     explain: bool = Option(False, "--explain", help="Derive the step line by line."),
     all_: bool = Option(False, "--all", help="Print scaling and every assumption."),
     json: bool = Option(False, "--json", help="Print the plan as JSON."),
@@ -64,7 +80,9 @@ def train(
         "seq": seq, "precision": precision, "stack": stack, "objective": objective, "tokens": tokens,
         "price": price, "memory": memory, "within": within, "sharding": sharding, "recompute": recompute,
         "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "micro": micro, "shard": shard,
-        "parameters": parameters,
+        "parameters": parameters, "workload": workload, "sample_bytes": sample_bytes,
+        "sample_time": sample_time, "workers": workers, "storage": storage, "checkpoint": checkpoint,
+        "checkpoint_every": checkpoint_every, "one_writer": one_writer or None, "mtbf": mtbf,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     planned = _of_recording if is_sounding(model) else _of_model

@@ -13,12 +13,18 @@ import msgspec
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
 from fathom.machine import datasheet
-from fathom.planner.quantity import ASSUMED, DATASHEET, Quantity, spread
+from fathom.planner.quantity import ASSUMED, DATASHEET, MEASURED, Quantity, spread
 
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 SMALLEST, LARGEST = 1e-15, 1e30  # of figures that users give: any other overflows somewhere
+_COUNTS = ("host_gpus", "cores")
+_OF_HOST = (*_COUNTS, "storage", "storage.random")
 RATES = ("FLOP/s", "B/s", "B", "Hz")  # units of figures that divide
 _WIDER = {"bf16": ("fp4", 1 / 4), "fp16": ("fp4", 1 / 4), "fp8": ("fp4", 1 / 2)}
+_STORAGE = (
+    "Llama 3's cluster sustains 0.7 GB/s for each of 3,000 hosts, with peaks of 2.3 (arXiv:2407.21783); "
+    "measure the machine or give --storage"
+)
 _JITTER = "spread of a rank's step time when ranks do equal work; no measurement given"
 
 
@@ -47,7 +53,8 @@ class Hardware:
     """One kind of accelerator and the fabric that joins many of them.
 
     `figures` are keyed like datasheets: `matmul.bf16`, `vector.fp32`, `hbm`, `memory`, `power`, `host_power`
-    (of the host, per GPU), `launch`, `jitter` (relative standard deviation of a rank's step) and, if known,
+    (of the host, per GPU), `launch`, `jitter` (relative standard deviation of a rank's step), `host_gpus`
+    and `cores` of a host, `storage` (bandwidth of a host while all of them read or write) and, if known,
     `price` (per GPU hour). `fabric` is innermost first. `system` is the
     catalogue's name, whose calibration applies to a measured machine too.
     """
@@ -59,6 +66,11 @@ class Hardware:
     announced: bool = False
     system: str = ""
     sheet: dict[str, Quantity] = field(default_factory=dict)  # the datasheet, which measurements replace
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether a figure of the accelerator was measured."""
+        return any(q.provenance == MEASURED for key, q in self.figures.items() if key not in _OF_HOST)
 
     def published(self, key: str) -> float:
         """Return a figure of the datasheet; the measured one if there is none."""
@@ -99,7 +111,7 @@ class Hardware:
         for key, given in parsed.items():
             if key not in known:
                 raise BadInputError(f"{key!r} is not a figure of a system; {nearest(key, sorted(known))}.")
-            if not given.value and self.figures.get(key, given).unit in RATES:
+            if not given.value and (self.figures.get(key, given).unit in RATES or key in _COUNTS):
                 raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
         return replace(self, figures=self.figures | parsed)
 
@@ -137,6 +149,14 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     oversubscription: float = 1.0
 
 
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The host of a system: its GPUs and its cores."""
+
+    gpus: int
+    cores: int
+    source: str
+
+
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of systems.yaml, which explains the fields."""
 
@@ -148,6 +168,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     published_source: str = ""
     host_power: str = ""
     host_source: str = ""
+    host: Host | None = None
 
 
 @cache
@@ -170,6 +191,11 @@ def _built(row: System) -> Hardware:
     }
     if row.host_power:
         figures["host_power"] = _quantity(row.host_power, DATASHEET, row.host_source)
+    if row.host:
+        figures |= {
+            "host_gpus": Quantity(row.host.gpus, "", DATASHEET, row.host.source),
+            "cores": Quantity(row.host.cores, "", DATASHEET, row.host.source),
+        }
     figures |= _assumed(figures)
     domains = tuple(_domain(level, figures) for level in row.fabric)
     return Hardware(row.name, sheet.name, figures, domains, sheet.announced, row.name)
@@ -179,6 +205,7 @@ def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:
     """Return figures that the maker does not publish, by the rule that fits its other chips."""
     known = {"launch": spread(4e-6, 0.4, "s", ASSUMED, "launch of a small kernel; measure the machine")}
     known["jitter"] = Quantity(0.01, "", ASSUMED, _JITTER, 0.002, 0.03)
+    known |= assumed_host()
     if "power" in figures:
         known["host_power"] = spread(
             0.6 * figures["power"].value, 0.4, "W", ASSUMED, "0.6 × the GPU's, as in DGX systems"
@@ -189,6 +216,15 @@ def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:
             rate = figures[f"matmul.{other}"].value * factor
             known[f"matmul.{dtype}"] = spread(rate, 0.1, "FLOP/s", ASSUMED, source)
     return {key: q for key, q in known.items() if key not in figures}
+
+
+def assumed_host(gpus: int = 8, cores: int = 96) -> dict[str, Quantity]:
+    """Return the figures of a host that nobody published or measured."""
+    return {
+        "host_gpus": Quantity(gpus, "", ASSUMED, "GPUs of a usual server"),
+        "cores": spread(cores, 0.3, "", ASSUMED, "cores of a usual server; measure the machine"),
+        "storage": Quantity(1e9, "B/s", ASSUMED, _STORAGE, 0.5e9, 4e9),
+    }
 
 
 def _domain(level: Level, figures: dict[str, Quantity]) -> Domain:
@@ -209,7 +245,7 @@ def quantity(words: str) -> Quantity:
 
 def _quantity(words: str, provenance: str, source: str) -> Quantity:
     parsed = re.fullmatch(
-        r"((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", words.strip()
+        r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", words.strip()
     )
     if parsed is None:
         raise BadInputError(f"{words!r} is not a quantity; write a number with a unit, like 4.8 TB/s.")

@@ -9,7 +9,7 @@ from typing import Any
 from fathom.errors import BadInputError
 from fathom.machine import Ceiling, datasheet
 from fathom.machine import from_machine as ceilings_of
-from fathom.planner.hardware.catalogue import Domain, Hardware, hardware, systems
+from fathom.planner.hardware.catalogue import Domain, Hardware, assumed_host, hardware, systems
 from fathom.planner.quantity import ASSUMED, MEASURED, Quantity
 
 _MEMORY = ("hbm.read", "hbm.copy", "hbm.triad", "host.read", "host.copy", "host.triad")
@@ -31,7 +31,8 @@ def from_machine(machine: dict[str, Any], gpu: int | None = 0, name: str = "this
     on_gpu = gpu is not None and bool(gpus)
     base = _datasheet_of(gpus[gpu or 0]) if on_gpu else Hardware(name, "CPU", _host(machine), (_ONLY_CPU,))
     measured = _figures([c for c in known if c.is_bound and (c.device is not None) == on_gpu])
-    figures = base.figures | measured
+    measured |= _storage(known) | _counted(machine, len(gpus) if on_gpu else 1)
+    figures = assumed_host(1) | base.figures | measured
     if "hbm" not in figures or not any(key.startswith("matmul.") for key in figures):
         raise BadInputError(
             f"{name} has no measured matrix rate and memory bandwidth; run `fathom machine measure` on it."
@@ -70,6 +71,23 @@ def _figures(ceilings: Sequence[Ceiling]) -> dict[str, Quantity]:
         if key and (key not in figures or ceiling.value > figures[key].value):
             figures[key] = _measured(ceiling)
     return figures
+
+
+def _storage(ceilings: Sequence[Ceiling]) -> dict[str, Quantity]:
+    """Return the bandwidth of the measured disk: in large blocks, and at random, as for small samples."""
+    keys = {"disk.read.sequential": "storage", "disk.read.random": "storage.random"}
+    return {keys[ceiling.id]: _measured(ceiling) for ceiling in ceilings if ceiling.id in keys}
+
+
+def _counted(machine: dict[str, Any], gpus: int) -> dict[str, Quantity]:
+    """Return the GPUs and the usable cores of the host, by the machine's inventory."""
+    cpu = (machine.get("host") or {}).get("cpu") or {}
+    counts = {"host_gpus": gpus, "cores": cpu.get("usable_cores") or cpu.get("logical_cores")}
+    return {
+        key: Quantity(float(count), "", MEASURED, "the machine's inventory")
+        for key, count in counts.items()
+        if count
+    }
 
 
 def _key(ceiling: str) -> str | None:

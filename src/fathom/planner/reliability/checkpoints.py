@@ -19,13 +19,15 @@ class Checkpoint:
     """A checkpoint of `size` bytes: how long it stops the job, and how soon the next one can begin.
 
     `sync` stops it until all is written; `async` until it is copied to the host; `memory` keeps copies in
-    the memory of two hosts, from which all failures recover but those of both.
+    the memory of two hosts, from which all failures recover but those of both. `gather_s` passes before one
+    writer has all parts, while the job stops.
     """
 
     size: float
     kind: str = "async"
     storage: float = 100e9
     gpus: int = 1
+    gather_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -38,12 +40,12 @@ class Checkpoint:
     @property
     def write_s(self) -> float:
         """Return the time until the checkpoint is safe."""
-        return self.copy_s if self.kind == "memory" else self.size / self.storage
+        return self.copy_s if self.kind == "memory" else self.gather_s + self.size / self.storage
 
     @property
     def copy_s(self) -> float:
         """Return the time to copy every GPU's part to its host."""
-        return _BARRIER_S + self.size / self.gpus / _HOST_COPY
+        return _BARRIER_S + self.gather_s + self.size / self.gpus / _HOST_COPY
 
     @property
     def stop_s(self) -> float:
@@ -53,7 +55,7 @@ class Checkpoint:
     @property
     def load_s(self) -> float:
         """Return the time to read it after a failure."""
-        return self.write_s
+        return self.write_s - self.gather_s if self.kind != "memory" else self.write_s
 
 
 def young(stop_s: float, mtbf_s: float) -> float:

@@ -103,9 +103,12 @@ class Run:
     spares: int | None = None
     repair_h: float = 24.0
     price: float | None = None
+    size: float | None = None  # bytes of a checkpoint; by the parameters if None
+    copies: int | None = None  # GPUs that copy their part to a host; all if None
+    gather_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("gpus", "days", "parameters", "storage", "interval_s"):
+        for name in ("gpus", "days", "parameters", "storage", "interval_s", "size"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise BadInputError(f"{name.removesuffix('_s')} is {value}; it must be a number above 0.")
@@ -116,7 +119,8 @@ class Run:
     @property
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint."""
-        return Checkpoint(self.parameters * BYTES_PER_PARAMETER, self.kind, self.storage, self.gpus)
+        size = self.size or self.parameters * BYTES_PER_PARAMETER
+        return Checkpoint(size, self.kind, self.storage, self.copies or self.gpus, self.gather_s)
 
 
 class Point(msgspec.Struct, frozen=True):

@@ -80,5 +80,4 @@ def provenance(fleet: Fleet) -> str:
     """Return what a prediction rests on."""
     if is_calibrated(fleet):
         return CALIBRATED
-    measured = any(q.provenance == MEASURED for q in fleet.decode.hardware.figures.values())
-    return MEASURED if measured else ASSUMED
+    return MEASURED if fleet.decode.hardware.is_measured else ASSUMED

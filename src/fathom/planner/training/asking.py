@@ -15,6 +15,7 @@ from fathom.planner.training.choosing import Question
 from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job
 from fathom.planner.training.rates import stack as stack_called
 from fathom.planner.training.recorded import RecordedJob, Recording
+from fathom.planner.training.stating import KEYS, stated
 from fathom.planner.workload import model as model_called
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro", "shard")
@@ -38,30 +39,36 @@ def ask(
     assume: Sequence[str] = (),
     sharding: str | None = None,
     recompute: str | None = None,
-    **degrees: int | None,
+    workload: str | Path | None = None,
+    **others: Any,
 ) -> Question:
-    """Return the question for `plan_training`. Raises BadInputError for whatever is unknown."""
+    """Return the question for `plan_training`. Raises BadInputError for whatever is unknown.
+
+    `others` are degrees, and figures of loading and checkpoints, which `workload`, a file, may state too.
+    """
     if batch is None:
         raise BadInputError("The plan of a model needs a batch; give --batch, the sequences of a step.")
     if tokens is not None and not 0 < tokens < math.inf:
         raise BadInputError(f"tokens is {tokens}; it must be a number above 0.")
-    wanted = {name: value for name, value in degrees.items() if value is not None}
+    figures = stated({name: others.pop(name) for name in KEYS if name in others}, workload)
+    wanted = {name: value for name, value in others.items() if value is not None}
     if unknown := sorted(wanted.keys() - DEGREES):
         raise BadInputError(
             f"The plan of a model does not use {', '.join(unknown)}; leave it out, or plan a sounding."
         )
-    system = _changed(system_called(on), price, memory, assume)
+    system = _changed(system_called(on), price, memory, [*assume, *figures.assumed()])
     wanted |= _coded("sharding", sharding, SHARDING) | _coded("recompute", recompute, RECOMPUTE)
     return Question(
         model_called(model),
         system,
         stack_called(stack),
-        Job(seq, batch, gpus, precision),
+        Job(seq, batch, gpus, precision, figures.loader()),
         wanted,
         objective,
         tokens,
         system["memory"].value if memory else None,
         within,
+        figures.saver(),
     )
 
 
@@ -83,9 +90,11 @@ def recorded_job(
     sharding: str | None = None,
     shard: int | None = None,
     parameters: float | None = None,
+    workload: str | Path | None = None,
     **others: Any,
 ) -> RecordedJob:
     """Return the job that spreads a recording over GPUs. Raises BadInputError for whatever is unknown."""
+    figures = stated({name: others.pop(name) for name in KEYS if name in others}, workload)
     if given := [name for name, value in others.items() if value is not None]:
         raise BadInputError(
             "A recorded program can be spread by data parallelism only: leave "
@@ -95,10 +104,11 @@ def recorded_job(
         raise BadInputError(f"parameters is {parameters:g}; give 1 to {MOST_PARAMETERS:g}.")
     if tokens is not None and not 0 < tokens < math.inf:
         raise BadInputError(f"tokens is {tokens}; it must be a number above 0.")
-    system = _changed(system_called(on) if on else recording.here, price, memory, assume)
+    system = system_called(on) if on else recording.here
+    system = _changed(system, price, memory, [*assume, *figures.assumed()])
     code = _coded("sharding", sharding, {k: v for k, v in SHARDING.items() if k != "zero2"}).get("sharding")
     usable = system["memory"].value if memory else None
-    return RecordedJob(recording, system, gpus, batch, tokens, usable, code, shard, parameters)
+    return RecordedJob(recording, system, gpus, batch, tokens, usable, code, shard, parameters, figures)
 
 
 def _changed(system: Hardware, price: str | None, memory: str | None, assume: Sequence[str]) -> Hardware:

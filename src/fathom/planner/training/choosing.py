@@ -15,6 +15,7 @@ from fathom.planner.training.cost import Step
 from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job, Layouts
 from fathom.planner.training.rates import Rates, Stack, constants, rates_of
 from fathom.planner.training.results import Option
+from fathom.planner.training.saving import Saver
 from fathom.planner.training.search import layouts, rank, why_not_tp
 from fathom.planner.workload import Model
 from fathom.units import GB
@@ -39,6 +40,7 @@ ENTRIES = {
     "host and gaps": "idle",
     "pipeline bubble": "idle: waiting for peers",
     "step overhead": "idle: unexplained",
+    "data loading": "idle: input",
 }
 
 
@@ -55,6 +57,7 @@ class Question:
     tokens: float | None = None
     memory: float | None = None
     within: float | None = None  # hours
+    saver: Saver | None = None
 
     @property
     def limit(self) -> float:

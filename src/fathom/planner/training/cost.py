@@ -78,6 +78,9 @@ class Step:
         micro["data parallel"] = micro["data parallel"] + self._per_step(compute)
         micro["optimizer"] = self._optimizer()
         micro["step overhead"] = np.full(len(at), self.rates.step_s)
+        if self.job.loader:
+            rest = np.sum(np.array([np.broadcast_to(v, len(at)) for v in micro.values()]), axis=0)
+            micro["data loading"] = self.job.loader.wait(self.hardware, self.job.batch / at.dp, at, rest)
         return {name: np.broadcast_to(value, len(at)) for name, value in micro.items()}
 
     def seconds(self) -> np.ndarray:

@@ -9,7 +9,9 @@ import numpy as np
 from fathom.planner.training.choosing import Question, words
 from fathom.planner.training.cost import BYTES, Step, local_parameters
 from fathom.planner.training.layout import RECOMPUTE, SHARDING, Layouts
+from fathom.planner.training.loading import loading_derivation
 from fathom.planner.training.results import Plan
+from fathom.planner.training.saving import saving_derivation
 from fathom.planner.workload import Matmul, Recurrent, matmuls
 from fathom.planner.workload.conventions import mixing_flops
 from fathom.planner.workload.model import COLUMN, ROW
@@ -20,7 +22,15 @@ def derivation(question: Question, plan: Plan) -> list[str]:
     """Return every step from the model's sizes to the step time of a plan."""
     coded = {"sharding": SHARDING[plan.layout["sharding"]], "recompute": RECOMPUTE[plan.layout["recompute"]]}
     at = Layouts(**(plan.layout | coded))
-    return [*_work(question, at), *_layers(question, at), *_totals(question, at)]
+    return [*_work(question, at), *_layers(question, at), *_aside(question, at, plan), *_totals(question, at)]
+
+
+def _aside(q: Question, at: Layouts, plan: Plan) -> Iterator[str]:
+    """Yield the derivation of data loading and checkpoints, if they are planned."""
+    if q.job.loader:
+        yield from loading_derivation(q.job.loader, q.system, q.job.batch / at.dp, at)
+    if plan.checkpoint:
+        yield from saving_derivation(plan.checkpoint)
 
 
 def _work(q: Question, at: Layouts) -> Iterator[str]:

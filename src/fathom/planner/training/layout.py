@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fathom.errors import BadInputError
+from fathom.planner.training.loading import Loader
 
 DDP, ZERO1, ZERO2, FSDP = 0, 1, 2, 3
 SHARDING = {"ddp": DDP, "zero1": ZERO1, "zero2": ZERO2, "fsdp": FSDP}
@@ -18,12 +19,13 @@ RECOMPUTE = {"none": NONE, "selective": SELECTIVE, "full": FULL}
 
 @dataclass(frozen=True)
 class Job:
-    """The goal of a training step, equal for all layouts: the batch, the sequence, and the precision."""
+    """The goal of a training step, equal for all layouts: batch, sequence, precision, and data loading."""
 
     seq: int
     batch: int  # sequences in a step, over all GPUs
     gpus: int
     precision: str = "bf16"
+    loader: Loader | None = None  # None: loading is not planned
 
     def __post_init__(self) -> None:
         for name in ("seq", "batch", "gpus"):

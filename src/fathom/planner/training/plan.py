@@ -22,10 +22,17 @@ from fathom.planner.training.choosing import (
     watts_of,
 )
 from fathom.planner.training.cost import Step
-from fathom.planner.training.layout import Layouts
+from fathom.planner.training.layout import DDP, Layouts
+from fathom.planner.training.loading import (
+    loading_assumptions,
+    loading_notes,
+    loading_of,
+    widened,
+)
 from fathom.planner.training.memory import peak_bytes
 from fathom.planner.training.rates import constant, constants, draws, names_used, rates_of
 from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale
+from fathom.planner.training.saving import State, saving_notes, saving_of
 from fathom.planner.workload import convention, flops_per_token
 from fathom.units import MS_PER_S
 
@@ -64,7 +71,7 @@ def _described(question: Question, at: Layouts) -> Plan:
         sequence=q.job.seq,
         batch=q.job.batch,
         layout=describe_layout(at),
-        step=_step_interval(q, at, seconds),
+        step=_step_interval(q, at, seconds - entries.get("data loading", 0.0)),
         memory=_memory_interval(q, at, sum(parts.values())),
         memory_limit=q.limit,
         ledger=[Row(ENTRIES[k], k, MS_PER_S * v) for k, v in entries.items() if v > 0],
@@ -78,11 +85,29 @@ def _described(question: Question, at: Layouts) -> Plan:
     )
     plan.hours, _, plan.dollars, plan.megawatt_hours = costs_of(q, q.job.gpus, seconds, watts)
     plan.provenance = _provenance(q)
+    _load_and_save(plan, q, at, seconds - entries.get("data loading", 0.0))
     return plan
 
 
+def _load_and_save(plan: Plan, q: Question, at: Layouts, rest: float) -> None:
+    """Add data loading and checkpoints to a plan; `rest` is the step without the wait for input."""
+    if q.job.loader:
+        samples = q.job.batch / at.dp
+        plan.loading = loading_of(q.job.loader, q.system, samples, at, rest)
+        plan.step = widened(plan.step, q.job.loader, plan.loading)
+        plan.notes += loading_notes(plan.loading)
+        plan.assumptions += loading_assumptions(q.job.loader, q.system, samples, at, rest)
+        plan.assumptions.sort(key=lambda row: -abs(row.moves))
+    if q.saver:
+        is_shared = bool(at.sharding[0] != DDP or at.tp[0] * at.pp[0] > 1)
+        state = State.of_model(q.model.parameters, is_shared, q.job.gpus, plan.step.value, plan.hours)
+        plan.checkpoint = saving_of(q.saver, q.system, state)
+        plan.notes += saving_notes(q.saver, q.system, state, plan.checkpoint)
+
+
 def _step_interval(question: Question, at: Layouts, seconds: float) -> Interval:
-    q = question
+    """Return the interval of the step without the wait for input, around `seconds`."""
+    q = replace(question, job=replace(question.job, loader=None))
     drawn = [
         float(Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).seconds()[0])
         for c in draws()
@@ -111,7 +136,7 @@ def known_chips() -> set[str]:
 
 
 def _provenance(question: Question) -> str:
-    if any(q.provenance == MEASURED for q in question.system.figures.values()):
+    if question.system.is_measured:
         return MEASURED
     return CALIBRATED if question.system.system in known_chips() else ASSUMED
 

@@ -7,7 +7,7 @@ times, so that a host that launches too slowly still does. Ranks share the batch
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +17,14 @@ from fathom.analysis.entries import IDLE, Entry
 from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware, from_machine
-from fathom.planner.quantity import MEASURED
+from fathom.planner.quantity import MEASURED, Quantity, spread
 from fathom.planner.training.checking import launch_shape
 from fathom.planner.training.choosing import USABLE
 from fathom.planner.training.cost import hidden, ring_seconds
 from fathom.planner.training.layout import DDP, FSDP, ZERO1, Layouts
+from fathom.planner.training.loading import Loader
 from fathom.planner.training.rates import Constants, constants, rates_of, stack
+from fathom.planner.training.stating import Stated
 from fathom.units import GIB, MS_PER_S
 
 Predict = Callable[
@@ -33,6 +35,11 @@ _CARRIED, _SAME = (
     0.15,
     0.03,
 )  # spread of a step carried to another chip, and of one repeated on its own (assumed)
+_NO_INPUT = "input=0"  # the change of `fathom what-if` without waits for batches
+_STARVED = 0.02  # of the step: a program that waits for longer is limited by its loading
+_OTHER_WORKERS = (
+    0.4  # 12 workers take 1.6 times as long for a sample as 2 (16 cores; see plan-loading in bars)
+)
 _CONTEXT = 1.5 * GIB  # CUDA, NCCL and libraries, if the recording does not tell (assumed)
 FP32, _CHUNK = (
     4.0,
@@ -80,6 +87,18 @@ class Recording:
         return rate * self.step_ms / MS_PER_S if rate else None
 
     @cached_property
+    def waits_ms(self) -> float:
+        """Return by how much waits for batches lengthen the step; 0 if there are none."""
+        if not any(row.entry == Entry.INPUT for row in self.device.ledger):
+            return 0.0
+        return max(0.0, self.step_ms - self.predict((_NO_INPUT,)))
+
+    @property
+    def starved(self) -> bool:
+        """Return whether loading was slower than the step."""
+        return self.waits_ms > _STARVED * self.step_ms
+
+    @cached_property
     def parameters(self) -> float:
         """Return the bytes of the parameters, by the memory snapshot; at most, by the optimizer's blocks."""
         memory = self.examination.memory
@@ -110,11 +129,23 @@ class RecordedJob:
     sharding: int | None = None
     shard: int | None = None
     parameters: float | None = None
+    stated: Stated = field(default_factory=Stated)
+
+    @cached_property
+    def loader(self) -> Loader | None:
+        """Return the recorded loader with the stated changes; None if the program has none."""
+        return self.stated.loader(_recorded_loader(self))
 
     @property
     def size(self) -> float:
         """Return the bytes of the parameters; `parameters` are taken as fp32."""
         return FP32 * self.parameters if self.parameters else self.recording.parameters
+
+    @property
+    def states(self) -> float:
+        """Return the bytes of the optimizer's states; two of each parameter if they were not recorded."""
+        step = self.recording.examination.memory and self.recording.examination.memory.step
+        return float((step and step.optimizer_state_bytes) or 2 * self.size)
 
     @property
     def limit(self) -> float:
@@ -146,6 +177,48 @@ class RecordedJob:
         return self.batch // each
 
 
+# Data loading
+
+
+def _recorded_loader(job: RecordedJob) -> Loader | None:
+    """Return the loader of the recording: the time of a sample, and its workers.
+
+    A step that waited was as long as its loading; else loading took at most the step. Reads are part of
+    the time of a sample, unless the storage is another one whose bandwidth is known.
+    """
+    recording, loading = job.recording, job.recording.examination.input
+    if loading is None or not (recording.waits_ms or loading.fetch_ms):
+        return None
+    workers, step = len(loading.workers), recording.step_ms
+    batch = (loading.fetch_ms or 0.0) + (loading.collate_ms or 0.0)
+    each = recording.waits_ms if not workers else step if recording.starved else min(batch / workers, step)
+    made = each * max(1, workers) / MS_PER_S / job.samples
+    size = (loading.read_bytes or 0.0) / job.samples if _reads_elsewhere(job) else 0.0
+    if size and loading.read_ms:
+        made = max(0.0, made - loading.read_ms / MS_PER_S / job.samples)
+    return Loader(
+        Quantity(size, "B", MEASURED, "recorded") if size else Loader().sample_bytes,
+        spread(made, _sample_spread(job, workers), "s", MEASURED, "recorded"),
+        Quantity(float(workers), "", MEASURED, "recorded"),
+    )
+
+
+def _sample_spread(job: RecordedJob, workers: int) -> float:
+    """Return the spread of the time of a sample, which depends on how many workers share caches and cores."""
+    is_same = _is_here(job) and job.stated.workers in (None, workers)
+    return _SAME if is_same else _OTHER_WORKERS
+
+
+def _is_here(job: RecordedJob) -> bool:
+    return job.system.chip == job.recording.here.chip
+
+
+def _reads_elsewhere(job: RecordedJob) -> bool:
+    """Return whether samples come from another storage than the recorded one, of a known bandwidth."""
+    is_known = job.system["storage"].provenance == MEASURED
+    return job.stated.storage is not None or (is_known and not _is_here(job))
+
+
 # One step
 
 
@@ -159,6 +232,8 @@ def carried(job: RecordedJob) -> dict[str, float]:
             name = "copies" if row.entry == Entry.COPY else "matrix products" if row.unit else "other kernels"
             times[name] += row.ms * changed.get(row.detail, 1.0) / MS_PER_S
     changes = _changes(job, changed)
+    if recording.waits_ms and job.loader:
+        changes = (*changes, _NO_INPUT)
     total = (recording.predict(changes) if changes else recording.step_ms) / MS_PER_S
     times["host and gaps"] = max(0.0, total - sum(times.values()))
     return times
@@ -202,7 +277,27 @@ def entries(job: RecordedJob, at: Layouts, values: Constants | None = None) -> d
     """Return the seconds of the job's step by entry: recorded steps, and the exposed collectives."""
     times = {name: job.accumulation * seconds for name, seconds in carried(job).items()}
     times["data parallel"] = exposed(job, at, sum(times.values()), values or constants())
+    if job.loader:
+        times["data loading"] = input_wait(job, job.loader, at, sum(times.values()))
     return times
+
+
+def input_wait(job: RecordedJob, loader: Loader, at: Layouts, rest: float) -> float:
+    """Return the seconds that a step waits for its batches."""
+    waited = loader.wait(job.system, samples_of(job), at, rest)
+    return max(least_wait(job, loader), float(np.ravel(waited)[0]))
+
+
+def least_wait(job: RecordedJob, loader: Loader) -> float:
+    """Return the seconds that handing batches over takes when loading keeps up, as recorded."""
+    recording = job.recording
+    is_hand_over = loader.has_workers and not recording.starved
+    return job.accumulation * recording.waits_ms / MS_PER_S if is_hand_over else 0.0
+
+
+def samples_of(job: RecordedJob) -> float:
+    """Return the samples that a rank loads for a step."""
+    return float(job.samples * job.accumulation)
 
 
 def exposed(job: RecordedJob, at: Layouts, compute: float, values: Constants) -> float:
@@ -226,8 +321,8 @@ def memory_parts(job: RecordedJob, at: Layouts) -> dict[str, float]:
     memory, size = job.recording.examination.memory, job.size
     if memory is None or not (peak := memory.peak_reserved_bytes or memory.peak_allocated_bytes):
         raise BadInputError("The sounding has no peak of memory; record it again on the GPU.")
-    step, sharding = memory.step, int(at.sharding[0])
-    states = float((step and step.optimizer_state_bytes) or 2 * size)
+    sharding = int(at.sharding[0])
+    states = job.states
     ranks = int(at.shard[0]) or job.gpus
     context = (memory.peak_device_bytes or 0) - peak
     kept = 1.0 if sharding != FSDP else 1 / ranks

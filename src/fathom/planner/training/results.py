@@ -60,6 +60,39 @@ class Scale(msgspec.Struct, frozen=True):
     extrapolated: bool
 
 
+class Loading(msgspec.Struct, kw_only=True, frozen=True):
+    """Data loading of a step: its time if nothing waits for the step, and the wait that remains.
+
+    `rest_s` is the step without that wait. `needed` has the figures that would hide loading, where these are
+    too small: workers of a loading rank, cores and B/s of a host.
+    """
+
+    seconds: Interval
+    wait_s: float
+    rest_s: float
+    limit: str  # workers, cores, storage, or the program itself
+    workers: float
+    needed: dict[str, float]
+
+
+class Saving(msgspec.Struct, kw_only=True, frozen=True):
+    """Checkpoints of a run: how long each stops the job, and the goodput that failures leave."""
+
+    bytes: float
+    kind: str  # sync, async, memory
+    writers: int  # hosts that write
+    storage: float  # B/s of all writers
+    write_s: Interval  # until it is safe
+    stop_s: Interval  # for which the job stops
+    every_steps: int
+    interval_s: float
+    share: float  # of the time that checkpoints stop the job
+    mtbf_h: float
+    goodput: Interval
+    wall_hours: float | None  # of the run, with failures and checkpoints
+    assumptions: list[Assumption] = []  # `moves` is the change of the goodput, in points
+
+
 class Plan(msgspec.Struct, kw_only=True):
     """A plan of a training job. Times in seconds, memory in bytes."""
 
@@ -89,4 +122,6 @@ class Plan(msgspec.Struct, kw_only=True):
     searched: int = 0
     provenance: str = CALIBRATED
     notes: list[str] = []
+    loading: Loading | None = None
+    checkpoint: Saving | None = None
     rate_unit: str = "tokens/s"  # of tokens_per_s; samples/s for recordings without tokens

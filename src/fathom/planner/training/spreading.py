@@ -7,12 +7,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
-from fathom.planner.quantity import ASSUMED, CALIBRATED, DATASHEET, MEASURED
+from fathom.planner.quantity import ASSUMED, CALIBRATED, DATASHEET, MEASURED, Quantity
 from fathom.planner.training.choosing import ENTRIES, USABLE, describe_layout, watts_of, words
-from fathom.planner.training.layout import DDP, FSDP, ZERO1, Layouts
+from fathom.planner.training.layout import DDP, FSDP, SHARDING, ZERO1, Layouts
+from fathom.planner.training.loading import (
+    loading_assumptions,
+    loading_derivation,
+    loading_notes,
+    loading_of,
+    widened,
+)
 from fathom.planner.training.plan import EXTRAPOLATED, dominates, expected_maximum, interval
 from fathom.planner.training.rates import constant, constants, draws
 from fathom.planner.training.recorded import (
@@ -22,10 +30,13 @@ from fathom.planner.training.recorded import (
     entries,
     exposed,
     factors,
+    least_wait,
     memory_parts,
     ratio_of,
+    samples_of,
 )
 from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale
+from fathom.planner.training.saving import State, saving_derivation, saving_notes, saving_of
 from fathom.units import GB, MS_PER_S
 
 _CARRIED, _SAME = (
@@ -128,7 +139,7 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
         sequence=0,
         batch=job.samples * job.gpus * job.accumulation,
         layout=describe_layout(at),
-        step=_step(job, at, seconds),
+        step=_step(job, at, seconds - times.get("data loading", 0.0)),
         memory=Interval(size, 0.9 * size, 1.15 * size),
         memory_limit=job.limit,
         ledger=[Row(ENTRIES[name], name, MS_PER_S * value) for name, value in times.items() if value > 0],
@@ -144,7 +155,34 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
         notes=_notes(job),
     )
     plan.hours, _, plan.dollars, plan.megawatt_hours = _costs(job, seconds, watts)
+    _load(plan, job, at, times)
+    _save(plan, job, at)
     return plan
+
+
+def _load(plan: Plan, job: RecordedJob, at: Layouts, times: dict[str, float]) -> None:
+    """Add data loading to a plan."""
+    if job.loader is None:
+        return
+    waited, samples = times["data loading"], np.array([samples_of(job)])
+    rest = sum(times.values()) - waited
+    plan.loading = replaced(loading_of(job.loader, job.system, samples, at, rest), wait_s=waited)
+    plan.step = widened(plan.step, job.loader, plan.loading, least_wait(job, job.loader))
+    plan.notes += loading_notes(plan.loading)
+    plan.assumptions += loading_assumptions(job.loader, job.system, samples, at, rest)
+    plan.assumptions.sort(key=lambda row: -abs(row.moves))
+
+
+def _save(plan: Plan, job: RecordedJob, at: Layouts) -> None:
+    """Add checkpoints to a plan, if they are asked for."""
+    saver = job.stated.saver()
+    if saver is None:
+        return
+    known = job.recording.examination.memory and job.recording.examination.memory.step
+    size = Quantity(job.size + job.states, "B", MEASURED if known else ASSUMED, "parameters and states")
+    state = State(size, at.sharding[0] != DDP, job.gpus, plan.step.value, plan.hours)
+    plan.checkpoint = saving_of(saver, job.system, state)
+    plan.notes += saving_notes(saver, job.system, state, plan.checkpoint)
 
 
 def _is_same_chip(job: RecordedJob) -> bool:
@@ -152,9 +190,15 @@ def _is_same_chip(job: RecordedJob) -> bool:
 
 
 def _step(job: RecordedJob, at: Layouts, seconds: float) -> Interval:
-    compute = sum(v for k, v in entries(job, at).items() if k != "data parallel")
+    """Return the interval of a step of `seconds` without the wait for input."""
+    compute = _computed(job, at)
+    is_recorded = _is_same_chip(job) and not job.recording.starved  # else the step was replayed
     drawn = [compute + exposed(job, at, compute, values) for values in draws()]
-    return interval(seconds, drawn, _SAME if _is_same_chip(job) else _CARRIED)
+    return interval(seconds, drawn, _SAME if is_recorded else _CARRIED)
+
+
+def _computed(job: RecordedJob, at: Layouts) -> float:
+    return sum(v for k, v in entries(job, at).items() if k not in ("data parallel", "data loading"))
 
 
 def _precision(job: RecordedJob) -> str:
@@ -201,7 +245,7 @@ def _notes(job: RecordedJob) -> list[str]:
 
 def _assumptions(job: RecordedJob, at: Layouts, seconds: float) -> list[Assumption]:
     """Return what the plan rests on, the one that moves the step most first."""
-    compute = sum(v for k, v in entries(job, at).items() if k != "data parallel")
+    compute = _computed(job, at)
     rows = []
     for name in ("link", "port", f"serial.{STACK}"):
         q = constant(name)
@@ -249,5 +293,9 @@ def recorded_derivation(job: RecordedJob, plan: Plan) -> list[str]:
         lines.append(f"kernels bound by {bound}: {taken:.4g} ms × {ratio:.3f} = {taken * ratio:.4g} ms")
     lines.append(f"parameters: {job.size / GB:.4g} GB, reduced by {job.gpus} GPUs")
     lines.append(f"recorded steps in a step: {job.accumulation}")
+    if job.loader:
+        at = Layouts(job.gpus, sharding=SHARDING[plan.layout["sharding"]], shard=plan.layout["shard"])
+        lines += loading_derivation(job.loader, job.system, samples_of(job), at)
+    lines += saving_derivation(plan.checkpoint) if plan.checkpoint else []
     lines += [f"{row.entry} · {row.detail}: {row.ms:.4g} ms" for row in plan.ledger]
     return [*lines, f"step: {sum(row.ms for row in plan.ledger):.5g} ms"]
