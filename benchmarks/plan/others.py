@@ -48,7 +48,7 @@ def predicted(name: str) -> tuple[float, float]:
     shape, system = Model(name, hidden, 51200, (block,), tied=True), hardware("a100-80gb")
     job, rates = (
         Job(2048, batch, 8 * pp),
-        rates_of(hardware("a100-80gb"), stack("megatron-2021"), constants()),
+        rates_of(hardware("a100-80gb"), stack("megatron-2022"), constants()),
     )
     ways = ((FULL, False), (SELECTIVE, True))
     layouts = [Layouts(1, 8, pp, vpp, micro=micro, sharding=DDP, recompute=r, sp=sp) for r, sp in ways]

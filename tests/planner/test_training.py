@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tomllib
 
+from benchmarks.plan.others import CALCULON, MEASURED, predicted
 from fathom.errors import BadInputError
 from fathom.planner.hardware import hardware
 from fathom.planner.training import (
@@ -283,3 +284,27 @@ def test_a_wanted_sharding_is_planned(sharding):
 def test_a_stage_has_whole_layers(layers, pp, vpp, fullest):
     at = SimpleNamespace(pp=np.array([pp]), vpp=np.array([vpp]))
     assert fullest_stage(layers, at) == pytest.approx(fullest / layers)
+
+
+def test_the_all_reduces_of_the_backward_pass_hide_beside_its_products():
+    # arXiv:2205.05198, section 6.2: Megatron-LM of 2022 overlaps them. Of four, or of six with full
+    # recomputation, two are hidden but for a share.
+    job, shape = Job(2048, 4, 8), model("gpt3-175b")
+    at = Layouts(1, 8, micro=4, sharding=DDP, recompute=[NONE, FULL], sp=False)
+    sent = {
+        name: Step(shape, hardware("a100-80gb"), job, at, rates(name, hardware("a100-80gb"))).entries()
+        for name in ("megatron-2021", "megatron-2022")
+    }
+    before, after = (sent[name]["tensor parallel"] for name in ("megatron-2021", "megatron-2022"))
+    share = constants()["beside"]
+    assert after / before == pytest.approx([(2 + 2 * share) / 4, (4 + 2 * share) / 6])
+    assert (sent["megatron-2021"]["matrix products"] == sent["megatron-2022"]["matrix products"]).all()
+
+
+def test_the_runs_that_calculon_publishes_are_planned_as_well_as_calculon_plans_them():
+    errors = [
+        abs(planned / measured - 1)
+        for name, (*_, full, selective) in MEASURED.items()
+        for planned, measured in zip(predicted(name), (full, selective), strict=True)
+    ]
+    assert sum(errors) / len(errors) <= CALCULON

@@ -103,7 +103,7 @@ class Step:
             attention=seconds * (1 + scored / (1 + _ATTENTION_BACKWARD)),
             vector=vector * (1 + repeated / 3),
             host=_excess(rates.moe_host_s if block.is_moe else rates.host_s, device),
-            tensor=self._tensor(block) * (1 + again / 2),
+            tensor=self._tensor(block) * (1 + again + rates.tensor_backward),
             context=self._context(block),
             expert=self._expert(block) * (1 + again / 2),
         )
@@ -184,11 +184,11 @@ class Step:
     # Communication
 
     def _tensor(self, block: Block) -> Any:
-        """Return the seconds of two all-reduces (or their halves, with sp) in each pass of a layer."""
+        """Return the seconds of two all-reduces (or their halves, with sp) in one pass of a layer."""
         at = self.at
         pairs = 1 if isinstance(block.mlp, Experts) and not block.mlp.shared_ffn else 2
         size = self.rates.sent_bytes(self.job.precision) * self.tokens * self.model.hidden
-        return 2 * pairs * self.ring(2 * size, at.tp, 1, messages=2)
+        return pairs * self.ring(2 * size, at.tp, 1, messages=2)
 
     def _context(self, block: Block) -> Any:
         size = BYTES * self.tokens * block.mixer.kv_elements / self.at.tp

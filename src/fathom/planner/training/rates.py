@@ -52,6 +52,7 @@ class Rates:
     link: float
     port: float
     tensor_serial: float
+    tensor_backward: float  # share of the backward pass's part that is on the critical path
     context_serial: float
     expert_serial: float
     data_serial: float
@@ -63,7 +64,7 @@ class Rates:
     working: float
     fragmentation: float
     context_gib: float
-    optimizer_bytes: float = 30.0  # read and written per parameter by fused Adam, with fp32 states
+    optimizer_bytes: float  # read and written per parameter, with fp32 states
 
     def matmul(self, precision: str, grouped: bool = False) -> float:
         """Return the rate of large matrix products."""
@@ -98,7 +99,9 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     like: str = ""
     releases: bool = False
     narrow_sends: bool = False
+    optimizer_bytes: float = 30.0
     unfused: bool = False
+    overlaps_backward: bool = False
     no_sp: bool = False
 
     @property
@@ -224,6 +227,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         link=min(1.0, c["link"]),
         port=min(1.0, use["port"]),
         tensor_serial=use["tensor"],
+        tensor_backward=c["beside"] if running.overlaps_backward else 1.0,
         context_serial=c["context"],
         expert_serial=c["experts"] * tuned,
         data_serial=use["serial"],
@@ -235,6 +239,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         working=c["working"],
         fragmentation=c["fragmentation"],
         context_gib=c["context_gib"],
+        optimizer_bytes=running.optimizer_bytes,
     )
 
 
