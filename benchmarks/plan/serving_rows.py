@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -86,7 +87,7 @@ def _why_not(raw: dict[str, str]) -> str:
 
 
 def _row(raw: dict[str, str]) -> Row:
-    fleet, load = _fleet(raw), _load(raw)
+    fleet, load = _fleet(raw), replace(_load(raw), turns=math.inf)  # published loads may be long
     names = {"tpot": "tpot_ms", "ttft": "ttft_ms", "throughput": "output_tok_s_per_gpu"}
     measured = {key: float(raw[name]) for key, name in names.items() if raw[name]}
     if "tpot" in measured:

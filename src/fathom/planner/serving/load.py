@@ -41,6 +41,7 @@ class Load:
     hit: float = 0.0
     served: bool = True  # by a server; False: measured in the engine, without HTTP and its queues
     trace: tuple[tuple[float, int, int], ...] = field(default=(), repr=False)
+    turns: float = MOST_TURNS  # of a simulation, which takes too long with more
 
     def __post_init__(self) -> None:
         if self.arrival not in KINDS:
@@ -171,7 +172,7 @@ def _simulated(
         else []
     )
     cluster = Cluster(
-        front or replicas, replicas if front else [], _transfer(fleet), fleet.routing, MOST_TURNS
+        front or replicas, replicas if front else [], _transfer(fleet), fleet.routing, load.turns
     )
     _fit(replicas[0], requests)
     concurrency = (
