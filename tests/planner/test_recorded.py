@@ -65,7 +65,7 @@ def test_a_larger_batch_repeats_the_recorded_step(gpt):
         ({"tokens": 1e9}, "leave --tokens out"),
         ({"memory": "1 GB"}, "does not fit"),
         ({"sharding": "zero2"}, "choose one of ddp"),
-        ({"shard": 3}, "use a divisor"),
+        ({"shard": 3}, "the nearest that works is --sharding fsdp --shard 4"),
     ],
 )
 def test_what_a_recording_does_not_tell_is_asked_for(gpt, asked, words):

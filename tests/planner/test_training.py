@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import zipfile
 from dataclasses import replace
 from types import SimpleNamespace
@@ -242,15 +243,72 @@ def test_memory_over_by_one_byte_does_not_fit():
         ({"stack": "fsdp-26.02"}, "not a known stack"),
         ({"objective": "dollars"}, "price of a GPU hour"),
         ({"sharding": "zero9"}, "choose one of ddp"),
-        ({"batch": 7, "tp": 1, "pp": 1, "cp": 1}, "a batch that the remaining data parallelism divides"),
+        ({"batch": 7, "tp": 1, "pp": 1, "cp": 1}, "the nearest that works is --batch 8"),
+        ({"gpus": 7, "tp": 7}, "the nearest that works is tp=1"),
+        ({"ep": 8}, "llama3-8b has no experts to spread; leave --ep out"),
+        ({"model": "mixtral-8x7b", "ep": 3}, "the nearest that works is ep=4"),
+        ({"model": "mixtral-8x7b", "ep": 16}, "does not spread 8 experts over 8 GPUs"),
+        ({"cp": 8, "seq": 4096}, "the nearest that works is cp=4"),
+        ({"pp": 4, "vpp": 7}, "7 chunks in 4 stages do not divide the 32 layers"),
+        ({"pp": 1, "vpp": 2}, "the nearest that works is vpp=1"),
+        ({"micro": 3}, "the nearest that works is micro=4"),
+        ({"micro": 128}, "the nearest that works is micro=64"),
+        ({"shard": 3}, "the nearest that works is --shard 4"),
+        ({"shard": 8, "sharding": "ddp"}, "the nearest that works is --sharding fsdp"),
+        ({"pp": 2, "sharding": "zero2"}, "the nearest that works is --sharding zero1"),
+        ({"model": "llama3.1-405b"}, "the nearest that works is --gpus 128"),
+        ({"precision": "int8"}, "no matrix rate for int8; choose one of bf16, fp16, fp8, mxfp8"),
+        ({"precision": "fp32"}, "choose one of bf16, fp16"),
+        ({"stack": "megatron-99.99"}, "the nearest that works is megatron-26.06"),
+        ({"stack": "megatron-25.13"}, "the nearest that works is megatron-25.12"),
+        ({"stack": "megatron-19.01"}, "the nearest that works is megatron-23.01"),
+        ({"gpus": 37, "batch": 3, "seq": 1000}, "the nearest that works is --batch 37"),
+        ({"tp": 6, "cp": 3, "ep": 4}, "heads; the nearest that works is tp=8 cp=4 --gpus 32 without --ep"),
+        ({"on": __file__}, "is not a machine file; give the JSON file of a measured machine"),
+        ({"within": 5.0}, "give --tokens, like 1e12"),
+        ({"within": 5.0, "tokens": 1e12}, "No layout ends within 5 h; the nearest that works takes"),
+        ({"memory": "76"}, "memory is a figure in B; write one like memory=76 GB"),
+        ({"assume": ["hbm=4.2"]}, "hbm is a figure in B/s; write one like hbm=4.2 TB/s"),
         ({"memory": "1 GB"}, "No layout fits"),
         ({"parameters": 7e9}, "does not use parameters; leave it out"),
     ],
 )
 def test_impossible_asks_are_answered_in_one_sentence(asked, words):
     with pytest.raises(BadInputError, match=words) as error:
-        plan_training(ask("llama3-8b", "h100", **({"gpus": 8, "batch": 64} | asked)))
+        plan_training(ask(**({"model": "llama3-8b", "gpus": 8, "batch": 64} | asked)))
     assert str(error.value).count(". ") == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *({name: 7} for name in ("tp", "ep", "cp", "pp", "vpp", "micro", "shard")),
+        *({name: 100, "gpus": 96, "batch": 96} for name in ("tp", "ep", "cp", "vpp", "micro", "shard")),
+        {"tp": 2, "pp": 3, "gpus": 32},
+        {"batch": 13, "tp": 2, "pp": 1, "cp": 1},
+        {"cp": 16, "seq": 10_000, "gpus": 16},
+        {"memory": "4 GB"},
+    ],
+)
+def test_the_nearest_that_works_works(asked):
+    asked = {"model": "mixtral-8x7b", "gpus": 8, "batch": 64, "memory": "1 TB"} | asked
+    with pytest.raises(BadInputError, match="nearest that works is") as error:
+        plan_training(ask(**asked))
+    names = re.search(r"nearest that works is (?:--)?(\w+)[= ](\d+)", str(error.value))
+    plan_training(ask(**(asked | {names[1]: int(names[2])})))
+
+
+def test_sizes_beyond_those_of_a_search_can_be_wanted():
+    asked = {"gpus": 32, "batch": 4000, "seq": 128, "memory": "1 TB", "tp": 1, "pp": 1, "cp": 1}
+    assert plan_training(ask("gpt2", micro=125, **asked)).layout["micro"] == 125
+    assert plan_training(ask("gpt2", shard=4, **asked)).layout["shard"] == 4
+    assert plan_training(ask("gpt2", shard=32, sharding="fsdp", **asked)).layout["shard"] == 0
+
+
+def test_names_of_precisions_are_those_of_the_field():
+    plans = [plan_training(ask("gpt2", gpus=8, batch=64, seq=1024, precision=p)) for p in ("BF16", "float16")]
+    assert [plan.precision for plan in plans] == ["bf16", "fp16"]
+    assert plans[0].step.value == pytest.approx(plans[1].step.value)
 
 
 def test_fractions_of_a_million_layouts_are_ranked_in_pieces():

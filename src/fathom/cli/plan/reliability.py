@@ -40,7 +40,7 @@ def reliability(
     chip = hardware(on).name
     run = Run(
         gpus, days, model_called(model).parameters, failures_of(chip, log, mtbf, gpus), checkpoint,
-        quantity(storage).value, interval, detection, restart, spares, repair,
+        quantity(storage, "B/s").value, interval, detection, restart, spares, repair,
         parse_price(price).amount if price else None,
     )  # fmt: skip
     plan = plan_reliability(run)

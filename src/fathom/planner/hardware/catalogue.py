@@ -16,10 +16,19 @@ from fathom.machine import datasheet
 from fathom.planner.quantity import ASSUMED, DATASHEET, MEASURED, Quantity, spread
 
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_SCALES |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTP", 1)}
 SMALLEST, LARGEST = 1e-15, 1e30  # of figures that users give: any other overflows somewhere
 _COUNTS = ("host_gpus", "cores")
 _OF_HOST = (*_COUNTS, "storage", "storage.random")
 RATES = ("FLOP/s", "B/s", "B", "Hz")  # units of figures that divide
+_EXAMPLES = {
+    "FLOP/s": "989 TFLOP/s",
+    "B/s": "4.2 TB/s",
+    "B": "76 GB",
+    "Hz": "1.7 GHz",
+    "W": "700 W",
+    "s": "4 us",
+}
 _WIDER = {"bf16": ("fp4", 1 / 4), "fp16": ("fp4", 1 / 4), "fp8": ("fp4", 1 / 2)}
 _STORAGE = (
     "Llama 3's cluster sustains 0.7 GB/s for each of 3,000 hosts, with peaks of 2.3 (arXiv:2407.21783); "
@@ -113,6 +122,9 @@ class Hardware:
                 raise BadInputError(f"{key!r} is not a figure of a system; {nearest(key, sorted(known))}.")
             if not given.value and (self.figures.get(key, given).unit in RATES or key in _COUNTS):
                 raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
+            unit = self.figures[key].unit if key in self.figures else ""
+            if unit in _EXAMPLES and given.unit != unit:
+                raise BadInputError(f"{key} is a figure in {unit}; write one like {key}={_EXAMPLES[unit]}.")
         return replace(self, figures=self.figures | parsed)
 
 
@@ -235,9 +247,11 @@ def _domain(level: Level, figures: dict[str, Quantity]) -> Domain:
     return Domain(level.name, level.gpus, bandwidth, latency, level.oversubscription)
 
 
-def quantity(words: str) -> Quantity:
-    """Return a quantity as a user writes it, like `100 GB/s`. Raises BadInputError."""
+def quantity(words: str, unit: str | None = None) -> Quantity:
+    """Return a quantity as a user writes it, like `100 GB/s`, in `unit` if given. Raises BadInputError."""
     given = _quantity(words, ASSUMED, "given by the user")
+    if unit is not None and given.unit != unit:
+        raise BadInputError(f"{words!r} is not in {unit}; write one like {_EXAMPLES[unit]}.")
     if given.value and not SMALLEST <= given.value <= LARGEST:
         raise BadInputError(f"{words!r} is not a plausible value; write one like 4.8 TB/s.")
     return given
@@ -245,7 +259,8 @@ def quantity(words: str) -> Quantity:
 
 def _quantity(words: str, provenance: str, source: str) -> Quantity:
     parsed = re.fullmatch(
-        r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?", words.strip()
+        r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([KMGTP]i(?=B)|[kMGTPmun]?)(FLOP/s|B/s|B|Hz|W|s)?",
+        words.strip(),
     )
     if parsed is None:
         raise BadInputError(f"{words!r} is not a quantity; write a number with a unit, like 4.8 TB/s.")

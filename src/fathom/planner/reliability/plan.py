@@ -28,6 +28,7 @@ _OTHER_CHIP = 0.6
 _TRIALS, _SHORT = 400, 100  # of the answer, and of the search for the interval
 _SAMPLE = 300  # failures after which the shares of a longer job no longer change
 _DOWN_SPREAD = 0.4  # of the times to detect and restart, in the logarithm
+_LONGEST = 36_500.0  # days
 _FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 
 
@@ -112,6 +113,8 @@ class Run:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise BadInputError(f"{name.removesuffix('_s')} is {value}; it must be a number above 0.")
+        if self.days > _LONGEST:
+            raise BadInputError(f"days is {self.days:g}; give at most {_LONGEST:,.0f}, a hundred years.")
         for name in ("detection_s", "restart_s", "repair_h"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BadInputError(f"{name[:-2]} is {getattr(self, name)}; it must be a number.")
@@ -201,6 +204,12 @@ def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
 
 def _possible(job: Job) -> None:
     down = job.detection_s + job.restart_s + job.checkpoint.load_s
+    if job.checkpoint.load_s > job.mtbf_s > job.detection_s + job.restart_s:
+        raise BadInputError(
+            f"The job fails every {job.mtbf_s / 60:.2g} minutes and reads its checkpoint in "
+            f"{job.checkpoint.load_s / 60:.2g}, so it makes no progress; the slowest storage that works is "
+            f"about {job.checkpoint.size / job.mtbf_s / 1e9:.2g} GB/s in all."
+        )
     if down + job.checkpoint.stop_s > 3 * job.mtbf_s:
         raise BadInputError(
             f"The job fails every {job.mtbf_s / 60:.2g} minutes and needs {down / 60:.2g} to "

@@ -13,6 +13,7 @@ from fathom.planner.hardware import Hardware, from_machine, hardware
 from fathom.planner.quantity import ASSUMED, Quantity
 from fathom.planner.training.choosing import Question
 from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job
+from fathom.planner.training.possible import ALIASES
 from fathom.planner.training.rates import stack as stack_called
 from fathom.planner.training.recorded import RecordedJob, Recording
 from fathom.planner.training.stating import KEYS, stated
@@ -51,6 +52,7 @@ def ask(
     if tokens is not None and not 0 < tokens < math.inf:
         raise BadInputError(f"tokens is {tokens}; it must be a number above 0.")
     figures = stated({name: others.pop(name) for name in KEYS if name in others}, workload)
+    figures.check_used()
     wanted = {name: value for name, value in others.items() if value is not None}
     if unknown := sorted(wanted.keys() - DEGREES):
         raise BadInputError(
@@ -62,7 +64,7 @@ def ask(
         model_called(model),
         system,
         stack_called(stack),
-        Job(seq, batch, gpus, precision, figures.loader()),
+        Job(seq, batch, gpus, ALIASES.get(precision.lower(), precision.lower()), figures.loader()),
         wanted,
         objective,
         tokens,
@@ -124,6 +126,10 @@ def system_called(name: str) -> Hardware:
     path = Path(name)
     if path.suffix == ".json":
         return from_machine(require_machine(read_machine(path), str(path)), name=path.stem)
+    if path.exists():
+        raise BadInputError(
+            f"{name} is not a machine file; give the JSON file of a measured machine, or a system like h100."
+        )
     return hardware(name)
 
 

@@ -13,10 +13,11 @@ from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.training.cost import Step
 from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job, Layouts
+from fathom.planner.training.possible import check_degrees, check_precision
 from fathom.planner.training.rates import Rates, Stack, constants, rates_of
 from fathom.planner.training.results import Option
 from fathom.planner.training.saving import Saver
-from fathom.planner.training.search import layouts, rank, why_not_tp
+from fathom.planner.training.search import layouts, rank
 from fathom.planner.workload import Model
 from fathom.units import GB
 
@@ -115,16 +116,17 @@ def best_of(question: Question, tried: list[Search]) -> Search:
     fitting = [search for search in tried if search.fits]
     if (not tried[0].fits and question.objective == "time") or not fitting:
         raise BadInputError(_too_large(tried[0]))
-    if question.objective == "time":
+    if question.objective == "time" and question.within is None:
         return tried[0]
     rated = [(search, search.option()) for search in fitting]
     in_time = [(s, o) for s, o in rated if not question.within or not o.hours or o.hours <= question.within]
     if not in_time:
         fastest = min(o.hours or math.inf for _, o in rated)
         raise BadInputError(
-            f"No layout ends within {question.within:g} hours; "
-            f"the nearest that works takes {fastest:.4g} hours."
+            f"No layout ends within {question.within:g} h; the nearest that works takes {fastest:.4g} h."
         )
+    if question.objective == "time":
+        return min(in_time, key=lambda pair: pair[1].step_s)[0]
     key = "megawatt_hours" if question.objective == "energy" else "gpu_hours"
     return min(in_time, key=lambda pair: getattr(pair[1], key) or pair[1].step_s * pair[1].gpus)[0]
 
@@ -159,46 +161,40 @@ def _fewer(gpus: int) -> list[int]:
 
 
 def check(question: Question) -> None:
-    model, job, wanted = question.model, question.job, question.wanted
-    question.system.matmul({"mxfp8": "fp8", "nvfp4": "fp4"}.get(job.precision, job.precision))
-    if question.objective not in OBJECTIVES:
-        raise BadInputError(f"{question.objective!r} is not an objective; choose {', '.join(OBJECTIVES)}.")
-    if question.objective == "dollars" and "price" not in question.system.figures:
+    """Raise BadInputError for whatever no layout can give, with the nearest that works."""
+    q = question
+    check_precision(q.system, q.job.precision)
+    if q.objective not in OBJECTIVES:
+        raise BadInputError(f"{q.objective!r} is not an objective; choose {', '.join(OBJECTIVES)}.")
+    if q.objective == "dollars" and "price" not in q.system.figures:
         raise BadInputError("A plan for dollars needs the price of a GPU hour; give --price, like 2.50/h.")
-    if "tp" in wanted and (why := why_not_tp(model, wanted["tp"])):
-        fitting = [t for t in range(1, job.gpus + 1) if not why_not_tp(model, t)]
-        near = min(fitting, key=lambda t: abs(math.log(t / wanted["tp"])))
-        raise BadInputError(f"Tensor parallelism of {why}; the nearest that works is tp={near}.")
-    size = math.prod(wanted.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
-    if size > job.gpus:
-        raise BadInputError(
-            f"The layout needs {size} GPUs, and there are {job.gpus}; "
-            f"the nearest that works is --gpus {size}."
-        )
-    if job.gpus % size:
-        below = job.gpus - job.gpus % size
-        raise BadInputError(
-            f"{job.gpus} GPUs do not divide into groups of {size}; the nearest that works is --gpus {below}."
-        )
-    if wanted.get("pp", 1) > model.layers:
-        raise BadInputError(
-            f"{model.name} has {model.layers} layers, too few for pp={wanted['pp']}; "
-            f"the nearest that works is pp={model.layers}."
-        )
+    if q.within is not None and q.tokens is None:
+        raise BadInputError("A limit of hours needs the length of the run; give --tokens, like 1e12.")
+    check_degrees(q.model, q.job, q.wanted, q.stack.shardings)
 
 
 def _too_large(least: Search) -> str:
     """Return the sentence for a job that fits nowhere, with the layout that comes closest."""
-    limit = least.question.limit
+    limit, enough = least.question.limit, _enough(least.question)
+    more = f"the nearest that works is --gpus {enough}" if enough else "use a smaller batch or sequence"
     return (
         f"No layout fits: the smallest, {words(least.layout)}, needs {least.peak / GB:.4g} GB of "
-        f"{limit / GB:.4g} GB usable, {_bytes(least.peak - limit)} too much; use more GPUs, a smaller batch "
-        f"or sequence, or a GPU with {math.ceil(least.peak / USABLE / GB)} GB."
+        f"{limit / GB:.4g} GB usable, {_bytes(least.peak - limit)} too much; {more}, "
+        f"or a GPU with {math.ceil(least.peak / USABLE / GB)} GB."
     )
 
 
+def _enough(question: Question) -> int | None:
+    """Return the fewest GPUs that the job fits, of 2 to 1,024 times as many; None if it fits none."""
+    for gpus in (question.job.gpus * 2**i for i in range(1, 11)):
+        with suppress(BadInputError):  # the wanted degrees or the batch do not fit
+            if _search(replace(question, job=replace(question.job, gpus=gpus))).fits:
+                return gpus
+    return None
+
+
 def _bytes(count: float) -> str:
-    return f"{count / GB:.3g} GB" if count >= GB / 1000 else f"{max(1, round(count))} B"
+    return f"{count / GB:.4g} GB" if count >= GB / 1000 else f"{max(1, round(count))} B"
 
 
 def describe_layout(at: Layouts) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _assumptions(question: Question, at: Layouts, seconds: float) -> list[Assump
         *names_used(q.system, q.stack).values(),
         f"matmul.{q.job.precision.replace('nvfp4', 'fp4')}",
         "matmul.bf16",
-    }
+    } & base.keys()  # fp16 has the constant of bf16
     shared = {name for name in base if "." not in name}
     rows = []
     for name in sorted(used | shared):

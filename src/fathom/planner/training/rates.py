@@ -18,7 +18,7 @@ from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
 from fathom.planner.training.layout import SHARDING
 
 _DTYPES = {"mxfp8": "fp8", "nvfp4": "fp4"}
-_LATEST = (26, 6)
+_FIRST, _LATEST = (23, 1), (26, 6)
 _CALIBRATED_AT = (26, 2)  # the release that the constants describe
 Constants = dict[str, float]
 
@@ -128,6 +128,12 @@ def stack(name: str) -> Stack:
     if row is None or (dated and not row.releases):
         raise BadInputError(f"{name!r} is not a known stack; {nearest(name, _stacks())}.")
     year, month = (int(dated[2]), int(dated[3])) if dated else _LATEST
+    if not (_FIRST <= (year, month) <= _LATEST and 1 <= month <= 12):
+        near = _FIRST if (year, month) < _FIRST else _LATEST if (year, month) > _LATEST else (year, 12)
+        raise BadInputError(
+            f"{name!r} is not a release that plans know; the nearest that works is "
+            f"{plain}-{near[0]:02d}.{near[1]:02d}."
+        )
     months = (year - _CALIBRATED_AT[0]) * 12 + month - _CALIBRATED_AT[1]
     return replace(row, name=plain, months=float(months) if row.releases else 0.0)
 

@@ -31,26 +31,43 @@ def layouts(
     `shardings` are tried if `wanted` names none.
     """
     wanted = wanted or {}
-    degrees = [_kept(values, wanted.get(name)) for name, values in _degrees(model, job).items()]
-    rows = [
+    if wanted.get("shard"):  # only fully sharded parameters have copies that fewer ranks share
+        shardings = [FSDP]
+    return _expanded(degrees(model, job, wanted), job, wanted, shardings)
+
+
+def degrees(
+    model: Model, job: Job, wanted: dict[str, int], any_batch: bool = False
+) -> list[tuple[int, int, int, int, int, int]]:
+    """Return dp, tp, pp, vpp, cp and ep of every valid layout; `any_batch` leaves the batch aside."""
+    kept = [_kept(values, wanted.get(name)) for name, values in _degrees(model, job).items()]
+    return [
         (dp, tp, pp, vpp, cp, ep)
-        for tp, pp, cp, ep in product(*degrees)
+        for tp, pp, cp, ep in product(*kept)
         if job.gpus % (tp * pp * cp) == 0
         for dp in (job.gpus // (tp * pp * cp),)
-        if job.batch % dp == 0 and (dp * cp * tp) % ep == 0
-        for vpp in _kept(_interleaving(model, pp), wanted.get("vpp"))
+        if (any_batch or job.batch % dp == 0) and (dp * cp * tp) % ep == 0
+        for vpp in _kept(interleaving(model, pp), wanted.get("vpp"))
     ]
-    return _expanded(rows, job, wanted, shardings)
 
 
 def _degrees(model: Model, job: Job) -> dict[str, list[int]]:
-    expert = max((b.mlp.experts for b in model.blocks if isinstance(b.mlp, Experts)), default=1)
     return {
         "tp": [t for t in _divisors(job.gpus) if t <= 64 and not why_not_tp(model, t)],
         "pp": [p for p in _divisors(job.gpus) if p <= model.layers],
-        "cp": [c for c in _divisors(job.gpus) if c == 1 or (job.seq % (2 * c) == 0 and job.seq // c >= 1024)],
-        "ep": [e for e in _divisors(expert) if e <= job.gpus],
+        "cp": [c for c in _divisors(job.gpus) if spans(job, c)],
+        "ep": [e for e in _divisors(experts_of(model)) if e <= job.gpus],
     }
+
+
+def spans(job: Job, cp: int) -> bool:
+    """Return whether context parallelism of a degree leaves each rank enough of the sequence."""
+    return cp == 1 or (job.seq % (2 * cp) == 0 and job.seq // cp >= 1024)
+
+
+def experts_of(model: Model) -> int:
+    """Return the experts of the layers that have most; 1 without experts."""
+    return max((b.mlp.experts for b in model.blocks if isinstance(b.mlp, Experts)), default=1)
 
 
 def why_not_tp(model: Model, tp: int) -> str | None:
@@ -66,7 +83,7 @@ def why_not_tp(model: Model, tp: int) -> str | None:
     return None
 
 
-def _interleaving(model: Model, pp: int) -> list[int]:
+def interleaving(model: Model, pp: int) -> list[int]:
     """Return the chunks a stage may have: as many layers in each, and more than one layer in all."""
     if pp == 1:
         return [1]
@@ -79,20 +96,21 @@ def _expanded(
 ) -> Layouts:
     """Return the rows with every micro-batch, sharding and recomputation."""
     if not rows:
-        raise BadInputError(_none(job, wanted))
+        raise BadInputError(f"No layout has {wanted}.")
     expanded: list[np.ndarray] = []
     for row in rows:
-        micros = _kept([m for m in range(1, 65) if job.batch // row[0] % m == 0], wanted.get("micro"))
+        tried = range(1, 65) if "micro" not in wanted else [wanted["micro"]]
+        micros = [m for m in tried if job.batch // row[0] % m == 0]
         sharded = _sharded(row[2], [wanted["sharding"]] if "sharding" in wanted else shardings)
         again = _kept([NONE, SELECTIVE, FULL], wanted.get("recompute"))
-        shards = _kept(_shards(row[0]), wanted.get("shard"))
+        shards = _shards(row[0], wanted.get("shard"))
         rest = np.array(list(product(micros, sharded, shards, again)), dtype=np.int64).reshape(-1, 4)
         expanded.append(np.hstack([np.broadcast_to(np.array(row), (len(rest), 6)), rest]))
     table = np.vstack(expanded)
     names = ("dp", "tp", "pp", "vpp", "cp", "ep", "micro", "sharding", "shard", "recompute")
     keep = (table[:, 8] == 0) | (table[:, 7] == FSDP)
     if not keep.any():
-        raise BadInputError(_none(job, wanted))
+        raise BadInputError(f"No layout has {wanted}.")
     return Layouts(**dict(zip(names, table[keep].T, strict=True)), sp=table[keep][:, 1] > 1)
 
 
@@ -101,16 +119,11 @@ def _sharded(pp: int, shardings: Sequence[int]) -> list[int]:
     return [sharding for sharding in shardings if sharding != ZERO2 or pp == 1]
 
 
-def _shards(dp: int) -> list[int]:
+def _shards(dp: int, wanted: int | None) -> list[int]:
+    """Return the ranks that may share a copy of the parameters; 0 for all of them."""
+    if wanted is not None:
+        return [0] if wanted in (0, dp) else [wanted] if dp % wanted == 0 else []
     return [0, *(s for s in (8, 16, 32, 64) if s < dp and dp % s == 0)]
-
-
-def _none(job: Job, wanted: dict[str, int]) -> str:
-    asked = " ".join(f"{name}={value}" for name, value in wanted.items()) or "any degrees"
-    return (
-        f"No layout with {asked} fits {job.gpus} GPUs and a batch of {job.batch}; choose degrees whose "
-        "product divides the GPUs, and a batch that the remaining data parallelism divides."
-    )
 
 
 def _kept(values: list[int], wanted: int | None) -> list[int]:

@@ -22,6 +22,7 @@ from fathom.planner.training.loading import (
     widened,
 )
 from fathom.planner.training.plan import EXTRAPOLATED, dominates, expected_maximum, interval
+from fathom.planner.training.possible import divisors, nearest_of
 from fathom.planner.training.rates import constant, constants, draws
 from fathom.planner.training.recorded import (
     FP32,
@@ -72,7 +73,8 @@ def _best(job: RecordedJob) -> Layouts:
     tried = [(at, sum(memory_parts(job, at).values())) for at in _layouts(job)]
     if not tried:
         raise BadInputError(
-            f"No sharding of {job.gpus} GPUs has {job.shard} ranks a copy; use a divisor, and fsdp."
+            f"No sharding of {job.gpus} GPUs has {job.shard} ranks a copy; the nearest that works is "
+            f"--sharding fsdp --shard {nearest_of(divisors(job.gpus), job.shard or 1)}."
         )
     least = min(tried, key=lambda pair: pair[1])
     fitting = [at for at, size in tried if size <= job.limit]

@@ -63,6 +63,16 @@ class Stated:
             self._count("checkpoint_every", 1)
         return Saver(self.checkpoint or "async", every, bool(self.one_writer), self._hours())
 
+    def check_used(self) -> None:
+        """Raise BadInputError for a figure that nothing in the plan of a model uses."""
+        saves, reads = self.saver() is not None, self.sample_bytes is not None
+        if self.storage is not None and not (saves or reads):
+            raise BadInputError(
+                "Only reads and checkpoints use the storage; add --checkpoint, or --sample-bytes."
+            )
+        if self.mtbf is not None and not saves:
+            raise BadInputError("Only checkpoints use the time between failures; add --checkpoint async.")
+
     def assumed(self) -> list[str]:
         """Return the figures of the host, as assumptions of a system."""
         if self.storage is None:
