@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.plan.published import Run, as_table, read
 from fathom.planner.serving import Fit
 from fathom.planner.training import Constants, Step, names_used, peak_bytes, priors, rates_of
+from fathom.planner.training.rates import share_of
 from fathom.units import GIB
 
 TARGET = Path(__file__).parents[2] / "src" / "fathom" / "planner" / "training" / "constants.yaml"
@@ -119,7 +120,7 @@ def _matters(name: str, run: Run) -> bool:
     part = name.split(".")[0]
     used = names_used(run.system, run.stack)
     if part == "matmul":
-        return name in ("matmul.bf16", f"matmul.{run.job.precision.replace('nvfp4', 'fp4')}")
+        return name in ("matmul.bf16", f"matmul.{share_of(run.job.precision)}")
     return used.get(part, name) == name
 
 

@@ -248,8 +248,11 @@ def test_unknown_figures_of_a_file_are_named(tmp_path):
         ask("llama3-8b", gpus=8, batch=64, workload=path)
 
 
-def test_the_command_prints_loading_and_checkpoints():
+def test_the_command_prints_loading_and_checkpoints(tmp_path):
     options = ["--gpus", "8", "--batch", "64", "--sample-time", "900 ms", "--workers", "1"]
-    result = CliRunner().invoke(app, ["plan", "train", "llama3-8b", *options, "--checkpoint", "async"])
+    options += ["--checkpoint", "async", "--html", str(tmp_path / "plan.html")]
+    result = CliRunner().invoke(app, ["plan", "train", "llama3-8b", *options])
     assert result.exit_code == 0, result.output
     assert "limited by workers" in result.output and "goodput" in result.output
+    page = (tmp_path / "plan.html").read_text()
+    assert "goodput" in page and "idle: input" in page and "would keep up" in page

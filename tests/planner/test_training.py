@@ -305,6 +305,14 @@ def test_sizes_beyond_those_of_a_search_can_be_wanted():
     assert plan_training(ask("gpt2", shard=32, sharding="fsdp", **asked)).layout["shard"] == 0
 
 
+def test_every_precision_has_the_rate_of_its_constant():
+    at = rates(system=hardware("gb300"))
+    assert at.matmul("nvfp4") < 0.85 * at.peaks["fp4"] * at.matmul_share["bf16"]
+    for precision, dtype in (("bf16", "bf16"), ("fp8", "fp8"), ("mxfp8", "fp8"), ("nvfp4", "fp4")):
+        share = at.matmul_share["fp4" if precision == "nvfp4" else precision]
+        assert at.matmul(precision) == pytest.approx(at.peaks[dtype] * share)
+
+
 def test_names_of_precisions_are_those_of_the_field():
     plans = [plan_training(ask("gpt2", gpus=8, batch=64, seq=1024, precision=p)) for p in ("BF16", "float16")]
     assert [plan.precision for plan in plans] == ["bf16", "fp16"]

@@ -30,7 +30,7 @@ from fathom.planner.training.loading import (
     widened,
 )
 from fathom.planner.training.memory import peak_bytes
-from fathom.planner.training.rates import constant, constants, draws, names_used, rates_of
+from fathom.planner.training.rates import constant, constants, draws, names_used, rates_of, share_of
 from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale
 from fathom.planner.training.saving import State, saving_notes, saving_of
 from fathom.planner.workload import convention, flops_per_token
@@ -168,7 +168,7 @@ def _assumptions(question: Question, at: Layouts, seconds: float) -> list[Assump
     q, base = question, constants()
     used = {
         *names_used(q.system, q.stack).values(),
-        f"matmul.{q.job.precision.replace('nvfp4', 'fp4')}",
+        f"matmul.{share_of(q.job.precision)}",
         "matmul.bf16",
     } & base.keys()  # fp16 has the constant of bf16
     shared = {name for name in base if "." not in name}

@@ -69,7 +69,7 @@ class Rates:
     def matmul(self, precision: str, grouped: bool = False) -> float:
         """Return the rate of large matrix products."""
         dtype = _DTYPES.get(precision, precision)
-        share = self.matmul_share.get(precision, self.matmul_share["bf16"])
+        share = self.matmul_share.get(share_of(precision), self.matmul_share["bf16"])
         return self.peaks[dtype] * share * (self.grouped if grouped else 1.0)
 
     def attention(self, seq: int) -> float:
@@ -79,6 +79,11 @@ class Rates:
     def sent_bytes(self, precision: str) -> float:
         """Return the bytes of an activation that tensor parallelism sends; some may be narrow."""
         return 1.5 if self.narrow_sends and is_narrow(precision) else 2.0
+
+
+def share_of(precision: str) -> str:
+    """Return the name of the precision's constant, the share of the peak that it reaches."""
+    return "fp4" if precision == "nvfp4" else precision
 
 
 def is_narrow(precision: str) -> bool:

@@ -41,6 +41,7 @@ def _tiles(plan: Plan) -> list[tuple[str, str]]:
         (f"{plan.memory.value / GB:.3g}\u00a0GB", "memory"),
     ]
     tiles += [(f"{100 * plan.mfu['model']:.1f}\u00a0%", "MFU")] if plan.mfu else []
+    tiles += [(f"{100 * plan.checkpoint.goodput.value:.1f}\u00a0%", "goodput")] if plan.checkpoint else []
     return tiles + ([(f"${plan.dollars:,.0f}", "cost")] if plan.dollars else [])
 
 
