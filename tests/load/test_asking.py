@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from fathom.cli.main import app
 from fathom.errors import BadInputError
-from fathom.load import require_answer
+from fathom.load import api_key, require_answer
 from fathom.load.asking import endpoint
+from fathom.load.scraping import UnreadableError, scrape
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def test_a_server_that_answers_is_asked_for_one_token():
     [
         (404, '{"error": {"message": "No model `qwen`.", "code": 404}}', "with status 404: No model `qwen`."),
         (400, '{"detail": "Server is pinned to tiny."}', "with status 400: Server is pinned to tiny."),
-        (401, '{"error": "Unauthorized"}', "with status 401: Unauthorized."),
+        (429, '{"error": "Too many requests"}', "with status 429: Too many requests."),
         (500, "Internal Server Error", "with status 500: Internal Server Error."),
         (503, "", "with status 503."),
         (500, "x" * 5000, "x" * 200 + "."),
@@ -65,6 +66,74 @@ def test_a_refusal_has_the_servers_reason(status, body, says):
     with answering(status, body) as url, pytest.raises(BadInputError, match="for the model 'qwen'") as error:
         require_answer(url, "qwen")
     assert says in str(error.value) and len(str(error.value)) < 400
+
+
+@contextmanager
+def guarded(key: str) -> Iterator[str]:
+    """A server that answers requests with its key only, and repeats a wrong one in its reason."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            given = self.headers["Authorization"]
+            right = given == f"Bearer {key}"
+            if self.path == "/elsewhere":
+                self.send_response(302)
+                self.send_header("Location", f"http://localhost:{self.server.server_port}/metrics")
+            else:
+                self.send_response(200 if right else 401)
+            self.end_headers()
+            self.wfile.write(b"vllm:num_requests_running 1\n" if right else f"no: {given}".encode())
+
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_server_that_demands_a_key_gets_it():
+    with guarded("k-123") as url:
+        require_answer(url, "qwen", "k-123")
+        assert scrape(f"{url}/metrics", "k-123").gauges == {"running": 1}
+        with pytest.raises(UnreadableError, match="401"):
+            scrape(f"{url}/metrics")
+        with pytest.raises(BadInputError, match=r"demands an API key, .*--api-key-env"):
+            require_answer(url, "qwen")
+
+
+def test_a_wrong_key_is_refused_and_not_repeated():
+    with guarded("k-123") as url, pytest.raises(BadInputError, match="refuses the API key") as error:
+        require_answer(url, "qwen", "k-999")
+    assert "k-999" not in str(error.value) and "<redacted>" in str(error.value)
+
+
+def test_the_key_does_not_follow_a_redirection():
+    with guarded("k-123") as url, pytest.raises(UnreadableError, match="401"):
+        scrape(f"{url}/elsewhere", "k-123")
+
+
+def test_the_key_is_read_from_the_variable_that_the_user_names(monkeypatch):
+    for name in ("FATHOM_API_KEY", "MINE", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "k-1")
+    assert api_key() is None
+    monkeypatch.setenv("FATHOM_API_KEY", " k-2\n")
+    assert api_key() == "k-2" and api_key("OPENAI_API_KEY") == "k-1"
+    with pytest.raises(BadInputError, match="MINE, which is not set"):
+        api_key("MINE")
+    monkeypatch.setenv("MINE", "k-3\r\nHost: other")
+    with pytest.raises(BadInputError, match="MINE holds no API key") as error:
+        api_key("MINE")
+    assert "k-3" not in str(error.value)
 
 
 def test_no_server_and_no_address_of_http():

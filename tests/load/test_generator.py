@@ -47,7 +47,8 @@ def aiperf(tmp_path, monkeypatch):
         program.write_text(
             f"#!/bin/sh\ncd {folder}\nenv > environment\n"
             'for word in "$@"; do echo "$word"; done > words\n'
-            'while [ $# -gt 1 ]; do [ "$1" = --tokenizer ] && cp -r "$2" tokenizer; shift; done\n'
+            'while [ $# -gt 1 ]; do [ "$1" = --tokenizer ] && cp -r "$2" tokenizer\n'
+            '[ "$1" = --config ] && cp "$2" config; shift; done\n'
             "cat output; exit 1\n"
         )
         program.chmod(0o755)
@@ -75,6 +76,16 @@ def test_no_tokenizer_is_looked_up_where_the_server_counts_tokens(aiperf, monkey
     assert "--use-server-token-count" in (folder / "words").read_text().split()
     assert json.loads((folder / "tokenizer" / "tokenizer.json").read_text())["model"]["type"] == "WordLevel"
     assert "HF_HUB_OFFLINE" not in (folder / "environment").read_text()
+
+
+def test_the_key_is_in_the_environment_alone(aiperf):
+    folder = aiperf("│ Reason: the server said: bad key k-123 │")
+    with pytest.raises(FathomError, match="bad key <redacted>"):
+        drive("http://localhost:1", "qwen", Workload(requests=2), key="k-123")
+    endpoint = json.loads((folder / "config").read_text())["benchmark"]["endpoint"]
+    assert endpoint["headers"] == {"Authorization": "Bearer ${FATHOM_API_KEY}"}
+    assert "k-123" not in (folder / "words").read_text() + (folder / "config").read_text()
+    assert "FATHOM_API_KEY=k-123\n" in (folder / "environment").read_text()
 
 
 def test_a_trace_without_texts_needs_the_models_tokenizer(aiperf, tmp_path):

@@ -37,6 +37,9 @@ def load(
     percentile: float = Option(90.0, min=50, max=99.9, help="Refuse runs too short for this percentile."),
     sweep: str | None = Option(None, help="Rates to try, like 1,2,4,8; shows the frontier and its knee."),
     tokenizer: str | None = Option(None, help="Also count tokens with this tokenizer, to compare."),
+    api_key_env: str | None = Option(
+        None, metavar="NAME", help="Variable with the server's API key, instead of FATHOM_API_KEY."
+    ),
     price: Price = None,
     json: bool = Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -47,7 +50,7 @@ def load(
     requests.
 
     The metrics of vLLM and SGLang (/metrics) are also read during the run, and shown beside the client's
-    figures.
+    figures. An API key is read from a variable of the environment, and is neither printed nor stored.
     """
     from fathom.diagnosis import diagnose_load
     from fathom.load import (
@@ -55,6 +58,7 @@ def load(
         Slo,
         Sweep,
         Workload,
+        api_key,
         drive,
         frontier,
         judged,
@@ -69,13 +73,13 @@ def load(
     limits = Slo.parse(slo) if slo else None
     known = configured_price() if price is None else parse_price(price)
 
-    rates = _rates(sweep) if sweep else [rate]
-    require_answer(url, model)
+    rates, key = _rates(sweep) if sweep else [rate], api_key(api_key_env)
+    require_answer(url, model, key)
 
     def run(at: float) -> Load:
         work = Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace)
-        with scraped(url) as metrics:
-            sent, busiest = drive(url, model, work, tokenizer)
+        with scraped(url, key) as metrics:
+            sent, busiest = drive(url, model, work, tokenizer, key)
         result = judged(
             sent, rate=at if trace is None else 0.0, pattern=pattern, warmup=warmup, slo=limits,
             client_cpu=busiest, percentile=percentile / 100, tokenizer=tokenizer is not None,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fathom.load.asking import require_answer
     from fathom.load.generator import drive, read
     from fathom.load.judge import judged
+    from fathom.load.key import api_key
     from fathom.load.knee import frontier
     from fathom.load.results import (
         DEFINITIONS,

@@ -9,10 +9,12 @@ from http.client import HTTPException
 from urllib.parse import urlsplit, urlunsplit
 
 from fathom.errors import BadInputError
+from fathom.load.key import authorise, without
 
 API = "/v1"  # the end of an address of OpenAI's API
 PATIENCE_S = 120.0  # a server may load the model for its first request
 MOST = 1 << 16  # bytes of an answer
+KEYLESS = (401, 403)  # statuses of a server that demands a key, or another one
 MOST_SHOWN = 200  # characters of the server's reason
 
 
@@ -23,8 +25,8 @@ def endpoint(url: str, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, f"{base}/{path}", "", ""))
 
 
-def require_answer(url: str, model: str, patience_s: float = PATIENCE_S) -> None:
-    """Send one short request, so that a wrong address or name shows before a load test.
+def require_answer(url: str, model: str, key: str | None = None, patience_s: float = PATIENCE_S) -> None:
+    """Send one short request, so that a wrong address, name or key shows before a load test.
 
     Raises BadInputError with the server's reason.
     """
@@ -36,15 +38,27 @@ def require_answer(url: str, model: str, patience_s: float = PATIENCE_S) -> None
         to, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
     )
     try:
-        with urllib.request.urlopen(asked, timeout=patience_s) as answer:
+        with urllib.request.urlopen(authorise(asked, key), timeout=patience_s) as answer:
             answer.read(MOST)
     except urllib.error.HTTPError as error:
+        if error.code in KEYLESS:
+            raise BadInputError(_without_right(to, error, key)) from None
+        reason = without(key, _reason(error))
         raise BadInputError(
-            f"{to} refuses a request for the model {model!r} with status {error.code}{_reason(error)}."
+            f"{to} refuses a request for the model {model!r} with status {error.code}{reason}."
         ) from None
     except (OSError, HTTPException, ValueError) as error:
         why = str(getattr(error, "reason", error)) or type(error).__name__
         raise BadInputError(f"No server answers at {to} ({why}); start it, or correct the address.") from None
+
+
+def _without_right(to: str, error: urllib.error.HTTPError, key: str | None) -> str:
+    """Return the message for a server that demands a key."""
+    reason = without(key, _reason(error))
+    if key:
+        return f"{to} refuses the API key with status {error.code}{reason}; correct the key."
+    to_do = "name the variable that holds the key with --api-key-env"
+    return f"{to} demands an API key, with status {error.code}{reason}; {to_do}."
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

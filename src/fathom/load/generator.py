@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from fathom.errors import BadInputError, FathomError
+from fathom.load.key import VARIABLE, without
 from fathom.load.results import Sent
 from fathom.load.schedule import Workload, offsets, rows
 from fathom.units import NS_PER_MS, NS_PER_S
@@ -38,7 +39,7 @@ PATIENCE_S = 120.0  # to start, and to answer after the last request was due
 
 
 def drive(
-    url: str, model: str, load: Workload, tokenizer: str | None = None
+    url: str, model: str, load: Workload, tokenizer: str | None = None, key: str | None = None
 ) -> tuple[list[Sent], float | None]:
     """Send the load; return the requests by time of sending, and the share of a core of the busiest process.
 
@@ -54,7 +55,9 @@ def drive(
             tokenizer = str(_placeholder(folder / "tokenizer"))
         if tokenizer:
             counted += ["--tokenizer", tokenizer]
-        used = _run(_command(url, model, schedule, out, counted), offsets(load)[-1])
+        config = folder / "config.yaml"
+        config.write_text(json.dumps(_config(url, model, schedule, key is not None)), encoding="utf-8")
+        used = _run([*_command(config, out), *counted], offsets(load)[-1], key)
         file = out / "profile_export.jsonl"
         if not file.is_file():
             raise FathomError(
@@ -76,22 +79,35 @@ def _placeholder(folder: Path) -> Path:
     return folder
 
 
-def _command(url: str, model: str, schedule: Path, out: Path, counted: list[str]) -> list[str]:
+def _config(url: str, model: str, schedule: Path, keyed: bool) -> dict[str, Any]:
+    """Return the configuration of aiperf, as JSON, which is YAML.
+
+    It names the variable that holds the key: other users of the machine can read a command line.
+    """
+    about = {"url": url, "type": "chat", "streaming": True, "use_legacy_max_tokens": True}
+    headers = {"headers": {"Authorization": f"Bearer ${{{VARIABLE}}}"}} if keyed else {}
+    dataset = {"type": "file", "path": str(schedule), "format": "mooncake_trace"}
+    phase = {"type": "fixed_schedule", "auto_offset": True}
+    return {
+        "benchmark": {"model": model, "endpoint": about | headers, "dataset": dataset, "profiling": phase}
+    }
+
+
+def _command(config: Path, out: Path) -> list[str]:
     program = shutil.which("aiperf", path=str(Path(sys.executable).parent)) or shutil.which("aiperf")
     if program is None:
         raise BadInputError(f"aiperf is not installed. {EXTRA}")
     return [
-        *(program, "profile", "--url", url, "--model", model, "--endpoint-type", "chat", "--streaming"),
-        *("--input-file", str(schedule), "--custom-dataset-type", "mooncake_trace", "--fixed-schedule"),
-        *("--artifact-dir", str(out), "--export-level", "records", "--ui-type", "none"),
-        *("--no-gpu-telemetry", "--no-server-metrics", "--use-legacy-max-tokens", *counted),
+        *(program, "profile", "--config", str(config), "--artifact-dir", str(out)),
+        *("--export-level", "records", "--ui-type", "none", "--no-gpu-telemetry", "--no-server-metrics"),
     ]
 
 
-def _run(command: list[str], seconds: float) -> list[Share]:
+def _run(command: list[str], seconds: float, key: str | None = None) -> list[Share]:
     """Run aiperf to its end, and return the shares of a core that its busiest process used."""
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=_environment(command))
+        environment = _environment(command, key)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         used = _Usage(process.pid)
         try:
             status = process.wait(seconds + PATIENCE_S)
@@ -103,14 +119,18 @@ def _run(command: list[str], seconds: float) -> list[Share]:
             _end(process)
         if status:
             log.seek(0)
-            raise FathomError(f"aiperf failed: {_why(log.read())}")
+            raise FathomError(f"aiperf failed: {without(key, _why(log.read()))}")
         return used.shares
 
 
-def _environment(command: list[str]) -> dict[str, str]:
-    """Return the environment of aiperf, without the variables that keep a folder's tokenizer from loading."""
+def _environment(command: list[str], key: str | None) -> dict[str, str]:
+    """Return the environment of aiperf with the key, if any.
+
+    It lacks the variables that keep a folder's tokenizer from loading.
+    """
     folder = "--tokenizer" in command and Path(command[command.index("--tokenizer") + 1]).is_dir()
-    return {name: value for name, value in os.environ.items() if not (folder and name in _OFFLINE)}
+    kept = {name: value for name, value in os.environ.items() if not (folder and name in _OFFLINE)}
+    return kept | ({VARIABLE: key} if key else {})
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from fathom.load.asking import endpoint
 from fathom.load.exposition import Reading, reading
+from fathom.load.key import authorise
 from fathom.units import MIB
 
 EVERY_S = 1.0  # between readings
@@ -35,14 +36,16 @@ class Scraped:
     readings: list[Reading] = field(default_factory=list)
     why: str = ""
     failed: int = 0
+    key: str | None = field(default=None, repr=False)
 
 
-def scrape(url: str) -> Reading:
-    """Return the metrics at an address now. Raises UnreadableError."""
+def scrape(url: str, key: str | None = None) -> Reading:
+    """Return the metrics at an address now, asked for with the key. Raises UnreadableError."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise UnreadableError("its address is not one of HTTP")
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        asked = authorise(urllib.request.Request(url), key)
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
             body = answer.read(MOST + 1)
     except urllib.error.HTTPError as error:
         raise UnreadableError(f"it answers with status {error.code}") from None
@@ -60,12 +63,12 @@ def scrape(url: str) -> Reading:
 
 
 @contextmanager
-def scraped(url: str, every_s: float = EVERY_S) -> Iterator[Scraped]:
+def scraped(url: str, key: str | None = None, every_s: float = EVERY_S) -> Iterator[Scraped]:
     """Context manager that reads the metrics of the server at `url` at its begin, regularly, and at its end.
 
     If the first reading fails, there are no others, and `why` has the reason; nothing is raised.
     """
-    result = Scraped(endpoint(url, "metrics"))
+    result = Scraped(endpoint(url, "metrics"), key=key)
     if find_spec("prometheus_client") is None:
         result.why = MISSING
     else:
@@ -92,7 +95,7 @@ def _follow(result: Scraped, ended: threading.Event, every_s: float) -> None:
 
 def _read(result: Scraped) -> None:
     try:
-        result.readings.append(scrape(result.url))
+        result.readings.append(scrape(result.url, result.key))
     except UnreadableError as error:
         result.failed += 1
         result.why = str(error)
