@@ -7,11 +7,19 @@ import polars as pl
 import pytest
 
 from benchmarks.serving.faults import PLANTED
-from fathom.analysis.serving import Entry, IterationKind, Percentiles, RequestEntry, Serving
+from benchmarks.serving.speculating import FINDING
+from fathom.analysis.serving import (
+    Entry,
+    IterationKind,
+    Percentiles,
+    RequestEntry,
+    Serving,
+    requests_account,
+)
 from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
 from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms
-from fathom.diagnosis.serving.findings import decode_floor, rules, serving_findings
+from fathom.diagnosis.serving.findings import decode_floor, rules, serving_abstained, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
 from fathom.machine import Ceiling
 from tests.analysis.test_serving import iteration, request, tables, turn
@@ -65,6 +73,64 @@ def test_batching_saves_at_least_nothing_and_at_most_as_if_decodes_were_free():
     recorded = sum(25 * (k + 1) for k in range(10)) / 10
     assert low <= recorded - 115 <= high and high >= recorded - 70
     assert low <= gain <= high
+
+
+def drafting(accepted: int, n: int = 10, plain: bool = True, took: float = 8.0):
+    """One request after the other: a prefill of 5 ms, then decodes for 12 tokens.
+
+    A decode without drafts takes 5 ms; one that verifies 4 drafted tokens takes 8 ms. They alternate.
+    """
+    at, rows, turns, requests = 0.0, [], [], []
+
+    def ran(number: int, kind: str, tokens: int, length: float, made: int) -> None:
+        nonlocal at
+        times = (round(time * MS) for time in (at, at, at + length, at + length))
+        rows.append({**iteration(len(rows), kind, *times), "waiting": 0, "kv_used": 1, "kv_total": 9})
+        turns.append(turn(len(rows) - 1, number, kind, tokens, made))
+        at += length
+
+    for number in range(n):
+        start, left = at, 11
+        ran(number, "prefill", 10, 5.0, 1)
+        while left:
+            drafts = not plain or len(rows) % 2 == 0
+            made = min(1 + accepted * drafts, left)
+            ran(number, "decode", 1 + 4 * drafts, took if drafts else 5.0, made)
+            left -= made
+        times = (round(time * MS) for time in (start, start, at))
+        requests.append(request(number, *times, generated=12, repeated=0))
+    return tables(requests=requests, iterations=rows, turns=turns)
+
+
+def test_drafts_that_are_rejected_are_named_by_hand():
+    """Five of a request's decodes take 8 ms instead of 5, for one token all the same."""
+    (finding,) = module_findings(drafting(accepted=0))
+    assert finding.id == FINDING
+    assert finding.evidence == {"rejected share": 1.0, "draft slowdown": pytest.approx(1.6)}
+    assert finding.gain_ms == pytest.approx(5 * 3)
+
+
+@pytest.mark.parametrize(("accepted", "took"), [(4, 8.0), (1, 8.0), (0, 5.1)])
+def test_drafts_that_pay_or_cost_little_are_no_finding(accepted, took):
+    assert module_findings(drafting(accepted, took=took)) == []
+
+
+def test_the_replay_of_drafts_agrees_with_what_was_recorded():
+    """With all four accepted, a request decodes in fewer iterations than it has tokens."""
+    replay = Replay(drafting(accepted=4))
+    assert replay.mean(Change(), replay.engine) == pytest.approx(replay.seen, rel=0.05)
+    assert replay.saves(Change(plain=True))[0] == 0.0
+
+
+def test_drafts_without_plain_decodes_are_not_judged():
+    """In six decodes, each with four drafted tokens, one is accepted; the last decode needs none."""
+    frames = drafting(accepted=1, plain=False)
+    account = requests_account(frames)
+    (open_one,) = serving_abstained(account, frames)
+    assert serving_findings(account, frames) == [] and open_one.what == FINDING
+    assert "less than 21 % of a decode without drafts" in open_one.why
+    assert serving_abstained(account, drafting(accepted=0)) == []
+    assert serving_abstained(account, drafting(accepted=4, plain=False)) == []
 
 
 def tokenised(*spans: tuple[int, int]):
@@ -122,8 +188,6 @@ def test_the_batch_limit_is_named():
 
 
 def module_findings(frames):
-    from fathom.analysis.serving import requests_account
-
     return serving_findings(requests_account(frames), frames)
 
 
@@ -160,6 +224,7 @@ RAISED = {
         {"DECODE_OTHERS": 0.4},
     ),
     "serving-queue": ({"queue_share": 0.6, "busy": 0.98}, {"QUEUE": 0.6}),
+    "serving-low-acceptance": ({"rejected_share": 0.9, "draft_slowdown": 1.5}, {"DECODE": 0.8}),
 }
 
 
@@ -204,7 +269,7 @@ def test_every_kind_on_requests_is_described_has_a_rule_and_is_planted():
     described = {name: kind for name, kind in kinds().items() if kind.group == OF_REQUESTS}
     assert list(described) == [rule.id for rule in rules()]
     capacity = {"serving-queue"}  # a load, and no fault of a server
-    assert {planted.finding for planted in PLANTED.values()} | capacity == set(described)
+    assert {planted.finding for planted in PLANTED.values()} | {FINDING} | capacity == set(described)
     for kind in described.values():
         assert all((kind.title, kind.action, kind.mechanism, kind.shows, kind.remedy))
         assert kind.references and not kind.action.endswith(".") and not kind.bound

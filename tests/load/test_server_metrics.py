@@ -267,6 +267,43 @@ def test_a_sweep_shows_the_servers_queue():
     assert "srv queue" not in printed(frontier(loads[:1]))
 
 
+def drafting(engine: str, drafted: int, accepted: int) -> Load:
+    """A load test of a server with speculative decoding, which drafted for others before."""
+    made = Engine(engine)
+    for name, count in (("drafted", 9000), ("accepted", 9000)):
+        if name in made.of:
+            made.of[name].inc(count)
+    metrics = run(made, FULL)
+    if engine == "sglang":
+        made.of["accept_rate"].set(accepted / drafted)
+    else:
+        made.of["drafted"].inc(drafted)
+        made.of["accepted"].inc(accepted)
+    metrics.readings.append(read(made, 15.0))
+    metrics.readings.append(read(made, 31.0))
+    server, _ = server_account(metrics, sent())
+    load = judged(sent(), rate=2.0)
+    load.server = server
+    diagnose_load(load, 0.0)
+    return load
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_few_accepted_drafts_are_reported_with_the_cost_at_which_they_pay(engine):
+    load = drafting(engine, drafted=1000, accepted=120)
+    assert load.server.accepted == pytest.approx(0.12)
+    assert "12 % of drafted tokens accepted" in printed(load)
+    left = {row.what: row.why for row in load.abstained}
+    assert "less than 12 % of a decode" in left["serving-low-acceptance"]
+    assert "serving-low-acceptance" not in [finding.id for finding in load.findings]
+
+
+def test_many_accepted_drafts_or_none_leave_nothing_open():
+    for load in (drafting("vllm", drafted=1000, accepted=700), drafting("vllm", drafted=0, accepted=0)):
+        assert not [row for row in load.abstained if "serving-low-acceptance" in row.what]
+    assert load.server.accepted is None
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

@@ -34,7 +34,12 @@ GAUGES = {
         "waiting": "num_requests_waiting",
         "cache": "kv_cache_usage_perc",
     },
-    "sglang": {"running": "num_running_reqs", "waiting": "num_queue_reqs", "cache": "token_usage"},
+    "sglang": {
+        "running": "num_running_reqs",
+        "waiting": "num_queue_reqs",
+        "cache": "token_usage",
+        "accept_rate": "spec_accept_rate",
+    },
 }
 COUNTERS = {
     "vllm": {
@@ -42,6 +47,8 @@ COUNTERS = {
         "hits": "prefix_cache_hits",
         "preemptions": "num_preemptions",
         "finished": "request_success",
+        "drafted": "spec_decode_num_draft_tokens",
+        "accepted": "spec_decode_num_accepted_tokens",
     },
     "sglang": {
         "asked": "prompt_tokens_total",

@@ -36,8 +36,8 @@ class Reading(msgspec.Struct):
 
     time_ns: int
     engine: str
-    gauges: dict[str, float] = {}  # running, waiting, cache, hit_rate
-    totals: dict[str, float] = {}  # asked, hits, preemptions, finished
+    gauges: dict[str, float] = {}  # running, waiting, cache, hit_rate, accept_rate
+    totals: dict[str, float] = {}  # asked, hits, preemptions, finished, drafted, accepted
     histograms: dict[str, Histogram] = {}  # ttft, queue, prefill, e2e
 
 

@@ -86,6 +86,7 @@ class Server(msgspec.Struct):
     e2e: Distribution | None
     client_ttft_ms: float | None  # the client's mean of the same requests, from the send
     failed_readings: int = 0
+    accepted: float | None = None  # share of drafted tokens (speculative decoding); null without drafts
 
 
 class Load(msgspec.Struct):

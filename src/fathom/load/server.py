@@ -47,6 +47,7 @@ def server_account(scraped: Scraped, sent: Sequence[Sent]) -> tuple[Server | Non
         e2e=spreads.get("e2e"),
         client_ttft_ms=client_ttft_ms(sent),
         failed_readings=scraped.failed,
+        accepted=_accepted(totals, during),
     )
     return server, list(_notes(server, sent))
 
@@ -108,6 +109,17 @@ def _hit_rate(totals: dict[str, float], readings: Sequence[Reading]) -> float | 
     rates = [reading.gauges["hit_rate"] for reading in readings if "hit_rate" in reading.gauges]
     known = [rate for rate in rates if 0 <= rate <= 1]
     return float(np.mean(known)) if known and len(known) == len(rates) else None
+
+
+def _accepted(totals: dict[str, float], readings: Sequence[Reading]) -> float | None:
+    """Return the share of drafted tokens that were accepted, from counters, else from a gauge.
+
+    SGLang's gauge is 0 without speculative decoding.
+    """
+    if totals.get("drafted", 0.0) > 0 and "accepted" in totals:
+        return min(totals["accepted"] / totals["drafted"], 1.0)
+    rates = [rate for reading in readings if 0 < (rate := reading.gauges.get("accept_rate", 0.0)) <= 1]
+    return float(np.mean(rates)) if rates else None
 
 
 def _rounded(value: float | None) -> int | None:

@@ -83,6 +83,8 @@ def _state(server: Server) -> Iterator[str]:
         yield f"KV cache at most {100 * max(cache):.0f} % full"
     if server.hit_rate is not None:
         yield f"{100 * server.hit_rate:.0f} % of prompt tokens cached"
+    if server.accepted is not None:
+        yield f"{100 * server.accepted:.0f} % of drafted tokens accepted"
     if server.preemptions is not None:
         yield f"{server.preemptions:,} preemption{'' if server.preemptions == 1 else 's'}"
 

@@ -24,7 +24,7 @@ def bounded(facts: Known, means: Mapping[str, float], mean_ms: float) -> list[Se
     `means` has the milliseconds of the mean request by entry of the ledger, and `mean_ms` all of it.
     """
     left = _open(facts)
-    raised = {rule.id for rule in rules() if _holds(rule, facts)}
+    raised = {rule.id for rule in rules() if holds(rule, facts)}
     findings = [
         _finding(rule, facts, means, mean_ms)
         for rule in rules()
@@ -41,7 +41,7 @@ def open_rules(facts: Known, source: str) -> list[Abstained]:
         others = [name for name in rule.unless if name in left]
         if rule.id in left:
             lacking.setdefault(_names(left[rule.id]), []).append(rule.id)
-        elif others and _holds(rule, facts):
+        elif others and holds(rule, facts):
             unknown = dict.fromkeys(name for other in others for name in left[other])
             lacking.setdefault(f"{_names(unknown)}, so {' or '.join(others)} may explain it", []).append(
                 rule.id
@@ -64,7 +64,8 @@ def _names(facts: Iterable[str]) -> str:
     return ", ".join(name.replace("_", " ") for name in facts)
 
 
-def _holds(rule: Rule, facts: Known) -> bool:
+def holds(rule: Rule, facts: Known) -> bool:
+    """Return whether all facts of the rule are known and reach their thresholds."""
     return all(_reaches(facts, name, least) for name, least in rule.when.items())
 
 

@@ -54,13 +54,21 @@ class Asked:
 def iterations_of(tables: Tables) -> pl.DataFrame:
     """Return the iterations in order, with the requests, prompt tokens and decodes in each.
 
+    `drafted` counts the tokens that decodes read beyond one for each request, and `made` those they generate.
+
     `active` says that a request of this or an earlier one goes on after it.
     """
     decodes = pl.col("phase") == "decode"
     counts = (
         tables["turns"]
         .group_by("iteration")
-        .agg(n=pl.len(), prompt=pl.col("tokens").filter(~decodes).sum(), decode=decodes.sum())
+        .agg(
+            n=pl.len(),
+            prompt=pl.col("tokens").filter(~decodes).sum(),
+            decode=decodes.sum(),
+            drafted=(pl.col("tokens").filter(decodes) - 1).clip(lower_bound=0).sum(),
+            made=pl.col("generated").filter(decodes).sum(),
+        )
     )
     stays = (
         tables["turns"]
@@ -106,7 +114,7 @@ def periods_ms(rows: pl.DataFrame) -> np.ndarray:
     Pauses longer than the iteration are not its own.
     """
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    following = np.where(rows["active"].to_numpy(), np.append(starts[1:], ends[-1]), ends)
+    following = np.where(rows["active"].to_numpy(), np.append(starts[1:], ends[-1:]), ends)
     return np.minimum(following - starts, 2 * (ends - starts)) / NS_PER_MS
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis.serving import Entry, Serving
+from fathom.diagnosis.serving.engine import iterations_of, periods_ms
+from fathom.diagnosis.serving.speculation import drafts_of
 
 FULL = 0.75  # of the KV cache: a longer prompt may not fit into the rest
 Tables = dict[str, pl.DataFrame]
-Facts = dict[str, float]
+Facts = dict[str, float | None]
 
 
 def facts_of(serving: Serving, tables: Tables) -> Facts:
-    """Return the facts of a recording by name; shares are of the requests' mean time."""
+    """Return the facts of a recording by name; shares are of the requests' mean time. None: not known."""
     share = {row.entry: row.share for row in serving.ledger}
     prompt, generated = max(serving.prompt_tokens or 0, 1), max(serving.generated_tokens or 0, 1)
-    spent = _spans_ms(tables)
+    spent, rows = _spans_ms(tables), iterations_of(tables)
+    drafts = drafts_of(rows, periods_ms(rows))
     return {
         "busy": serving.busy or 0.0,
         "queue_share": share.get(Entry.QUEUE, 0.0),
@@ -35,6 +38,8 @@ def facts_of(serving: Serving, tables: Tables) -> Facts:
         "stream_share": share.get(Entry.STREAM, 0.0),
         "blocked_share": share.get(Entry.DECODE_OTHERS, 0.0),
         "longest_over_decode": _longest_over_decode(serving),
+        "rejected_share": drafts.rejected_share,
+        "draft_slowdown": drafts.slowdown,
     }
 
 

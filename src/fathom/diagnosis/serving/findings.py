@@ -10,10 +10,11 @@ from fathom.analysis import Abstained
 from fathom.analysis.results import Device, Energy, LedgerRow, StepKind
 from fathom.analysis.serving import DecodeFloor, Entry, Serving, ServingFinding, from_spans
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.serving.bounds import bounded, open_rules
-from fathom.diagnosis.serving.facts import facts_of, facts_of_spans
+from fathom.diagnosis.serving.bounds import bounded, holds, open_rules
+from fathom.diagnosis.serving.facts import Facts, facts_of, facts_of_spans
 from fathom.diagnosis.serving.replay import Replay
 from fathom.diagnosis.serving.rules import FEWEST, LEAST, Rule, rules
+from fathom.diagnosis.serving.speculation import explained
 from fathom.machine import Ceiling, find_ceiling
 from fathom.sounding import Store
 from fathom.units import MS_PER_S
@@ -32,7 +33,7 @@ def serving_findings(serving: Serving, tables: dict[str, pl.DataFrame]) -> list[
     if not tables["iterations"].height:
         return []
     facts = facts_of(serving, tables)
-    raised = [rule for rule in rules() if all(facts[name] >= least for name, least in rule.when.items())]
+    raised = [rule for rule in rules() if holds(rule, facts)]
     replay, least = Replay(tables), LEAST * serving.e2e_ms.mean
     findings = {rule.id: _finding(rule, serving, replay, facts) for rule in raised}
     worth = {name for name, finding in findings.items() if finding.gain_ms >= least}
@@ -40,22 +41,26 @@ def serving_findings(serving: Serving, tables: dict[str, pl.DataFrame]) -> list[
     return sorted(kept, key=lambda finding: -finding.gain_ms)
 
 
-def _finding(rule: Rule, serving: Serving, replay: Replay, facts: dict[str, float]) -> ServingFinding:
+def _finding(rule: Rule, serving: Serving, replay: Replay, facts: Facts) -> ServingFinding:
     claims = {row.entry: row.mean_ms for row in serving.ledger if row.entry in rule.claims}
     gain, low, high = replay.saves(rule.change)
     kind, mean = kinds()[rule.id], serving.e2e_ms.mean
-    evidence = {name.replace("_", " "): facts[name] for name in rule.when}
+    evidence = {name.replace("_", " "): facts[name] or 0.0 for name in rule.when}
     about = (claims, evidence, kind.action, kind.mechanism.strip())
     return ServingFinding(rule.id, kind.title, gain, low, high, gain / mean if mean else 0.0, *about)
 
 
 def serving_abstained(serving: Serving, tables: dict[str, pl.DataFrame]) -> list[Abstained]:
-    """Return the findings that imported spans leave open, with the facts that they lack."""
-    if not from_spans(tables):
-        return []
+    """Return the findings that spans or iterations leave open, with the facts that they lack."""
+    spans = from_spans(tables)
     if serving.requests < FEWEST:
-        return [Abstained("causes that lengthen requests", f"fewer than {FEWEST} requests")]
-    return open_rules(facts_of_spans(serving, tables), "spans")
+        return [Abstained("causes that lengthen requests", f"fewer than {FEWEST} requests")] if spans else []
+    if spans:
+        return open_rules(facts_of_spans(serving, tables), "spans")
+    if not tables["iterations"].height:
+        return []
+    facts = facts_of(serving, tables)
+    return explained(open_rules(facts, "iterations"), 1.0 - (facts["rejected_share"] or 0.0))
 
 
 def join(serving: Serving, devices: Sequence[Device], kinds: Sequence[StepKind]) -> None:

@@ -25,6 +25,7 @@ from fathom.diagnosis.serving.engine import (
     replayed,
     split,
 )
+from fathom.diagnosis.serving.speculation import drafts_of
 from fathom.units import NS_PER_MS
 
 BETWEEN_RUNS = 0.1  # of the time in the engine: runs of one server differ by it at least
@@ -44,6 +45,7 @@ class Change:
     attends: bool = False  # the work of a prompt is attention, which reads the shared tokens all the same
     chunked: bool = False  # at most CHUNK prompt tokens per iteration
     engines: bool = False  # more of them
+    plain: bool = False  # no drafts
 
 
 class Spans:
@@ -75,10 +77,13 @@ class Replay:
         self.tables, self.rows = tables, iterations_of(tables)
         last = tables["turns"].join(tables["iterations"], on="iteration")
         ends = last.group_by("request").agg(done_ns=pl.col("end_ns").max())
-        self.requests = tables["requests"].join(ends, on="request").sort("submitted_ns")
+        counted = tables["turns"].filter(pl.col("generated") > 0).group_by("request").agg(turns=pl.len())
+        requests = tables["requests"].join(ends, on="request").join(counted, on="request", how="left")
+        self.requests = requests.sort("submitted_ns")
         times = (self.requests[f"{name}_ns"].to_numpy() for name in ("start", "submitted", "done", "end"))
         self.arrival, self.submitted, self.done, self.end = (time / NS_PER_MS for time in times)
         self.engine = engine_of(self.rows)
+        self.drafts = drafts_of(self.rows, periods_ms(self.rows))
         self.one_by_one = self.engine.limit == 1 and bool((self.submitted[1:] >= self.done[:-1]).all())
         freed = np.append(-np.inf, (self.done if self.one_by_one else self.submitted)[:-1])
         self.begun = np.minimum(
@@ -113,6 +118,8 @@ class Replay:
             return [self.engine, engine_of(self.rows, lengthened)]
         if change.chunked:
             return [replace(self.engine, budget=min(self.engine.budget, CHUNK))]
+        if change.plain:
+            return [engine_of(self.rows, self.drafts.spare_ms)]
         if not change.limit:
             return [self.engine]
         known = self.engine.limit > 1
@@ -144,7 +151,9 @@ class Replay:
         spare = pl.max_horizontal("cached", shared)
         if change.attends:
             spare = pl.max_horizontal("cached", spare**2 / pl.col("prompt"))
-        read = self.requests.select(pl.max_horizontal(pl.col("prompt") - spare, 1), "generated")
+        # With drafts, one decode may generate several tokens.
+        decodes = "turns" if self.drafts.drafted and not change.plain else "generated"
+        read = self.requests.select(pl.max_horizontal(pl.col("prompt") - spare, 1), decodes)
         return [
             Asked(float(at), int(prompt), max(int(n or 1), 1))
             for at, (prompt, n) in zip(submitted, read.iter_rows(), strict=True)

@@ -9,6 +9,7 @@ from fathom.analysis.serving import Entry
 from fathom.diagnosis.serving.bounds import bounded, open_rules
 from fathom.diagnosis.serving.facts import FULL
 from fathom.diagnosis.serving.rules import FEWEST, rules
+from fathom.diagnosis.serving.speculation import explained
 from fathom.load import Load, Server, State
 
 FEWEST_STATES = 5  # readings of gauges: fewer say nothing about how often something was so
@@ -34,13 +35,14 @@ def diagnose_load(load: Load, shared: float | None) -> None:
     if server.preemptions:
         for finding in load.findings:
             finding.evidence["preemptions"] = float(server.preemptions)
-    load.abstained = open_rules(facts, "the server's metrics")
+    load.abstained = explained(open_rules(facts, "the server's metrics"), server.accepted)
 
 
 def facts_of_server(server: Server, shared: float | None) -> dict[str, float | None]:
     """Return the facts by name; shares of time are of the mean request. None: the metrics do not say."""
     known: dict[str, float | None] = {name: None for rule in rules() for name in rule.when}
     known |= _of_states(server.states)
+    known["rejected_share"] = 0.0 if server.accepted is None else 1.0 - server.accepted
     if server.hit_rate is not None and shared is not None:
         known["repeated_share"] = shared - server.hit_rate
     if server.e2e is None or not server.e2e.mean:
