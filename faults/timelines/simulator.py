@@ -81,6 +81,20 @@ class Rank:
             parent, start, begin, begin + round(us * US), stream, name, "compute", more.get("backward", False)
         )
 
+    def replay(self, us: Sequence[float], name: str) -> None:
+        """Launch a CUDA graph of kernels that take so long, one right after the other."""
+        start, _ = self.spend(2 * CALL_US)
+        self.count += 1
+        number, begin = self.count, self.ready(COMPUTE)
+        call = {"start_ns": start, "end_ns": start + CALL_US * US}
+        self.add("launches", correlation=number, op=None, thread=MAIN, api="cudaGraphLaunch", **call)
+        for node, length in enumerate(us):
+            end = begin + round(length * US)
+            row = {"device": self.number, "stream": COMPUTE, "correlation": number, "kind": "compute"}
+            times = {"start_ns": begin, "end_ns": end}
+            self.add("kernels", **row, name=name, family=name, graph_node=node + 1, **times)
+            begin = self.ends[COMPUTE] = end + US // 2
+
     def ready(self, stream: int, after: Sequence[int] = ()) -> int:
         """When work that is launched now can start on `stream`, after that of other streams."""
         behind = (self.ends.get(other, 0) + US for other in (stream, *after))
@@ -147,6 +161,8 @@ class Job:
     hosts: int = 1
     seed: int = 1
     memory_bytes: int = 60 << 30  # that the allocator reserved at most
+    kind: str = "train"  # of its steps
+    samples: int | None = None  # of the current step
     ranks: list[Rank] = field(default_factory=list)
     steps_ns: list[int] = field(default_factory=list)
     draw: random.Random = field(default_factory=random.Random)
@@ -174,7 +190,9 @@ class Job:
         rank.now = max(rank.now, rank.before)
         rank.before = rank.ends[COMPUTE] = max(rank.ends.values(), default=rank.now)
         after = max(rank.before, rank.now)
-        row = {"step": number, "kind": "train", "source": "optimizer", "thread": MAIN, "stream": COMPUTE}
+        source = "optimizer" if self.kind == "train" else "engine"
+        row = {"step": number, "kind": self.kind, "source": source, "thread": MAIN, "stream": COMPUTE}
+        row["samples"] = self.samples
         times = {"mark_ns": mark, "end_ns": rank.now, "device_ns": device, "device_end_ns": after}
         phase = {"phase": "timeline", "burst": 1} if number >= CLEAN else {"phase": "clean", "burst": 0}
         rank.tables.setdefault("steps", []).append({**row, **times, **phase})

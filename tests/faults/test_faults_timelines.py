@@ -16,7 +16,13 @@ from faults.score import case_of, false_findings, place
 from faults.timelines.simulator import COMPUTE, Job, forward, update
 
 BY_NAME = {program.name: program for program in timelines()}
-SAMPLE = ("few_micro_batches", "popular_experts", "tensor_parallel_across_hosts", "gathers_not_prefetched")
+SAMPLE = (
+    "few_micro_batches",
+    "uncaptured_batches",
+    "popular_experts",
+    "tensor_parallel_across_hosts",
+    "gathers_not_prefetched",
+)
 
 
 def job(name: str, form: str, severity: int = 3) -> Job:

@@ -9,9 +9,11 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import (
     Broken,
     Call,
+    Captured,
     Chain,
     Compiled,
     Computing,
+    Dequantised,
     Double,
     DriverCalls,
     Eager,

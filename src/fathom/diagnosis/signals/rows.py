@@ -290,6 +290,27 @@ class Broken(msgspec.Struct, frozen=True):
     share: float = 0.0  # of the step's ops with a known source, those in this frame itself
 
 
+class Captured(msgspec.Struct, frozen=True):
+    """Recorded decode steps that ran as CUDA graphs, and those without."""
+
+    graphed: int
+    eager: int
+    idle_share: float  # of the device's idle time, in steps without graphs
+    each_ms: float  # of idle time in a step without a graph, beyond that in one with it
+    saved_ms: float  # of this time, per step
+    largest_graphed: int | None  # requests of a step; None if unknown
+    smallest_eager: int | None
+
+
+class Dequantised(msgspec.Struct, frozen=True):
+    """Kernels that make float matrices of quantised weights, and the products that read these matrices."""
+
+    works: list[Work]
+    ms: float  # per step
+    products_ms: float
+    count: float  # of products, per step
+
+
 class Product(msgspec.Struct, frozen=True):
     """A matrix product (m × k) · (k × n), `batch` times, of one work row."""
 

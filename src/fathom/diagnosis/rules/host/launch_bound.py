@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import spent
+from fathom.diagnosis.rules.candidates import part_of, rows, spent
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
-from fathom.diagnosis.signals import Broken, Compiled, Holds, HostWork, Preparation, Signals
+from fathom.diagnosis.signals import Broken, Captured, Compiled, Holds, HostWork, Preparation, Signals
 
 LAUNCHES = "host-launch-bound"
+SIZES = "host-graph-sizes"
 LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY)
 PYTHON = Entry.PYTHON
 LEAST = 0.08  # of the timeline's step
@@ -25,15 +28,19 @@ FELT = 0.01  # of the step, for which an op keeps the launching thread
 MINE = 0.5  # of the timeline's step: below it, threads are not the cause
 MOSTLY = 0.5  # of the time in pauses
 
+STEPS = 2  # with graphs, and without, at least
+UNCAPTURED = 0.8  # of the device's idle time, in decode steps without graphs
+
 RARE = 0.5  # compiled regions or breaks per step: fewer belong to a rare branch
 UNCOMPILED = 0.5  # of the step's ops: below it, most launches come from code that was never to be compiled
 
 
-@rule("host-launch-bound", "host-thread-contention")
+@rule("host-launch-bound", "host-thread-contention", "host-graph-sizes")
 def launch_bound(signals: Signals) -> Candidates:
     """Find a device that waits for the host, but not for the program's own Python.
 
-    If the compiler failed on the frames that launch, they are the cause (`host-graph-breaks`).
+    If the compiler failed on the frames that launch, they are the cause (`host-graph-breaks`). If decodes of
+    some batch sizes run as graphs, the sizes without one are (`host-graph-sizes`).
     """
     others = ("host-python", LAUNCHES) if uncompiled(signals) else ("host-python",)
     return (candidate for candidate in late_launches(signals) if candidate.kind not in others)
@@ -65,7 +72,17 @@ def late_launches(signals: Signals) -> Candidates:
     elif python > PYTHONIC * (launching + python) and short < MOSTLY:
         yield _candidate(signals, "host-python", (launching + python) / step)
     elif part * (launching + python) >= LEAST * step:
-        yield _candidate(signals, LAUNCHES, (launching + python) / step, part)
+        steps = uncaptured(signals)
+        share = (launching + python) / step
+        yield _uncaptured(signals, steps) if steps else _candidate(signals, LAUNCHES, share, part)
+
+
+def uncaptured(signals: Signals) -> Captured | None:
+    """Return the decode steps, if nearly all idle time is in those that run without a CUDA graph."""
+    decodes: Captured | None = signals.get("host.captured").value
+    if decodes is None or min(decodes.graphed, decodes.eager) < STEPS or decodes.idle_share < UNCAPTURED:
+        return None
+    return decodes
 
 
 def _working(signals: Signals) -> list[HostWork]:
@@ -133,6 +150,33 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
         confidence=0.8,
         check=_check(CAPTURED, prepared),
     )
+
+
+def _uncaptured(signals: Signals, decodes: Captured) -> Candidate:
+    """Return a candidate that leaves steps without a graph as little idle time as those with one have."""
+    steps, timeline = decodes.graphed + decodes.eager, signals["step.timeline_ms"]
+    gain = decodes.saved_ms / timeline * signals.number("step.mean_ms", timeline)
+    return Candidate(
+        kind=SIZES,
+        claims=part_of(rows(signals, *LAUNCHING, PYTHON), gain),
+        evidence=[
+            Evidence("decode steps without a CUDA graph", 100 * decodes.eager / steps, "% of those recorded"),
+            Evidence("idle time of one of these beyond that of a step with one", decodes.each_ms, "ms"),
+            *_sizes(decodes),
+        ],
+        gain_ms=gain,
+        spill=(*LAUNCHING, PYTHON),
+        doubt=0.15,
+        check="capture these batch sizes, and time the steps by batch size",
+    )
+
+
+def _sizes(decodes: Captured) -> Iterator[Evidence]:
+    """Yield which batches have a graph."""
+    if decodes.largest_graphed is not None:
+        yield Evidence("largest batch replayed from a graph", float(decodes.largest_graphed), "requests")
+    if decodes.smallest_eager is not None:
+        yield Evidence("smallest batch launched by kernels", float(decodes.smallest_eager), "requests")
 
 
 def _too_long(part: float) -> list[Evidence]:
