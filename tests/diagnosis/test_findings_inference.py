@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from fathom.diagnosis import examine
+from fathom.diagnosis.rules import NotAnalysed, rules
 from fathom.diagnosis.signals import Captured, Signals
 from faults.timelines.simulator import Job, Rank
-from tests.support.findings_fakes import compute, idle, raised, signals
+from tests.support.examined import of_trace, on_traces
+from tests.support.findings_fakes import account, collective, communication, compute, idle, raised, signals
 from tests.support.findings_read import read
 
 GEMM, CAST, SCALE = "nvjet_tst_64x8_64x16_4x1_v_bz_TNT", "direct_copy_kernel_cuda", "MulFunctor<BFloat16>"
@@ -129,3 +131,59 @@ def test_steps_that_are_no_decodes_are_not_compared(tmp_path):
     assert signals_of(job.run(step), tmp_path).get("host.captured").value is None
     captured = Job(count=1, kind="decode").run(step).write(tmp_path / "captured.fathom")
     assert read(captured.path)["host.captured"].graphed == 4
+
+
+# tensor parallelism
+
+WIDE = "communication-wide-tensor-parallel"
+
+
+def layers(compute_ms: float = 0.5, exposed_ms: float = 2.0, count: float = 32.0, **known) -> Signals:
+    """A decode over four GPUs, each of which reads 1 GB of weights."""
+    reductions = collective(exposed_ms, count=count, ranks=4, bytes=64e3)
+    gemm = compute("gemm", compute_ms, bytes=1e9, at_ceiling_ms=known.pop("ceiling_ms", None))
+    ledger = [gemm, communication(exposed_ms)]
+    usual = {"step_kind": "decode", "device_memory_bytes": 80e9, **known}
+    return signals(ledger, communication_account=account(compute_ms, reductions), **usual)
+
+
+def test_all_reduces_that_take_longer_than_the_other_ranks_parts_by_hand():
+    """Three more parts take 1.5 ms at most. At 0.14 ms each at the ceiling, they take 3 · 0.14 / 0.7 ms."""
+    candidate = raised(layers(), WIDE)[WIDE]
+    assert candidate.gain_ms == pytest.approx(0.5)
+    assert sum(claim.ms for claim in candidate.claims) == pytest.approx(0.5)
+    assert raised(layers(ceiling_ms=0.14), WIDE)[WIDE].gain_ms == pytest.approx(2.0 - 0.6)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        layers(compute_ms=1.0),
+        layers(count=2.0),  # sums for a log
+        layers(step_kind="prefill"),
+        layers(step_kind="train"),
+        layers(device_memory_bytes=5e9),  # 4 GB of weights leave a single GPU no room for a cache
+    ],
+)
+def test_tensor_parallelism_that_is_needed_or_fast_raises_nothing(fine):
+    assert raised(fine, WIDE) == {}
+
+
+def test_weights_of_unknown_size_may_not_fit():
+    given = layers()
+    bare = [compute("gemm", 0.5), communication(2.0)]
+    known = {"step_kind": "decode", "device_memory_bytes": 80e9}
+    unknown = signals(bare, communication_account=given["communication.account"], **known)
+    (outcome,) = (made for rule in rules() if WIDE in rule.kinds for made in rule.look(unknown))
+    assert isinstance(outcome, NotAnalysed) and "may not fit" in outcome.why
+
+
+# real traces
+
+
+@pytest.mark.parametrize(
+    "name", on_traces(["vllm-piecewise-graph", "h100-owlv2", "h100-qwen-0.5b", "b200-eager"])
+)
+def test_real_traces_without_these_causes_show_none(name):
+    kinds = {"host-graph-sizes", "kernels-dequantised-weights", WIDE}
+    assert not kinds & {finding.id for finding in of_trace(name).findings}

@@ -17,6 +17,7 @@ from faults.timelines.simulator import COMPUTE, Job, forward, update
 
 BY_NAME = {program.name: program for program in timelines()}
 SAMPLE = (
+    "small_model_on_many",
     "few_micro_batches",
     "uncaptured_batches",
     "popular_experts",
