@@ -138,9 +138,11 @@ def test_steps_that_are_no_decodes_are_not_compared(tmp_path):
 WIDE = "communication-wide-tensor-parallel"
 
 
-def layers(compute_ms: float = 0.5, exposed_ms: float = 2.0, count: float = 32.0, **known) -> Signals:
+def layers(
+    compute_ms: float = 0.5, exposed_ms: float = 2.0, count: float = 32.0, ranks: int | None = 4, **known
+) -> Signals:
     """A decode over four GPUs, each of which reads 1 GB of weights."""
-    reductions = collective(exposed_ms, count=count, ranks=4, bytes=64e3)
+    reductions = collective(exposed_ms, count=count, ranks=ranks, bytes=64e3)
     gemm = compute("gemm", compute_ms, bytes=1e9, at_ceiling_ms=known.pop("ceiling_ms", None))
     ledger = [gemm, communication(exposed_ms)]
     usual = {"step_kind": "decode", "device_memory_bytes": 80e9, **known}
@@ -153,6 +155,12 @@ def test_all_reduces_that_take_longer_than_the_other_ranks_parts_by_hand():
     assert candidate.gain_ms == pytest.approx(0.5)
     assert sum(claim.ms for claim in candidate.claims) == pytest.approx(0.5)
     assert raised(layers(ceiling_ms=0.16), WIDE)[WIDE].gain_ms == pytest.approx(2.0 - 0.6)
+
+
+def test_kernels_in_a_graph_are_of_all_ranks():
+    """They do not say which ranks take part."""
+    assert raised(layers(ranks=None, step_world=4), WIDE)[WIDE] == raised(layers(), WIDE)[WIDE]
+    assert raised(layers(ranks=None), WIDE) == {} and raised(layers(ranks=1), WIDE) == {}
 
 
 @pytest.mark.parametrize(

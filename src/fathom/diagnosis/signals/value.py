@@ -66,6 +66,11 @@ PLAIN: tuple[tuple[str, str, Callable[[Recorded], Any]], ...] = (  # signals tha
     ("step.kind", "", lambda recorded: recorded.account.kind),
     ("step.ledger", "ms per step", lambda recorded: recorded.ledger),
     ("step.rank", "", lambda recorded: recorded.account.rank),
+    (
+        "step.world",
+        "",
+        lambda recorded: next((r.world for r in recorded.store.manifest.ranks if r.world), None),
+    ),
     ("step.trials", "ms per step", lambda recorded: recorded.tried),  # measured gains by kind of trial
 )
 for _name, _unit, _read in PLAIN:

@@ -22,8 +22,7 @@ def too_wide(signals: Signals) -> Outcomes:
     """Find decodes that one GPU would compute in less time than several need for their all-reduces."""
     if signals["step.kind"] != "decode":
         return
-    reductions = layers_of(signals["communication.account"])
-    ranks = max((row.ranks or 0 for row in reductions), default=0)
+    ranks, reductions = layers_of(signals["communication.account"], signals.get("step.world").value or 0)
     exposed = sum(row.exposed_ms for row in reductions)
     added = (ranks - 1) * part_ms(signals)
     if ranks < 2 or exposed - added < LEAST * signals["step.timeline_ms"]:
@@ -35,12 +34,15 @@ def too_wide(signals: Signals) -> Outcomes:
         yield _candidate(signals, ranks, exposed, added, weights)
 
 
-def layers_of(account: Communication) -> list[Collective]:
-    """Return the all-reduces of the largest group with as many per step as layers have."""
-    reductions = [row for row in account.collectives if row.operation == "all_reduce" and row.ranks]
-    most = max((row.ranks or 0 for row in reductions), default=0)
-    largest = [row for row in reductions if row.ranks == most]
-    return largest if sum(row.count for row in largest) >= LAYERS else []
+def layers_of(account: Communication, world: int) -> tuple[int, list[Collective]]:
+    """Return the largest group that all-reduces as often as a model has layers, and its all-reduces.
+
+    In a CUDA graph, kernels do not say which ranks take part: it is at most all of them.
+    """
+    reductions = [row for row in account.collectives if row.operation == "all_reduce"]
+    most = max((row.ranks or world for row in reductions), default=0)
+    largest = [row for row in reductions if (row.ranks or world) == most]
+    return most, largest if sum(row.count for row in largest) >= LAYERS else []
 
 
 def part_ms(signals: Signals) -> float:
