@@ -115,6 +115,23 @@ def test_where_the_loader_sets_the_pace(program: list[Do], change: str, factor: 
     agree([Do("batch"), *program], machine, *changed(machine, change, factor))
 
 
+@pytest.mark.parametrize("batch_ms", [1, 6, 15, 30])
+@pytest.mark.parametrize("take_us", [20, 1500])
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2.0])
+def test_workers_hold_a_quicker_step_back_only_if_they_need_longer(
+    batch_ms: int, take_us: int, factor: float
+) -> None:
+    """Two workers and steps of 10 ms: a batch that takes them 6 ms is there every 3 ms."""
+    program = [Do("batch"), *[Do("launch", 15 * US, 1000 * US) for _ in range(10)], Do("sync", stream=None)]
+    machine = Machine(batch=1000 * batch_ms * US, workers=2, take=take_us * US)
+    what, quicker = changed(machine, "all-kernels", factor)
+    replay = replay_of(simulate(program, machine, 40, 20))
+    expected = truth(simulate(program, quicker, 40, 20), replay)
+    # The first batch of the recording has no predecessor, and the time to hand out a late one is unknown.
+    assert replay.step_ms([parse(what)]) == pytest.approx(expected, rel=0.08)
+    assert replay.error < WITHIN
+
+
 @settings(max_examples=7)
 @given(st.lists(launches(20, 300), min_size=6, max_size=20), st.integers(50, 900), st.data())
 def test_two_streams_that_wait_for_each_other(program: list[Do], reduce_us: int, data: st.DataObject) -> None:

@@ -42,6 +42,7 @@ class Machine:
     back: int = 8 * US  # from the end of work to the return of the call that waited for it
     depth: int = 1024
     batch: int = 0  # a worker's time for a batch
+    workers: int = 1  # that make batches in turn; of several, the time for a batch is recorded
     ahead: int = 4  # batches that the loader may be ahead
     take: int = 20 * US
     python_factor: float = 1.0
@@ -64,7 +65,11 @@ class Run:
     taken: list[int] = field(default_factory=list)
     calls: int = 0
 
-    def steps(self, program: list[Do], count: int) -> Timeline:
+    def steps(self, program: list[Do], count: int, before: int = 0) -> Timeline:
+        """Run `before` steps that are not recorded, then `count` steps."""
+        for item in program * before:
+            getattr(self, item.what)(item)
+        self.made = Timeline()
         marks = []
         for _ in range(count):
             marks.append(self.now)
@@ -132,14 +137,19 @@ class Run:
 
     def batch(self, do: Do) -> None:
         free = self.taken[-self.machine.ahead] if len(self.taken) >= self.machine.ahead else 0
-        last = self.ready[-1] if self.ready else self.now
+        workers, nth = self.machine.workers, len(self.ready)
+        last = self.ready[-workers] if nth >= workers else self.now
         self.ready.append(max(last, free) + self.machine.batch)
         start, _ = self._spend(self.machine.take)
         self.now = max(self.now, self.ready[-1])
         self.taken.append(self.now)
         self.made.wait("input", start, self.now, detail="loader 0")
+        if workers > 1:
+            of = {"loader": 0, "batch": nth, "worker": nth % workers}
+            times = {"start_ns": start, "wait_ns": self.now - start, "fetch_ns": self.machine.batch}
+            self.made.add("input", **of, **times)
 
 
-def simulate(program: list[Do], machine: Machine, steps: int = 6) -> Timeline:
-    """The timeline of a program that repeats `program` once a step."""
-    return Run(machine).steps(program, steps)
+def simulate(program: list[Do], machine: Machine, steps: int = 6, before: int = 0) -> Timeline:
+    """The timeline of a program that repeats `program` once a step, after `before` unrecorded steps."""
+    return Run(machine).steps(program, steps, before)

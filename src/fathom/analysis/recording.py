@@ -15,6 +15,7 @@ from fathom.analysis.first_use import first_uses
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.intervals import NOTHING, Spans, union
 from fathom.analysis.kinds_by_work import split_by_work
+from fathom.analysis.loading import with_pace
 from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
 from fathom.analysis.sampled import Setting, samples_of
@@ -152,6 +153,7 @@ def read_timeline(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
+    waits = with_pace(waits, store, rank)
     every, lost = _not_lost(_of_the_program(store.table("steps", rank).collect()), phase, calls)
     if phase == "timeline":
         every = split_by_work(every, _ran(ops, kernels))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.columns import distinct
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import EdgeKind
+from fathom.analysis.replay.loader import Feed, feed_of, loader_edges
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched, usual_mean
 from fathom.analysis.replay.team import INPUT, PEERS, SYNC
@@ -37,8 +39,11 @@ class Blocks(NamedTuple):
     waited: Array
 
 
-def block_edges(part: Part) -> None:
-    """Add edges into the returns of calls that wait, and set the host work of those calls (`own`)."""
+def block_edges(part: Part, waits: pl.DataFrame) -> None:
+    """Add edges into the returns of calls that wait, and set the host work of those calls (`own`).
+
+    `waits` are the burst's waits, with the pace of the loaders.
+    """
     queued = _queues(part)
     every = [
         (EdgeKind.QUEUE, queued),
@@ -47,7 +52,9 @@ def block_edges(part: Part) -> None:
         (EdgeKind.EVENT, _waits_for_peers(part)),
     ]
     batches = np.array([api == INPUT for api in part.calls.api], bool)
+    feed = feed_of(part.calls, np.flatnonzero(batches), waits)
     late = batches & (part.calls.length > _handing_out(part.calls.end, batches))
+    late[feed.call[feed.was_ready]] = False
     part.calls.queued[queued.call[queued.waited]] = True
     _set_own(part, np.concatenate([blocks.call[blocks.waited] for _, blocks in every]), late)
     for kind, blocks in every:
@@ -55,7 +62,8 @@ def block_edges(part: Part) -> None:
         usual = usual_mean(back[blocks.waited], RETURN_NS)
         kept = np.where(_last(blocks, part.pieces.end), back, np.minimum(back, usual))
         part.edges.add(kind, part.ends[blocks.piece], part.done[blocks.call], kept, usual)
-    _batches(part, np.flatnonzero(late))
+    _batches(part, np.flatnonzero(late), feed)
+    loader_edges(part, late, feed)
 
 
 def _handing_out(ends: Array, batches: Array) -> Array:
@@ -226,12 +234,13 @@ def _joined(blocks: list[Blocks]) -> Blocks:
     return Blocks(*(np.concatenate(column) for column in zip(nothing, *blocks, strict=True)))
 
 
-def _batches(part: Part, late: Array) -> None:
-    """Add edges between late batches: each follows the one before, and the first its request."""
+def _batches(part: Part, late: Array, feed: Feed) -> None:
+    """Add edges between late batches of unknown pace: each follows the one before, the first its request."""
+    part.facts["batches waited for"] = float(len(late))
+    late = late[~np.isin(late, feed.call)]
     if not len(late):
         return
     ends = part.calls.end[late]
     sources = np.append(part.begin[late[0]], part.done[late[:-1]])
     after = np.append(part.calls.length[late[0]], np.diff(ends))
-    part.edges.add(EdgeKind.LOADER, sources, part.done[late], after)
-    part.facts["batches waited for"] = float(len(late))
+    part.edges.add(EdgeKind.LOADER, sources, part.done[late], after, other=1)

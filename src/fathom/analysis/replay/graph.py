@@ -33,8 +33,8 @@ class EdgeTable(NamedTuple):
     """Parallel arrays with one element per edge. Times are in ns.
 
     `kept` reproduces the recording, `typical` uses constants of the machine; both exclude the duration of
-    `piece`, the device work that ends at the edge's target (-1 for none). `other` is the call of a launch, or
-    the previous piece of a stream.
+    `piece`, the device work that ends at the edge's target (-1 for none). `other` is the call of a launch,
+    the previous piece of a stream, or the number of batches that an edge of a loader spans.
     """
 
     kind: Array

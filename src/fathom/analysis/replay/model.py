@@ -147,7 +147,7 @@ def _part(timeline: Timeline, host: HostRecords, burst: int, origin: int) -> Par
     pieces, rows = pieces_of(kernels, met.launched)
     rank = timeline.about.rank
     part = number(origin, rank, burst, team, met, pieces, _rows(timeline, burst)[rows])
-    block_edges(part)
+    block_edges(part, waits)
     start_edges(part, _orderings(calls))
     host_edges(part)
     return part

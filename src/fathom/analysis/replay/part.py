@@ -39,6 +39,7 @@ class Part(msgspec.Struct, dict=True):
     facts: dict[str, float] = msgspec.field(
         default_factory=dict
     )  # counts of what could and could not be determined
+    fed_ns: float = 0.0  # that loaders need for the burst's batches at the pace of their workers
     buckets: Buckets | None = None  # of gradients, if a change needs them
     # Cached by change: the intervals of the team that it affects, with its factor; and the pieces.
     intervals_of: dict[Change, tuple[Array, Array | float]] = msgspec.field(default_factory=dict)

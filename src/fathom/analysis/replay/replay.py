@@ -19,6 +19,7 @@ from fathom.analysis.replay import naming
 from fathom.analysis.replay.buckets import UNKNOWN_SIZES, Buckets, buckets_of
 from fathom.analysis.replay.changes import BUCKET, EXPOSED, HIGH, LOW, Change
 from fathom.analysis.replay.critical import critical_path
+from fathom.analysis.replay.loader import within_pace
 from fathom.analysis.replay.model import FLOOR, QUICKEST, Model, pace_for
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
@@ -86,7 +87,7 @@ class Replay:
     def gain(self, changes: Sequence[Change]) -> Gain | Abstained:
         """Return the gain per (clean) step from the changes, or the reason why it cannot be predicted."""
         refusal = self._refusal or self._unknown_buckets(changes)
-        return refusal or self._gains(changes, self.pace if self.clean else 1.0)
+        return refusal or self._fed(changes, self._gains(changes, self.pace if self.clean else 1.0))
 
     def predict(self, changes: Sequence[Change]) -> Prediction:
         """Predict the step with the changes, and its ledger. Raises BadInputError for unknown names."""
@@ -345,6 +346,24 @@ class Replay:
         within = min(most / gain.ms, 1.0) if gain.ms > 0 else 1.0
         return Gain(gain.ms * within, gain.low * within, min(gain.high, max(most, gain.ms * within)))
 
+    def _fed(self, changes: Sequence[Change], gain: Gain) -> Gain:
+        """Return the gain, limited by the pace of loaders' workers."""
+        if self.clean is None or any(change.selector == "input" for change in changes):
+            return gain
+        return within_pace(gain, self._clean_ms, self._fed_ms)
+
+    @cached_property
+    def _fed_ms(self) -> float:
+        """The time per step in which loaders' workers make its batches; 0 if unknown."""
+        ns = sum(part.fed_ns for part in self.model.parts if part.rank == self._device.rank)
+        return ns / self._marked / NS_PER_MS
+
+    @property
+    def _clean_ms(self) -> float:
+        """The clean step of which gains are a part: the mean one for the report's ledger."""
+        assert self.clean is not None
+        return self.clean.basis_ms if self._rows else self.clean.median_ms
+
     def _of_clean_ops(self, changes: Sequence[Change]) -> Gain:
         """Return the gain of changed ops on a processor: that of profiled steps, in which ops take longer."""
         profiled = float((self._steps() - self._steps(changes)).mean())
@@ -355,8 +374,13 @@ class Replay:
     def _add_clean(self, prediction: Prediction, changes: Sequence[Change]) -> None:
         if self.clean is None:
             return
-        gain = self._limited(changes, self._gains(changes, self.pace))
-        step_ms = self.clean.basis_ms if self._rows else self.clean.median_ms
+        unlimited = self._limited(changes, self._gains(changes, self.pace))
+        gain = self._fed(changes, unlimited)
+        if gain.ms < unlimited.ms:
+            prediction.notes.append(
+                f"the loader's workers need {self._fed_ms:.3g} ms for the batches of a step"
+            )
+        step_ms = self._clean_ms
         prediction.clean_ms, prediction.clean_gain = step_ms, gain
         prediction.clean_predicted_ms, prediction.clean_ci_ms = _less(step_ms, gain)
         if step_ms > self.clean.median_ms * (1 + FELT):

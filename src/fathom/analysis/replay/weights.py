@@ -233,9 +233,9 @@ def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> 
         values[rows] *= np.where(values[rows] < 0, durations.pace[edges.other[rows]], durations.gap)
     if durations.loader is not None:
         rows = of_kind[EdgeKind.LOADER]
-        values[rows] = (
-            values[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
-        )
+        new = durations.loader
+        batches = edges.other[rows]  # between the source and the target
+        values[rows] = values[rows] * new.of(1.0) if new.ns is None else new.ns * batches
     if not durations.synchronous:
         values[of_kind[EdgeKind.SYNC]] = NEVER
     if not durations.waiting:
