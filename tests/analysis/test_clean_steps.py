@@ -116,3 +116,21 @@ def test_steps_launched_faster_than_the_device_runs_them_have_no_length(
     why = [absence.why for absence in examination.abstained if absence.what == "clean step"]
     assert [text for text in why if "faster than the device" in text] == ([] if known else why[:1])
     assert (Replay(open_store(tmp_path / "s.fathom")).clean is not None) == known
+
+
+def test_the_usual_step_does_not_wait_like_the_rare_ones(tmp_path: Path) -> None:
+    """Clean steps compute for 20 ms and wait for 20 ms, or 120 ms; profiled ones compute for 10 ms."""
+    timeline, at = Timeline(phase="clean", burst=1, devices={}), 0
+    for wait in [20, 20, 120, 20, 120] * 20:
+        timeline.step(at, at + (wait + 20) * MS)
+        timeline.wait("input", at, at + wait * MS)
+        at += (wait + 20) * MS
+    timeline.phase, timeline.burst = "timeline", 3
+    for start in range(at, at + 300 * MS, 30 * MS):
+        timeline.step(start, start + 30 * MS)
+        timeline.wait("input", start, start + 20 * MS)
+        timeline.op("aten::mm", start + 20 * MS, start + 30 * MS)
+    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    usual, mean = ({row.entry: row.ms for row in rows} for rows in (device.ledger, device.mean_ledger))
+    assert sum(usual.values()) == pytest.approx(40) and usual["idle: input"] == pytest.approx(20)
+    assert sum(mean.values()) == pytest.approx(80) and mean["idle: input"] == pytest.approx(60)

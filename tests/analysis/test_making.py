@@ -162,8 +162,8 @@ def test_waits_that_hooks_measured_do_not_replace_the_time_in_an_iterator():
     ms = {("ops", "aten::mm"): 4.0, ("idle: input", MADE.detail): 10.0, ("idle: input", ""): 2.0}
     rows = [LedgerRow(entry, detail, value) for (entry, detail), value in ms.items()]
     profiled = Profiled(rows, ms, {})
-    clean = {(r.entry, r.detail): r.ms for r in clean_entries(profiled, {"input": 3.0}, {"input": 3.0}, 17.0)}
+    clean = {(r.entry, r.detail): r.ms for r in clean_entries(profiled, {"input": 3.0}, 17.0)}
     assert clean["idle: input", MADE.detail] == pytest.approx(10.0)
     assert clean["idle: input", ""] == pytest.approx(3.0)
-    nothing = clean_entries(profiled, {"input": 0.0}, {"input": 0.0}, 14.0)
+    nothing = clean_entries(profiled, {"input": 0.0}, 14.0)
     assert {(r.entry, r.detail): r.ms for r in nothing}["idle: input", MADE.detail] == pytest.approx(10.0)

@@ -176,7 +176,7 @@ def test_rates_of_ops_are_of_the_time_in_the_clean_step(step_ms: float) -> None:
     )
     python = LedgerRow("idle: python", "", 7.0)
     profiled = Profiled([known, python], {key: 3.0, ("idle: python", ""): 7.0}, {key: 1.0})
-    result = {row.entry: row for row in clean_entries(profiled, {}, {}, step_ms)}
+    result = {row.entry: row for row in clean_entries(profiled, {}, step_ms)}
     op = result["ops"]
     assert sum(row.ms for row in result.values()) == pytest.approx(step_ms)
     assert op.flops / op.flops_per_s == pytest.approx(op.ms / 1e3) == pytest.approx(op.bytes / op.bytes_per_s)

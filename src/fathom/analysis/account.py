@@ -294,12 +294,12 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
         chosen[windows.used] = typical((windows.ends - windows.starts)[windows.used], step_ms * NS_PER_MS)
     rows = step_of(subject.ledger, chosen)
     ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
-    each = [to.waits.of_steps(to.stretches, some) for some in (usual, False)]
+    waits = to.waits.of_steps(to.stretches, usual)
     if subject.index is not None:
-        idle = {cause: _waited(ms, cause) for cause in each[0]}
+        idle = {cause: _waited(ms, cause) for cause in waits}
         before = to.waits.of_windows(windows.starts[chosen], windows.ends[chosen])
-        each = [exposed(waits, before, idle) for waits in each]
-    return clean_entries(Profiled(device.profiled_ledger, ms, events), each[0], each[1], step_ms)
+        waits = exposed(waits, before, idle)
+    return clean_entries(Profiled(device.profiled_ledger, ms, events), waits, step_ms)
 
 
 def _waited(ms: Mapping[RowKey, float], cause: str) -> float:

@@ -58,20 +58,16 @@ def typical(lengths: Array, least: float = 0.0) -> Array:
     return distance <= max(NEAR * middle, float(np.median(distance)))
 
 
-def clean_entries(
-    profiled: Profiled, waits: Mapping[str, float], mean_waits: Mapping[str, float], step_ms: float
-) -> list[LedgerRow]:
+def clean_entries(profiled: Profiled, waits: Mapping[str, float], step_ms: float) -> list[LedgerRow]:
     """Return the rows of a clean step, largest first; they sum to `step_ms`.
 
     `waits` are the step's waits by cause in ms, as hooks measured them. They count in full if they fit into
-    the step beside its device work. If the step is longer than all rows, its waits grow up to those of the
-    mean clean step (`mean_waits`), and the rest is unattributed.
+    the step beside its device work. If the step is longer than all rows, the rest is unattributed.
     """
     known = {(row.entry, row.detail): row for row in profiled.entries}
     ms = dict(profiled.ms)
     _measured_waits(ms, waits, step_ms)
     before = dict(ms)
-    _wait_longer(ms, waits, mean_waits, step_ms - sum(ms.values()))
     _take_off(ms, profiled.events, waits, sum(ms.values()) - step_ms)
     left = step_ms - sum(ms.values())
     row = (Entry.UNATTRIBUTED, LONGER) if left > 0 else (Entry.OVERHEAD, IN_WORK)
@@ -97,20 +93,6 @@ def _measured_waits(ms: dict[RowKey, float], waits: Mapping[str, float], step_ms
             ms[row] = part * wait * value / total if total > 0 else 0.0
         if not total and wait > 0:
             ms[entry, ""] = part * wait
-
-
-def _wait_longer(
-    ms: dict[RowKey, float], waits: Mapping[str, float], mean_waits: Mapping[str, float], lacking: float
-) -> None:
-    """Lengthen waits by up to `lacking` ms in total, but not beyond the waits of the mean step."""
-    more = {cause: max(wait - waits.get(cause, 0.0), 0.0) for cause, wait in mean_waits.items()}
-    total = sum(more.values())
-    if lacking <= 0 or total <= 0:
-        return
-    for cause, wait in more.items():
-        rows = (row for row in ms if row[0] == idle_entry(cause) and not _sampled(row))
-        row = next(rows, (idle_entry(cause), ""))
-        ms[row] = ms.get(row, 0.0) + wait * min(lacking / total, 1.0)
 
 
 def _take_off(

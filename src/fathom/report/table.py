@@ -24,7 +24,7 @@ LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
 LEGEND = (
     f"{INFERRED} inferred: profiled time minus its share of the profiling overhead; if clean steps are "
-    "longer, their longer waits and the unattributed rest"
+    "longer, the unattributed rest"
 )
 PROFILED = "profiled {noun}s only: no clean {noun} was recorded"
 AS_PROFILED = "profiled {noun}s, as --profiled asks"
