@@ -17,6 +17,7 @@ from fathom.analysis.sampled import (
     Setting,
     few_lines,
     label,
+    rare_lines,
     samples_of,
 )
 
@@ -142,6 +143,9 @@ CASES = [
     (False, "futex", stacked("wait (torch:distributed/c10d.py:28)"), Setting(), ("waiting for peers", "")),
     (False, "futex", BACKWARD, Setting(several_ranks=True), ("waiting for peers", "")),
     (False, "futex", BACKWARD, Setting(engine=True), ("python", PLACE)),
+    # Without a device, the calling thread runs autograd's engine and its ops, until a function is in Python.
+    (True, None, BACKWARD, Setting(), ("dispatching", PLACE)),
+    (True, None, f"{BACKWARD};backward (/p/loss.py:3)", Setting(), ("python", PLACE)),
     (
         True,
         None,
@@ -200,3 +204,14 @@ def test_small_lines_become_one_row_and_nothing_is_lost() -> None:
     assert len(lines) <= MOST_LINES + 2
     assert {OTHER_LINES, "", "f (p.py:0)"} <= set(lines)
     assert after.filter(entry="compute").equals(before.filter(entry="compute"))
+
+
+def test_lines_with_one_or_two_samples_are_not_shown() -> None:
+    rows = [(t, 7, True, None, "f", "/p/a.py:1", "f (/p/a.py:1)") for t in (10, 20, 30)]
+    rows += [(t, 7, True, None, "g", "/p/a.py:9", "g (/p/a.py:9)") for t in (40, 50)]
+    rows.append((60, 7, False, "read", "h", "/p/a.py:20", "h (/p/a.py:20)"))
+    names = ["time_ns", "thread", "running", "call", "function", "source", "stack"]
+    stacks = pl.DataFrame(rows, schema=names, orient="row")
+    result = samples_of(stacks, Setting(), rare=rare_lines(stacks))
+    assert result is not None
+    assert result.labels == [("python", "f (a.py:1)"), ("python", ""), ("blocked", "")]

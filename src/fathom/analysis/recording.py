@@ -18,7 +18,7 @@ from fathom.analysis.kinds_by_work import split_by_work
 from fathom.analysis.loading import with_pace
 from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
-from fathom.analysis.sampled import Setting, samples_of
+from fathom.analysis.sampled import Setting, rare_lines, samples_of
 from fathom.analysis.windows import HOST
 from fathom.sounding import REPETITION, SILENCE, Rank, Store, hole_in
 
@@ -102,7 +102,7 @@ class Timeline(msgspec.Struct):
 
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
         """Return the host's records of each burst in `bursts`."""
-        caller, setting = self.caller, self.setting
+        caller, setting, rare = self.caller, self.setting, rare_lines(self.stacks)
         wanted = sorted(set(bursts.tolist()))
         for burst in wanted:
             if burst in self._hosts:
@@ -112,7 +112,7 @@ class Timeline(msgspec.Struct):
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
             first = first_uses(calls, _of(self.kernels, burst), ops)
             records = host_records(ops, calls, waits, marks, caller, self.about.pid, first)
-            records.samples = samples_of(_of(self.stacks, burst), setting, self.making, marks)
+            records.samples = samples_of(_of(self.stacks, burst), setting, self.making, marks, rare)
             records.lines_of_ops = setting.engine
             self._hosts[burst] = records
         return {burst: self._hosts[burst] for burst in wanted}

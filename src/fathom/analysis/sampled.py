@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -22,6 +23,8 @@ NO_WORK, INPUT, PEERS = Entry.NO_WORK.cause, Entry.INPUT.cause, Entry.HOST_WAITS
 LINES = (Entry.PYTHON, Entry.DISPATCHING, Entry.BLOCKED)  # entries whose details are lines
 QUEUE_GET = "queue.get"
 MOST_LINES, OTHER_LINES = 8, "other lines"
+CALL_IN = " in "  # between a system call and its line
+LEAST_SAMPLES = 3  # of a line: fewer do not give the time that it takes
 LEAST_SHARE = 0.02  # of its entry's time: smaller lines are summed
 # Time gets the line of the nearest sample within the larger of these two distances.
 REACH_NS = 20_000_000
@@ -36,6 +39,7 @@ _STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|
 _LOADER = re.compile(r"/torch/utils/data/")
 _DISTRIBUTED = re.compile(r"/torch/distributed/")
 _BACKWARD = re.compile(r"_engine_run_backward \(")
+_IN_ENGINE = re.compile(r"(^|;)_engine_run_backward \([^;]*\)$")  # no Python function of the program runs
 _ACCEPTS = re.compile(r"^(accept4?|epoll_wait|epoll_pwait2?)$")
 _LISTENS = re.compile(r"^(select|pselect6|p?poll)$")
 _SERVER = re.compile(r"/(selectors|socketserver|asyncio/\w+|http/server)\.py:")
@@ -121,7 +125,7 @@ class Samples(msgspec.Struct, frozen=True):
         sampled, detail = sample
         if cause != DISPATCHING:
             return sampled, detail
-        return (cause, detail) if sampled == PYTHON else (cause, "")
+        return (cause, detail) if sampled in (PYTHON, DISPATCHING) else (cause, "")
 
 
 def _running(times: Array, span: Array, hook: Array) -> Spans:
@@ -156,10 +160,12 @@ def samples_of(
     setting: Setting,
     made: Mapping[str, Making] | None = None,
     marks: Array | None = None,
+    rare: Collection[str] = (),
 ) -> Samples | None:
     """Return the samples of the thread with the most, from one burst's rows of `stacks`; None if empty.
 
-    `made` has the iterators that make batches, by stack, and `marks` the bounds of steps.
+    `made` has the iterators that make batches, by stack, and `marks` the bounds of steps. Samples in the
+    lines `rare` keep their cause, without the line.
     """
     if stacks.is_empty():
         return None
@@ -170,6 +176,7 @@ def samples_of(
     labels: dict[Label, int] = {}
     made = made or {}
     each = (label(*row, setting=setting, making=made.get(row[4] or "")) for row in different.iter_rows())
+    each = ((cause, "" if detail.rpartition(CALL_IN)[2] in rare else detail) for cause, detail in each)
     codes = [labels.setdefault(own, len(labels)) for own in each]
     known = different.with_columns(code=pl.Series(codes, dtype=pl.Int64))
     joined = mine.join(known, on=names, how="left", nulls_equal=True, maintain_order="left")
@@ -209,6 +216,8 @@ def label(
     queued = bool(_QUEUE.search(stack))
     if making and not queued and (running is not False or setting.training or _READS.match(call or "")):
         return (PEERS, "") if _DISTRIBUTED.search(stack) else (INPUT, making.detail)
+    if running is not False and not setting.engine and _IN_ENGINE.search(stack):
+        return DISPATCHING, place
     if running is not False or (setting.engine and _BACKWARD.search(stack)):
         return PYTHON, place
     if _LOADER.search(stack):
@@ -219,7 +228,7 @@ def label(
         return NO_WORK, place
     if queued:
         return (INPUT, QUEUE_GET) if setting.training else (NO_WORK, place)
-    return BLOCKED, f"{call or 'blocked'} in {place}"
+    return BLOCKED, f"{call or 'blocked'}{CALL_IN}{place}"
 
 
 def _waits_for_requests(call: str, stack: str) -> bool:
@@ -242,6 +251,15 @@ def _of_fathom(stack: str) -> bool:
 def where(function: str | None, source: str | None) -> str:
     """`function (file:line)`, with the file's name only."""
     return f"{function or '?'} ({(source or '?').rpartition('/')[2]})"
+
+
+def rare_lines(stacks: pl.DataFrame) -> set[str]:
+    """Return the lines (`where`) of a recording that have too few samples to give their time."""
+    lines = stacks.group_by("function", "source").len()
+    counts: Counter[str] = Counter()
+    for function, source, count in lines.iter_rows():
+        counts[where(function, source)] += count
+    return {line for line, count in counts.items() if count < LEAST_SAMPLES}
 
 
 def few_lines(rows: pl.DataFrame) -> pl.DataFrame:
