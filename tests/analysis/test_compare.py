@@ -124,6 +124,27 @@ def test_other_programs_on_the_host_are_noise():
     assert compare(quiet[:1], quiet[1:]).verdict == "slower"
 
 
+@pytest.mark.parametrize(("others", "free_ms"), [(0.5, 10.0), (0.8, 25.0), (0.9, 50.0)])
+def test_a_program_that_gets_the_rest_of_the_processors_has_not_changed(others: float, free_ms: float):
+    """A fair scheduler gives a program with threads for all processors those that others leave."""
+    shared_ms = free_ms / (1 - others)
+    sides = [
+        changed(
+            example(GPT),
+            clean_ms=[ms] * 20,
+            entries={CLEAN: [RunEntry("ops", "mm", round(ms * 1e6), [round(ms * 1e6)] * 10)]},
+            others=share,
+        )
+        for ms, share in ((free_ms, 0.0), (shared_ms, others))
+    ]
+    for baseline, candidate in (sides, sides[::-1]):
+        assert compare([baseline], [candidate]).verdict == "inconclusive"
+    several = [
+        [msgspec.structs.replace(side, name=f"{n} of {k}") for n in range(4)] for k, side in enumerate(sides)
+    ]
+    assert compare(*several).verdict == "inconclusive"
+
+
 def test_opposite_comparisons_have_opposite_changes():
     a, b = pair(PAIRS[0])
     there, back = compare([a], [b]), compare([b], [a])
