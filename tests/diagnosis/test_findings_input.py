@@ -116,6 +116,16 @@ def test_no_workers_are_advised_that_would_take_the_cores_of_the_step(stages, co
     assert set(raised(given, *LOADING)) == kind
 
 
+@pytest.mark.parametrize(("others", "advised"), [(0.0, True), (4.0, True), (13.5, False)])
+def test_no_workers_are_advised_for_cores_that_other_programs_use(others, advised):
+    """Of 16 cores, the program computes on two; a transform needs a core for each worker."""
+    about = About(0, "data.Set", threads=2, tensors=2, bytes=1 << 16)
+    known = {"input_about": about, "step_device": "cpu", "host_cores": 16, "host_others_cores": others}
+    stages = {"input_stages_ms": {"fetch": 60.0}, "input_workers": 0, "input_lost_ms": 60.0}
+    findings = raised(signals([compute("a", 80.0)], **known, **stages), *LOADING)
+    assert ("input-too-few-workers" in findings) == advised
+
+
 @pytest.mark.parametrize(("made", "advised"), [(0.5, False), (1.0, False), (8.0, True), (40.0, True)])
 def test_workers_are_advised_where_handing_a_batch_over_costs_less_than_making_it(made, advised):
     """Eight tensors cost 1.5 ms to receive, and up to twice that; a processor pays it in full."""

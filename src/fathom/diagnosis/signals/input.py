@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from fathom.analysis import Abstained
+from fathom.analysis import Abstained, others_share
 from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.entries import Entry
 from fathom.analysis.replay import parse
@@ -24,6 +24,7 @@ THREAD = ["phase", "burst", "thread"]
 SEED = ("aten::empty", "aten::random_", "aten::item")
 NO_LOADER = "no data loader was recorded"
 NO_STAGES = "the loader's stages were not recorded"
+MATTER = 0.1  # share of the host's processors below which other programs leave it its cores
 NO_CLEAN = "no clean step was recorded"
 NO_TOKENS = "the program reports no tokens, as fathom.step(tokens=…)"
 PADDED = "the loader's batches may hold padding: report the other tokens, as fathom.step(tokens=…)"
@@ -269,3 +270,14 @@ def cores(recorded: Recorded) -> int | None:
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     known = [cpu[name] for name in ("quota_cores", "usable_cores", "logical_cores") if cpu.get(name)]
     return min(known, default=None)
+
+
+@signal("host.others_cores")
+def others_cores(recorded: Recorded) -> float:
+    """Return the cores that other programs took from those that the program may use, in its clean steps."""
+    every = recorded.machine.get("host", {}).get("cpu", {}).get("logical_cores")
+    share, _ = others_share(recorded.store, recorded.account)
+    if not every or share < MATTER:
+        return 0.0
+    beside = every - (cores(recorded) or every)  # others may run there
+    return max(share * every - beside, 0.0)

@@ -32,6 +32,7 @@ class Loader(msgspec.Struct, frozen=True):
     threads: int | None = None  # torch's compute threads in each worker
     samples: float | None = None  # per batch
     busy_cores: float | None = None  # used by the program's own process in a step
+    others_cores: float = 0.0  # used by other programs
     tensors: int | None = None  # per batch
     bytes: int | None = None
     transport: float | None = None  # measured bytes per millisecond from workers to the program
@@ -81,7 +82,7 @@ class Loader(msgspec.Struct, frozen=True):
         """Cores free for workers; infinite if unknown."""
         if self.cores is None:
             return float("inf")
-        return self.cores - (SPARE if self.busy_cores is None else self.busy_cores)
+        return self.cores - self.others_cores - (SPARE if self.busy_cores is None else self.busy_cores)
 
     @property
     def quick_samples(self) -> bool:
@@ -154,6 +155,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         signals.get("input.threads").value,
         samples=signals.get("input.samples").value,
         busy_cores=None if computing is None else float(computing),
+        others_cores=signals.number("host.others_cores", 0.0),
         tensors=about.tensors if about else None,
         bytes=about.bytes if about else None,
         transport=signals.get("input.transport").value,
