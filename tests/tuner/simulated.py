@@ -34,7 +34,7 @@ class Simulated:
         noise: float = 0.01,
     ) -> None:
         self.clock, self.factor, self.off, self.noise = clock, factor, off, noise
-        self.steps, self.ran = Steps(), list[Applied]()
+        self.command, self.steps, self.ran = ["python", "train.py"], Steps(), list[Applied]()
         self.random = random.Random(1)
 
     def __call__(self, *_: Any) -> Simulated:
@@ -53,6 +53,9 @@ class Simulated:
         self.clock.sleep(seconds)
         loss = np.linspace(2, 1, 10) * (1 + self.off(setting))
         return Run("done", seconds, samples, {"loss": loss, "weights of optimizer 1": np.ones(50) * loss[-1]})
+
+    def located(self, setting: Applied, patience_s: float, *_: Any) -> tuple[Run, list[Any]]:
+        return self.run(setting, patience_s), []  # a simulated program has no source
 
 
 def sounding(folder: Path) -> None:

@@ -74,6 +74,8 @@ def test_what_pays_is_proven_and_nothing_else_is_kept(place: Path, monkeypatch: 
     assert crashed and "planted" in crashed[0].why
     applied = read_settings(Path(result.file or ""))
     assert applied.acts == result.acts and set(applied.knobs) == {"loader", "optimizer"}
+    assert result.patch is not None and result.patch.file is None
+    assert set(result.patch.left) == {"loader", "optimizer"}  # each with a reason
 
 
 def test_a_second_search_has_the_same_winner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

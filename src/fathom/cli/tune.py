@@ -21,7 +21,7 @@ HELP = """Search the settings that a program leaves open, and keep those that ar
 The program is recorded first; its findings and its account decide what is tried first. Candidates run a few
 steps each, in a copy of the current folder, interleaved with the program as it is. The referee proves the
 best one on fresh runs: faster, with the same losses and weights (or outputs). The result is a settings file
-for `fathom run --settings`.
+for `fathom run --settings` and, where the source can be edited for certain, a patch for `git apply`.
 
 Exit status: 0 if settings were proven faster, 1 if none were, 2 if the input cannot be used. To resume an
 interrupted search, run the same command again."""
@@ -31,6 +31,7 @@ EXAMPLES = examples(
     "fathom tune --until 'loss<=2.5' --adapter knobs.toml -- python train.py",
     "fathom tune kernel norm.py:norm candidates/   (ranks or searches kernels; see its --help)",
     "fathom run --settings train.tune/settings.toml -- python train.py",
+    "git apply train.tune/settings.patch   (makes the settings permanent)",
 )
 
 

@@ -34,6 +34,7 @@ class ProbePlan:
     acts: dict[str, Any] = field(default_factory=dict)  # settings to put in place, by name
     witness: int = 0  # steps whose losses, weights and outputs are recorded, to compare settings by them
     until: float | None = None  # end the program when its loss is at most this
+    sites: list[str] = field(default_factory=list)  # folders of the source, to find the places of settings
     counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
@@ -57,6 +58,7 @@ class ProbePlan:
             acts=dict(options.get("acts") or {}),
             witness=int(options.get("witness") or 0),
             until=options.get("until"),
+            sites=[str(folder) for folder in options.get("sites") or []],
             counters=options.get("counters") or None,
         )
 

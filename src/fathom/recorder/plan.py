@@ -24,6 +24,7 @@ MET = (
     "acts",
     "witness",
     "until",
+    "sites",
 )
 NO_CHECKPOINT = "a skipped checkpoint may be the one that is needed later"
 
@@ -37,7 +38,7 @@ class Plan:
     `what_if` lists the kinds of trials. `count_after` is the number of clean steps after which the others are
     only counted. `max_size` limits the raw records, in bytes. `acts` are settings that the
     probe puts in place. With `witness`, the results of that many steps are recorded; `until` ends the program
-    at that loss.
+    at that loss. `sites` are folders of the program's source, for which the places of settings are recorded.
     """
 
     depth: str = "auto"
@@ -56,6 +57,7 @@ class Plan:
     acts: dict[str, Any] | None = None
     witness: int | None = None
     until: float | None = None
+    sites: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _one_of("depth", self.depth, DEPTHS)

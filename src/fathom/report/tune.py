@@ -12,6 +12,7 @@ from fathom.report import units
 from fathom.report.screen import paragraph, part, show, within_margins
 from fathom.tuner import (
     Knob,
+    Patch,
     Ranked,
     Ranking,
     Searched,
@@ -185,8 +186,23 @@ def _facts(result: Tuned, width: int) -> Iterator[Text]:
         yield from paragraph(
             f"{'apply':<{LABEL}}", f"fathom run --settings {result.file} -- {command}", width
         )
+    if result.patch is not None:
+        yield from _patch(result.patch, width)
     yield from paragraph(f"{'before':<{LABEL}}", result.sounding, width)
     yield from paragraph(f"{'note':<{LABEL}}", " ".join(result.notes), width)
+
+
+def _patch(patch: Patch, width: int) -> Iterator[Text]:
+    """Yield how to make the settings permanent, and those that need another way."""
+    if patch.file:
+        ran = "the patched copy ran with the same results" if patch.verified else patch.note
+        lines = f"git apply {patch.file}", f"{', '.join(patch.knobs)}: {ran}"
+        for label, text in zip(("code", ""), lines, strict=True):
+            yield from paragraph(f"{label:<{LABEL}}", text, width, hyphens=False)
+    if patch.launch:
+        yield from paragraph(f"{'launch':<{LABEL}}", patch.launch, width, hyphens=False)
+    for knob, why in patch.left.items():
+        yield from paragraph(f"{'not in code':<{LABEL}} ", f"{knob}: {why}", width)
 
 
 def _percent(share: float | None) -> str:

@@ -119,9 +119,9 @@ class Paired:
         if run.status != "done":
             return Outcome(run, None)
         log = math.log(run.step_ns) - level
-        return Outcome(run, log, self._differs(run.arrays, log))
+        return Outcome(run, log, self.differs(run.arrays, log))
 
-    def _differs(self, arrays: Metrics, log: float) -> str:
+    def differs(self, arrays: Metrics, log: float) -> str:
         """Return how these results differ from the baseline's; empty if they agree or only time counts."""
         if self.runner.steps.until is not None:
             return ""

@@ -50,6 +50,21 @@ class Tried(msgspec.Struct):
         return ", ".join(f"{knob}: {value}" for knob, value in self.choice.items()) or "as it is"
 
 
+class Patch(msgspec.Struct):
+    """The settings as a patch of the program's source, for `git apply`; `file` is None without any.
+
+    `left` has the reason by knob that is not in it; `launch` is the command with variables and arguments.
+    `verified`: the patched copy ran with these settings in effect and the same results.
+    """
+
+    file: str | None = None
+    knobs: list[str] = []
+    left: dict[str, str] = {}
+    launch: str = ""
+    verified: bool = False
+    note: str = ""
+
+
 class Tuned(msgspec.Struct):
     """The result of a search. Without a setting that is proven faster, `settings` is empty."""
 
@@ -71,6 +86,7 @@ class Tuned(msgspec.Struct):
     arguments: dict[str, str] = {}
     load: float | None = None  # the host's load average over the search, per core
     notes: list[str] = []
+    patch: Patch | None = None  # of proven settings
 
     @property
     def gain(self) -> float | None:

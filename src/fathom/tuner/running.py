@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from fathom.errors import BadInputError, last_line
 from fathom.recorder import Applied, Plan, child_environment, resolve_command
 from fathom.referee import running
 from fathom.sounding import step_times
+from fathom.tuner.patching.sites import Sites, read_sites
 from fathom.tuner.sandbox import Scratch
 
 POLL_S = 0.03
@@ -81,30 +83,34 @@ class Runner:
 
     def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
         """Run the program under `setting` for at most `patience_s`; `work` is a step's relative work."""
+        return self._run(setting, patience_s, work, self.steps)
+
+    def located(
+        self, setting: Applied, patience_s: float, files: Mapping[str, bytes] = MappingProxyType({})
+    ) -> tuple[Run, list[Sites]]:
+        """Run the program, with other `files`, and find the places in its source that settings act on."""
+        self.scratch.changed = files
+        try:
+            folders = str(self.scratch.cwd), str(self.scratch.folder)
+            run = self._run(setting, patience_s, 1.0, replace(self.steps, until=None), folders)
+        finally:
+            self.scratch.changed = {}
+        return run, read_sites(self.folder / "run" / "raw")
+
+    def _run(
+        self, setting: Applied, patience_s: float, work: float, steps: Steps, sites: tuple[str, ...] = ()
+    ) -> Run:
         recording = self.folder / "run"
         shutil.rmtree(recording, ignore_errors=True)
         (recording / "raw").mkdir(parents=True)
         self.scratch.renew()
-        warm = self.steps.warm + _ahead(setting)
-        self._plan(setting, warm).write(recording / "raw")
+        warm = steps.warm + _ahead(setting)
+        _plan(setting, warm, steps, self.step_on, sites).write(recording / "raw")
         began = monotonic()
         ended = self._started(setting, recording / "raw", patience_s)
         seconds = monotonic() - began
-        read = _read(recording, warm, self.steps.until is not None)
+        read = _read(recording, warm, steps.until is not None)
         return _judged(replace(read, samples=[ns / work for ns in read.samples]), ended, seconds)
-
-    def _plan(self, setting: Applied, warm: int) -> Plan:
-        watched = self.steps.until is not None
-        return Plan(
-            depth="surface",
-            settle=0,
-            step_on=self.step_on,
-            stop_after=None if watched else warm + self.steps.counted,
-            count_after=1_000_000,
-            acts=setting.acts,
-            witness=self.steps.compared,
-            until=self.steps.until,
-        )
 
     def _started(self, setting: Applied, raw: Path, patience_s: float) -> tuple[Status, str]:
         """Start the program and wait for its steps; return how it ended, and its message."""
@@ -115,6 +121,20 @@ class Runner:
             options |= {"stdout": said, "stderr": said, "preexec_fn": die_with_parent}
             with running([path, *command[1:]], **options) as process:
                 return _waited(process, raw / "stop", patience_s, self.folder / "output")
+
+
+def _plan(setting: Applied, warm: int, steps: Steps, step_on: str, sites: tuple[str, ...]) -> Plan:
+    return Plan(
+        depth="surface",
+        settle=0,
+        step_on=step_on,
+        stop_after=None if steps.until is not None else warm + steps.counted,
+        count_after=1_000_000,
+        acts=setting.acts,
+        witness=steps.compared,
+        until=steps.until,
+        sites=sites,
+    )
 
 
 def die_with_parent() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fathom.errors import BadInputError
@@ -20,6 +20,7 @@ class Scratch:
 
     def __init__(self, folder: Path, place: Path, in_place: bool = False) -> None:
         self.folder, self.place, self.in_place = folder.resolve(), place, in_place
+        self.changed: Mapping[str, bytes] = {}  # files by path that the copy has instead of the folder's
         if not in_place:
             _check_size(self.folder)
 
@@ -34,6 +35,9 @@ class Scratch:
             return
         self.remove()
         shutil.copytree(self.folder, self.place, symlinks=True, ignore=_ignored, copy_function=_copied)
+        for path, content in self.changed.items():
+            (self.place / path).unlink()  # a link would lead to the original
+            (self.place / path).write_bytes(content)
 
     def remove(self) -> None:
         """Delete the copy."""

@@ -27,9 +27,10 @@ from fathom.tuner.facts import facts_of
 from fathom.tuner.judging import PROOF_RUNS, ablate, kept, prove, trial_of
 from fathom.tuner.knobs import Knob, catalogue, fitting
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
+from fathom.tuner.patching.making import Patching
 from fathom.tuner.priors import priors
-from fathom.tuner.results import FASTER, Tried, Tuned
-from fathom.tuner.running import Runner, Steps, require_steps
+from fathom.tuner.results import FASTER, Patch, Tried, Tuned
+from fathom.tuner.running import Run, Runner, Steps, require_steps
 from fathom.tuner.sandbox import Scratch
 from fathom.tuner.search import Choice, Measured, Search, key
 from fathom.tuner.summary import reasons, settings_of, share_of, write_proven
@@ -128,8 +129,8 @@ class _Tuning:
         knobs = self._knobs()
         self.known = priors(knobs, self.examination, self.facts)
         self.search = Search(knobs, self.known, self.place / "search.journal", self.options.seed)
-        runner = Runner(self.command, self.scratch, self.place, self._steps(), self.options.step_on)
-        self._calibrate(runner)
+        self.runner = Runner(self.command, self.scratch, self.place, self._steps(), self.options.step_on)
+        self._calibrate(self.runner)
         self._explore()
         return self._conclude()
 
@@ -331,6 +332,17 @@ class _Tuning:
         self._write(result, applied, choice)
         return result
 
+    def _patch(self, choice: Choice) -> Patch:
+        """Return the settings as a patch of the program's source."""
+        self._remember("writing the settings into a copy of the program, and running it")
+        patience_s = self.paired.longest_s + self.search.patience_s(choice)
+
+        def differs(run: Run) -> str:
+            return self.paired.differs(run.arrays, 0.0 if self.paired.rounded is None else -1.0)
+
+        patching = Patching(self.runner, self.scratch, patience_s, differs)
+        return patching.patch(list(self.search.values(choice)), self.place / "settings.patch")
+
     def _left_out(self) -> list[str]:
         """Return a note on settings for which there was no time."""
         count = self.search.untried()
@@ -344,6 +356,7 @@ class _Tuning:
             carries = {knob.id: knob.carries for knob, _ in self.search.values(choice)}
             result.file = str(self.place / "settings.toml")
             write_proven(Path(result.file), result, replace(applied, knobs=choice, carries=carries))
+            result.patch = self._patch(choice)
         write_private(self.place / "tuned.json", msgspec.json.encode(result).decode())
 
 

@@ -9,7 +9,7 @@ from fathom.probe import engines, imports
 from fathom.probe.faults import contain
 from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, trials, waits
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.knobs import witness
+from fathom.probe.knobs import sites, witness
 from fathom.probe.session import Session
 
 _patches = Patches()
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
     optimizer.PART: optimizer.install,
     loader.PART: loader.install,
     witness.PART: witness.install,  # before the forward calls are watched, for it wants their results
+    sites.PART: sites.install,  # before the forward calls likewise
     forward.PART: forward.install,
     graphs.PART: graphs.install,
     "timing waits": waits.install,
