@@ -213,7 +213,8 @@ def _place(
     ]
     statement = next((node for node in chain if any(node in block for block in blocks)), None)
     parameter = isinstance(scope, FUNCTIONS) and name in _parameters(scope)
-    if statement is None or not (parameter or _is_certain(blocks, statement, assigned)):
+    around = statement is not None and point is not None and (statement.end_lineno or 0) >= point.lineno
+    if statement is None or around or not (parameter or _is_certain(blocks, statement, assigned)):
         raise RefusedError(f"'{name}' is assigned in {source.path}:{last.lineno} under a condition")
     return Bound(source, name, statement)
 

@@ -148,7 +148,7 @@ class Source:
     def after(self, statement: ast.stmt, lines: Sequence[str], order: int = 2) -> Edit:
         """Return the insertion of lines after a statement."""
         indent, end = self.indent_of(statement), statement.end_lineno or statement.lineno
-        rest = self.text[self.span(statement)[1] : self.line_end(end)].strip()
+        rest = self.text[self.span(statement)[1] : self.line_end(end)].strip().removeprefix(";").lstrip()
         if rest and not rest.startswith("#"):
             raise RefusedError(f"{self.path}:{end} has several statements in a line")
         at = self.line_end(end)

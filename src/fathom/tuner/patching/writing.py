@@ -71,15 +71,24 @@ def _loader_lacks(place: Place, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _optimizer(program: Program, form: str) -> list[Edit]:
+    places = program.places("optimizer")
+    chosen = {place.stack[0] for place in places if _has_form(place)}
     edits = []
-    for place in program.places("optimizer"):
-        if any(place.about.get(name) for name in FORMS):
-            continue  # it has chosen a form itself
+    for place in places:
+        if _has_form(place):
+            continue
+        if place.stack[0] in chosen:
+            raise RefusedError(f"{_where(place)} also constructs optimizers in another form")
         source = program.source_of(place.stack[0])
         call = source.call_at(place.stack[0], (place.type, "__init__"))
         _require_class(source, call, place)
         edits += with_arguments(source, call, place.parameters, {form: "True"})
     return _some(edits, "optimizer")
+
+
+def _has_form(place: Place) -> bool:
+    """Return whether an optimizer has chosen its form itself."""
+    return any(place.about.get(name) for name in FORMS)
 
 
 def _require_class(source: Source, call: Any, place: Place) -> None:
@@ -213,7 +222,7 @@ def _is_in_effect(sites: Sites, name: str, value: Any) -> bool:
             mapped = (place for place in sites.of("loader") if not place.about.get("iterable"))
             return not any(_loader_lacks(place, value) for place in mapped)
         case "optimizer":
-            return all(any(place.about.get(form) for form in FORMS) for place in sites.of("optimizer"))
+            return all(map(_has_form, sites.of("optimizer")))
         case "compile":
             key = "layers_compiled" if value.get("regional") else "compiled"
             return all(place.about.get(key) is not False for place in sites.of("module"))
