@@ -148,6 +148,24 @@ def test_shapes_of_programs(text: str, with_git: bool, tmp_path: Path) -> None:
         assert new == (old if old["dataset"] == "stream" else old | OPTIONS)
 
 
+UNCERTAIN = ("an alias", "two in a line", "a stream beside it stays")  # without columns
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in UNCERTAIN])
+def test_shapes_of_programs_whose_columns_are_unknown(name: str, tmp_path: Path) -> None:
+    before = Traced(tmp_path).run(textwrap.dedent(SHAPES[name]).encode())
+    program = before.without_columns().program()
+    after = Traced(tmp_path).run(apply(program, written(program, {"loader": OPTIONS})))
+    assert all(new == old | OPTIONS for old, new in zip(before.loaders, after.loaders, strict=True))
+
+
+@pytest.mark.parametrize("name", UNCERTAIN)
+def test_calls_whose_columns_are_unknown_are_refused(name: str, tmp_path: Path) -> None:
+    program = Traced(tmp_path).run(textwrap.dedent(SHAPES[name]).encode()).without_columns().program()
+    with pytest.raises(RefusedError, match=r"for certain|IterableDataset"):
+        written(program, {"loader": OPTIONS})
+
+
 REFUSED = {
     "**options": """
         options = {"batch_size": 4}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+from msgspec import structs
 
 from fathom.probe.knobs.sites import _position
 from fathom.tuner.patching.diffing import diff_of
@@ -111,12 +113,23 @@ class Traced:
 
         return {"DataLoader": DataLoader, "Module": Module, "AdamW": AdamW, "events": self.events}
 
+    def without_columns(self) -> Traced:
+        """Return this run as Python 3.10 would record it: frames have lines only."""
+        places = [
+            structs.replace(each, stack=tuple(map(_without_columns, each.stack))) for each in self.places
+        ]
+        return replace(self, places=places)
+
     def program(self) -> Program:
         """Return the program with the places of this run."""
         path = str(self.folder / self.name)
         sources = {path: crc32((self.folder / self.name).read_bytes())}
         sites = Sites(path, sources, tuple(self.places), tuple(self.steps[-1:]), {})
         return Program(self.folder, self.folder, [sites])
+
+
+def _without_columns(frame: Frame) -> Frame:
+    return structs.replace(frame, end_line=None, column=None, end_column=None)
 
 
 def apply(program: Program, edits: list[Edit], with_git: bool = True) -> bytes:

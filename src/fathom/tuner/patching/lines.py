@@ -10,7 +10,7 @@ from fathom.tuner.patching.sites import Frame
 from fathom.tuner.patching.source import Edit, RefusedError, Source, statements
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-FIRST, SECOND = 0, 1  # imports and an empty line, before other lines at the same place
+FIRST, SECOND, LAST = 0, 1, 3  # imports, an empty line; other lines at the same place; those before steps
 IMPORTS = (ast.Import, ast.ImportFrom)
 
 
@@ -33,12 +33,16 @@ def imported(source: Source, module: str) -> list[Edit]:
 
 
 def _import(source: Source, module: str) -> Edit:
-    """Return the import of a module: those of Python come before the others."""
+    """Return the import of a module: one of Python comes before the first import that is sorted after it."""
     imports = [node for node in _imports(source, ()) if isinstance(node, IMPORTS)]
-    usual = [n for n in imports if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")]
-    if usual and module in sys.stdlib_module_names:
-        return source.before(usual[0], [f"import {module}"], FIRST)
+    later = [n for n in imports if isinstance(n, ast.Import) and n.names[0].name > module] or imports[-1:]
+    if later and module in sys.stdlib_module_names and not _is_future(later[0]):
+        return source.before(later[0], [f"import {module}"], FIRST)
     return _behind(source, _imports(source, ()), [f"import {module}"], FIRST)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _require_unbound(source: Source, module: str) -> None:
@@ -108,7 +112,7 @@ def before_steps(
         loops = [node for node in statements(scope) if isinstance(node, LOOPS) and _contains(node, inner)]
         for loop in sorted(loops, key=lambda node: node.lineno):
             if not any(_runs_in(loop, at, stack, each) for each in setup):
-                return source, source.before(loop, lines)
+                return source, source.before(loop, lines, LAST)
     raise RefusedError("the loop of the steps is not in this program's source")
 
 

@@ -23,7 +23,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Edit:
-    """Replace the characters from `start` to `end` of a file by `text`; `order` is that at the same place."""
+    """Replace the characters from `start` to `end` of a file by `text`; `order` counts at the same place."""
 
     path: str
     start: int
