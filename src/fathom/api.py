@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
+    from fathom.machine.model import Machine
     from fathom.planner.serving import ServingPlan
     from fathom.planner.training import Plan, RecordedJob
     from fathom.recorder import SelfRecording
@@ -84,7 +85,7 @@ class Sounding:
     def _examined(self, kind: str | None) -> Examination:
         from fathom.analysis.results import Examination
 
-        def compute(machine: dict[str, Any]) -> Examination:
+        def compute(machine: Machine) -> Examination:
             from fathom.diagnosis import examine
 
             return examine(self.store, machine, kind, self.spread)
@@ -97,9 +98,7 @@ class Sounding:
 
         return representative(self.store.cached())[0]
 
-    def _cached(
-        self, what: str, of: str | int | None, type: type[T], compute: Callable[[dict[str, Any]], T]
-    ) -> T:
+    def _cached(self, what: str, of: str | int | None, type: type[T], compute: Callable[[Machine], T]) -> T:
         """Return `compute(machine)`, from the cache if possible; `machine` has the ceilings that apply.
 
         Results are cached only if the tables have checksums, and a cached result is returned only if the
@@ -344,7 +343,7 @@ class Sounding:
     def _portrayed(self, rank: int | None) -> list[Portrait]:
         from fathom.analysis.measures import Portrait
 
-        def compute(machine: dict[str, Any]) -> list[Portrait]:
+        def compute(machine: Machine) -> list[Portrait]:
             from fathom.analysis.measures import portraits_of
 
             self.store.verify()
@@ -443,7 +442,7 @@ class Sounding:
         run.name = str(self.store.source)
         return run
 
-    def _as_run(self, kind: str | None, rank: int, machine: dict[str, Any]) -> Run:
+    def _as_run(self, kind: str | None, rank: int, machine: Machine) -> Run:
         from fathom.analysis import account_of, meetings
         from fathom.analysis.compare import run_of
 

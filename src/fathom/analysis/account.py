@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 import polars as pl
@@ -36,6 +35,7 @@ from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine import bounds_of, peaks_of, why_no_limits
 from fathom.machine.datasheet import find as sheet_named
+from fathom.machine.model import Machine
 from fathom.sounding import REPETITION, TRACED, Problem, Store
 from fathom.timing import median
 from fathom.units import NS_PER_MS, NS_PER_S
@@ -113,7 +113,7 @@ class Account(msgspec.Struct):
 def account_of(
     store: Store,
     rank: int,
-    machine: dict[str, Any],
+    machine: Machine,
     met: pl.DataFrame | None = None,
     kind: str | None = None,
 ) -> Account:
@@ -209,7 +209,7 @@ def _beyond(timeline: Timeline, windows: Windows) -> Iterator[str]:
         )
 
 
-def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFrame, name: str) -> None:
+def _add(to: Account, machine: Machine, subject: Subject, work: pl.DataFrame, name: str) -> None:
     ledger, windows = subject.ledger, subject.ledger.windows
     for problem in subject.problems:
         problem.rank = to.rank
@@ -235,7 +235,7 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     device.categories = categories_of(device.ledger, subject.views)
 
 
-def _communicate(to: Account, device: Device, machine: dict[str, Any], subject: Subject) -> None:
+def _communicate(to: Account, device: Device, machine: Machine, subject: Subject) -> None:
     """Set the device's communication within its used windows."""
     if subject.collectives is None or subject.collectives.is_empty():
         return
@@ -252,7 +252,7 @@ def _part(micro: Micro, windows: Windows) -> Window:
     return Window(micro.start_ns, micro.end_ns, "micro-step", False, step, "it is a part of its step")
 
 
-def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | None) -> None:
+def _bound(to: Account, device: Device, machine: Machine, index: int | None) -> None:
     """Set the speed of light of the step and its utilisation (MFU and HFU)."""
     limits = bounds_of(machine, index)
     device.ceilings = limits.source if limits else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import log
-from typing import Any
 
 import msgspec
 import polars as pl
 
 from fathom.analysis.results import Abstained
 from fathom.analysis.subjects import SLOW
+from fathom.machine.model import Machine
 from fathom.sounding import TABLES, Store
 from fathom.units import NS_PER_MS
 
@@ -76,7 +76,7 @@ class _AlertAsTimeline(Store):
         return self
 
     @property
-    def machine(self) -> dict[str, Any]:
+    def machine(self) -> Machine:
         return self._of.machine
 
     def table(self, name: str, rank: int | None = None) -> pl.LazyFrame:

@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import msgspec
 import polars as pl
 
 from fathom.analysis.account import Account, account_of
 from fathom.errors import BadInputError, FathomError
+from fathom.machine.model import Machine
 from fathom.sounding import MOST_CACHED, Store, open_store
 
 PROCESSES = 4  # at most: each needs about 200 MB
@@ -46,7 +46,7 @@ class Chunk(msgspec.Struct):
 
     path: Path
     ranks: list[int]
-    machine: dict[str, Any]
+    machine: Machine
     met: dict[int, pl.DataFrame]
     kind: str | None
 
@@ -58,7 +58,7 @@ def is_large(store: Store) -> bool:
 
 def accounts_of(
     store: Store,
-    machine: dict[str, Any],
+    machine: Machine,
     met: Mapping[int, pl.DataFrame],
     kind: str | None = None,
     spread: Spread | None = None,
@@ -86,7 +86,7 @@ def accounts_of(
 
 def first_accounts(
     store: Store,
-    machine: dict[str, Any],
+    machine: Machine,
     met: Mapping[int, pl.DataFrame],
     kind: str | None = None,
     spread: Spread | None = None,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 import polars as pl
@@ -26,6 +25,7 @@ from fathom.analysis.work import op_work
 from fathom.analysis.work.families import work_by_family, works_in_windows
 from fathom.analysis.work.links import LINKED, Links, connect
 from fathom.machine import Limits, bounds_of
+from fathom.machine.model import Machine
 from fathom.sounding import Problem, Store
 from fathom.units import NS_PER_MS
 
@@ -68,7 +68,7 @@ def label(index: int | None) -> str:
     return CPU if index is None else f"cuda:{index}"
 
 
-def gpu_name(machine: Mapping[str, Any], index: int | None) -> str:
+def gpu_name(machine: Machine, index: int | None) -> str:
     """Return the model of the GPU with this index in a machine's inventory; "" if it is unknown."""
     gpus = (gpu for gpu in machine.get("gpus") or [] if gpu.get("index") == index)
     return next((str(gpu.get("name") or "") for gpu in gpus), "")
@@ -132,7 +132,7 @@ def works(
     store: Store,
     rank: int,
     subjects: list[Subject],
-    machine: dict[str, Any],
+    machine: Machine,
     met: pl.DataFrame | None = None,
 ) -> list[pl.DataFrame]:
     """Return the work of each subject's entries by name (kernel family, direction of copies, or op).

@@ -15,6 +15,7 @@ from fathom.diagnosis.serving import join, serving_abstained, serving_findings, 
 from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.machine import from_machine
+from fathom.machine.model import Machine
 from fathom.sounding import Store
 
 LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
@@ -22,7 +23,7 @@ LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
 
 def examine(
     store: Store,
-    machine: dict[str, Any] | None = None,
+    machine: Machine | None = None,
     kind: str | None = None,
     spread: analysis.Spread | None = None,
 ) -> Examination:

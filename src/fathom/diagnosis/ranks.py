@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,6 +30,7 @@ from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.verdict import conclude, limited_of
 from fathom.machine import bounds_of
+from fathom.machine.model import Machine
 from fathom.sounding import Store
 from fathom.timing import interval
 from fathom.units import MS_PER_S, NS_PER_MS
@@ -58,7 +58,7 @@ class Ranks(msgspec.Struct, dict=True):
     """
 
     store: Store
-    machine: dict[str, Any]
+    machine: Machine
     meetings: Mapping[int, pl.DataFrame]
     kind: str | None = None
     beside: bool = False

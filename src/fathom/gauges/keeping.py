@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from fathom.errors import FathomError
 from fathom.gauges import counters as qualification
@@ -13,19 +12,19 @@ from fathom.gauges.catalogue import HOST, QUICK, scope
 from fathom.gauges.parent import seconds
 from fathom.gauges.planning import MeasurementPlan, plan
 from fathom.machine import Ceiling, Missing, known_machine, remember, stored_machine, to_records
+from fathom.machine.model import CeilingRecord, Machine
 from fathom.version import VERSION
 
-Record = dict[str, Any]
 Say = Callable[[str], None]
 Measure = Callable[[MeasurementPlan], tuple[list[Ceiling], list[Missing]]]
 
 
 def keep(
-    machine: Mapping[str, Any],
+    machine: Machine,
     ceilings: Sequence[Ceiling],
     missing: Sequence[Missing],
     folder: Path | None = None,
-) -> tuple[Record, Path]:
+) -> tuple[Machine, Path]:
     """Merge the results into the stored machine file; return the machine and the file's path.
 
     Raises MachineFileError if the stored file is damaged or cannot be written.
@@ -35,11 +34,11 @@ def keep(
 
 
 def merge(
-    earlier: Mapping[str, Any],
-    machine: Mapping[str, Any],
+    earlier: Machine,
+    machine: Machine,
     ceilings: Sequence[Ceiling],
     missing: Sequence[Missing],
-) -> Record:
+) -> Machine:
     """Return `machine` with all ceilings; a new one replaces the earlier one of the same id and device.
 
     A ceiling that could not be measured now keeps its earlier value; one that was measured is no longer
@@ -48,7 +47,7 @@ def merge(
     latest = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
     failed = _latest([*earlier.get("missing", ()), *to_records(missing)])
     there = {_key(record) for record in latest}
-    counters = {"counters": earlier["counters"]} if "counters" in earlier else {}
+    counters: Machine = {"counters": earlier["counters"]} if "counters" in earlier else {}
     return {
         **counters,
         **machine,
@@ -59,25 +58,25 @@ def merge(
     }
 
 
-def _latest(records: Iterable[Record]) -> list[Record]:
+def _latest(records: Iterable[CeilingRecord]) -> list[CeilingRecord]:
     return list({_key(record): record for record in records}.values())
 
 
-def _key(record: Record) -> tuple[str, int | None]:
+def _key(record: CeilingRecord) -> tuple[str, int | None]:
     return record["id"], record.get("device")
 
 
-def quick_missing(machine: Mapping[str, Any]) -> list[str]:
+def quick_missing(machine: Machine) -> list[str]:
     """Return the ids of the quick set that this machine file neither contains nor lists as missing.
 
     GPU ids count only if the machine has a GPU; a ceiling measured on one GPU counts for all.
     """
-    tried = {record["id"] for kind in ("ceilings", "missing") for record in machine.get(kind, ())}
+    tried = {record["id"] for record in (*machine.get("ceilings", ()), *machine.get("missing", ()))}
     gpus = bool(machine.get("gpus"))
     return [name for name in QUICK if name not in tried and (gpus or scope(name) == HOST)]
 
 
-def completed(measure: Measure, say: Say, counters: bool = False) -> dict[str, Any]:
+def completed(measure: Measure, say: Say, counters: bool = False) -> Machine:
     """Return this machine with its ceilings, after measuring those of the quick set that are missing.
 
     With `counters`, also qualify the hardware counters. If either fails, `say` gets the reason, and the
@@ -87,7 +86,7 @@ def completed(measure: Measure, say: Say, counters: bool = False) -> dict[str, A
     return _with_counters(machine, say) if counters else machine
 
 
-def _with_counters(machine: dict[str, Any], say: Say) -> dict[str, Any]:
+def _with_counters(machine: Machine, say: Say) -> Machine:
     if not qualification.needed(machine):
         return machine
     if why := qualification.prevented(machine):
@@ -105,7 +104,7 @@ def _with_counters(machine: dict[str, Any], say: Say) -> dict[str, Any]:
         return {**machine, "counters": qualified}
 
 
-def _with_ceilings(measure: Measure, say: Say) -> dict[str, Any]:
+def _with_ceilings(measure: Measure, say: Say) -> Machine:
     damage: list[str] = []
     machine = known_machine(say=damage.append)
     wanted = quick_missing(machine)

@@ -12,6 +12,7 @@ from typing import Any
 from fathom.errors import BadInputError
 from fathom.gauges.catalogue import FULL, GPU, HOST, LINKS, QUICK, scope
 from fathom.gauges.job import GaugeJob
+from fathom.machine.model import Machine
 from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 
 
@@ -24,7 +25,7 @@ class MeasurementPlan:
     time. `why_no_gpu` is the reason if there are no devices.
     """
 
-    machine: Mapping[str, Any]
+    machine: Machine
     ids: tuple[str, ...] = QUICK
     devices: tuple[int, ...] = ()
     linked: tuple[int, ...] = ()
@@ -45,7 +46,7 @@ class Batch:
 
 
 def plan(
-    machine: Mapping[str, Any],
+    machine: Machine,
     *,
     only: Sequence[str] = (),
     full: bool = False,
@@ -114,7 +115,7 @@ def _devices(gpu: str | None, seen: tuple[int, ...]) -> tuple[int, ...]:
     raise BadInputError(f"there is no GPU {gpu} to measure; visible here: {known}.")
 
 
-def _why_no_gpu(machine: Mapping[str, Any]) -> str:
+def _why_no_gpu(machine: Machine) -> str:
     if machine["gpus"]:
         return "CUDA_VISIBLE_DEVICES hides every GPU"
     return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"

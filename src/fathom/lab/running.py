@@ -11,7 +11,6 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from fathom.lab.crew import Progress, Say, side_by_side
 from fathom.lab.surroundings import Here, here, room, why_not
 from fathom.lab.technique import Technique
 from fathom.machine import HOME, MachineFileError, home, known_machine
+from fathom.machine.model import Machine
 from fathom.referee import (
     Fork,
     Gate,
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct):
 class _Run:
     """The state that all proofs of a run share."""
 
-    machine: dict[str, Any]
+    machine: Machine
     at: Here
     prove: Prove
     folder: Path | None
@@ -83,7 +83,7 @@ def run(
     jobs: int | None = None,
     say: Say = lambda _: None,
     tell: Say = lambda _: None,
-    machine: dict[str, Any] | None = None,
+    machine: Machine | None = None,
     at: Here | None = None,
     prove: Prove = prove_pair,
     folder: Path | None = None,
@@ -139,7 +139,7 @@ def _prove_one(shared: _Run, progress: Progress, technique: Technique, gate: Gat
 
 
 def _known(
-    technique: Technique, machine: dict[str, Any], at: Here, force: bool, folder: Path | None, say: Say
+    technique: Technique, machine: Machine, at: Here, force: bool, folder: Path | None, say: Say
 ) -> Outcome | None:
     reason = why_not(technique.needs, at)
     if reason:
@@ -171,7 +171,7 @@ def _proven(technique: Technique, shared: _Run, settings: Settings) -> Outcome:
     except MemoryError:
         return Outcome(technique.name, "failed", "Out of memory while its results were compared.")
     versions = shared.machine["versions"]
-    known = {name: versions[name] for name in _VERSIONS if name in versions}
+    known = {name: version for name in _VERSIONS if (version := versions.get(name))}
     kept = Kept(technique.name, technique.digest, shared.at.device, time.time_ns(), known, verdict)
     keep(kept, shared.machine["fingerprint"], shared.folder)
     return Outcome(technique.name, "proven", kept=kept)

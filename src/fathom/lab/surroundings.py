@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any
 
 from fathom.lab.operation import Needs
 from fathom.machine import toolkit_program
+from fathom.machine.model import Machine
 
 _DISTRIBUTIONS = {
     "cuda.core": "cuda-core",
@@ -68,7 +68,7 @@ class Here:
         return "cpu" if self.capability is None else "cuda"
 
 
-def here(machine: dict[str, Any]) -> Here:
+def here(machine: Machine) -> Here:
     """Return the capabilities of this machine. Imports torch only if the driver reports a GPU."""
     try:
         torch = version("torch")
@@ -82,7 +82,7 @@ def here(machine: dict[str, Any]) -> Here:
     return Here(float(gpus[0].get("compute_capability") or 0), "", torch, gpus=torch_gpus())
 
 
-def room(machine: dict[str, Any], at: Here) -> int:
+def room(machine: Machine, at: Here) -> int:
     """Return how many proofs to run in parallel: one on a CPU, because they would compete for cores."""
     if at.device == "cpu":
         return 1

@@ -1,6 +1,6 @@
 """This machine: inventory, fingerprint, measured ceilings, and the store of machine files.
 
-The subpackages `checks`, `compare` and `datasheet` and the module `nvml` are public too.
+The subpackages `checks`, `compare` and `datasheet` and the modules `model` and `nvml` are public too.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
+from fathom.machine.model import CeilingRecord, Machine
 from fathom.machine.store import MachineFileError
 
 BUSY = 0.25  # share of the processors; a ceiling measured while other processes used more is too low
@@ -51,12 +52,12 @@ class Missing:
     device: int | None = None
 
 
-def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
-    """Return plain dicts for a machine file."""
-    return [asdict(c) for c in ceilings]
+def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[CeilingRecord]:
+    """Return the records of a machine file."""
+    return [cast(CeilingRecord, asdict(c)) for c in ceilings]
 
 
-def from_machine(machine: Mapping[str, Any], name: str = "the machine file") -> list[Ceiling]:
+def from_machine(machine: Machine, name: str = "the machine file") -> list[Ceiling]:
     """Return the ceilings of a machine file or of a sounding's `machine.json`; [] if none were measured.
 
     Raises MachineFileError, which names the file `name`, if its ceilings are damaged.
@@ -64,7 +65,7 @@ def from_machine(machine: Mapping[str, Any], name: str = "the machine file") -> 
     return _records(machine, "ceilings", Ceiling, name)
 
 
-def missing_from(machine: Mapping[str, Any], name: str = "the machine file") -> list[Missing]:
+def missing_from(machine: Machine, name: str = "the machine file") -> list[Missing]:
     """Return the ceilings that could not be measured, with reasons; errors as for `from_machine`."""
     return _records(machine, "missing", Missing, name)
 
@@ -86,7 +87,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 MOST = 20_000  # ceilings, of all devices
 
 
-def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
+def _records(machine: Machine, key: str, kind: Any, name: str) -> Any:
     rows = machine.get(key, [])
     try:
         if not isinstance(rows, list):

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine.files import ROOT, natural, number, text
+from fathom.machine.model import GroupLimits
 
 UNLIMITED = 1 << 60  # bytes; version 1 writes "no limit" as the largest number of whole pages
 
 
-def limits(root: Path = ROOT) -> dict[str, Any]:
-    """Return `version`, `cores`, `memory_bytes`, `pids` and `cpus` (like 0-7); None: no visible limit."""
+def limits(root: Path = ROOT) -> GroupLimits:
+    """Return the limits; None: no visible limit."""
     return {
         "version": version(root),
         "cores": quota(root),

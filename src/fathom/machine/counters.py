@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fathom.machine.files import text
+from fathom.machine.model import Counters, Machine
 
 MIG = "every GPU is partitioned by MIG, and a MIG slice has no counters; use a full GPU"
 SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN
 
 
-def why_no_counters(machine: Mapping[str, Any], root: Path = Path("/")) -> str | None:
+def why_no_counters(machine: Machine, root: Path = Path("/")) -> str | None:
     """Return the reason, in one clause, why counters cannot be sampled; None if none is known in advance."""
     if not machine["gpus"]:
         return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
@@ -38,7 +38,7 @@ def _administers(root: Path) -> bool:
     return mask is not None and bool(int(mask[1], 16) & SYS_ADMIN)
 
 
-def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
+def counters_of(machine: Machine) -> Counters | None:
     """Return the counters qualified with the current driver version, or None if there are none."""
     known = machine.get("counters")
     if not isinstance(known, dict) or known.get("driver") != machine["versions"].get("driver"):

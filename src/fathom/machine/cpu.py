@@ -6,10 +6,10 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Any
 
 from fathom.machine import cgroup
 from fathom.machine.files import ROOT, integer, names, number, parse_list, text
+from fathom.machine.model import Cache, Cpu, NumaNode
 
 # fmt: off
 MATTER = (
@@ -20,8 +20,8 @@ MATTER = (
 # fmt: on
 
 
-def read_cpu(root: Path = ROOT) -> dict[str, Any]:
-    """Describe the processor as a JSON-able dict; fields that the kernel hides are None."""
+def read_cpu(root: Path = ROOT) -> Cpu:
+    """Describe the processor; fields that the kernel hides are None."""
     info = text(root / "proc/cpuinfo")
     return {
         "model": model(root),
@@ -59,7 +59,7 @@ def _integer(word: str | None) -> int | None:
         return None
 
 
-def _topology(root: Path) -> dict[str, Any]:
+def _topology(root: Path) -> Cpu:
     """Return sockets, physical cores, and whether SMT is on."""
     folder = root / "sys/devices/system/cpu"
     cpus = [folder / name / "topology" for name in names(folder) if re.fullmatch(r"cpu\d+", name)]
@@ -73,7 +73,7 @@ def _topology(root: Path) -> dict[str, Any]:
     }
 
 
-def _clocks(root: Path, info: str) -> dict[str, Any]:
+def _clocks(root: Path, info: str) -> Cpu:
     """Return the highest clock and the nominal clock in MHz; the nominal one may come from the model name."""
     khz = number(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
     base = number(root / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
@@ -82,13 +82,13 @@ def _clocks(root: Path, info: str) -> dict[str, Any]:
     return {"clock_max_mhz": khz / 1000 if khz else None, "clock_nominal_mhz": nominal}
 
 
-def _caches(root: Path) -> list[dict[str, Any]]:
-    """Return the first processor's caches: name, size, and number of logical cores that share each."""
+def _caches(root: Path) -> list[Cache]:
+    """Return the first processor's caches."""
     folder = root / "sys/devices/system/cpu/cpu0/cache"
     return [_cache(folder / name) for name in names(folder) if name.startswith("index")]
 
 
-def _cache(path: Path) -> dict[str, Any]:
+def _cache(path: Path) -> Cache:
     size = re.fullmatch(r"(\d{1,12})([KMG]?)", text(path / "size").strip())
     kind = {"Data": "d", "Instruction": "i"}.get(text(path / "type").strip(), "")
     scale = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -104,13 +104,13 @@ def _features(info: str) -> list[str]:
     return [name for name in MATTER if name in flags]
 
 
-def numa_nodes(root: Path = ROOT) -> list[dict[str, Any]]:
-    """Return one dict per node: `node`, `cpus` (ranges), `memory_bytes`, `distances` to every node."""
+def numa_nodes(root: Path = ROOT) -> list[NumaNode]:
+    """Return the NUMA nodes."""
     folder = root / "sys/devices/system/node"
     return [_node(folder / name) for name in names(folder) if re.fullmatch(r"node\d+", name)]
 
 
-def _node(path: Path) -> dict[str, Any]:
+def _node(path: Path) -> NumaNode:
     size = re.search(r"MemTotal:\s+(\d{1,20}) kB", text(path / "meminfo"))
     return {
         "node": int(path.name.removeprefix("node")),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fathom.machine.files import ROOT, names, number, text
+from fathom.machine.model import Disk, Filesystem
 
 _NO_DISK = re.compile(r"(loop|ram|zram|dm-|sr|fd|nbd|md)\d*")
 _VIRTUAL = re.compile(r"(vd|xvd)[a-z]+")
@@ -45,13 +46,13 @@ def mounts(mountinfo: str) -> list[Mount]:
     ]
 
 
-def disks(root: Path = ROOT) -> list[dict[str, Any]]:
-    """Return one dict per disk: `name`, `kind` (NVMe, SSD, HDD, virtual), `model`, `size_bytes`."""
+def disks(root: Path = ROOT) -> list[Disk]:
+    """Return the disks."""
     folder = root / "sys/block"
     return [_disk(folder / name) for name in names(folder) if not _NO_DISK.fullmatch(name)]
 
 
-def _disk(path: Path) -> dict[str, Any]:
+def _disk(path: Path) -> Disk:
     sectors = number(path / "size")
     return {
         "name": path.name,
@@ -69,7 +70,7 @@ def _kind(path: Path) -> str | None:
     return {0: "SSD", 1: "HDD"}.get(number(path / "queue/rotational"))  # type: ignore[arg-type]
 
 
-def here(root: Path = ROOT) -> list[dict[str, Any]]:
+def here(root: Path = ROOT) -> list[Filesystem]:
     """Return the file system of the working directory in a list; [] if it cannot be found."""
     try:
         mount = filesystem(Path(os.getcwd()), root)  # noqa: PTH109 - Path.cwd() is this very call
@@ -78,8 +79,8 @@ def here(root: Path = ROOT) -> list[dict[str, Any]]:
     return [mount] if mount else []
 
 
-def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
-    """Return `path`, `mount`, `type`, `source` and `disk` of the file system that contains `folder`.
+def filesystem(folder: Path, root: Path = ROOT) -> Filesystem | None:
+    """Return the file system that contains `folder`.
 
     `folder` is absolute. None if the kernel's mount table cannot be read.
     """
@@ -88,8 +89,13 @@ def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
         return None
     deepest = max(len(mount.point) for mount in around)
     mount = [mount for mount in around if len(mount.point) == deepest][-1]
-    place = {"path": str(folder), "mount": mount.point, "type": mount.type, "source": mount.source}
-    return place | {"disk": _disk_of(root, mount.source)}
+    return {
+        "path": str(folder),
+        "mount": mount.point,
+        "type": mount.type,
+        "source": mount.source,
+        "disk": _disk_of(root, mount.source),
+    }
 
 
 def size_of_shm(root: Path = ROOT) -> int | None:

@@ -11,6 +11,7 @@ from fathom.machine import cuda, links, network, pci
 from fathom.machine.architectures import architecture
 from fathom.machine.files import ROOT
 from fathom.machine.libraries import dotted_cuda
+from fathom.machine.model import Chip, Clocks, Devices, Gpu, Identity, MigDevice, Pcie, Power, State
 from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, reading
 
 PATIENCE_S = 30.0
@@ -24,8 +25,8 @@ def _devices(nvml: Any) -> list[NvmlDevice]:
     return [NvmlDevice(nvml, handle) for handle in handles]
 
 
-def _describe_all(devices: list[NvmlDevice], ask_cuda: AskCuda, root: Path) -> list[dict[str, Any]]:
-    """Return one dict per GPU in the driver's order; `abstained` has the reasons for values that are None."""
+def _describe_all(devices: list[NvmlDevice], ask_cuda: AskCuda, root: Path) -> list[Gpu]:
+    """Describe each GPU in the driver's order; `abstained` has the reasons for values that are None."""
     if not devices:
         return []
     try:
@@ -35,13 +36,18 @@ def _describe_all(devices: list[NvmlDevice], ask_cuda: AskCuda, root: Path) -> l
     return [_describe(device, i, known, why, root) for i, device in enumerate(devices)]
 
 
-def _describe(
-    device: NvmlDevice, index: int, known: dict[str, dict[str, int]], why: str, root: Path
-) -> dict[str, Any]:
+def _describe(device: NvmlDevice, index: int, known: dict[str, dict[str, int]], why: str, root: Path) -> Gpu:
     bus = _bus(device.ask("PciInfo"))
-    gpu = {"index": index, **_identity(device), "pci_bus": bus, **_clocks(device), **_power(device)}
-    gpu |= {**_pcie(device, root, bus), **_state(device)}
-    gpu |= _chip(device, gpu, known.get(pci.address(bus) or "", {}))
+    gpu: Gpu = {
+        "index": index,
+        **_identity(device),
+        "pci_bus": bus,
+        **_clocks(device),
+        **_power(device),
+        **_pcie(device, root, bus),
+        **_state(device),
+    }
+    gpu = {**gpu, **_chip(device, gpu, known.get(pci.address(bus) or "", {}))}
     if gpu["l2_bytes"] is None:
         device.refused["L2CacheSize"] = "MIG is on" if gpu["mig"] else why
     gpu["nvlink"] = links.nvlink(device)
@@ -49,7 +55,7 @@ def _describe(
     return {**gpu, "abstained": dict(sorted(device.refused.items()))}
 
 
-def _identity(device: NvmlDevice) -> dict[str, Any]:
+def _identity(device: NvmlDevice) -> Identity:
     memory = device.ask("MemoryInfo")
     version = device.ask("CudaComputeCapability")
     capability = f"{version[0]}.{version[1]}" if version else None
@@ -63,7 +69,7 @@ def _identity(device: NvmlDevice) -> dict[str, Any]:
     }
 
 
-def _chip(device: NvmlDevice, gpu: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
+def _chip(device: NvmlDevice, gpu: Gpu, known: dict[str, int]) -> Chip:
     """Return multiprocessors, L2 and shared memory from CUDA, unless MIG makes CUDA describe a slice."""
     attributes = {} if gpu["mig"] else known
     return {
@@ -86,7 +92,7 @@ def _multiprocessors(device: NvmlDevice, capability: str | None) -> int | None:
     return getattr(device.ask_quietly("Attributes_v2"), "multiprocessorCount", None)
 
 
-def _clocks(device: NvmlDevice) -> dict[str, Any]:
+def _clocks(device: NvmlDevice) -> Clocks:
     sm, memory = device.nvml.NVML_CLOCK_SM, device.nvml.NVML_CLOCK_MEM
     return {
         "sm_clock_mhz": device.ask("ClockInfo", sm),
@@ -96,7 +102,7 @@ def _clocks(device: NvmlDevice) -> dict[str, Any]:
     }
 
 
-def _power(device: NvmlDevice) -> dict[str, Any]:
+def _power(device: NvmlDevice) -> Power:
     limits = device.ask("PowerManagementLimitConstraints") or (None, None)
     return {
         "power_limit_w": _watts(device.ask("EnforcedPowerLimit")),
@@ -106,7 +112,7 @@ def _power(device: NvmlDevice) -> dict[str, Any]:
     }
 
 
-def _pcie(device: NvmlDevice, root: Path, bus: str | None) -> dict[str, Any]:
+def _pcie(device: NvmlDevice, root: Path, bus: str | None) -> Pcie:
     """Return the current PCIe link (slower if idle), and the fastest that both GPU and slot support."""
     place = pci.folder(root, bus)
     seen = pci.link(place)
@@ -120,7 +126,7 @@ def _pcie(device: NvmlDevice, root: Path, bus: str | None) -> dict[str, Any]:
     }
 
 
-def _state(device: NvmlDevice) -> dict[str, Any]:
+def _state(device: NvmlDevice) -> State:
     return {
         "ecc": _switch(device.ask("EccMode")),
         "mig": _switch(device.ask("MigMode")),
@@ -129,14 +135,14 @@ def _state(device: NvmlDevice) -> dict[str, Any]:
     }
 
 
-def _slices(device: NvmlDevice) -> list[dict[str, Any]]:
+def _slices(device: NvmlDevice) -> list[MigDevice]:
     """Return name, multiprocessors and memory of each MIG device of one GPU."""
     count = device.ask("MaxMigDeviceCount") or 0
     handles = (device.ask_quietly("MigDeviceHandleByIndex", i) for i in range(count))
     return [_slice(NvmlDevice(device.nvml, handle)) for handle in handles if handle is not None]
 
 
-def _slice(part: NvmlDevice) -> dict[str, Any]:
+def _slice(part: NvmlDevice) -> MigDevice:
     attributes = part.ask_quietly("Attributes_v2")
     return {
         "name": part.ask_quietly("Name"),
@@ -165,9 +171,9 @@ def read(
     ask_cuda: AskCuda = cuda.attributes,
     root: Path = ROOT,
     patience_s: float = PATIENCE_S,
-) -> dict[str, Any]:
+) -> Devices:
     """Return `{"gpus", "links", "driver", "cuda_driver", "why_no_gpu"}`; never raises and never hangs."""
-    answers: list[dict[str, Any]] = []
+    answers: list[Devices] = []
 
     def ask() -> None:
         try:
@@ -181,7 +187,7 @@ def read(
     return answers[0] if answers else _none(f"the NVIDIA driver did not answer within {patience_s:g} s", root)
 
 
-def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[str, Any]:
+def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> Devices:
     try:
         nvml = open_nvml()
     except NvmlMissingError as error:
@@ -198,6 +204,6 @@ def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[s
     }
 
 
-def _none(why: str, root: Path) -> dict[str, Any]:
+def _none(why: str, root: Path) -> Devices:
     matrix = links.topology([], [], network.rdma(root), root)
     return {"gpus": [], "links": matrix, "driver": None, "cuda_driver": None, "why_no_gpu": why}

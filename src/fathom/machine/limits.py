@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from fathom.machine import datasheet
 from fathom.machine.ceilings import Ceiling, from_machine
+from fathom.machine.model import Gpu, Machine
 
 MEASURED, DATASHEET = "measured", "datasheet"
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
@@ -66,7 +66,7 @@ class Limits:
         return float(np.interp(written, shares, rates))
 
 
-def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
+def limits_of(machine: Machine, index: int | None) -> Limits | None:
     """Return the rates that bound work on GPU `index`, or on the processor if `index` is None.
 
     None if memory or matrix rates were not measured, or if others used many of the processors at the time;
@@ -75,7 +75,7 @@ def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
     return _host(machine) if index is None else _device(machine, index)
 
 
-def bounds_of(machine: dict[str, Any], index: int | None) -> Limits | None:
+def bounds_of(machine: Machine, index: int | None) -> Limits | None:
     """Return `limits_of`, or the datasheet's peaks of a GPU whose rates were not measured.
 
     Programs hardly reach peaks, so no gain is predicted from them. Work in the L2 cache has no bound.
@@ -84,7 +84,7 @@ def bounds_of(machine: dict[str, Any], index: int | None) -> Limits | None:
     return _published(machine, index) if limits is None and index is not None else limits
 
 
-def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
+def why_no_limits(machine: Machine, index: int | None) -> str:
     """Return the reason why `limits_of` returns None, in one clause with the remedy."""
     busy = [c for c in from_machine(machine) if c.device == index and not c.is_bound]
     if not busy:
@@ -96,14 +96,14 @@ def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
     )
 
 
-def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
+def peaks_of(machine: Machine, index: int | None) -> dict[str, float]:
     """Return the datasheet's dense matrix rates of GPU `index` in FLOP/s by ceiling; {} if there is none."""
     sheet = None if index is None else datasheet.find(_gpu(machine, index))
     figures = sheet.figures if sheet else {}
     return {name: figure.value for name, figure in figures.items() if name.startswith("matmul.")}
 
 
-def _device(machine: dict[str, Any], index: int) -> Limits | None:
+def _device(machine: Machine, index: int) -> Limits | None:
     known = _rates(from_machine(machine), index)
     matrix, vector = _by_dtype(known, "matmul.", MATRIX), _by_dtype(known, "vector.", ("fp32", "fp64"))
     memory = _fastest(known, _MIXED)
@@ -123,7 +123,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
     )
 
 
-def _published(machine: dict[str, Any], index: int) -> Limits | None:
+def _published(machine: Machine, index: int) -> Limits | None:
     sheet = datasheet.find(_gpu(machine, index))
     if sheet is None:
         return None
@@ -143,7 +143,7 @@ def _published(machine: dict[str, Any], index: int) -> Limits | None:
     )
 
 
-def _host(machine: dict[str, Any]) -> Limits | None:
+def _host(machine: Machine) -> Limits | None:
     """Return the processor's limits; its matrix rates bound all arithmetic, as its vector units do both."""
     known = _rates([c for c in from_machine(machine) if c.is_bound], None)
     matrix = _by_dtype(known, "host.matmul.", MATRIX)
@@ -181,13 +181,14 @@ def _named(unit: str, rates: dict[str, float]) -> dict[str, float]:
     return named
 
 
-def _cache_bytes(machine: dict[str, Any], index: int) -> int:
+def _cache_bytes(machine: Machine, index: int) -> int:
     gpu = _gpu(machine, index)
     sheet = datasheet.find(gpu)
     published = sheet.figure("l2") if sheet else None
     return int(gpu.get("l2_bytes") or (published.value if published else 0))
 
 
-def _gpu(machine: dict[str, Any], index: int) -> dict[str, Any]:
+def _gpu(machine: Machine, index: int) -> Gpu:
     gpus = machine.get("gpus") or []
-    return next((gpu for gpu in gpus if gpu.get("index") == index), gpus[0] if gpus else {})
+    first: Gpu = gpus[0] if gpus else {}
+    return next((gpu for gpu in gpus if gpu.get("index") == index), first)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fathom.machine import pci
+from fathom.machine.model import Adapter, Gpu, Links, NvLink
 from fathom.machine.nvml import NvmlDevice
 
 MOST_LINKS = 36
@@ -16,11 +16,8 @@ _TO_GPU, _TO_SWITCH = 0, 2  # NVML_NVLINK_DEVICE_TYPE_*
 _P2P_NVLINK, _P2P_OK = 2, 0
 
 
-def nvlink(device: NvmlDevice) -> dict[str, Any] | None:
-    """Return one GPU's NVLinks: `links` (active), `off`, `version`, `to_switch`, `peers` (links by bus id).
-
-    None if the GPU has none or the driver does not report them.
-    """
+def nvlink(device: NvmlDevice) -> NvLink | None:
+    """Return one GPU's NVLinks; None if it has none or the driver does not report them."""
     most = getattr(device.nvml, "NVML_NVLINK_MAX_LINKS", MOST_LINKS)
     states = [device.ask_quietly("NvLinkState", link) for link in range(most)]
     if all(state is None for state in states):
@@ -48,10 +45,8 @@ def _end(device: NvmlDevice, link: int) -> str | None:
     return pci.address(bus.decode() if isinstance(bus, bytes) else bus)
 
 
-def topology(
-    devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], nics: list[dict[str, Any]], root: Path
-) -> dict[str, Any]:
-    """Return the links between GPUs and RDMA devices as in `nvidia-smi topo -m`: `{"names", "matrix"}`.
+def topology(devices: Sequence[NvmlDevice], gpus: list[Gpu], nics: list[Adapter], root: Path) -> Links:
+    """Return the links between GPUs and RDMA devices as in `nvidia-smi topo -m`.
 
     A cell is X (the device itself), NV# (# NVLinks), PIX, PXB, PHB, NODE, SYS, or None if unknown.
     """
@@ -65,11 +60,11 @@ def topology(
     return {"names": names, "matrix": matrix}
 
 
-def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], i: int, j: int) -> str | None:
+def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[Gpu], i: int, j: int) -> str | None:
     a, b = gpus[i].get("nvlink"), gpus[j].get("nvlink")
     if not a or not b:
         return None
-    count = a["peers"].get(pci.address(gpus[j]["pci_bus"]), 0) or min(a["to_switch"], b["to_switch"])
+    count = a["peers"].get(pci.address(gpus[j]["pci_bus"]) or "", 0) or min(a["to_switch"], b["to_switch"])
     status = devices[i].ask_quietly("P2PStatus", devices[j].handle, _P2P_NVLINK) if not count else None
     if status == _P2P_OK:  # linked through a switch that the virtual machine hides
         count = min(a["links"], b["links"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from fathom.machine import pci
 from fathom.machine.files import ROOT, link_name, names, number, text
+from fathom.machine.model import Adapter, Interface, Place, Port
 
 
-def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:
+def interfaces(root: Path = ROOT) -> list[Interface]:
     """Return the hardware interfaces and bonds; if there are none, the virtual interfaces that are up.
 
     `speed_mbps` is None if the link is down or the driver does not report it, as in virtual machines.
@@ -22,7 +22,7 @@ def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:
     return [_interface(folder / name) for name in real or up]
 
 
-def _interface(path: Path) -> dict[str, Any]:
+def _interface(path: Path) -> Interface:
     speed = number(path / "speed")
     return {
         "name": path.name,
@@ -34,7 +34,7 @@ def _interface(path: Path) -> dict[str, Any]:
     }
 
 
-def _place(device: Path) -> dict[str, Any]:
+def _place(device: Path) -> Place:
     """Return the bus id and NUMA node of `device`, or of the PCI device above it (for virtio)."""
     try:
         at = device.resolve()
@@ -44,13 +44,13 @@ def _place(device: Path) -> dict[str, Any]:
     return {"pci_bus": on_bus.name if on_bus else None, "numa_node": pci.numa_node(on_bus)}
 
 
-def rdma(root: Path = ROOT) -> list[dict[str, Any]]:
+def rdma(root: Path = ROOT) -> list[Adapter]:
     """Return RDMA devices (InfiniBand, RoCE, EFA) with their ports."""
     folder = root / "sys/class/infiniband"
     return [_adapter(folder / name) for name in names(folder)]
 
 
-def _adapter(path: Path) -> dict[str, Any]:
+def _adapter(path: Path) -> Adapter:
     return {
         "name": path.name,
         "driver": link_name(path / "device/driver"),
@@ -61,7 +61,7 @@ def _adapter(path: Path) -> dict[str, Any]:
     }
 
 
-def _port(path: Path) -> dict[str, Any]:
+def _port(path: Path) -> Port:
     """Return a port's state and rate, parsed from kernel text like `4: ACTIVE` and `400 Gb/sec (4X NDR)`."""
     rate = text(path / "rate").partition(" ")[0]
     return {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from fathom.atomic import atomic_write
 from fathom.errors import FathomError, file_error
+from fathom.machine.model import Machine
 from fathom.regular import read_json
 
 HOME = "FATHOM_HOME"
@@ -34,7 +35,7 @@ def place(fingerprint: str, folder: Path | None = None) -> Path:
     return (folder or home()) / "machines" / f"{fingerprint}.json"
 
 
-def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] | None:
+def remembered(fingerprint: str, folder: Path | None = None) -> Machine | None:
     """Return this fingerprint's machine file, or None if it was never measured. Raises MachineFileError."""
     path = place(fingerprint, folder)
     try:
@@ -47,9 +48,7 @@ def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] |
         raise MachineFileError(f"{str(error).rstrip('.')}; remove it, and measure again.") from None
 
 
-def bounding(
-    recorded: dict[str, Any], given: Path | None = None, folder: Path | None = None
-) -> dict[str, Any]:
+def bounding(recorded: Machine, given: Path | None = None, folder: Path | None = None) -> Machine:
     """Return the machine whose ceilings bound the work of a sounding recorded on `recorded`.
 
     That is the machine file `given` if there is one, else `recorded` if it has ceilings, else the machine
@@ -67,7 +66,7 @@ def bounding(
     return require_machine(stored, str(place(fingerprint, folder))) if stored else recorded
 
 
-def read_machine(path: Path) -> dict[str, Any]:
+def read_machine(path: Path) -> Machine:
     """Return the content of a machine file. Raises MachineFileError if it cannot be read."""
     try:
         machine = read_json(path)
@@ -77,10 +76,10 @@ def read_machine(path: Path) -> dict[str, Any]:
         raise MachineFileError(f"{path} is not a machine file: it is not valid JSON.") from None
     if not isinstance(machine, dict) or "fingerprint" not in machine:
         raise MachineFileError(f"{path} is not a machine file: it has no fingerprint.")
-    return machine
+    return cast(Machine, machine)
 
 
-def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
+def remember(machine: Machine, folder: Path | None = None) -> Path:
     """Store `machine` atomically under its fingerprint, and return the path of the file.
 
     Raises MachineFileError if the folder cannot be written.

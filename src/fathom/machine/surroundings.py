@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fathom.machine.disks import mounts
 from fathom.machine.files import ROOT, text
+from fathom.machine.model import Kubernetes
 
 _RUNTIMES = ("kubepods", "docker", "containerd", "lxc", "libpod", "crio")
 _VENDORS = ("QEMU", "VMware", "Xen", "Microsoft", "Amazon EC2", "Google", "innotek", "Firecracker")
@@ -51,7 +51,7 @@ def product(root: Path = ROOT) -> str | None:
     return " ".join(word for word in words if word) or None
 
 
-def kubernetes(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+def kubernetes(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> Kubernetes | None:
     """Return this process's pod, namespace and node, each None if not visible; None outside Kubernetes."""
     account = root / "var/run/secrets/kubernetes.io/serviceaccount"
     if not (environment.get("KUBERNETES_SERVICE_HOST") or account.exists()):

@@ -9,19 +9,20 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from fathom.machine import cgroup, cpu, disks, gpus, libraries, network, surroundings
 from fathom.machine.ceilings import from_machine, missing_from
 from fathom.machine.files import ROOT, text
+from fathom.machine.model import Devices, Host, Machine
 from fathom.machine.store import MachineFileError, place, remembered
 from fathom.version import VERSION
 
 _REMEMBERED = ("ceilings", "missing", "counters", "measured_ns", "tool")
 
 
-def read_host(root: Path = ROOT) -> dict[str, Any]:
-    """Describe processor, memory, NUMA, disks, network, system and containers as a JSON-able dict.
+def read_host(root: Path = ROOT) -> Host:
+    """Describe processor, memory, NUMA, disks, network, system and containers.
 
     Tests pass another folder as `root`.
     """
@@ -66,11 +67,11 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def inventory(
-    read_gpus: Callable[[], dict[str, Any]] = gpus.read,
-    read_host: Callable[[], dict[str, Any]] = read_host,
+    read_gpus: Callable[[], Devices] = gpus.read,
+    read_host: Callable[[], Host] = read_host,
     read_libraries: Callable[[], dict[str, str]] = libraries.versions,
-) -> dict[str, Any]:
-    """Return GPUs, links, processor, memory, system and versions as a JSON-able dict; works without a GPU."""
+) -> Machine:
+    """Return GPUs, links, processor, memory, system and versions; works without a GPU."""
     devices = read_gpus()
     versions = {
         "fathom": VERSION,
@@ -79,7 +80,7 @@ def inventory(
         "python": platform.python_version(),
         **read_libraries(),
     }
-    machine = {
+    machine: Machine = {
         "host": read_host(),
         "gpus": devices["gpus"],
         "links": devices.get("links") or {"names": [], "matrix": []},
@@ -90,7 +91,7 @@ def inventory(
     return machine
 
 
-def fingerprint(machine: dict[str, Any]) -> str:
+def fingerprint(machine: Machine) -> str:
     """Return sixteen hex digits that change whenever a measured ceiling may no longer hold."""
     cpu = machine["host"]["cpu"]
     chips = [[g["uuid"], g["name"], g["memory_bytes"], g["power_limit_w"]] for g in machine["gpus"]]
@@ -103,10 +104,10 @@ def fingerprint(machine: dict[str, Any]) -> str:
 
 
 def known_machine(
-    read: Callable[[], dict[str, Any]] = inventory,
+    read: Callable[[], Machine] = inventory,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> Machine:
     """Return the current inventory with the stored ceilings and counters of this machine.
 
     If the stored file is damaged, `say` gets the message and the inventory comes without them.
@@ -117,10 +118,11 @@ def known_machine(
     except MachineFileError as error:
         say(str(error))
         before = {}
-    return machine | {name: before[name] for name in _REMEMBERED if name in before}
+    kept = {name: value for name, value in before.items() if name in _REMEMBERED}
+    return cast(Machine, {**machine, **kept})
 
 
-def stored_machine(fingerprint: str, folder: Path | None = None) -> dict[str, Any]:
+def stored_machine(fingerprint: str, folder: Path | None = None) -> Machine:
     """Return the stored machine file, or {} if there is none. Raises MachineFileError if it is damaged."""
     before = remembered(fingerprint, folder)
     if before is None:
@@ -130,19 +132,20 @@ def stored_machine(fingerprint: str, folder: Path | None = None) -> dict[str, An
     return before
 
 
-def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = None) -> dict[str, Any]:
+def described(folders: Sequence[Path] = (), machine: Machine | None = None) -> Machine:
     """Describe this machine, including the file systems of `folders`.
 
     Damaged stored data is left out; `abstained` has the reason.
     """
-    present = inventory() if machine is None else dict(machine)
-    present["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
+    present: Machine = inventory() if machine is None else {**machine}
+    given = filter(None, map(disks.filesystem, folders))
+    present["host"]["filesystems"] = [*(present["host"]["filesystems"] or []), *given]
     why: list[str] = []
     known = known_machine(lambda: present, say=why.append)
     return known | {"abstained": [{"what": "ceilings", "why": reason} for reason in why]}
 
 
-def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:
+def with_datasheet(machine: Machine) -> Machine:
     """Add the published figure to each ceiling as `datasheet`, or None if there is none."""
     if "ceilings" not in machine:
         return machine

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fathom.atomic import atomic_write
 from fathom.errors import BadInputError, file_error
+from fathom.machine.model import Machine
 from fathom.settings import settings_in
 
 FORMAT = 1
@@ -39,7 +40,7 @@ class Applied:
             words = _with_argument(words, name, value)
         return words
 
-    def inventory(self) -> dict[str, Any]:
+    def inventory(self) -> Machine:
         """Return the machine that they were proven on; empty if none is named. Raises BadInputError."""
         try:
             machine = json.loads(self.machine or "{}")
@@ -49,7 +50,7 @@ class Applied:
             raise BadInputError(
                 "The machine in the settings file is damaged; take the file from `fathom tune`."
             )
-        return machine
+        return cast(Machine, machine)
 
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment with these variables."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fathom.errors import FathomError
 from fathom.machine import counters_of, why_no_counters
+from fathom.machine.model import Machine
 from fathom.machine.nvml import NvmlMissingError, load, other_processes, visible
 from fathom.recorder.plan import Plan
 
@@ -29,7 +30,7 @@ class NotSampledError(FathomError):
         )
 
 
-def met(plan: Plan, machine: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Plan:
+def met(plan: Plan, machine: Machine, environment: Mapping[str, str] = os.environ) -> Plan:
     """Return `plan` with the counters that this machine can sample, or with the reason why it cannot.
 
     Raises NotSampledError if the depth is `counters`, because the user asked for them.
@@ -66,7 +67,7 @@ def _record(line: str) -> dict[str, Any]:
 
 
 def to_sample(
-    machine: Mapping[str, Any],
+    machine: Machine,
     environment: Mapping[str, str] = os.environ,
     open_nvml: Callable[[], Any] = load,
 ) -> tuple[dict[str, Any] | None, str | None]:
@@ -78,7 +79,7 @@ def to_sample(
     known = counters_of(machine)
     if known is None:
         return None, machine.get("why_no_counters") or QUALIFY
-    return {name: known[name] for name in PLANNED if name in known}, None
+    return {name: value for name, value in known.items() if name in PLANNED}, None
 
 
 def _others(environment: Mapping[str, str], open_nvml: Callable[[], Any]) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import counters_of, free_bytes, inventory, known_machine, may_count, why_no_counters
+from fathom.machine.model import Machine
 from fathom.probe.counters import why_not
 from fathom.recorder.counters import QUALIFY
 from fathom.recorder.finishing import missing_libraries
@@ -60,7 +61,7 @@ class Diagnosis:
 
     depths: dict[str, str]
     checks: list[DoctorCheck]
-    machine: dict[str, Any]
+    machine: Machine
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -75,7 +76,7 @@ def examine_host(
     environment: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
     ask: Ask | None = None,
-    machine: dict[str, Any] | None = None,
+    machine: Machine | None = None,
 ) -> Diagnosis:
     """Check this machine and the program's Python, which is `python` or the first one on PATH."""
     machine = known_machine(inventory) if machine is None else machine
@@ -139,14 +140,14 @@ def _kineto(answers: dict[str, Any]) -> DoctorCheck:
     return DoctorCheck("Kineto", able, result, "use an official build of torch")
 
 
-def _gpu(machine: dict[str, Any]) -> DoctorCheck:
+def _gpu(machine: Machine) -> DoctorCheck:
     names = ", ".join(str(gpu["name"]) for gpu in machine["gpus"])
     if names:
         return DoctorCheck("NVML", True, f"{names}, driver {machine['versions'].get('driver')}")
     return DoctorCheck("NVML", None, f"no GPU telemetry: {machine['why_no_gpu']}")
 
 
-def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
+def _cuda(machine: Machine, answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("torch"):
         return DoctorCheck("CUDA", None, "not needed: programs are recorded on the CPU")
     if answers.get("cuda"):
@@ -157,7 +158,7 @@ def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     return DoctorCheck("CUDA", False, "torch sees no CUDA device", fix)
 
 
-def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
+def _cupti(machine: Machine, answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("torch"):
         return DoctorCheck("CUPTI", None, "not needed: there is no GPU to trace")
     able = bool(answers.get("cupti"))
@@ -165,7 +166,7 @@ def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     return DoctorCheck("CUPTI", able, result, "install nvidia-cuda-cupti")
 
 
-def _permission(machine: dict[str, Any], root: Path) -> DoctorCheck:
+def _permission(machine: Machine, root: Path) -> DoctorCheck:
     allowed = may_count(root)
     if not machine["gpus"] or allowed is None:
         return DoctorCheck("counters' permission", None, "no NVIDIA kernel module")
@@ -176,7 +177,7 @@ def _permission(machine: dict[str, Any], root: Path) -> DoctorCheck:
     return DoctorCheck("counters' permission", None, f"only root may read hardware counters; {fix}")
 
 
-def _sampling(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
+def _sampling(machine: Machine, answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("cuda_built"):
         return DoctorCheck("cupti-python", None, "not needed: there is no GPU to sample")
     version = answers.get("cupti_python")
@@ -184,7 +185,7 @@ def _sampling(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     return DoctorCheck("cupti-python", None if why else True, why or f"cupti-python {version}")
 
 
-def _qualified(machine: dict[str, Any]) -> DoctorCheck:
+def _qualified(machine: Machine) -> DoctorCheck:
     if not machine["gpus"]:
         return DoctorCheck("counters", None, "not needed: there is no GPU to sample")
     known = counters_of(machine)
@@ -224,7 +225,7 @@ def _path(environment: Mapping[str, str]) -> DoctorCheck:
     return DoctorCheck("PYTHONPATH", True, f"the startup hook in {', '.join(hooks)} runs after Fathom's")
 
 
-def _container(machine: dict[str, Any]) -> DoctorCheck:
+def _container(machine: Machine) -> DoctorCheck:
     host = machine["host"]
     inside = [word for word in (host["container"], host["virtual_machine"] and "a virtual machine") if word]
     return DoctorCheck("container", None, f"inside {' in '.join(inside)}" if inside else "none found")

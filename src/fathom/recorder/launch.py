@@ -16,6 +16,7 @@ from typing import Any
 
 from fathom.atomic import write_private
 from fathom.errors import BadInputError, file_error
+from fathom.machine.model import Machine
 from fathom.probe.inherited import RAW, TEARDOWN
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.origin import signature
@@ -46,7 +47,7 @@ def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = 
 
 
 def write_launch(
-    raw: Path, command: list[str], environment: Mapping[str, str], machine: dict[str, Any], **more: Any
+    raw: Path, command: list[str], environment: Mapping[str, str], machine: Machine, **more: Any
 ) -> None:
     """Write `launch.json`: signed command, environment, start time, inventory; all without secrets."""
     kept = redact_command(command)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fathom.machine import known_machine
+from fathom.machine.model import Machine
 from fathom.recorder.command import CannotLaunchError, prevented, resolve_command
 from fathom.recorder.counters import met, unsampled
 from fathom.recorder.destination import Destination, choose_destination
@@ -49,7 +49,7 @@ def record(
     output: Path | Destination | None = None,
     *,
     replace: bool = False,
-    machine: Callable[[], dict[str, Any]] = known_machine,
+    machine: Callable[[], Machine] = known_machine,
     environment: Mapping[str, str] = os.environ,
     settings: Mapping[str, str] | None = None,
     say: Say = lambda _: None,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fathom.machine import Limits, datasheet, limits_of
+from fathom.machine.model import Machine
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Refusal
 from fathom.units import GB, NS_PER_S
@@ -42,7 +41,7 @@ def unit_of(dtype: str) -> str:
     return f"matmul.{_NAMES.get(dtype, 'fp32')}"
 
 
-def placed(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any], device: str) -> list[str]:
+def placed(comparisons: list[Comparison], work: CallWork, machine: Machine, device: str) -> list[str]:
     """Set both sides' fractions of the ceiling. Returns notes on missing or implausible ceilings."""
     if not work.known:
         return []
@@ -85,7 +84,7 @@ def above(comparisons: list[Comparison]) -> bool:
     return any(c.candidate.ceiling is not None and c.candidate.ceiling.fraction > ABOVE for c in comparisons)
 
 
-def impossible(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any]) -> list[Refusal]:
+def impossible(comparisons: list[Comparison], work: CallWork, machine: Machine) -> list[Refusal]:
     """Return reasons to refuse a candidate that would exceed the datasheet's peak at the observed clock."""
     gpus = machine.get("gpus") or []
     sheet = datasheet.find(gpus[0]) if gpus else None

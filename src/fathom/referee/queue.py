@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from fathom.machine import home
+from fathom.machine.model import Gpu
 
 try:
     import fcntl
@@ -23,9 +24,7 @@ _mine: dict[Path, int] = {}  # locks of this process, with the number of proofs 
 _guard = threading.Lock()
 
 
-def first_gpu(
-    gpus: list[dict[str, Any]], environment: Mapping[str, str] = os.environ
-) -> dict[str, Any] | None:
+def first_gpu(gpus: list[Gpu], environment: Mapping[str, str] = os.environ) -> Gpu | None:
     """Return the GPU that a proof uses, which is the first that CUDA lists; None if there is none."""
     named = environment.get(VISIBLE)
     if named is None:
@@ -34,13 +33,12 @@ def first_gpu(
     if first.isdigit():
         return next((gpu for gpu in gpus if gpu.get("index") == int(first)), None)
     matching = (gpu for gpu in gpus if first and str(gpu.get("uuid") or "").startswith(first))
-    return next(matching, {"uuid": first} if first.startswith("MIG-") else None)
+    slice_of_mig: Gpu = {"uuid": first}
+    return next(matching, slice_of_mig if first.startswith("MIG-") else None)
 
 
 @contextmanager
-def one_at_a_time(
-    gpu: dict[str, Any] | None, tell: Callable[[str], None], folder: Path | None = None
-) -> Iterator[None]:
+def one_at_a_time(gpu: Gpu | None, tell: Callable[[str], None], folder: Path | None = None) -> Iterator[None]:
     """A context in which no other process runs proofs on `gpu`. If it has to wait, it tells the user.
 
     Proofs of one process share the lock. Without a UUID or a lock file, nobody waits.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fathom.machine.model import Machine
 from fathom.report import findings as cards
 from fathom.report import heading
 from fathom.report import serving as requests
@@ -322,7 +323,7 @@ def techniques(listed: Sequence[Listed]) -> Digest:
     return Digest(known({"count": len(rows), "why_not_here": reasons}), rows, columns)
 
 
-def inventory(machine: Mapping[str, Any]) -> Digest:
+def inventory(machine: Machine) -> Digest:
     """Return the main facts of a machine; rows are its measured ceilings."""
     host = machine.get("host") or {}
     cpu = host.get("cpu") or {}

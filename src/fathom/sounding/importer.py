@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.machine.model import Gpu
 from fathom.sounding.checking import DEVICES
 from fathom.sounding.events import Trace
 from fathom.sounding.manifest import Manifest, Phase, Rank
@@ -38,7 +38,7 @@ def import_traces(
         raise BadInputError("No trace was given; give at least one file.")
     writer = Writer(output, replace=replace)
     manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import")
-    gpus: dict[int, dict[str, Any]] = {}
+    gpus: dict[int, Gpu] = {}
     seen: list[Seen] = []
     try:
         for path, traces in read_all(paths, step_range):
@@ -63,7 +63,7 @@ def _recorded_at(manifest: Manifest) -> int:
     return start if FIRST_TRACES_NS < start < time.time_ns() + DAY_NS else 0
 
 
-def _add(writer: Writer, manifest: Manifest, trace: Trace, rank: int) -> list[dict[str, Any]]:
+def _add(writer: Writer, manifest: Manifest, trace: Trace, rank: int) -> list[Gpu]:
     """Write the tables of one rank, and return the GPUs that its trace describes."""
     _mark_steps(trace, manifest)
     for table, frame in {

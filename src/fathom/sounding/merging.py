@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.machine.model import Gpu, Machine
 from fathom.sounding.manifest import Manifest, Problem, Rank
 from fathom.sounding.missing import RANKS_MISSING, note_missing_ranks
 from fathom.sounding.store import Store, Writer
@@ -57,12 +57,12 @@ def merge(
     return writer.finish(manifest, _machine(stores))
 
 
-def _machine(stores: Sequence[Store]) -> dict[str, Any]:
+def _machine(stores: Sequence[Store]) -> Machine:
     """Return the first machine, with the GPUs that only the others saw."""
-    gpus: dict[Any, dict[str, Any]] = {}
+    gpus: dict[int, Gpu] = {}
     for store in stores:
         for gpu in store.machine.get("gpus") or []:
-            gpus.setdefault(gpu.get("index"), gpu)
+            gpus.setdefault(gpu["index"], gpu)
     machine = stores[0].machine
     return {**machine, "gpus": [gpus[index] for index in sorted(gpus)]} if gpus else machine
 

@@ -10,7 +10,6 @@ import zlib
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import polars as pl
@@ -18,6 +17,7 @@ import polars as pl
 from fathom.atomic import atomic_write, create_private, write_private
 from fathom.errors import BadInputError, NotASoundingError, file_error
 from fathom.machine import require_machine
+from fathom.machine.model import Machine
 from fathom.redaction import redact_all
 from fathom.regular import open_regular, read_json
 from fathom.replacing import Aside
@@ -58,7 +58,7 @@ class Store:
         return sorted(rank.rank for rank in self.manifest.ranks)
 
     @cached_property
-    def machine(self) -> dict[str, Any]:
+    def machine(self) -> Machine:
         """The machine's inventory at the time of recording; for an imported trace, only its GPUs.
 
         Empty if there is none. Raises NotASoundingError if the file is damaged.
@@ -131,7 +131,7 @@ class _Cached(Store):
         return self
 
     @cached_property
-    def machine(self) -> dict[str, Any]:
+    def machine(self) -> Machine:
         return self._of.machine
 
     def _read(self, name: str, rank: int) -> pl.LazyFrame:
@@ -236,7 +236,7 @@ class Writer:
         if self._aside:
             self._aside.restore()
 
-    def finish(self, manifest: Manifest, machine: dict[str, Any] | None = None) -> Store:
+    def finish(self, manifest: Manifest, machine: Machine | None = None) -> Store:
         """Write the machine's inventory and the manifest, and return the finished sounding.
 
         Raises BadInputError if writing fails; then everything written so far is removed.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
 from fathom.errors import BadInputError
+from fathom.machine.model import Machine
 from fathom.tips.catalogue import AREAS, CONDITIONS, PLANNED, By, Tip, tips
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Evidence:
     unanswered: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_machine(machine: Mapping[str, Any], checks: Iterable[Result], manifest: bool = False) -> Evidence:
+def of_machine(machine: Machine, checks: Iterable[Result], manifest: bool = False) -> Evidence:
     """The evidence of a machine alone. `manifest`: `checks` hold those of pods, too."""
     results = {result.id: result for result in checks}
     return Evidence(
@@ -224,7 +225,7 @@ def of_machine(machine: Mapping[str, Any], checks: Iterable[Result], manifest: b
 
 def of_sounding(
     examination: Examination,
-    machine: Mapping[str, Any],
+    machine: Machine,
     checks: Iterable[Result] = (),
     why_no_checks: str = NO_CHECKS,
 ) -> Evidence:
@@ -264,10 +265,10 @@ def _of_manifests(checks: Mapping[str, Result]) -> dict[str, str]:
     return {name: NO_MANIFEST for name, result in checks.items() if result.group == "kubernetes"}
 
 
-def _facts_of_machine(machine: Mapping[str, Any]) -> dict[str, bool]:
+def _facts_of_machine(machine: Machine) -> dict[str, bool]:
     """By the inventory; nothing where there is none, as with imported traces."""
     host, gpus = machine.get("host") or {}, machine.get("gpus")
-    facts = {name: host[name] is not None for name in ("container", "kubernetes") if name in host}
+    facts = {name: value is not None for name, value in host.items() if name in ("container", "kubernetes")}
     if gpus is not None:
         facts["gpu"] = bool(gpus)
         facts["several"] = len(gpus) > 1 or bool(gpus and host.get("rdma"))

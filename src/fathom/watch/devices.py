@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.analysis.live import HOST, DeviceView
+from fathom.machine.model import Machine
 from fathom.machine.nvml import REASONS
 from fathom.units import NS_PER_S
 from fathom.watch.following import Follower, Record
@@ -21,7 +22,7 @@ HOST_PLAIN = ("energy_j", "busy_percent", "memory_bytes")
 class Devices:
     """Follows `telemetry.jsonl`; `machine` is the inventory of `launch.json`, for names and sizes."""
 
-    def __init__(self, file: Path, machine: dict[str, Any]) -> None:
+    def __init__(self, file: Path, machine: Machine) -> None:
         self.follower = Follower(file)
         self._gpus = machine.get("gpus") or []
         self._host = machine.get("host") or {}
@@ -65,8 +66,7 @@ class Devices:
 
     def _about(self, device: int) -> dict[str, Any]:
         if device == HOST:
-            size = self._host.get("memory_bytes") or (self._host.get("memory") or {}).get("total_bytes")
-            return {"name": "host", "total_bytes": _number(size)}
+            return {"name": "host", "total_bytes": _number(self._host.get("memory_bytes"))}
         gpu = self._gpus[device] if 0 <= device < len(self._gpus) else {}
         return {"name": str(gpu.get("name") or ""), "total_bytes": _number(gpu.get("memory_bytes"))}
 

@@ -12,6 +12,7 @@ from typing import Any
 from fathom.analysis.live import Alert, Insight, Live, RankView, Slowdown
 from fathom.atomic import write_private
 from fathom.errors import BadInputError
+from fathom.machine.model import Machine
 from fathom.regular import read_json
 from fathom.units import NS_PER_S
 from fathom.visible import visible_line
@@ -53,7 +54,7 @@ class Watch:
                 f"{folder} is not a running recording; start one with `fathom run -- COMMAND`."
             )
         self._start_ns = int(self._launch.get("start_ns") or clock())
-        self._devices = Devices(self.raw / "telemetry.jsonl", self._launch.get("machine") or {})
+        self._devices = Devices(self.raw / "telemetry.jsonl", self._launch.get("machine") or Machine())
         self._ranks: dict[Path, Rank] = {}
         self._examiner = (examiner or Examiner()) if examine else None
         self._examined_bursts = 0
@@ -209,7 +210,7 @@ class Watch:
             ended=str(self._end.get("ended") or ""),
             exit_status=self._end.get("exit_status"),
             depth=str(self._plan.get("depth") or ""),
-            machine=_machine(self._launch.get("machine") or {}),
+            machine=_machine(self._launch.get("machine") or Machine()),
             ranks=ranks,
             devices=self._devices.view(),
             insight=self._insight,
@@ -260,7 +261,7 @@ def _json(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _machine(machine: dict[str, Any]) -> str:
+def _machine(machine: Machine) -> str:
     """Return the names of the GPUs, or else of the processor, without the host's name."""
     names = [str(gpu.get("name")) for gpu in machine.get("gpus") or []]
     cpu = str(((machine.get("host") or {}).get("cpu") or {}).get("model") or "")

@@ -15,6 +15,7 @@ import numpy as np
 
 from fathom.machine import from_machine
 from fathom.machine.datasheet import find as sheet_named
+from fathom.machine.model import Machine
 from fathom.units import KIB, MIB
 
 _SHARE = ("all_gather", "reduce_scatter", "all_to_all")
@@ -55,7 +56,7 @@ class Ceilings(msgspec.Struct):
         return (self.link, "datasheet") if self.link else (None, "")
 
 
-def ceilings_of(machine: dict[str, Any], name: str) -> Ceilings:
+def ceilings_of(machine: Machine, name: str) -> Ceilings:
     """Return the ceilings of the machine's links; `name` is the device's, for the datasheet."""
     measured = {
         ceiling.id.removeprefix("collective."): _series(ceiling.series)

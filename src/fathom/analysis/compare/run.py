@@ -15,6 +15,7 @@ from fathom.analysis.others import others_share, readings
 from fathom.analysis.results import Device, Examination, LedgerRow, Utilisation
 from fathom.analysis.rows import RowKey, rounded_ns
 from fathom.errors import BadInputError
+from fathom.machine.model import Machine
 from fathom.sounding import Store
 from fathom.units import NS_PER_MS
 
@@ -60,7 +61,7 @@ class Run(msgspec.Struct):
     examination: Examination
     versions: dict[str, str]
     environment: dict[str, str]
-    machine: dict[str, Any]
+    machine: Machine
     facts: dict[str, Any]
     clocks_mhz: list[float]  # of the device while it ran steps
     counters: list[Counter]

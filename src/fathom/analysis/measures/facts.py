@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from fathom.data import load
 from fathom.machine import Limits, architecture, datasheet, limits_of, peaks_of
+from fathom.machine.model import Gpu, Machine
 
 _CORES_PER_WARP = 32
 
@@ -42,10 +43,11 @@ class Hardware(NamedTuple):
         return (peak, "datasheet") if peak else None
 
 
-def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
+def hardware(machine: Machine, index: int | None) -> Hardware:
     """Return device `index` of a machine file; missing figures come from the chip's datasheet."""
     gpus = machine.get("gpus") or []
-    gpu = next((known for known in gpus if known.get("index") == index), gpus[0] if gpus else {})
+    first: Gpu = gpus[0] if gpus else {}
+    gpu = next((known for known in gpus if known.get("index") == index), first)
     sheet = datasheet.find(gpu)
     published = {name: figure.value for name, figure in sheet.figures.items()} if sheet else {}
     capability = gpu.get("compute_capability")
@@ -70,7 +72,7 @@ def launch_size(sides: str | None) -> int | None:
     return math.prod(map(int, counts)) if all(count.isdecimal() for count in counts) else None
 
 
-def _dram(gpu: dict[str, Any]) -> float | None:
+def _dram(gpu: Gpu) -> float | None:
     """Return the B/s of DRAM: two transfers per cycle of the memory clock over the full bus width."""
     clock, bits = gpu.get("memory_clock_max_mhz"), gpu.get("memory_bus_bits")
     return 2 * clock * 1e6 * bits / 8 if clock and bits else None

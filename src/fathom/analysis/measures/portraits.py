@@ -22,6 +22,7 @@ from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Device, LedgerRow
 from fathom.errors import BadInputError
+from fathom.machine.model import Machine
 from fathom.sounding import Store
 from fathom.units import NS_PER_US, US_PER_MS, US_PER_S
 
@@ -44,9 +45,7 @@ _CAUSES = {
 _REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # same cause
 
 
-def device_portraits(
-    store: Store, device: Device, machine: dict[str, Any], folding: Folding
-) -> list[Portrait]:
+def device_portraits(store: Store, device: Device, machine: Machine, folding: Folding) -> list[Portrait]:
     """Return a portrait for each kernel family of a device's ledger, longest first; [] for a processor.
 
     `folding` has the counters of the device's rank, `machine` the ceilings.
@@ -236,7 +235,7 @@ NO_TIMELINE = "This sounding has no timeline of kernels; record one with `fathom
 NO_KERNELS = "This program ran on the processor, which has no kernels; `fathom report` has its ledger."
 
 
-def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None) -> list[Portrait]:
+def portraits_of(store: Store, machine: Machine, rank: int | None = None) -> list[Portrait]:
     """Return a portrait per kernel family of a rank, longest first.
 
     By default, the rank is the first with a timeline. `machine` has the ceilings. Raises BadInputError if no
@@ -251,7 +250,7 @@ def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None)
     return sorted(every, key=lambda portrait: -portrait.ms)
 
 
-def _devices(store: Store, machine: dict[str, Any], rank: int | None) -> list[Device]:
+def _devices(store: Store, machine: Machine, rank: int | None) -> list[Device]:
     """Return the devices of `rank`, or by default of the first rank that has any.
 
     Raises BadInputError if there are none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -11,6 +11,7 @@ from fathom.cli.console import examples, write_json
 
 if TYPE_CHECKING:
     from fathom.machine.compare import MachineComparison, ResultKind
+    from fathom.machine.model import Machine
 
 SETTINGS = ".toml"
 EXAMPLES = examples(
@@ -45,7 +46,7 @@ def _names(a: Path, b: Path | None) -> tuple[str, str]:
     return (str(a), str(b)) if a.name == b.name else (a.name, b.name)
 
 
-def _machine(path: Path | None) -> dict[str, Any]:
+def _machine(path: Path | None) -> Machine:
     from zipfile import is_zipfile
 
     from fathom.machine import described, read_machine
@@ -66,7 +67,7 @@ def _settings(path: Path, comparison: MachineComparison) -> list[ResultKind]:
     return settings_carried(comparison.kinds, applied.knobs, applied.carries)
 
 
-def _of_settings(path: Path) -> dict[str, Any]:
+def _of_settings(path: Path) -> Machine:
     """Return the machine on which the settings of a file were proven."""
     from fathom.errors import BadInputError
     from fathom.recorder import read_settings
@@ -77,7 +78,7 @@ def _of_settings(path: Path) -> dict[str, Any]:
     return machine
 
 
-def _of_sounding(path: Path) -> dict[str, Any]:
+def _of_sounding(path: Path) -> Machine:
     """Return the machine of a sounding, with the versions of the program's libraries."""
     from fathom.errors import BadInputError
     from fathom.sounding import open_store

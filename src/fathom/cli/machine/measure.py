@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from typer import Option
 
 from fathom.cli.console import examples, print_json, say
 from fathom.cli.progress import measured
+from fathom.machine.model import Machine
 
 EXAMPLES = examples(
     "fathom machine measure",
@@ -51,7 +51,7 @@ def measure(
     say(f"stored in {place}")
 
 
-def _qualify(machine: dict[str, Any], gpu: str | None, force: bool, json: bool) -> None:
+def _qualify(machine: Machine, gpu: str | None, force: bool, json: bool) -> None:
     from fathom.gauges import counters
 
     devices = (int(gpu),) if gpu and gpu.isdigit() else None

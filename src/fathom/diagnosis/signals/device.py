@@ -84,8 +84,8 @@ def link_share(recorded: Recorded) -> float:
     rate.
     """
     gpu = recorded.gpu
-    names = ("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max")
-    width, widest, generation, latest = (gpu.get(name) for name in names)
+    width, widest = gpu.get("pcie_width"), gpu.get("pcie_width_max")
+    generation, latest = gpu.get("pcie_generation"), gpu.get("pcie_generation_max")
     if not (width and widest and generation and latest):
         raise UnknownSignalError("the width of the device's PCIe link was not recorded")
     return min(width / widest * 2.0 ** (generation - latest), 1.0)

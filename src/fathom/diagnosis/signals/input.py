@@ -265,11 +265,11 @@ def busy_cores(recorded: Recorded) -> float:
 
 
 @signal("host.cores")
-def cores(recorded: Recorded) -> int | None:
+def cores(recorded: Recorded) -> float | None:
     """Return the number of cores that the program may use."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
-    known = [cpu[name] for name in ("quota_cores", "usable_cores", "logical_cores") if cpu.get(name)]
-    return min(known, default=None)
+    known = [cpu.get("quota_cores"), cpu.get("usable_cores"), cpu.get("logical_cores")]
+    return min(filter(None, known), default=None)
 
 
 @signal("host.others_cores")

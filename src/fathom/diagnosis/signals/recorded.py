@@ -16,6 +16,7 @@ from fathom.analysis.communication import LateRank
 from fathom.analysis.intervals import NOTHING, Spans, covered, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
+from fathom.machine.model import Gpu, Machine
 from fathom.sounding import Store
 from fathom.units import NS_PER_MS
 
@@ -37,7 +38,7 @@ class Recorded(msgspec.Struct, dict=True):
     """One rank of a sounding, with the results of its examination so far."""
 
     store: Store
-    machine: dict[str, Any]
+    machine: Machine
     account: Account
     step: Step
     feeding: Input | None = None
@@ -89,7 +90,7 @@ class Recorded(msgspec.Struct, dict=True):
         return index
 
     @property
-    def gpu(self) -> dict[str, Any]:
+    def gpu(self) -> Gpu:
         """The device in the inventory. Raises UnknownSignalError if it is not listed."""
         index = self.index
         gpu = next((g for g in self.machine.get("gpus") or [] if g.get("index") == index), None)

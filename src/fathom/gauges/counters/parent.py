@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fathom.errors import FathomError
 from fathom.gauges.child import Child
@@ -16,6 +15,7 @@ from fathom.gauges.contention import refuse_busy
 from fathom.gauges.parent import StartChild
 from fathom.gauges.planning import seen_devices
 from fathom.machine import counters_of, remember, remembered, why_no_counters
+from fathom.machine.model import Counters, Gpu, Machine
 from fathom.probe.counters import INTERVAL_NS, OLDEST, installed, why_not
 
 PATIENCE_S = 300.0
@@ -29,24 +29,24 @@ class NoCountersError(FathomError):
         self.why = why
 
 
-def prevented(machine: Mapping[str, Any]) -> str | None:
+def prevented(machine: Machine) -> str | None:
     """Return what rules out qualification before it is tried, in one clause, or None."""
     return why_no_counters(machine) or why_not(f"{OLDEST[0]}.0", installed())
 
 
-def needed(machine: Mapping[str, Any]) -> bool:
+def needed(machine: Machine) -> bool:
     """Return whether this machine's counters are not known yet."""
     return counters_of(machine) is None
 
 
 def qualify(
-    machine: Mapping[str, Any],
+    machine: Machine,
     *,
     force: bool = False,
     devices: tuple[int, ...] | None = None,
     start: StartChild | None = None,
-) -> dict[str, Any]:
-    """Return the stored form of `counters`: groups, refused, interval_ns, trigger, chip, driver and time.
+) -> Counters:
+    """Return the counters that can be sampled, and why others cannot.
 
     Uses the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and
     BusyGpuError if another process uses it and `force` is not given.
@@ -65,14 +65,14 @@ def qualify(
     return {**answer, "driver": driver, "measured_ns": time.time_ns()}
 
 
-def _first(machine: Mapping[str, Any], devices: tuple[int, ...]) -> Mapping[str, Any]:
+def _first(machine: Machine, devices: tuple[int, ...]) -> Gpu:
     chosen = [gpu for gpu in machine["gpus"] if gpu["index"] in devices and not gpu.get("mig")]
     if not chosen:
         raise NoCountersError("CUDA_VISIBLE_DEVICES hides every full GPU")
     return chosen[0]
 
 
-def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[str, Any]:
+def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> Counters:
     with start(job, environment) as child:
         try:
             record = child.next(PATIENCE_S)
@@ -84,11 +84,8 @@ def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[st
     return record["counters"]
 
 
-def keep_counters(
-    machine: Mapping[str, Any], counters: Mapping[str, Any], folder: Path | None = None
-) -> tuple[dict[str, Any], Path]:
+def keep_counters(machine: Machine, counters: Counters, folder: Path | None = None) -> tuple[Machine, Path]:
     """Store `counters` with the machine; return the machine and the file's path."""
-    before = remembered(machine["fingerprint"], folder) or {}
-    return {**machine, "counters": dict(counters)}, remember(
-        {**before, **machine, "counters": dict(counters)}, folder
-    )
+    before: Machine = remembered(machine["fingerprint"], folder) or {}
+    qualified: Machine = {**machine, "counters": counters}
+    return qualified, remember({**before, **qualified}, folder)

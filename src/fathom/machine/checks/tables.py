@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 
 from fathom.data import load
 from fathom.errors import BadInputError
 from fathom.machine.checks.model import Check, Need, Observation, Result, Status, conclude
+from fathom.machine.model import Machine
 
 GROUPS = ("gpu", "libraries", "kernel", "container", "kubernetes")
 HEAD = """#!/bin/sh
@@ -58,7 +59,7 @@ def stored(results: Iterable[Result]) -> dict[str, dict[str, str]]:
     }
 
 
-def recalled(machine: Mapping[str, Any]) -> list[Result]:
+def recalled(machine: Machine) -> list[Result]:
     """Return the results that `machine.json` contains, of checks that still exist."""
     kept = machine.get("checks")
     rows = kept if isinstance(kept, dict) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from fathom.machine.compare.contract import (
 )
 from fathom.machine.compare.facts import Facts, facts
 from fathom.machine.compare.rules import ComparedProperty, Value, rules, value
+from fathom.machine.model import Machine
 
 UNSAID = "the same, whatever it is"
 MOST_CAUSES = 3
@@ -40,9 +41,7 @@ def settings_carried(
     return [replace(kind, id=knob, what=f"{knob}: {value}") for knob, value, kind in rows]
 
 
-def settings_lost(
-    a: dict[str, Any], b: dict[str, Any], named: Mapping[str, str], carries: Mapping[str, str]
-) -> list[str]:
+def settings_lost(a: Machine, b: Machine, named: Mapping[str, str], carries: Mapping[str, str]) -> list[str]:
     """Return the settings proven on machine `a` that do not carry over to `b`. Raises MachineFileError."""
     compared = compare(a, b, "the machine of the settings", "this machine")
     rows = settings_carried(compared.kinds, named, carries)
@@ -50,7 +49,7 @@ def settings_lost(
 
 
 def compare(
-    a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B", *, itself: bool = False
+    a: Machine, b: Machine, name_a: str = "A", name_b: str = "B", *, itself: bool = False
 ) -> MachineComparison:
     """Compare machine file `a`, where a result comes from, with `b`, where it is to be used.
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fathom.machine.ceilings import Ceiling
-from fathom.machine.shape import CpuShape, GpuShape
+from fathom.machine.model import Machine
 from fathom.machine.store import MachineFileError
+
+
+class CpuFacts(msgspec.Struct):
+    """Part of the inventory's `cpu`."""
+
+    model: str | None = None
+    architecture: str | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None
+    quota_cores: float | None = None
+    numa_nodes: int | None = None
+    features: list[str] | None = None
 
 
 class LimitsFacts(msgspec.Struct):
@@ -48,7 +58,7 @@ class HostFacts(msgspec.Struct):
     """Part of the inventory's `host`."""
 
     hostname: str | None = None
-    cpu: CpuShape = msgspec.field(default_factory=CpuShape)
+    cpu: CpuFacts = msgspec.field(default_factory=CpuFacts)
     memory_bytes: int | None = None
     kernel: str | None = None
     container: str | None = None
@@ -59,12 +69,25 @@ class HostFacts(msgspec.Struct):
     rdma: list[AdapterFacts] | None = None
 
 
-class GpuFacts(GpuShape):
-    """One of the inventory's `gpus`."""
+class GpuFacts(msgspec.Struct):
+    """Part of one of the inventory's `gpus`."""
 
     index: int = 0
+    name: str | None = None
+    compute_capability: str | None = None
+    memory_bytes: int | None = None
+    sm_clock_max_mhz: float | None = None
+    memory_clock_max_mhz: float | None = None
+    power_limit_w: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
     pcie_generation_max: int | None = None
     pcie_width_max: int | None = None
+    numa_node: int | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    multiprocessors: int | None = None
+    l2_bytes: int | None = None
 
 
 class LinksFacts(msgspec.Struct):
@@ -86,7 +109,7 @@ class Facts(msgspec.Struct):
     measured_ns: int | None = None
 
 
-def facts(machine: dict[str, Any], name: str) -> Facts:
+def facts(machine: Machine, name: str) -> Facts:
     """Parse a machine file, called `name` in errors. Raises MachineFileError."""
     try:
         parsed = msgspec.convert(machine, Facts)

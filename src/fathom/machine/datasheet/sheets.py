@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from fathom.data import load
 from fathom.machine.architectures import GUIDE, architecture
 from fathom.machine.ceilings import Ceiling
+from fathom.machine.model import Cpu, Host, Identity, Published
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20}
 # Ceilings that a figure of another name bounds; the longest matching prefix wins.
@@ -78,18 +79,20 @@ def quantity(words: Any) -> tuple[float, str]:
     return float(parsed.group(1)) * _PREFIXES[parsed.group(2) or ""], unit
 
 
-def beside(ceiling: Ceiling, sheet: Sheet | None) -> dict[str, Any] | None:
-    """Return the published figure for a measured ceiling: value, unit, source, and measured fraction of it.
-
-    None if nothing is published or the units differ.
-    """
+def beside(ceiling: Ceiling, sheet: Sheet | None) -> Published | None:
+    """Return the published figure for a ceiling; None if nothing is published or the units differ."""
     figure = sheet.figure(ceiling.id) if sheet else None
     if figure is None or figure.unit != ceiling.unit or figure.value <= 0:
         return None
-    return {**asdict(figure), "fraction": ceiling.value / figure.value}
+    return {
+        "value": figure.value,
+        "unit": figure.unit,
+        "source": figure.source,
+        "fraction": ceiling.value / figure.value,
+    }
 
 
-def find(gpu: dict[str, Any]) -> Sheet | None:
+def find(gpu: Identity) -> Sheet | None:
     """Return the datasheet of an inventory's GPU by its `name`; None for an unlisted chip."""
     name = str(gpu.get("name") or "")
     if not name:  # an imported trace has none
@@ -135,7 +138,7 @@ def _derived(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
         yield "vector.special", Figure(sms * clock * special, "1/s", f"{special} {at}")
 
 
-def find_host(host: dict[str, Any]) -> Sheet | None:
+def find_host(host: Host) -> Sheet | None:
     """Return the peak memory bandwidth and matrix rates of the inventory's `host`; None if no rule applies.
 
     Rates are cores × clock × FLOP per cycle at the kernel's highest clock, which all cores rarely
@@ -146,7 +149,7 @@ def find_host(host: dict[str, Any]) -> Sheet | None:
     return Sheet(str(cpu.get("model")), figures) if figures else None
 
 
-def _bandwidth(cpu: dict[str, Any], product: str) -> Iterator[tuple[str, Figure]]:
+def _bandwidth(cpu: Cpu, product: str) -> Iterator[tuple[str, Figure]]:
     for row in _rules()["memory"]:
         if _fits(cpu, product, row):
             sockets = cpu.get("sockets") or 1
@@ -156,7 +159,7 @@ def _bandwidth(cpu: dict[str, Any], product: str) -> Iterator[tuple[str, Figure]
             return
 
 
-def _rates(cpu: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+def _rates(cpu: Cpu) -> Iterator[tuple[str, Figure]]:
     cores, clock = _cores(cpu), cpu.get("clock_max_mhz") or cpu.get("clock_nominal_mhz")
     row = next((row for row in _rules()["rates"] if _fits(cpu, "", row)), None)
     if not (cores and clock and row):
@@ -166,7 +169,7 @@ def _rates(cpu: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
         yield f"host.matmul.{dtype}", Figure(cores * clock * 1e6 * flops, "FLOP/s", how)
 
 
-def _cores(cpu: dict[str, Any]) -> int | None:
+def _cores(cpu: Cpu) -> int | None:
     """Return the physical cores that a program here may use."""
     physical, usable = cpu.get("physical_cores"), cpu.get("usable_cores")
     if not physical or not usable:
@@ -174,7 +177,7 @@ def _cores(cpu: dict[str, Any]) -> int | None:
     return min(physical, max(1, usable // (cpu.get("threads_per_core") or 1)))
 
 
-def _fits(cpu: dict[str, Any], product: str, row: dict[str, Any]) -> bool:
+def _fits(cpu: Cpu, product: str, row: dict[str, Any]) -> bool:
     exact = all(
         cpu.get(key) in row[key] for key in ("vendor", "family", "model_number", "stepping") if key in row
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from fathom.errors import BadInputError
 from fathom.machine import Ceiling, datasheet
 from fathom.machine import from_machine as ceilings_of
+from fathom.machine.model import Gpu, Machine
 from fathom.planner.hardware.catalogue import Domain, Hardware, assumed_host, hardware, systems
 from fathom.planner.quantity import ASSUMED, MEASURED, Quantity
 
@@ -21,7 +21,7 @@ _ONLY_CPU = Domain(
 )
 
 
-def from_machine(machine: dict[str, Any], gpu: int | None = 0, name: str = "this machine") -> Hardware:
+def from_machine(machine: Machine, gpu: int | None = 0, name: str = "this machine") -> Hardware:
     """Return the hardware of a machine file: GPU `gpu`, or the processor if it is None or there is no GPU.
 
     Raises BadInputError if neither a measurement nor a datasheet gives a matrix rate and a memory bandwidth.
@@ -40,7 +40,7 @@ def from_machine(machine: dict[str, Any], gpu: int | None = 0, name: str = "this
     return replace(base, name=name, figures=figures, fabric=_fabric(base, measured), sheet=base.figures)
 
 
-def _datasheet_of(gpu: dict[str, Any]) -> Hardware:
+def _datasheet_of(gpu: Gpu) -> Hardware:
     """Return the system of the chip; without a datasheet, hardware without figures."""
     sheet = datasheet.find(gpu)
     for system, row in systems().items():
@@ -50,9 +50,9 @@ def _datasheet_of(gpu: dict[str, Any]) -> Hardware:
     return Hardware(str(gpu.get("name")), str(gpu.get("name")), {}, (_ONLY_CPU,))
 
 
-def _host(machine: dict[str, Any]) -> dict[str, Quantity]:
+def _host(machine: Machine) -> dict[str, Quantity]:
     host = machine.get("host") or {}
-    size = (host.get("memory") or {}).get("total_bytes") or host.get("memory_bytes")
+    size = host.get("memory_bytes")
     jitter = Quantity(0.03, "", ASSUMED, "spread of a step on a shared host", 0.0, 0.1)
     figures = {
         "jitter": jitter,

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from typing import Any
 
 import msgspec
 
@@ -21,6 +20,7 @@ from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.data import load
 from fathom.errors import BadInputError
 from fathom.machine import Ceiling, find_ceiling, from_machine
+from fathom.machine.model import Machine
 from fathom.planner.training.host_ops import HostOps
 from fathom.units import MS_PER_S, US_PER_MS
 
@@ -57,7 +57,7 @@ class Checked(msgspec.Struct):
     notes: list[str] = []
 
 
-def check_recorded(examination: Examination, machine: dict[str, Any]) -> Checked:
+def check_recorded(examination: Examination, machine: Machine) -> Checked:
     """Return the plan of a recorded program beside its ledger. Raises BadInputError without a ledger."""
     if not examination.devices or not examination.devices[0].ledger:
         raise BadInputError("The sounding has no ledger to check a plan against; record it with a timeline.")
@@ -84,9 +84,7 @@ def _total(device: Device) -> float:
 class _Kernels:
     """Plans kernels from the ceilings of one device."""
 
-    def __init__(
-        self, device: Device, ceilings: list[Ceiling], machine: dict[str, Any], resident: float
-    ) -> None:
+    def __init__(self, device: Device, ceilings: list[Ceiling], machine: Machine, resident: float) -> None:
         index = int(device.device.partition(":")[2] or 0) if device.device != "cpu" else None
         gpus = machine.get("gpus") or [{}]
         self.multiprocessors = gpus[min(index or 0, len(gpus) - 1)].get("multiprocessors")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from fathom.analysis.entries import IDLE, Entry
 from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.errors import BadInputError
+from fathom.machine.model import Machine
 from fathom.planner.hardware import Hardware, from_machine
 from fathom.planner.quantity import MEASURED, Quantity, spread
 from fathom.planner.training.checking import launch_shape
@@ -54,7 +54,7 @@ class Recording:
 
     name: str
     examination: Examination
-    machine: dict[str, Any]
+    machine: Machine
     predict: Predict
 
     @cached_property

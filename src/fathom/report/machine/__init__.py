@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from fathom.machine import Ceiling, Missing
+from fathom.machine.model import Machine
 from fathom.report.machine import ceilings as table
 from fathom.report.machine import inventory
 from fathom.report.machine.words import wrapped
@@ -26,7 +27,7 @@ def _show(page: Callable[[int], Iterable[Text]], console: Console | None) -> Non
 
 
 def print_machine(
-    machine: dict[str, Any],
+    machine: Machine,
     ceilings: Sequence[Ceiling] = (),
     missing: Sequence[Missing] = (),
     console: Console | None = None,
@@ -36,7 +37,7 @@ def print_machine(
 
 
 def _machine(
-    machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
+    machine: Machine, ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
 ) -> Iterator[Text]:
     yield Text()
     yield from inventory.heading(machine, cells)
@@ -52,7 +53,7 @@ def _machine(
 
 
 def print_ceilings(
-    machine: dict[str, Any],
+    machine: Machine,
     ceilings: Sequence[Ceiling],
     missing: Sequence[Missing] = (),
     console: Console | None = None,

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fathom.machine import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
+from fathom.machine.model import Machine
 from fathom.report import units
 from fathom.report.machine.words import labelled
 from fathom.report.screen import grouped, reasons_of
@@ -34,7 +35,7 @@ def value(number: float, unit: str) -> str:
 
 
 def lines(
-    machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
+    machine: Machine, ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
 ) -> Iterator[Text]:
     """Yield a table for the first GPU and the host, a line on other GPUs, and the missing ceilings."""
     measured = machine.get("measured_ns")
@@ -73,7 +74,7 @@ def _sources(
     yield from labelled("sources", " · ".join(dict.fromkeys(f["source"] for f in figures)), cells, "dim")
 
 
-def _sheet(machine: dict[str, Any], device: int | None) -> Sheet | None:
+def _sheet(machine: Machine, device: int | None) -> Sheet | None:
     if device is None:
         return find_host(machine.get("host") or {})
     return next((find(gpu) for gpu in machine.get("gpus") or [] if gpu.get("index") == device), None)

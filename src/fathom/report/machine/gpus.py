@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.text import Text
 
+from fathom.machine.model import Gpu, Links, Machine
 from fathom.report.machine.words import block, known, labelled, size, spans
 from fathom.report.screen import grouped, joined
 
-Gpu = dict[str, Any]
 _MEANING = {
     "NV": "NV#: # NVLinks",
     "PIX": "PIX: one PCIe switch",
@@ -21,7 +20,7 @@ _MEANING = {
 }
 
 
-def lines(machine: Gpu, cells: int) -> Iterator[Text]:
+def lines(machine: Machine, cells: int) -> Iterator[Text]:
     """Yield a paragraph for each kind of GPU, the matrix of links, and readings that the driver refused."""
     gpus = machine.get("gpus") or []
     if not gpus:
@@ -53,13 +52,19 @@ def _facts(gpu: Gpu) -> tuple[str, ...]:
     power = known(gpu, between) or known(gpu, _POWER)
     nvlink = gpu.get("nvlink") or {}
     links = known(nvlink, "NVLink {version} ×{links}") or known(nvlink, "NVLink ×{links}")
-    switches = (f"{name} {_SWITCH[gpu.get(key)]}" for key, name in _SWITCHES.items())
+    switches = (
+        f"{name} {_SWITCH[state]}"
+        for name, state in (
+            ("ECC", gpu.get("ecc")),
+            ("MIG", gpu.get("mig")),
+            ("persistence", gpu.get("persistence")),
+        )
+    )
     limits = joined(f"at most {clocks}" if clocks else None, power)
     return str(gpu.get("name")), chip, limits, joined(_pcie(gpu), links, *switches)
 
 
 _SMS, _POWER = "{multiprocessors} SMs", "power limit {power_limit_w:.0f} W"
-_SWITCHES = {"ecc": "ECC", "mig": "MIG", "persistence": "persistence"}
 _SWITCH = {True: "on", False: "off", None: "unknown"}
 
 
@@ -69,7 +74,7 @@ def _pcie(gpu: Gpu) -> str:
     return f"{now} (at most {most.removeprefix('PCIe ')})" if now and most and most != now else now
 
 
-def _matrix(links: dict[str, Any]) -> Iterator[Text]:
+def _matrix(links: Links) -> Iterator[Text]:
     """Yield the matrix with a legend of its abbreviations; nothing for a single device."""
     names, matrix = links.get("names") or [], links.get("matrix") or []
     if len(names) < 2:
@@ -91,7 +96,7 @@ def _refused(gpus: list[Gpu]) -> Iterator[str]:
     for gpu in gpus:
         for what, why in (gpu.get("abstained") or {}).items():
             reasons.setdefault(why, {}).setdefault(what, set()).add(gpu["index"])
-    for why, what in reasons.items():
-        everywhere = all(len(indices) == len(gpus) for indices in what.values())
-        where = "" if everywhere else f"GPU {spans(set().union(*what.values()))}, "
-        yield f"{where}{', '.join(what)}: {why}"
+    for why, readings in reasons.items():
+        everywhere = all(len(indices) == len(gpus) for indices in readings.values())
+        where = "" if everywhere else f"GPU {spans(set().union(*readings.values()))}, "
+        yield f"{where}{', '.join(readings)}: {why}"

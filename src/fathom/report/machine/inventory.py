@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.text import Text
 
+from fathom.machine.model import Adapter, Cache, Cpu, Disk, Filesystem, Interface, Kubernetes, Machine
 from fathom.report import units
 from fathom.report.machine import gpus
 from fathom.report.machine.words import block, known, labelled, size, wrapped
 from fathom.report.screen import joined
 
-Machine = dict[str, Any]
 _SOFTWARE = (
     *("driver {driver}", "CUDA of the driver {cuda_driver}", "toolkit {cuda_toolkit}", "torch's CUDA {cuda}"),
     *("cuDNN {cudnn}", "NCCL {nccl}", "torch {torch}", "Triton {triton}", "Python {python}"),
@@ -54,7 +53,7 @@ def body(machine: Machine, cells: int) -> Iterator[Text]:
     yield from labelled("pod", _pod(host.get("kubernetes")), cells)
 
 
-def _cpu(cpu: Machine, cells: int) -> Iterator[Text]:
+def _cpu(cpu: Cpu, cells: int) -> Iterator[Text]:
     yield from block("cpu", [Text(str(cpu.get("model") or "unknown"))])
     clock = cpu.get("clock_max_mhz") or cpu.get("clock_nominal_mhz")
     usable, logical = cpu.get("usable_cores"), cpu.get("logical_cores")
@@ -81,7 +80,7 @@ def _instructions(features: list[str]) -> str | None:
     return ", ".join([*wide, *(["bf16"] if bf16 else [])]) or None
 
 
-def _cache(cache: Machine) -> str:
+def _cache(cache: Cache) -> str:
     shared = cache.get("shared_by") or 1
     return f"{cache['name']} {size(cache.get('size_bytes'))}" + (f" by {shared}" if shared > 1 else "")
 
@@ -104,33 +103,35 @@ def _numa(machine: Machine, cells: int) -> Iterator[Text]:
 def _near(machine: Machine, node: int) -> Iterator[str]:
     """Return the names of a node's GPUs and network devices."""
     yield from (f"GPU{gpu['index']}" for gpu in machine["gpus"] if gpu.get("numa_node") == node)
-    for kind in ("network", "rdma"):
-        yield from (part["name"] for part in machine["host"].get(kind) or [] if part.get("numa_node") == node)
+    host = machine["host"]
+    for part in (*(host.get("network") or []), *(host.get("rdma") or [])):
+        if part.get("numa_node") == node:
+            yield part["name"]
 
 
-def _disk(disk: Machine) -> Text:
+def _disk(disk: Disk) -> Text:
     size = units.scaled(disk.get("size_bytes"), "B")
     return Text(f"{disk['name']:<12}{disk.get('kind') or 'unknown':<9}{size:>8}  {disk.get('model') or ''}")
 
 
-def _filesystem(place: Machine) -> Text:
+def _filesystem(place: Filesystem) -> Text:
     on = place.get("disk") or place.get("source")
     return Text(f"{place['path']} is {place['type']} on {on}")
 
 
-def _interface(interface: Machine) -> Text:
+def _interface(interface: Interface) -> Text:
     speed = interface.get("speed_mbps")
     rate = f"{speed / 1000:g} Gb/s" if speed else "speed unknown"
     return Text(f"{interface['name']:<12}{joined(rate, known(interface, '{state}', '{driver}'))}")
 
 
-def _adapter(adapter: Machine) -> Text:
+def _adapter(adapter: Adapter) -> Text:
     template = "{link_layer}", "{rate_gbps:g} Gb/s", "{state}"
     ports = (known(port, *template) for port in adapter.get("ports") or [])
     return Text(f"{adapter['name']:<12}{joined(*ports, adapter.get('driver'))}")
 
 
-def _pod(pod: Machine | None) -> str:
+def _pod(pod: Kubernetes | None) -> str:
     if not pod:
         return ""
     return joined(str(pod.get("pod") or "name unknown"), known(pod, "namespace {namespace}", "node {node}"))

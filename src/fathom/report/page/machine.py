@@ -8,6 +8,7 @@ from typing import Any
 
 from fathom.machine import from_machine
 from fathom.machine.checks import recalled
+from fathom.machine.model import Gpu, Machine
 from fathom.report import units
 from fathom.report.machine.ceilings import value
 from fathom.report.page.recording import Recording, Section
@@ -24,7 +25,7 @@ def section(recording: Recording) -> Section | None:
     failed = [result for result in results if result.status == "fail"]
     content = {
         "host": _host(machine),
-        "gpus": _gpus(gpu for gpu in machine.get("gpus") or [] if isinstance(gpu, dict)),
+        "gpus": _gpus(machine.get("gpus") or []),
         "ceilings": [_ceiling(ceiling) for ceiling in from_machine(machine)],
         "failed": failed,
         "checked": len(results),
@@ -33,7 +34,7 @@ def section(recording: Recording) -> Section | None:
     return Section("machine", "Machine", content)
 
 
-def _host(machine: dict[str, Any]) -> list[tuple[str, str]]:
+def _host(machine: Machine) -> list[tuple[str, str]]:
     host = machine.get("host") or {}
     cpu = host.get("cpu") or {}
     facts = {
@@ -47,7 +48,7 @@ def _host(machine: dict[str, Any]) -> list[tuple[str, str]]:
     return [(key, str(value)) for key, value in facts.items() if value]
 
 
-def _gpus(gpus: Iterable[dict[str, Any]]) -> list[list[tuple[str, str]]]:
+def _gpus(gpus: Iterable[Gpu]) -> list[list[tuple[str, str]]]:
     """Return the facts of each kind of GPU, with their number."""
     counts = Counter(tuple(_gpu(gpu)) for gpu in gpus)
     return [
@@ -56,7 +57,7 @@ def _gpus(gpus: Iterable[dict[str, Any]]) -> list[list[tuple[str, str]]]:
     ]
 
 
-def _gpu(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _gpu(gpu: Gpu) -> Iterator[tuple[str, str]]:
     yield "GPU", str(gpu.get("name") or units.MISSING)
     facts = {
         "memory": units.memory(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fathom.machine.model import Machine
 from fathom.report.page.figure import Figure
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Recording:
     examination: Examination
     portraits: list[Portrait] = field(default_factory=list)
     store: Store | None = None
-    machine: dict[str, Any] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
 
     @property
     def noun(self) -> str:

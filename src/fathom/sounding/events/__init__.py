@@ -1,6 +1,6 @@
 """The normaliser that all importers share: events of one process in, tables of a sounding out."""
 
 from fathom.sounding.events.normal import Events, normalised
-from fathom.sounding.events.trace import Origin, Trace, is_pid
+from fathom.sounding.events.trace import Origin, Trace, is_pid, listed_gpu
 
-__all__ = ["Events", "Origin", "Trace", "is_pid", "normalised"]
+__all__ = ["Events", "Origin", "Trace", "is_pid", "listed_gpu", "normalised"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.machine.model import Gpu
 from fathom.sounding.manifest import Problem
 from fathom.sounding.schema import empty
 
@@ -14,6 +15,25 @@ from fathom.sounding.schema import empty
 def is_pid(value: object) -> bool:
     """Return whether a value of a file can be the number of a process."""
     return type(value) is int and 0 <= value < 2**31
+
+
+def listed_gpu(
+    index: int,
+    name: str,
+    major: int | None = None,
+    minor: int | None = None,
+    multiprocessors: int | None = None,
+    memory_bytes: int | None = None,
+) -> Gpu:
+    """Return a GPU of a trace as an entry of the machine's inventory, without what the trace lacks."""
+    gpu: Gpu = {"index": index, "name": name}
+    if major:
+        gpu["compute_capability"] = f"{major}.{minor or 0}"
+    if multiprocessors:
+        gpu["multiprocessors"] = multiprocessors
+    if memory_bytes:
+        gpu["memory_bytes"] = memory_bytes
+    return gpu
 
 
 @dataclass
@@ -25,7 +45,7 @@ class Origin:
     world: int | None
     host: str | None
     devices: dict[int, str]  # names of the GPUs that did work, by index
-    gpus: list[dict[str, Any]]  # GPUs as entries of a machine's inventory
+    gpus: list[Gpu]  # GPUs as entries of a machine's inventory
     versions: dict[str, str]
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import polars as pl
 
 from fathom.errors import BadInputError
+from fathom.machine.model import Gpu
 from fathom.sounding.events import integrity
 from fathom.sounding.events.arrays import InexactError
 from fathom.sounding.events.steps import marks, profiler_steps
-from fathom.sounding.events.trace import Origin, Trace
+from fathom.sounding.events.trace import Origin, Trace, listed_gpu
 from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.device import device_table, memory_table
 from fathom.sounding.kineto.host import host_tables
@@ -113,17 +114,10 @@ def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Ori
     )
 
 
-def _gpu(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return a device of the trace as an entry of the machine's inventory."""
-    major, minor = _count(properties.get("computeMajor")), _count(properties.get("computeMinor"))
-    row = {
-        "index": properties["id"],
-        "name": str(properties.get("name", "")),
-        "compute_capability": f"{major}.{minor or 0}" if major else None,
-        "multiprocessors": _count(properties.get("numSms")) or None,
-        "memory_bytes": _count(properties.get("totalGlobalMem")) or None,
-    }
-    return {key: value for key, value in row.items() if value is not None}
+def _gpu(properties: dict[str, Any]) -> Gpu:
+    names = ("computeMajor", "computeMinor", "numSms", "totalGlobalMem")
+    counts = (_count(properties.get(name)) for name in names)
+    return listed_gpu(properties["id"], str(properties.get("name", "")), *counts)
 
 
 def _count(value: Any) -> int | None:

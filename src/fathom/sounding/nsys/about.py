@@ -6,7 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from fathom.machine.model import Gpu
 from fathom.sounding.events.database import Database
+from fathom.sounding.events.trace import listed_gpu
 
 # The GPUs: the table of releases until early 2021 and of later ones, with the columns of an inventory.
 GPUS = {
@@ -70,9 +72,9 @@ def _first(base: Database, table: str, *names: str) -> tuple[int | None, ...] | 
     return tuple(rows[name][0] if name in rows.columns else None for name in names) if len(rows) else None
 
 
-def _gpus(base: Database) -> list[dict[str, Any]]:
+def _gpus(base: Database) -> list[Gpu]:
     """Return the GPUs as entries of a machine's inventory."""
-    gpus: dict[int, dict[str, Any]] = {}
+    gpus: dict[int, Gpu] = {}
     for table, columns in GPUS.items():
         rows = base.read(table, {name: str if name == "name" else int for name in columns})
         for row in rows.rename(columns, strict=False).iter_rows(named=True):
@@ -81,16 +83,9 @@ def _gpus(base: Database) -> list[dict[str, Any]]:
     return list(gpus.values())
 
 
-def _gpu(row: dict[str, Any]) -> dict[str, Any]:
-    major = row.get("major")
-    entry = {
-        "index": row["index"],
-        "name": row.get("name") or "",
-        "compute_capability": f"{major}.{row.get('minor') or 0}" if major else None,
-        "multiprocessors": row.get("multiprocessors"),
-        "memory_bytes": row.get("memory_bytes"),
-    }
-    return {key: value for key, value in entry.items() if value is not None}
+def _gpu(row: dict[str, Any]) -> Gpu:
+    counts = (row.get(name) for name in ("major", "minor", "multiprocessors", "memory_bytes"))
+    return listed_gpu(row["index"], row.get("name") or "", *counts)
 
 
 def _physical(base: Database) -> pl.DataFrame:

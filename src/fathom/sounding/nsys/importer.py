@@ -112,7 +112,7 @@ def _on_gpus(work: pl.DataFrame, physical: pl.DataFrame) -> pl.DataFrame:
 
 
 def _origin(process: int, used: list[int], about: About) -> Origin:
-    names = {gpu["index"]: gpu["name"] for gpu in about.gpus}
+    names = {gpu["index"]: gpu.get("name") or "" for gpu in about.gpus}
     return Origin(
         pid=process & _PID,
         rank=None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from fathom.sounding.events import Events, Origin, Trace, normalised
+from fathom.sounding.events import Events, Origin, Trace, listed_gpu, normalised
 from fathom.sounding.events.database import Database
 from fathom.sounding.rocprof.common import LAUNCHES, MARKERS, NO_CALLS, NO_REGIONS, copy_name, dims, stream
 
@@ -139,7 +139,7 @@ class _Run:
         names = dict(self._agents.select("device", "model").iter_rows())
         processes = dict(self._read("info_process", {"id": int, "pid": int}).iter_rows())
         hosts = self._read("info_node", {"hostname": str})["hostname"].drop_nulls()
-        gpus = [{"index": device, "name": names.get(device) or ""} for device in used]
+        gpus = [listed_gpu(device, names.get(device) or "") for device in used]
         return Origin(
             processes.get(pid), None, None, hosts[0] if len(hosts) else None,
             {device: names.get(device) or "" for device in used}, gpus, {},

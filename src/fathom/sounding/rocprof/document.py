@@ -10,7 +10,7 @@ import polars as pl
 
 from fathom.errors import BadInputError, file_error
 from fathom.regular import open_regular, read_regular
-from fathom.sounding.events import Events, Origin, Trace, is_pid, normalised
+from fathom.sounding.events import Events, Origin, Trace, is_pid, listed_gpu, normalised
 from fathom.sounding.events.arrays import integers
 from fathom.sounding.rocprof.common import LAUNCHES, MARKERS, NO_CALLS, NO_REGIONS, copy_name, dims, stream
 from fathom.units import GIB
@@ -277,5 +277,5 @@ def _origin(process: Process, gpus: list[Agent], kernels: pl.DataFrame) -> Origi
     used = kernels["device"].drop_nulls().unique().sort().to_list()
     names = {device: gpus[device].product_name or gpus[device].name for device in used}
     pid = process.metadata.get("pid")
-    entries = [{"index": device, "name": name} for device, name in names.items()]
+    entries = [listed_gpu(device, name) for device, name in names.items()]
     return Origin(pid if is_pid(pid) else None, None, None, None, names, entries, {})
