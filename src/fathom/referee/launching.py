@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
 from fathom.errors import BadInputError
+from fathom.referee.protocol import Spec
 
 END_S = 5.0
 MODULE = "fathom.referee.child"
@@ -50,7 +51,7 @@ class Started(Protocol):
 class Launcher(Protocol):
     """Anything that starts processes to serve one side."""
 
-    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+    def start(self, spec: Spec, ask: int, answer: int, errors: IO[str]) -> Started:
         """Start a process. `ask` and `answer` are its ends of the pipes; `errors` receives its standard
         error.
         """
@@ -79,7 +80,7 @@ class Spawned:
 class Spawn:
     """Starts a new interpreter each time, so that processes share nothing, not even the layout of memory."""
 
-    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+    def start(self, spec: Spec, ask: int, answer: int, errors: IO[str]) -> Started:
         command = [sys.executable, "-m", MODULE, json.dumps(spec), str(ask), str(answer)]
         return Spawned(_open(command, (ask, answer), errors))
 
@@ -134,7 +135,7 @@ class Fork:
             self._process = _open(command, (there.fileno(),), None)
         return self
 
-    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+    def start(self, spec: Spec, ask: int, answer: int, errors: IO[str]) -> Started:
         content = json.dumps(spec).encode()
         with self._lock:
             try:

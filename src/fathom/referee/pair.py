@@ -109,6 +109,11 @@ def command_of(text: str) -> Command:
     return tuple(words)
 
 
+def place_of(where: Where | None) -> str | None:
+    """Return the address of a function of a pair with addresses."""
+    return None if where is None else str(where)
+
+
 def _addressed(where: Where | None) -> str | None:
     if where is None:
         return None

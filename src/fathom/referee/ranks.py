@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from fathom.referee.blocks import Block, Seeds
-from fathom.referee.compare.decode import Saved, read
+from fathom.referee.compare.decode import Saved, read_leaves
 from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import declared
 from fathom.referee.launching import Spawned, Started
-from fathom.referee.pair import Pair, Settings
+from fathom.referee.pair import Pair, Settings, place_of
+from fathom.referee.protocol import Spec
 from fathom.referee.race import comparisons, conclude, race
 from fathom.referee.sides import BASELINE, SideError, SideProcess, blaming_baseline
 from fathom.referee.verdict import Refusal, Verdict
@@ -47,7 +48,7 @@ class Torchrun:
     ranks: int
     scratch: str | None = None  # where ranks put temporary files, because they are killed at the end
 
-    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+    def start(self, spec: Spec, ask: int, answer: int, errors: IO[str]) -> Started:
         """Start torchrun, whose ranks inherit its standard streams."""
         torchrun = [
             sys.executable,
@@ -122,8 +123,13 @@ class RankGroup:
 
     def __init__(self, pair: Pair, settings: Settings, device: str) -> None:
         self._pair, self._settings = pair, settings
-        places = {name: getattr(pair, name) for name in ("plain", "tuned", "reference", "inputs")}
-        self._spec = {"device": device, **places}
+        self._spec: Spec = {
+            "device": device,
+            "plain": str(pair.plain),
+            "tuned": str(pair.tuned),
+            "reference": place_of(pair.reference),
+            "inputs": str(pair.inputs),
+        }
         self._folder = tempfile.TemporaryDirectory(prefix="fathom-")
 
     def __enter__(self) -> RankGroup:
@@ -146,13 +152,9 @@ class RankGroup:
     def result(self, form: str, seed: int, *, wide: bool = False) -> Saved:
         """Return the result of a form on all ranks."""
         path = Path(self._folder.name) / form
-        parts = []
-        for rank, forms in enumerate(
-            self.worker.ask("save", form=form, seed=seed, path=str(path), wide=wide)
-        ):
-            part = {"leaves": forms, "mutated": [], "aliases": [], "inputs": str(seed)}
-            parts.append(read(part, Path(f"{path}.{rank}")))
-        return Saved([leaf for part in parts for leaf in part.leaves], [], [], str(seed))
+        parts = enumerate(self.worker.ask("save", form=form, seed=seed, path=str(path), wide=wide))
+        leaves = [leaf for rank, forms in parts for leaf in read_leaves(forms, Path(f"{path}.{rank}"))]
+        return Saved(leaves, [], [], str(seed))
 
     def __exit__(self, *_: object) -> None:
         self.worker.__exit__()

@@ -20,7 +20,8 @@ from fathom.referee import address
 from fathom.referee.compare.decode import Saved, read
 from fathom.referee.gate import StoppedError, TooLongError, Turn
 from fathom.referee.launching import Launcher, Spawn, Started
-from fathom.referee.pair import Pair
+from fathom.referee.pair import Pair, place_of
+from fathom.referee.protocol import Spec
 from fathom.units import NS_PER_S
 
 BASELINE, CANDIDATE = "baseline", "candidate"
@@ -51,20 +52,20 @@ class Sides:
         """Start a process of the baseline or the candidate."""
         target = self.pair.plain if side == BASELINE else self.pair.tuned
         wanted = {"baseline": self.key} if side == CANDIDATE and self.key else {}
-        return self.worker(self.spec(str(target)) | {"wanted": wanted})
+        return self.worker({**self.spec(str(target)), "wanted": wanted})
 
-    def worker(self, spec: dict[str, Any]) -> SideProcess:
+    def worker(self, spec: Spec) -> SideProcess:
         """Start a process for `spec`."""
         return SideProcess(spec, self.patience_s, self._launcher, self.turn)
 
-    def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
+    def spec(self, target: str, *, upcast: bool = False) -> Spec:
         """Return the specification of a process for `target`; `upcast`: compute in float64."""
         pair = self.pair
         return {
             "target": target,
-            "inputs": pair.inputs,
-            "variants": pair.variants,
-            "work": pair.work,
+            "inputs": str(pair.inputs),
+            "variants": place_of(pair.variants),
+            "work": place_of(pair.work),
             "preload": self._preload,
             "upcast": upcast,
         }
@@ -147,7 +148,7 @@ class SideProcess:
 
     def __init__(
         self,
-        spec: dict[str, Any],
+        spec: Spec,
         patience_s: float,
         launcher: Launcher | None = None,
         turn: Turn | None = None,

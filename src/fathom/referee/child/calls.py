@@ -1,7 +1,6 @@
 """`python -m fathom.referee.child.calls JOB`: call a target with small inputs, under compute-sanitizer.
 
-The file JOB holds JSON: `target`, `inputs`, `variants` and `preload` as for a side, and the
-`path` of the file that gets the names of the inputs that were used.
+The file JOB holds a `Job` as JSON.
 """
 
 from __future__ import annotations
@@ -10,12 +9,19 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from fathom.referee.address import load
 from fathom.referee.child import guards
 from fathom.referee.child.values import Call, arguments, leaves, torch
+from fathom.referee.protocol import Spec
 from fathom.units import MIB
+
+
+class Job(Spec):
+    """A target to call, and the file that gets the names of the inputs that were used."""
+
+    path: str
+
 
 MOST_BYTES, SEED = 16 * MIB, 1  # checks slow kernels down ten- to a hundredfold
 INPUTS = "inputs"
@@ -23,7 +29,7 @@ INPUTS = "inputs"
 
 def main() -> None:
     """Call the target with its smallest inputs and all others that are small enough."""
-    job = json.loads(Path(sys.argv[1]).read_text())
+    job: Job = json.loads(Path(sys.argv[1]).read_text())
     del sys.argv[1:]
     for name in job["preload"]:
         importlib.import_module(name)
@@ -35,12 +41,12 @@ def main() -> None:
     Path(job["path"]).write_text(json.dumps(list(chosen)))
 
 
-def _calls(job: dict[str, Any]) -> dict[str, Call]:
+def _calls(job: Job) -> dict[str, Call]:
     guards.seed_everything(SEED)
     calls = {INPUTS: arguments(load(job["inputs"])(SEED))}
-    if job.get("variants"):
+    if variants := job.get("variants"):
         guards.seed_everything(SEED)
-        calls |= {name: arguments(given) for name, given in load(job["variants"])(SEED).items()}
+        calls |= {name: arguments(given) for name, given in load(variants)(SEED).items()}
     return calls
 
 

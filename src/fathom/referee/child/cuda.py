@@ -14,6 +14,7 @@ from typing import Any
 
 from fathom.referee.child.guards import now, sleep, unpredictable
 from fathom.referee.child.values import Call, is_tensor, leaves, torch
+from fathom.referee.protocol import SampleTimes
 from fathom.units import NS_PER_MS
 
 SPIN_S = 2e-3  # at first; doubled until it outlasts the queueing
@@ -56,11 +57,11 @@ class Cuda:
         cold: bool = False,
         latency: str = "removed",
         refresh: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Take one sample over all `calls`. Returns `{"ns", "host_ns", "queued", …}`, and results in order.
+    ) -> tuple[SampleTimes, list[Any]]:
+        """Take one sample over all `calls`. Returns its times, and results in order.
 
         `refresh` rewrites the inputs first, so that L2 holds as much of them as fits, unless `cold` flushes
-        L2. `queued` is False if the host could not keep ahead of the device.
+        L2.
         """
         while True:
             sample, results = self._once(target, calls, repeat, cold, latency == "removed", refresh)
@@ -76,7 +77,7 @@ class Cuda:
         cold: bool,
         ahead: bool,
         refresh: Callable[[], None],
-    ) -> tuple[dict[str, Any], list[Any]]:
+    ) -> tuple[SampleTimes, list[Any]]:
         begin, end = self.event(enable_timing=True), self.event(enable_timing=True)
         results: deque[Any] = deque(maxlen=len(calls))
         gc.disable()

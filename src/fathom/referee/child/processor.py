@@ -10,6 +10,7 @@ from typing import Any
 
 from fathom.referee.child.guards import now, sleep, threads
 from fathom.referee.child.values import Call, kind, leaves, raw
+from fathom.referee.protocol import SampleTimes
 from fathom.units import NS_PER_S
 
 GRACE_S, MOST_S = 0.005, 0.1  # wait for late writes: once, or up to MOST_S with other threads running
@@ -22,10 +23,8 @@ class Processor:
 
     def run(
         self, target: Callable[..., Any], calls: Sequence[Call], *, repeat: int = 1, **_options: Any
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Take one sample over all `calls`, `repeat` times. Returns `{"ns", "copied_ns", "preempted"}` and
-        the latest results. `copied_ns` is the time to copy the last of them.
-        """
+    ) -> tuple[SampleTimes, list[Any]]:
+        """Take one sample over all `calls`, `repeat` times. Returns its times, and the latest results."""
         results: deque[Any] = deque(maxlen=len(calls))
         keep = results.append
         before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

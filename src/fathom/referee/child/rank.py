@@ -19,6 +19,7 @@ from fathom.referee.address import load
 from fathom.referee.child.guards import now, seed_everything
 from fathom.referee.child.serving import describe_error, end_with_parent
 from fathom.referee.child.values import Call, arguments, described, leaves, upcast, view
+from fathom.referee.protocol import Form, Spec
 
 FORMS = ("plain", "tuned", "reference")
 ASKED = ("load", "about", "prepare", "go", "save", "peak")
@@ -28,7 +29,7 @@ STEPS = 2  # before results are saved, so that state from the first step is part
 class Rank:
     """The forms of a pair in this process. A form takes the inputs and returns the step that is timed."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: Spec) -> None:
         import torch
         import torch.distributed as dist
 
@@ -45,12 +46,12 @@ class Rank:
         self.rank = dist.get_rank()
         self.load(spec)
 
-    def load(self, spec: dict[str, Any]) -> None:
+    def load(self, spec: Spec) -> None:
         """Take up the pair of `spec`: the addresses of `inputs`, `plain`, `tuned` and `reference`."""
         self.inputs = load(spec["inputs"])
-        self.forms: dict[str, Callable[..., Any]] = {
-            name: load(spec[name]) for name in FORMS if spec.get(name)
-        }
+        places = (spec["plain"], spec["tuned"], spec.get("reference"))
+        named = zip(FORMS, places, strict=True)
+        self.forms: dict[str, Callable[..., Any]] = {name: load(place) for name, place in named if place}
         self.steps: dict[str, Callable[[], Any]] = {}
 
     def about(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Rank:
         self.dist.all_reduce(spent, self.dist.ReduceOp.MAX, self.control)
         return float(spent)
 
-    def save(self, form: str, seed: int, path: str, wide: bool = False) -> list[list[dict[str, Any]]]:
+    def save(self, form: str, seed: int, path: str, wide: bool = False) -> list[list[Form]]:
         """Write what the last of STEPS steps returns on each rank, and return its parts rank by rank."""
         step = self._built(form, seed, wide)
         for _ in range(STEPS):

@@ -13,15 +13,16 @@ from typing import IO, Any
 
 from fathom.errors import FathomError
 from fathom.referee.child.side import Side
+from fathom.referee.protocol import Failure, Spec
 
 PR_SET_PDEATHSIG = 1
 _ASKED = ("about", "place", "go", "hold", "fingerprint", "save", "work")
 
 
-def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
+def serve(spec: Spec, ask: IO[str], answer: IO[str]) -> None:
     """Set up the side, then serve requests until the parent closes its pipe.
 
-    Answers are `{"ok": …}`, or `{"error": {"type", "text", "where", "bad_input"}}`.
+    Answers are `{"ok": …}`, or `{"error": …}` with a `Failure`.
     """
     side: Side | None = None
 
@@ -58,7 +59,7 @@ def _do(side: Side, what: str, request: dict[str, Any]) -> Any:
     return getattr(side, what if what in _ASKED else "unknown")(**request)
 
 
-def describe_error(error: BaseException) -> dict[str, Any]:
+def describe_error(error: BaseException) -> Failure:
     """Return the type, text and place of an error, for the parent."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -29,19 +29,19 @@ from fathom.referee.child.values import (
     upcast,
     view,
 )
+from fathom.referee.protocol import Form, SampleTimes, SavedResult, Spec, WorkRecord
 
 
 class Side:
-    """A side described by `spec`: `target` and `inputs` (addresses), `preload` (modules), `wanted` (keys of
-    functions that the target must not call), `upcast` (compute in float64)."""
+    """The target of `spec`, with its inputs, clocks and latest results."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: Spec) -> None:
         for name in spec.get("preload", ()):
             importlib.import_module(name)
         self.functions = guards.functions()
         self._inputs = load(spec["inputs"])
-        self._variants = load(spec["variants"]) if spec.get("variants") else None
-        self._work = load(spec["work"]) if spec.get("work") else None
+        self._variants = load(place) if (place := spec.get("variants")) else None
+        self._work = load(place) if (place := spec.get("work")) else None
         self._inputs_code = getattr(self._inputs, "__code__", None)
         self.peeking = inspection.Peeking(spec["target"].rpartition(":")[0])
         self._upcast = bool(spec.get("upcast"))
@@ -94,7 +94,7 @@ class Side:
             return arguments(self._variants(seed)[variant])
         return arguments(self._inputs(seed))
 
-    def work(self) -> dict[str, Any]:
+    def work(self) -> WorkRecord:
         """Return the work of one call, declared or derived; {} if neither is possible."""
         call = self.fresh(1)
         return _declared(self._work, call) if self._work else _derived(self.target, call)
@@ -116,7 +116,7 @@ class Side:
 
     def go(
         self, *, cold: bool = False, latency: str = "removed", check: bool = False, repeat: int = 1
-    ) -> dict[str, Any]:
+    ) -> SampleTimes:
         """Take one sample over all placed calls, `repeat` times, and keep the latest results.
 
         `check`: read the last result twice, to detect work that continues after the call.
@@ -139,7 +139,7 @@ class Side:
 
     def save(
         self, path: str, index: int | None = None, seed: int = 0, variant: str | None = None
-    ) -> dict[str, Any]:
+    ) -> SavedResult:
         """Write the held result and inputs to `path`; with `index`, the current result and inputs of that
         call instead.
         """
@@ -147,11 +147,11 @@ class Side:
             current, seed, variant = self._held
         self.bench.settle()
         original = self.fresh(seed, variant)
-        hashed = {"inputs": digest(original)}
+        inputs = digest(original)
         original = upcast([original])[0] if self._upcast else original
         if index is not None:
             current = snapshot(self.results[index], self.slots[index], seed, lambda leaf: leaf)
-        answer = hashed | save(current, original, Path(path))
+        answer: SavedResult = {"inputs": inputs, **save(current, original, Path(path))}
         if index is not None:
             self.results, self.fresh_values = [], []
         del current, original
@@ -170,13 +170,18 @@ class Side:
         return getattr(self._inputs, "__code__", None) is self._inputs_code
 
 
-def _declared(function: Any, call: Any) -> dict[str, Any]:
+def _declared(function: Any, call: Any) -> WorkRecord:
     """Return the work that the pair's `work` function declares for these inputs."""
     amounts = dict(function(*call[0], **call[1]))
-    return {name: amounts.get(name) for name in ("flops", "bytes", "unit")} | {"source": "given"}
+    return {
+        "flops": amounts.get("flops"),
+        "bytes": amounts.get("bytes"),
+        "unit": amounts.get("unit"),
+        "source": "given",
+    }
 
 
-def _derived(target: Any, call: Any) -> dict[str, Any]:
+def _derived(target: Any, call: Any) -> WorkRecord:
     """Return FLOPs by torch's counter, and the bytes of inputs and results, each once; {} without torch."""
     lib = torch()
     if lib is None:
@@ -202,9 +207,9 @@ GRADIENT = "gradient of"  # prefix of the places of gradients that are computed 
 class Snapshot:
     """The result of a call: (description, value or copy) pairs, and aliases of inputs."""
 
-    result: list[tuple[dict[str, Any], Any]]
-    inputs: list[tuple[dict[str, Any], Any]]  # after the call
-    gradients: list[tuple[dict[str, Any], Any]]
+    result: list[tuple[Form, Any]]
+    inputs: list[tuple[Form, Any]]  # after the call
+    gradients: list[tuple[Form, Any]]
     aliases: list[str]
 
 
@@ -213,21 +218,22 @@ def snapshot(result: Any, call: Any, seed: int, copy: Callable[[Any], Any] = cop
     inputs = [(place, leaf) for place, leaf in leaves(call, "inputs") if kind(leaf) in ("tensor", "array")]
     pairs = [f"{first} and {other}" for first, other in aliases(result, call)]
     gradients = _gradients(result, call, seed)
-    kept = [
-        [({"place": place, **described(leaf)}, copy(leaf)) for place, leaf in named]
-        for named in (leaves(result), inputs, gradients)
-    ]
+    kept = [_kept(named, copy) for named in (leaves(result), inputs, gradients)]
     return Snapshot(kept[0], kept[1], kept[2], pairs)
 
 
-def save(taken: Snapshot, original: Any, path: Path) -> dict[str, Any]:
-    """Write the bytes to `path`. Returns `{"leaves", "mutated", "aliases"}`; each leaf has its offset in
-    the file.
+def _kept(named: Iterable[Named], copy: Callable[[Any], Any]) -> list[tuple[Form, Any]]:
+    return [({"place": place, **described(leaf)}, copy(leaf)) for place, leaf in named]
+
+
+def save(taken: Snapshot, original: Any, path: Path) -> SavedResult:
+    """Write the bytes to `path`, and return their description, without the inputs' hash.
 
     Changed inputs and gradients are leaves as well.
     """
     changed = _changed(taken, original)
-    forms, offset = [], 0
+    forms: list[Form] = []
+    offset = 0
     with path.open("wb") as file:
         for form, leaf in (*taken.result, *changed, *taken.gradients):
             written = 0 if form["kind"] == "object" else file.write(view(leaf))
@@ -249,13 +255,13 @@ def fingerprint(taken: Snapshot, original: Any) -> str | None:
     return json.dumps([forms, _places(changed), taken.aliases, *hashes])
 
 
-def _changed(taken: Snapshot, original: Any) -> list[tuple[dict[str, Any], Any]]:
+def _changed(taken: Snapshot, original: Any) -> list[tuple[Form, Any]]:
     before = dict(leaves(original, "inputs"))
     same = (form["place"] in before and equal(leaf, before[form["place"]]) for form, leaf in taken.inputs)
     return [pair for pair, unchanged in zip(taken.inputs, same, strict=True) if not unchanged]
 
 
-def _places(named: list[tuple[dict[str, Any], Any]]) -> list[str]:
+def _places(named: list[tuple[Form, Any]]) -> list[str]:
     return [form["place"] for form, _ in named]
 
 

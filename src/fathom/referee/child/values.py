@@ -1,7 +1,7 @@
 """Arguments and results: leaves of nested containers, raw bytes, refilling in place, double precision,
 and hashes, for which tensors on a GPU stay there.
 
-Imports nothing from Fathom, and uses torch only if the process has imported it.
+Imports nothing from Fathom when it runs, and uses torch only if the process has imported it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from fathom.referee.protocol import Described
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
 TEXT = (str, bytes, type(None))
@@ -112,21 +115,26 @@ def equal(first: Any, other: Any) -> bool:
     return np.array_equal(np.frombuffer(view(first), np.uint8), np.frombuffer(view(other), np.uint8))
 
 
-def described(value: Any) -> dict[str, Any]:
-    """Return `kind`, `type`, and (if the value has them) `dtype`, `shape`, `stride` in elements, `device`."""
+def described(value: Any) -> Described:
+    """Return the form of a value."""
     what = kind(value)
-    words: dict[str, Any] = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
+    words: Described = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
     if what == "tensor":
-        more = {"stride": list(value.stride()), "device": value.device.type}
-        words["type"] = "torch.Tensor"  # parameters count as tensors
-        return words | more | {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        return {
+            "kind": what,
+            "type": "torch.Tensor",  # parameters count as tensors
+            "stride": list(value.stride()),
+            "device": value.device.type,
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+        }
     if what == "object":
-        return words | {"deferred": deferred(value)}
+        return {**words, "deferred": deferred(value)}
     if what == "text":
         return words
     array = np.asarray(value)
     stride = [step // max(array.itemsize, 1) for step in array.strides]
-    return words | {"dtype": str(array.dtype), "shape": list(array.shape), "stride": stride}
+    return {**words, "dtype": str(array.dtype), "shape": list(array.shape), "stride": stride}
 
 
 def deferred(value: Any) -> bool:

@@ -10,9 +10,9 @@ import socket
 import sys
 import warnings
 from contextlib import suppress
-from typing import Any
 
 from fathom.referee.child.serving import end_with_parent, serve
+from fathom.referee.protocol import Spec
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
         parent.sendall(pid.to_bytes(4, "big"))
 
 
-def _serve(spec: dict[str, Any], ask: int, answer: int, errors: int) -> None:
+def _serve(spec: Spec, ask: int, answer: int, errors: int) -> None:
     with suppress(OSError):
         os.setsid()
     end_with_parent()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fathom.errors import BadInputError
+from fathom.referee.protocol import Form, SavedResult
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One saved value: its description, bytes, and numbers if it has any."""
 
-    form: dict[str, Any]
+    form: Form
     data: bytes | memoryview
 
     @property
@@ -61,11 +61,16 @@ class Saved:
     fingerprint: str | None = None  # hash of all the above, if requested
 
 
-def read(answer: dict[str, Any], path: Path) -> Saved:
-    """Read the result that a side saved at `path`, into memory because the side might change the file."""
-    data = memoryview(path.read_bytes())
-    leaves = [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in answer["leaves"]]
+def read(answer: SavedResult, path: Path) -> Saved:
+    """Read the result that a side saved at `path`."""
+    leaves = read_leaves(answer["leaves"], path)
     return Saved(leaves, answer["mutated"], answer["aliases"], answer["inputs"])
+
+
+def read_leaves(forms: list[Form], path: Path) -> list[Leaf]:
+    """Read values at `path`, into memory because the side might change the file."""
+    data = memoryview(path.read_bytes())
+    return [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in forms]
 
 
 def decode(data: bytes | memoryview, dtype: str) -> np.ndarray:
