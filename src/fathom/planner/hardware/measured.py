@@ -79,7 +79,7 @@ def _storage(ceilings: Sequence[Ceiling]) -> dict[str, Quantity]:
     return {keys[ceiling.id]: _measured(ceiling) for ceiling in ceilings if ceiling.id in keys}
 
 
-def _counted(machine: dict[str, Any], gpus: int) -> dict[str, Quantity]:
+def _counted(machine: Machine, gpus: int) -> dict[str, Quantity]:
     """Return the GPUs and the usable cores of the host, by the machine's inventory."""
     cpu = (machine.get("host") or {}).get("cpu") or {}
     counts = {"host_gpus": gpus, "cores": cpu.get("usable_cores") or cpu.get("logical_cores")}
