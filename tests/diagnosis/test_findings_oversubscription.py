@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.signals import Recorded, Signals, Stretched
 from tests.support.findings_fakes import compute, idle, raised, signals
 
@@ -23,6 +25,18 @@ def test_workers_that_keep_more_cores_busy_than_they_are_run_threads(busy, cores
     known = {"input_workers": 9, "host_busy_cores": busy, "host_cores": cores}
     findings = raised(signals([compute("a", 5.0), idle("input", 5.0)], **known), "host-cpu-oversubscription")
     assert bool(findings) == raises
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "work", "raises"),
+    [(6, 2, 9.0, True), (2, 2, 9.0, False), (None, 2, 9.0, False), (6, None, 9.0, False), (6, 2, 1.0, False)],
+)
+def test_ops_with_more_threads_than_cores_are_found_where_ops_take_time(threads, cores, work, raises):
+    ledger = [LedgerRow(Entry.OPS, "aten::mm", work), idle("python", 10.0 - work)]
+    given = signals(ledger, host_threads=threads, host_cores=cores)
+    findings = raised(given, "host-cpu-oversubscription")
+    assert bool(findings) == raises
+    assert all(finding.gain_ms is None and not finding.claims for finding in findings.values())
 
 
 def crowding(threads: int | None = 4, workers: int = 12, **more: Any) -> Signals:

@@ -254,11 +254,20 @@ def call_lines(result: Any) -> list[CallLine]:
             continue
         here = getattr(fields, "callsite", None)
         for frame in (caller, here if hasattr(here, "line_number") else None):
-            if frame is not None and _is_program(frame.file_name, known):
-                rows.append((event.start_time_ns, frame.file_name, frame.function_name, frame.line_number))
+            if frame is not None and (names := _names(frame)) and _is_program(names[0], known):
+                rows.append((event.start_time_ns, *names, frame.line_number))
         if time.monotonic() > until:
             return []
     return sorted(rows)
+
+
+def _names(frame: Any) -> tuple[str, str] | None:
+    """Return the file and the function of a frame; None if torch points to code that has been freed."""
+    try:
+        names = frame.file_name, frame.function_name
+    except UnicodeDecodeError:
+        return None
+    return names if all(map(str.isprintable, names)) else None
 
 
 def _is_program(file: str, known: dict[str, bool]) -> bool:

@@ -49,7 +49,7 @@ def _line(name: str, before: float, after: float | None, bounds: list[float] | N
     line = Text(f"{name:<20}{units.duration(before)}", style)
     if after is not None:
         line.append(f" → {units.duration(after)}")
-    if bounds is not None:
+    if bounds is not None and bounds[0] < bounds[1]:  # a single step may give no interval
         line.append(f"  ({units.duration(bounds[0])} – {units.duration(bounds[1])})", "dim")
     if after is not None and before > 0:
         line.append(f"  {100 * (after - before) / before:+.1f} %")

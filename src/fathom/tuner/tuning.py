@@ -212,8 +212,8 @@ class _Tuning:
         if self.budget.left_s < least:
             total = self.budget.used_s + 1.5 * least
             raise BadInputError(
-                f"The budget is too short: a run takes {first.seconds:.0f} s, and a proof needs"
-                f" {PROOF_RUNS} runs; give --budget {total / 60:.0f}m or fewer --steps."
+                f"The budget is too short: a run takes {first.seconds:.0f} s, and search and proof need"
+                f" {PROOF_RUNS + LEAST_RUNS} runs or more; give --budget {total / 60:.0f}m or fewer --steps."
             )
 
     # the search

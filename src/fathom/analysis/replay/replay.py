@@ -98,7 +98,8 @@ class Replay:
             prediction.abstained = [refusal] if refusal else []
             return prediction
         gain = self._gains(changes, 1.0)
-        prediction.gain_ms, prediction.gain_ci_ms = gain.ms, [gain.low, gain.high]
+        prediction.gain_ms = gain.ms
+        prediction.gain_ci_ms = [gain.low, gain.high]
         prediction.predicted_ms, prediction.predicted_ci_ms = _less(self._recorded, gain)
         prediction.moved = self._moved(changes)
         prediction.notes = naming.notes(self.model, self.device.rank, changes)

@@ -108,6 +108,7 @@ def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
         ),
         evidence=list(candidate.evidence),
         claims=list(candidate.claims),
+        unpredicted=candidate.unpredicted,
         gain_ms=sized.ms,
         low_ms=sized.low,
         high_ms=sized.high,

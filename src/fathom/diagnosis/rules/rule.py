@@ -43,7 +43,8 @@ class Candidate(msgspec.Struct, frozen=True):
     module: str | None = None
     family: str | None = None
     region: str | None = None
-    costless: bool = False  # reported although it costs no time
+    costless: bool = False  # reported although it costs no time, or nobody knows how much
+    unpredicted: str = ""  # the reason why nobody knows how much
     general: bool = False  # claims what is left by causes with rows, before causes without rows
     least: float = 0.0  # share of the step: no finding if the lower bound of its gain is below
 

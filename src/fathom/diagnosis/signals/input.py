@@ -26,6 +26,7 @@ NO_LOADER = "no data loader was recorded"
 NO_STAGES = "the loader's stages were not recorded"
 MATTER = 0.1  # share of the host's processors below which other programs leave it its cores
 NO_CLEAN = "no clean step was recorded"
+_CLEAN = (pl.col("phase") == "clean") & pl.col("parent").is_null()  # micro-steps are parts of steps
 NO_TOKENS = "the program reports no tokens, as fathom.step(tokens=…)"
 PADDED = "the loader's batches may hold padding: report the other tokens, as fathom.step(tokens=…)"
 
@@ -221,7 +222,7 @@ def restarts(recorded: Recorded) -> list[float]:
     )
     if rows.is_empty():
         raise UnknownSignalError(NO_LOADER)
-    steps = recorded.store.table("steps", rank).filter(pl.col("phase") == "clean").collect()
+    steps = recorded.store.table("steps", rank).filter(_CLEAN).collect()
     later = pl.int_range(pl.len()).over("loader") > 0
     begun = rows.filter(pl.col("batch") == 0).filter(later)["start_ns"]
     anew = begun.search_sorted(steps["end_ns"]) > begun.search_sorted(steps["mark_ns"])
@@ -236,8 +237,7 @@ def restarts(recorded: Recorded) -> list[float]:
 @signal("input.steps")
 def steps(recorded: Recorded) -> int:
     """Return the number of clean steps that were searched for restarts."""
-    table = recorded.rows("steps")
-    return int(table.filter(pl.col("phase") == "clean").select(pl.len()).collect().item())
+    return int(recorded.rows("steps").filter(_CLEAN).select(pl.len()).collect().item())
 
 
 @signal("host.busy_percent", "% of the host's cores")
@@ -270,6 +270,12 @@ def cores(recorded: Recorded) -> float | None:
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     known = [cpu.get("quota_cores"), cpu.get("usable_cores"), cpu.get("logical_cores")]
     return min(filter(None, known), default=None)
+
+
+@signal("host.threads", "threads")
+def own_threads(recorded: Recorded) -> int | None:
+    """Return the threads that one op of the program's own process may use on the CPU."""
+    return recorded.facts.get("threads")
 
 
 @signal("host.others_cores")

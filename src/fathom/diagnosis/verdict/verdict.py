@@ -117,7 +117,7 @@ def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> 
     """Return the finding to act on: the largest, or the largest of the verdict's bound if it saves half as
     much.
     """
-    costly = [f for f in findings if f.gain_ms or (f.gain_ms is None and f.claims)]
+    costly = [f for f in findings if f.gain_ms or (f.gain_ms is None and (f.claims or f.unpredicted))]
     owners = {piece.owner for piece in pieces if piece.bound == bound}
     own = next((finding for finding in costly if f"finding {finding.id}" in owners), None)
     most = max((finding.gain_ms or 0.0 for finding in costly), default=0.0)

@@ -23,6 +23,7 @@ from fathom.sounding.schema import conform
 from fathom.sounding.store import Store, Writer
 
 MOST_OTHERS = 7  # processes to keep that lack a distinct rank, because pools may have hundreds
+PACKAGES = ("torch", "cuda", "triton")  # of the Python environment
 ENOUGH_PLACED = 0.8  # share of the timeline's launches that should get ops
 # First words of notes about analyses that were skipped; all other notes are problems of the recording.
 ABSTAINING = (
@@ -262,7 +263,10 @@ def _versions(raw: Raw) -> dict[str, str]:
         if process.head.get("python"):
             versions["python"] = process.head["python"]
     machine = (raw.launch.get("machine") or {}).get("versions") or {}
-    return {**{str(name): str(value) for name, value in machine.items() if value is not None}, **versions}
+    known = {str(name): str(value) for name, value in machine.items() if value is not None}
+    if raw.processes and "torch" not in versions:  # Fathom's own environment has it, the program's has not
+        known = {name: value for name, value in known.items() if name not in PACKAGES}
+    return known | versions
 
 
 def _problems(raw: Raw) -> list[Problem]:

@@ -1,12 +1,15 @@
-"""Loader workers with more compute threads than there are cores."""
+"""Loader workers, or ops on the CPU, with more compute threads than there are cores."""
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import spent
 from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of, waiting
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.05  # of a batch's time waiting for a core: below it, there are enough cores
+LEAST_OPS = 0.2  # of the step
 FULL = 0.9  # busy share of the cores that the program may use
 BUSY = 1.3  # busy cores per process: above it, processes run several compute threads
 
@@ -14,6 +17,7 @@ BUSY = 1.3  # busy cores per process: above it, processes run several compute th
 @rule("host-cpu-oversubscription")
 def oversubscription(signals: Signals) -> Candidates:
     """Find too many threads in workers: torch's by their recorded number, other libraries' by busy cores."""
+    yield from _ops(signals)
     seen, lost = lost_of(signals)
     if not lost or not signals["input.workers"] or _has_cores(signals):
         return
@@ -38,6 +42,33 @@ def oversubscription(signals: Signals) -> Candidates:
         doubt=0.4,  # with one thread each, workers may still be too slow
         confidence=0.85 if torch_threads else 0.7,
         check="set OMP_NUM_THREADS=1 and torch.set_num_threads(1) in workers, and time the step",
+    )
+
+
+def _ops(signals: Signals) -> Candidates:
+    """Find steps computed on the CPU whose ops use more threads than there are cores.
+
+    An op waits for its slowest thread, so it lasts longer; by how much depends on the sizes of the ops.
+    """
+    threads, cores = signals.get("host.threads").value, signals.get("host.cores").value
+    work = spent(signals, Entry.OPS)
+    if not threads or not cores or threads <= cores or work < LEAST_OPS * signals["step.timeline_ms"]:
+        return
+    yield Candidate(
+        kind="host-cpu-oversubscription",
+        claims=[],
+        evidence=[
+            Evidence("threads for each op", threads, "threads"),
+            Evidence("cores available", cores, "cores"),
+            Evidence("work of ops", work, "ms per step"),
+        ],
+        confidence=0.85,
+        costless=True,
+        unpredicted="the gain depends on the sizes of the ops, and on what else runs",
+        action="Use as many threads as there are cores",
+        remedy="torch.set_num_threads(CORES)    # or leave the number to torch, and OMP_NUM_THREADS unset",
+        mechanism="An op waits for its slowest thread, which waits for a core if there are more threads.",
+        check="set OMP_NUM_THREADS to the number of cores, without torch.set_num_threads, and time the step",
     )
 
 
