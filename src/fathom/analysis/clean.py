@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from fathom.analysis.entries import Entry, cause_of, idle_entry
+from fathom.analysis.entries import DISTORTED, Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import LedgerRow
 from fathom.analysis.rows import WORKING, RowKey, rate_of, rounded_ns
@@ -34,6 +34,7 @@ INFLATION: dict[str, tuple[float, float]] = {
     Entry.OPS: (0.58, 0.004),
 }
 PEERS = INFLATION[Entry.DISPATCHING][0]  # weight of device waits for other ranks, whose hosts dispatch late
+BEYOND = 5.0  # times the clean step: the host's time in a longer profiled step says nothing of the clean one
 MOST = 0.9  # share of the possible profiling overhead that is subtracted first
 
 
@@ -68,9 +69,13 @@ def clean_entries(profiled: Profiled, waits: Mapping[str, float], step_ms: float
     ms = dict(profiled.ms)
     _measured_waits(ms, waits, step_ms)
     before = dict(ms)
+    distorted = sum(ms.values()) > BEYOND * step_ms
+    if distorted:
+        ms = {row: value for row, value in ms.items() if row[0] not in INFLATION}
     _take_off(ms, profiled.events, waits, sum(ms.values()) - step_ms)
     left = step_ms - sum(ms.values())
-    row = (Entry.UNATTRIBUTED, LONGER) if left > 0 else (Entry.OVERHEAD, IN_WORK)
+    longer = (Entry.UNATTRIBUTED, DISTORTED if distorted else LONGER)
+    row = longer if left > 0 else (Entry.OVERHEAD, IN_WORK)
     if abs(left) * NS_PER_MS >= 1:
         ms[row] = left
     inferred = {row} | {row for row in ms if ms[row] != before.get(row, 0.0)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 IDLE = "idle: "
+DISTORTED = "profiled steps took several times as long"  # a detail of unattributed time
 
 
 class Entry(str, Enum):

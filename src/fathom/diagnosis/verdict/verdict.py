@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fathom.analysis.entries import Entry
+from fathom.analysis.entries import DISTORTED, Entry
 from fathom.analysis.results import Device, Finding, Verdict
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
@@ -139,6 +139,8 @@ def _why_unknown(device: Device, pieces: Iterable[Piece]) -> str:
     no_ceiling = sum(piece.ms for piece in pieces if piece.owner == NO_CEILING and piece.bound == "unknown")
     if step_ms <= 0 or max(longer, no_ceiling) < KNOWN * step_ms:
         return ""
+    if any(row.detail == DISTORTED and row.ms >= KNOWN * step_ms for row in device.ledger):
+        return f": {DISTORTED}, so the host's part of them is unknown"
     if longer > no_ceiling:
         return f": {_duration(longer)} of it is not in the profiled steps"
     return f": {_percent(no_ceiling / step_ms)} of it is {_NO_CEILING}"
