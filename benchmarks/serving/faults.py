@@ -49,8 +49,14 @@ PLANTED = {
     "tiny-cache": Planted(
         "serving-kv-cache",
         replace(USUAL, rate=10.0, words=20, tokens=48),
-        faulty=("--cb-num-blocks", "6"),
-        mended=("--cb-num-blocks", "256"),
+        faulty=("--cb-block-size", "32", "--cb-num-blocks", "12"),
+        mended=("--cb-block-size", "32", "--cb-num-blocks", "256"),
+    ),
+    "large-blocks": Planted(
+        "serving-block-size",
+        replace(USUAL, rate=10.0, words=20, tokens=48),
+        faulty=("--cb-block-size", "512", "--cb-num-blocks", "4"),
+        mended=("--cb-block-size", "32", "--cb-num-blocks", "64"),
     ),
     # transformers attends densely to a batch: its time grows with the square of the tokens in it.
     # At 500 words and 3 requests/s, a small machine falls behind for good, and the load never ends.

@@ -19,6 +19,7 @@ from fathom.analysis.serving import (
 from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
 from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms
+from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.findings import decode_floor, rules, serving_abstained, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
 from fathom.machine import Ceiling
@@ -195,6 +196,31 @@ def test_a_full_cache_is_named_and_not_the_limit_that_it_sets():
     frames = one_by_one()
     frames["iterations"] = frames["iterations"].with_columns(kv_used=pl.lit(95))
     assert [finding.id for finding in module_findings(frames)] == ["serving-kv-cache"]
+
+
+def test_blocks_that_are_mostly_empty_are_named_before_the_size_of_the_cache():
+    """A request of 10 to 13 tokens takes a block of 32, and one is in the engine at a time."""
+    frames = one_by_one()
+    frames["iterations"] = frames["iterations"].with_columns(kv_used=1, kv_total=1, kv_block=32)
+    (finding,) = module_findings(frames)
+    assert finding.id == "serving-block-size"
+    filled_tokens = 9 * (10 + 11 + 12 + 13)  # of the nine requests behind which others wait
+    assert finding.evidence["block waste"] == pytest.approx(1 - filled_tokens / (9 * 4 * 32))
+    filled = frames | {"iterations": frames["iterations"].with_columns(kv_used=7, kv_total=7, kv_block=2)}
+    assert [finding.id for finding in module_findings(filled)] == ["serving-kv-cache"]
+
+
+def test_only_the_last_block_of_a_request_is_partly_empty():
+    frames = one_by_one()
+    full = pl.lit(3), pl.lit(4), pl.lit(5)
+    used, total, block = (
+        of.alias(name) for of, name in zip(full, ("kv_used", "kv_total", "kv_block"), strict=True)
+    )
+    frames["iterations"] = frames["iterations"].with_columns(used, total, block)
+    empty = 0 + 4 + 3 + 2  # behind 10, 11, 12 and 13 tokens
+    assert block_waste(frames) == pytest.approx(empty / (4 * 3 * 5))
+    frames["iterations"] = frames["iterations"].with_columns(kv_block=None)
+    assert block_waste(frames) == 0.0
 
 
 def test_few_requests_show_nothing():

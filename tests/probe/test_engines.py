@@ -15,6 +15,7 @@ import pytest
 from fathom.probe.engines import http, llama, sglang, sockets, vllm
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import Serving
+from fathom.probe.engines.transformers import _block as block_of
 from fathom.probe.hooks.patches import Patches, around
 from tests.probe.test_probe_fence import injected
 
@@ -267,6 +268,7 @@ class VllmScheduler:
     """Has the methods and fields of vLLM's Scheduler that are used; it reads 4 tokens an iteration."""
 
     kv_cache_config = types.SimpleNamespace(num_blocks=10)
+    block_size = 4
 
     def __init__(self) -> None:
         self.requests: dict[str, types.SimpleNamespace] = {}
@@ -328,6 +330,7 @@ def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch):
     (request,) = serving.session.rows("requests")
     assert request["arrival"] == 1_500_000_000 and request["generated"] == 4
     assert [span["what"] for span in serving.session.rows("spans")] == ["preempt"]
+    assert {row["kv_block"] for row in serving.session.rows("iterations")} == {4}
 
 
 PAUSE, LATE, CHUNK = 0.15, 0.1, 20_000
@@ -409,3 +412,13 @@ def test_recording_begins_although_the_program_first_asks_whether_a_module_exist
     environment["PYTHONPATH"] += f":{tmp_path / 'site'}"
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_the_block_of_transformers_is_that_of_all_its_allocators():
+    def cache(*tokens: int, **more: int) -> types.SimpleNamespace:
+        pages = {str(at): types.SimpleNamespace(tokens_per_page=n) for at, n in enumerate(tokens)}
+        return types.SimpleNamespace(cache_allocators=pages, **more)
+
+    assert block_of(cache(32, 32)) == 32 and block_of(cache(32, 96)) is None
+    assert block_of(types.SimpleNamespace(block_size=256)) == 256
+    assert block_of(types.SimpleNamespace()) is None

@@ -224,6 +224,7 @@ ITERATIONS: Schema = {  # one row per iteration of the engine
     "waiting": pl.Int64,  # requests in the queue when the batch was ready
     "kv_used": pl.Int64,  # blocks of the KV cache in use (tokens, if the engine has no blocks)
     "kv_total": pl.Int64,  # blocks that the KV cache has
+    "kv_block": pl.Int64,  # tokens of a block; null if unknown
     "weights": pl.Int64,  # bytes of the model's weights; null if unknown
 }
 TURNS: Schema = {  # one row per request and iteration that worked on it

@@ -38,6 +38,7 @@ def facts_of(serving: Serving, tables: Tables) -> Facts:
         "stream_share": share.get(Entry.STREAM, 0.0),
         "blocked_share": share.get(Entry.DECODE_OTHERS, 0.0),
         "longest_over_decode": _longest_over_decode(serving),
+        "block_waste": block_waste(tables),
         "rejected_share": drafts.rejected_share,
         "draft_slowdown": drafts.slowdown,
     }
@@ -86,6 +87,24 @@ def _kv_full(tables: Tables) -> float:
     waiting = tables["iterations"].filter(pl.col("waiting") > 0)
     full = waiting.filter(pl.col("kv_used") >= FULL * pl.col("kv_total"))
     return full.height / waiting.height if waiting.height else 0.0
+
+
+def block_waste(tables: Tables) -> float:
+    """Return the share of the used blocks that is behind the ends of requests; 0 if it is not known.
+
+    Only the last block of a request is partly empty. Iterations that leave requests waiting count.
+    """
+    waiting = tables["iterations"].filter(
+        pl.col("waiting") > 0, pl.col("kv_block") > 1, pl.col("kv_used") > 0
+    )
+    cached = tables["requests"].select("request", pl.col("cached").fill_null(0))
+    turns = tables["turns"].sort("iteration").join(cached, on="request")
+    lengths = turns.with_columns(tokens=pl.col("tokens").cum_sum().over("request") + pl.col("cached"))
+    rows = lengths.join(waiting.select("iteration", "kv_block"), on="iteration")
+    behind = (pl.col("kv_block") - pl.col("tokens") % pl.col("kv_block")) % pl.col("kv_block")
+    empty = int(rows.select(behind).to_series().sum())
+    room = int((waiting["kv_used"] * waiting["kv_block"]).sum())
+    return min(empty / room, 1.0) if room else 0.0
 
 
 def _repeated(tables: Tables) -> int:

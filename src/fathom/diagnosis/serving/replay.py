@@ -25,12 +25,14 @@ from fathom.diagnosis.serving.engine import (
     replayed,
     split,
 )
+from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.speculation import drafts_of
 from fathom.units import NS_PER_MS
 
 BETWEEN_RUNS = 0.1  # of the time in the engine: runs of one server differ by it at least
 HOLDING = ("tokenise", "detokenise")
 BLOCK = 256  # tokens that an engine shares at a time, at most: SGLang 1, vLLM 16, transformers 256
+MOST_WASTE = 0.9  # of the blocks: a request holds a few tokens of a block at least
 CHUNK = 64  # prompt tokens per iteration, with chunked prefill
 AS_RECORDED, TWO, ALONE = 1, 2, 0  # engines; ALONE is one for each request
 
@@ -46,6 +48,7 @@ class Change:
     chunked: bool = False  # at most CHUNK prompt tokens per iteration
     engines: bool = False  # more of them
     plain: bool = False  # no drafts
+    filled: bool = False  # the blocks of the cache: more requests fit
 
 
 class Spans:
@@ -120,6 +123,9 @@ class Replay:
             return [replace(self.engine, budget=min(self.engine.budget, CHUNK))]
         if change.plain:
             return [engine_of(self.rows, self.drafts.spare_ms)]
+        if change.filled:
+            more = round(self.engine.limit / (1.0 - min(block_waste(self.tables), MOST_WASTE)))
+            return [replace(engine, limit=more) for engine in self._more()]
         if not change.limit:
             return [self.engine]
         known = self.engine.limit > 1

@@ -42,6 +42,7 @@ def facts_of_server(server: Server, shared: float | None) -> dict[str, float | N
     """Return the facts by name; shares of time are of the mean request. None: the metrics do not say."""
     known: dict[str, float | None] = {name: None for rule in rules() for name in rule.when}
     known |= _of_states(server.states)
+    known["block_waste"] = 0.0  # not in the metrics: a full cache is reported as too small
     known["rejected_share"] = 0.0 if server.accepted is None else 1.0 - server.accepted
     if server.hit_rate is not None and shared is not None:
         known["repeated_share"] = shared - server.hit_rate

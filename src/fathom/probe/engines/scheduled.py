@@ -24,11 +24,19 @@ class Scheduled:
         self._batches: deque[Batch] = deque()
         self._ended = 0
 
-    def begin(self, start: int, turns: list[Turn], waiting: int, kv_used: int, kv_total: int) -> None:
-        """Note a batch that has been scheduled; `start` is when that began."""
+    def begin(
+        self,
+        start: int,
+        turns: list[Turn],
+        waiting: int,
+        kv_used: int,
+        kv_total: int,
+        block: int | None = None,
+    ) -> None:
+        """Note a batch that has been scheduled; `start` is when that began, `block` the tokens of a block."""
         batch = self.serving.begin(start)
         batch.prepared, batch.turns = now(), turns
-        batch.waiting, batch.kv_used, batch.kv_total = waiting, kv_used, kv_total
+        batch.waiting, batch.kv_used, batch.kv_total, batch.kv_block = waiting, kv_used, kv_total, block
         self._batches.append(batch)
 
     def computed(self) -> None:

@@ -26,7 +26,7 @@ REQUEST = (
 )
 ITERATION = (
     *("start", "prepared", "computed", "sampled", "end"),
-    *("kind", "waiting", "kv_used", "kv_total", "weights", "turns"),
+    *("kind", "waiting", "kv_used", "kv_total", "kv_block", "weights", "turns"),
 )
 
 
@@ -65,6 +65,7 @@ class Batch:
         self.waiting: int | None = None
         self.kv_used: int | None = None
         self.kv_total: int | None = None
+        self.kv_block: int | None = None  # tokens
         self.turns: list[tuple[Request, int, int, int]] = []  # request, phase, tokens, tokens generated
 
     @property
@@ -76,7 +77,7 @@ class Batch:
     def row(self, end: int, weights: int | None) -> tuple[Any, ...]:
         """Return the values in the order of ITERATION."""
         turns = [(request.number, *rest) for request, *rest in self.turns]
-        cache = (self.waiting, self.kv_used, self.kv_total, weights)
+        cache = (self.waiting, self.kv_used, self.kv_total, self.kv_block, weights)
         return (self.start, self.prepared, self.computed, self.sampled, end, self.kind, *cache, turns)
 
 

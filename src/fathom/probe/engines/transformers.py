@@ -96,7 +96,7 @@ class Loop:
         batch.prepared = now()
         batch.waiting = len(processor.scheduler.waiting_requests)
         cache = processor.cache
-        batch.kv_total = cache.num_blocks
+        batch.kv_total, batch.kv_block = cache.num_blocks, _block(cache)
         batch.kv_used = round(cache.num_blocks * (1 - cache.compute_free_capacity()))
         for state, tokens, generates in states:
             request = self.serving.of(state.request_id)
@@ -172,6 +172,13 @@ class Loop:
     @guarded(PART)
     def _streamed(self, request_id: Any, start: int) -> None:
         self.serving.span(self.serving.of(request_id) or self.serving.here.get(), "detokenise", start, now())
+
+
+def _block(cache: Any) -> int | None:
+    """Return the tokens of a block: since 5.24, each kind of layers has an allocator. None if they differ."""
+    allocators = getattr(cache, "cache_allocators", {}).values()
+    sizes = {allocator.tokens_per_page for allocator in allocators} or {getattr(cache, "block_size", None)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _phase(state: Any) -> int:

@@ -64,7 +64,8 @@ class Calls:
         ]
         total = scheduler.kv_cache_config.num_blocks
         used = round(total * scheduler.get_kv_cache_usage())
-        self.batches.begin(start, turns, scheduler.get_request_counts()[1], used, total)
+        block = getattr(scheduler, "block_size", None)
+        self.batches.begin(start, turns, scheduler.get_request_counts()[1], used, total, block)
 
     def _turn(self, scheduler: Any, name: str, tokens: int) -> Turn | None:
         request, known = self.serving.of(name), scheduler.requests.get(name)

@@ -202,6 +202,7 @@ class IterationShape(msgspec.Struct):
     waiting: Count | None = None
     kv_used: Count | None = None
     kv_total: Count | None = None
+    kv_block: Count | None = None
 
 
 Number = Annotated[int, Meta(ge=0, le=_COUNT)]
