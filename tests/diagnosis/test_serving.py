@@ -23,6 +23,7 @@ from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.findings import decode_floor, rules, serving_abstained, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
 from fathom.machine import Ceiling
+from fathom.report import serving as report
 from tests.analysis.test_serving import iteration, request, tables, turn
 
 MS = 1_000_000
@@ -109,6 +110,9 @@ def test_drafts_that_are_rejected_are_named_by_hand():
     assert finding.id == FINDING
     assert finding.evidence == {"rejected share": 1.0, "draft slowdown": pytest.approx(1.6)}
     assert finding.gain_ms == pytest.approx(5 * 3)
+    account = requests_account(drafting(accepted=1))
+    assert (account.drafted_tokens, account.accepted_tokens) == (160, 39)
+    assert "24 % of drafted tokens accepted" in list(report.facts(account))
 
 
 @pytest.mark.parametrize(("accepted", "took"), [(4, 8.0), (1, 8.0), (0, 5.1)])

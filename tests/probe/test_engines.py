@@ -264,6 +264,22 @@ def test_batches_that_overlap_are_ended_in_order(serving, scheduler):
     assert [(row["prompt"], row["generated"]) for row in requests] == [(5, 3), (4, 2)]
 
 
+def test_decodes_of_sglang_read_the_drafts_that_they_verify(serving, scheduler):
+    a = Req("a", 5, 2)
+    scheduler.server_args = types.SimpleNamespace(speculative_num_draft_tokens=4)
+    scheduler._add_request_to_queue(a)
+    speculates, plain = (
+        types.SimpleNamespace(is_none=lambda: False),
+        types.SimpleNamespace(is_none=lambda: True),
+    )
+    for chosen, algorithm in ((batch(False, a, lengths=(5,)), plain), (batch(True, a), speculates)):
+        chosen.spec_algorithm = algorithm
+        scheduler.run_batch(scheduler.get_next_batch_to_run(chosen))
+        scheduler.process_batch_result(chosen, None)
+    turns = [row["turns"] for row in serving.session.rows("iterations")]
+    assert turns == [[(0, 0, 5, 1)], [(0, 1, 4, 1)]]
+
+
 class VllmScheduler:
     """Has the methods and fields of vLLM's Scheduler that are used; it reads 4 tokens an iteration."""
 
@@ -412,6 +428,42 @@ def test_recording_begins_although_the_program_first_asks_whether_a_module_exist
     environment["PYTHONPATH"] += f":{tmp_path / 'site'}"
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_decodes_of_vllm_read_the_drafts_that_they_verify(serving, monkeypatch):
+    """Three drafted tokens are scheduled beside the last one, of which the first is accepted."""
+
+    class Speculating(VllmScheduler):
+        def schedule(self):
+            counts = {}
+            for name, request in self.requests.items():
+                counts[name] = 6 if not request.num_computed_tokens else 4
+                request.num_computed_tokens += counts[name]
+            return types.SimpleNamespace(num_scheduled_tokens=counts)
+
+        def update_from_output(self, output, result):
+            for name, count in output.num_scheduled_tokens.items():
+                request, made = self.requests[name], 1 if count == 6 else 2
+                request.num_computed_tokens -= 0 if count == 6 else count - made
+                request.num_tokens += made
+                request.num_output_tokens += made
+            self.requests = {name: r for name, r in self.requests.items() if not r.is_finished()}
+
+    module = types.ModuleType("vllm.v1.core.sched.scheduler")
+    module.Scheduler = type("Scheduler", (Speculating,), {**vars(VllmScheduler), **vars(Speculating)})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vllm.install(serving, Patches())
+    scheduler = module.Scheduler()
+    counts = {"num_computed_tokens": 0, "num_preemptions": 0, "num_output_tokens": 0, "num_tokens": 6}
+    asked = types.SimpleNamespace(
+        request_id="x", prompt_token_ids=[1] * 6, num_prompt_tokens=6, arrival_time=1.5, **counts
+    )
+    asked.is_finished = lambda: asked.num_output_tokens == 5
+    scheduler.add_request(asked)
+    while scheduler.requests:
+        scheduler.update_from_output(scheduler.schedule(), None)
+    turns = [row["turns"][0] for row in serving.session.rows("iterations")]
+    assert turns == [(0, 0, 6, 1), (0, 1, 4, 2), (0, 1, 4, 2)]
 
 
 def test_the_block_of_transformers_is_that_of_all_its_allocators():

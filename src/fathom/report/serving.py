@@ -72,6 +72,9 @@ def facts(serving: Serving) -> Iterator[str]:
         yield f"{100 * serving.cached_tokens / serving.prompt_tokens:.0f} % of prompt tokens cached"
     if serving.kv_peak is not None:
         yield f"KV cache at most {100 * serving.kv_peak:.0f} % full"
+    if serving.drafted_tokens:
+        share = 100 * serving.accepted_tokens / serving.drafted_tokens
+        yield f"{share:.0f} % of drafted tokens accepted"
     if serving.preemptions:
         again = serving.recomputed_tokens
         count = f"{serving.preemptions:,} preemption{'' if serving.preemptions == 1 else 's'}"

@@ -35,6 +35,7 @@ def requests_account(tables: dict[str, pl.DataFrame]) -> Serving:
     tokens = _sum(requests["generated"])
     timed = _timed(requests)
     share = (iterations["kv_used"] / iterations["kv_total"]).max() if iterations.height else None
+    drafted, accepted = _drafts(tables["turns"])
     return Serving(
         requests=requests.height,
         failed=int((requests["status"] >= FAILED).sum()),
@@ -55,6 +56,8 @@ def requests_account(tables: dict[str, pl.DataFrame]) -> Serving:
         preemptions=_preemptions(tables),
         waiting_max=iterations["waiting"].max(),  # type: ignore[arg-type]
         kv_peak=share,  # type: ignore[arg-type]
+        drafted_tokens=drafted,
+        accepted_tokens=accepted,
     )
 
 
@@ -80,6 +83,13 @@ def _busy(tables: dict[str, pl.DataFrame], seconds: float) -> float | None:
     begun = pl.DataFrame([phases["start_ns"], reached.alias("reached")]).max_horizontal()
     worked = (phases["end_ns"] - begun).clip(lower_bound=0).sum()
     return min(float(worked) / NS_PER_S / seconds, 1.0)
+
+
+def _drafts(turns: pl.DataFrame) -> tuple[int, int]:
+    """Return the tokens that decodes read beyond one each, which were drafted, and how many were accepted."""
+    verified = turns.filter(pl.col("tokens") > 1, phase="decode")
+    drafted, accepted = verified["tokens"] - 1, (verified["generated"] - 1).clip(lower_bound=0)
+    return int(drafted.sum()), int(accepted.sum())
 
 
 def _recomputed(tables: dict[str, pl.DataFrame]) -> int | None:

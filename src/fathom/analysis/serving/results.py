@@ -113,6 +113,8 @@ class Serving(msgspec.Struct):
     preemptions: int | None
     waiting_max: int | None  # requests in the queue
     kv_peak: float | None  # largest share of the KV cache in use
+    drafted_tokens: int = 0  # that decodes verified: speculative decoding
+    accepted_tokens: int = 0  # of these
     findings: list[ServingFinding] = []  # largest gain first
     decode_floor: DecodeFloor | None = None  # null if weights or bandwidth are not known
     tokens_per_joule: float | None = None  # generated; null without an energy counter

@@ -59,7 +59,7 @@ class Calls:
         mode = batch.forward_mode
         if not (mode.is_decode() or mode.is_extend()):
             return
-        lengths = [1] * len(batch.reqs) if mode.is_decode() else batch.extend_lens
+        lengths = [_read(scheduler, batch)] * len(batch.reqs) if mode.is_decode() else batch.extend_lens
         decoding = batch.reqs if mode.is_decode() else batch.decoding_reqs or ()
         names = {req.rid for req in decoding}
         turns = [
@@ -103,3 +103,11 @@ class Calls:
     def idle(self, *_: Any, **__: Any) -> None:
         """Note that there is nothing to do."""
         self.serving.idle()
+
+
+def _read(scheduler: Any, batch: Any) -> int:
+    """Return the tokens that a decode reads for a request: several, if it verifies drafts."""
+    algorithm = getattr(batch, "spec_algorithm", None)
+    if algorithm is None or algorithm.is_none():
+        return 1
+    return int(getattr(scheduler.server_args, "speculative_num_draft_tokens", None) or 1)

@@ -10,6 +10,11 @@ from fathom.diagnosis.signals import Signals
 from fathom.units import GB
 
 KIND = "communication-wide-tensor-parallel"
+INFERENCE = (
+    "decode",
+    "inference",
+    "inference of one",
+)  # without a scheduler, an engine's workers mark no decode
 LAYERS = 8  # all-reduces per step, at least: fewer are no layers of tensor parallelism
 LEAST = 0.05  # of the step
 REACHED = 0.8  # of the ceiling, by the part of a product that other ranks compute now
@@ -20,7 +25,7 @@ ROOM = 0.7  # of the memory for the weights; the rest is for the cache
 @rule(KIND)
 def too_wide(signals: Signals) -> Outcomes:
     """Find decodes that one GPU would compute in less time than several need for their all-reduces."""
-    if signals["step.kind"] != "decode":
+    if signals["step.kind"] not in INFERENCE:
         return
     ranks, reductions = layers_of(signals["communication.account"], signals.get("step.world").value or 0)
     exposed = sum(row.exposed_ms for row in reductions)
