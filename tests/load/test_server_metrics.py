@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fathom.analysis.serving import Entry
 from fathom.diagnosis import diagnose_load
+from fathom.diagnosis.serving.server import facts_of_server
 from fathom.load import Load, Sent, Sweep, Workload, frontier, judged, scraped, server_account, shared_share
 from fathom.load.exposition import Reading, reading
 from fathom.load.scraping import Scraped, UnreadableError, scrape
@@ -197,6 +198,37 @@ def test_a_full_cache_explains_the_queue_and_preemptions_are_evidence():
     states = [{"running": 4 + n % 3, "waiting": 3, "cache": 0.97} for n in range(10)]
     [finding] = diagnosed(states, preemptions=12).findings
     assert finding.id == "serving-kv-cache" and finding.evidence["preemptions"] == 12
+
+
+@pytest.mark.parametrize(
+    ("block", "prompt", "waste", "cause"),
+    [
+        (
+            400,
+            90,
+            0.75,
+            "serving-block-size",
+        ),  # in the cache: the prompt, and 5 of 10 tokens; the rest of 400
+        (64, 90, 64 / (2 * 95 + 64), "serving-block-size"),
+        (16, 90, 16 / (2 * 95 + 16), "serving-kv-cache"),
+    ],
+)
+def test_a_cache_full_of_mostly_empty_blocks_needs_smaller_ones(block, prompt, waste, cause):
+    """vLLM makes blocks of hundreds of tokens for models that mix attention with recurrent layers."""
+    states = [{"running": 4 + n % 3, "waiting": 3, "cache": 0.97} for n in range(10)]
+    engine = Engine()
+    metrics = run(engine, states)
+    engine.of["prompt"].inc(40 * prompt)
+    engine.of["generated"].inc(40 * 10)
+    about = f'vllm:cache_config_info{{block_size="{block}",engine="0"}} 1.0\n'
+    last = reading(engine.text() + about, ZERO + 31 * S)
+    metrics.readings.append(last)
+    load = judged(sent(), rate=2.0)
+    load.server, _ = server_account(metrics, sent())
+    diagnose_load(load, 0.0)
+    assert (load.server.block, load.server.tokens_per_request) == (block, prompt + 5)
+    assert facts_of_server(load.server, 0.0)["block_waste"] == pytest.approx(waste, abs=0.02)
+    assert causes(load) == [cause]
 
 
 def test_capacity_is_named_only_if_no_limit_can_explain_the_queue():

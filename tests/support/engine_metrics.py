@@ -49,6 +49,8 @@ COUNTERS = {
         "finished": "request_success",
         "drafted": "spec_decode_num_draft_tokens",
         "accepted": "spec_decode_num_accepted_tokens",
+        "prompt": "prompt_tokens",
+        "generated": "generation_tokens",
     },
     "sglang": {
         "asked": "prompt_tokens_total",

@@ -21,6 +21,7 @@ class Names(msgspec.Struct, frozen=True):
     shares: dict[str, list[str]]
     totals: dict[str, list[str]]
     histograms: dict[str, list[str]]
+    labels: dict[str, list[str]] = {}
 
 
 class Histogram(msgspec.Struct):
@@ -36,8 +37,8 @@ class Reading(msgspec.Struct):
 
     time_ns: int
     engine: str
-    gauges: dict[str, float] = {}  # running, waiting, cache, hit_rate, accept_rate
-    totals: dict[str, float] = {}  # asked, hits, preemptions, finished, drafted, accepted
+    gauges: dict[str, float] = {}  # running, waiting, cache, hit_rate, accept_rate, block
+    totals: dict[str, float] = {}  # asked, hits, preemptions, finished, drafted, accepted ...
     histograms: dict[str, Histogram] = {}  # ttft, queue, prefill, e2e
 
 
@@ -89,6 +90,10 @@ def _reading(samples: list[Sample], of: Names, result: Reading) -> Reading:
             values = next((_values(by_name[name]) for name in known if name in by_name), [])
             if values:
                 into[what] = float(merged(values))
+    for what, known in of.labels.items():
+        numbers = [number for name in known if (number := _labelled(by_name, name))]
+        if numbers:
+            result.gauges[what] = numbers[0]
     for what, known in of.histograms.items():
         for name in known:
             if what not in result.histograms and (read := _histogram(by_name, name)) is not None:
@@ -102,6 +107,13 @@ def _values(samples: Iterable[Sample]) -> list[float]:
     if any(row.labels.get(_PRIORITY) == "" for row in rows):
         rows = [row for row in rows if not row.labels.get(_PRIORITY)]
     return [row.value for row in rows]
+
+
+def _labelled(by_name: dict[str, list[Sample]], name: str) -> float | None:
+    """Return the number in a label, as `METRIC/LABEL`; None if there is none."""
+    metric, _, label = name.partition("/")
+    words = (sample.labels.get(label, "") for sample in by_name.get(metric, ()))
+    return next((float(word) for word in words if word.isdecimal()), None)
 
 
 def _histogram(by_name: dict[str, list[Sample]], name: str) -> Histogram | None:

@@ -86,6 +86,8 @@ class Server(msgspec.Struct):
     e2e: Distribution | None
     client_ttft_ms: float | None  # the client's mean of the same requests, from the send
     failed_readings: int = 0
+    block: int | None = None  # tokens of a block of the KV cache
+    tokens_per_request: float | None = None  # in the cache: the prompt and half of the answer, on average
     accepted: float | None = None  # share of drafted tokens (speculative decoding); null without drafts
 
 

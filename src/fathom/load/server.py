@@ -47,6 +47,8 @@ def server_account(scraped: Scraped, sent: Sequence[Sent]) -> tuple[Server | Non
         e2e=spreads.get("e2e"),
         client_ttft_ms=client_ttft_ms(sent),
         failed_readings=scraped.failed,
+        block=_rounded(last.gauges.get("block")),
+        tokens_per_request=_length(totals),
         accepted=_accepted(totals, during),
     )
     return server, list(_notes(server, sent))
@@ -120,6 +122,13 @@ def _accepted(totals: dict[str, float], readings: Sequence[Reading]) -> float | 
         return min(totals["accepted"] / totals["drafted"], 1.0)
     rates = [rate for reading in readings if 0 < (rate := reading.gauges.get("accept_rate", 0.0)) <= 1]
     return float(np.mean(rates)) if rates else None
+
+
+def _length(totals: dict[str, float]) -> float | None:
+    """Return the mean tokens that a request has in the cache: its prompt, and half of its answer."""
+    known = all(name in totals for name in ("prompt", "generated"))
+    finished = totals.get("finished", 0.0)
+    return (totals["prompt"] + totals["generated"] / 2) / finished if known and finished > 0 else None
 
 
 def _rounded(value: float | None) -> int | None:

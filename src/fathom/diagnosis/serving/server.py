@@ -42,7 +42,7 @@ def facts_of_server(server: Server, shared: float | None) -> dict[str, float | N
     """Return the facts by name; shares of time are of the mean request. None: the metrics do not say."""
     known: dict[str, float | None] = {name: None for rule in rules() for name in rule.when}
     known |= _of_states(server.states)
-    known["block_waste"] = 0.0  # not in the metrics: a full cache is reported as too small
+    known["block_waste"] = _block_waste(server.block, server.tokens_per_request)
     known["rejected_share"] = 0.0 if server.accepted is None else 1.0 - server.accepted
     if server.hit_rate is not None and shared is not None:
         known["repeated_share"] = shared - server.hit_rate
@@ -63,6 +63,17 @@ def _kept_out(queue: float, preemptions: int | None) -> float | None:
     """
     least = min(rule.when["kept_out_share"] for rule in rules() if "kept_out_share" in rule.when)
     return queue if queue >= least or preemptions == 0 else None
+
+
+def _block_waste(block: int | None, length: float | None) -> float:
+    """Return the share of blocks behind the ends of requests of this length: half a block for each.
+
+    It is 0 if not known: a full cache is then reported as too small. A request that is shorter than a block
+    leaves the rest of it.
+    """
+    if not block or not length:
+        return 0.0
+    return 1.0 - length / block if length < block else block / (2 * length + block)
 
 
 def _of_states(states: Sequence[State]) -> dict[str, float | None]:
