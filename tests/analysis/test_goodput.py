@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fathom.analysis import goodput_of
 from fathom.report.goodput import section, verdict
-from fathom.sounding import Manifest, Phase, Rank, Store, Writer, conform
+from fathom.sounding import Manifest, Phase, Rank, Store, Writer, conform, open_store
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -71,6 +71,23 @@ def test_a_step_that_only_evaluates_is_evaluation(tmp_path: Path) -> None:
     kinds = ["train", "train", "train", "evaluation", "evaluation", "train"]
     store = recorded(tmp_path / "a.fathom", [2, 2, 2, 1, 3, 2], kinds, [], start=0, first=1, end=14)
     assert seconds(store) == {"productive": 8, "start-up": 1, "evaluation": 4, "shutdown": 1}
+
+
+@pytest.mark.parametrize(("loader", "lost"), [(0, 10), (1, 0)])
+def test_batches_after_the_last_step_are_of_steps_that_nothing_counted(
+    tmp_path: Path, loader: int, lost: int
+) -> None:
+    """Ten steps of a second are marked, and ten more are not; another loader feeds an evaluation."""
+    store = recorded(tmp_path / "a.fathom", [1] * 10, ["train"] * 10, [], start=0, first=2, end=25)
+    batches = {
+        "loader": [0] * 10 + [loader] * 10,
+        "start_ns": [EPOCH + second * SECOND for second in range(2, 22)],
+        "wait_ns": [SECOND] * 20,
+    }
+    conform("input", pl.DataFrame(batches)).write_parquet(tmp_path / "a.fathom" / "rank-0" / "input.parquet")
+    found = seconds(open_store(tmp_path / "a.fathom"))
+    assert found.pop("unattributed", 0) == lost
+    assert found == {"productive": 10, "start-up": 2, "shutdown": 13 - lost}
 
 
 def test_attempts_of_a_job_are_one_wall_time(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fathom.timing import weighted_quantile
 from fathom.units import NS_PER_S
 
 DETAILED = ("timeline", "attribution", "counters")  # phases that a recording at surface depth lacks
+UNCOUNTED = 3  # batches after the last step: fewer may be left over
 WITHIN = ("compilation", "checkpoint")  # taken out of the lengths of counted steps
 
 
@@ -77,6 +78,7 @@ def _entries(store: Store, rank: int) -> tuple[dict[str, int], int]:
     known = [*compiling, *saving]
     rest = ends - begins - _covered(known, begins, ends)
     first, last = int(begins[0]), max([int(ends[-1]), *counted["end_ns"].to_list()])
+    last = _working_until(store, rank, first, last)
     entries["start-up"] = _rest(known, start, first)
     entries["shutdown"] = _rest(known, last, end)
     recorded = steps.select("kind", count=pl.lit(1), total=pl.Series(rest), ns=pl.Series(rest))
@@ -87,6 +89,18 @@ def _entries(store: Store, rank: int) -> tuple[dict[str, int], int]:
         entries[entry] += ns
     entries["unattributed"] = _rest(known, first, last) - int(lengths["total"].sum()) - sum(within)
     return {entry: int(ns) for entry, ns in entries.items()}, int(lengths["count"].sum())
+
+
+def _working_until(store: Store, rank: int, first: int, last: int) -> int:
+    """Return when the last step ended, or when the program took its last batch if steps were not counted then.
+
+    Steps stop being counted if their marks cease. The loaders that fed them show that the program goes on.
+    """
+    took = pl.col("start_ns") + pl.col("wait_ns")
+    batches = store.table("input", rank).select("loader", "start_ns", took=took).drop_nulls().collect()
+    fed = batches.filter(pl.col("start_ns").is_between(first, last, closed="left"))["loader"].unique()
+    later = batches.filter(pl.col("start_ns") >= last, pl.col("loader").is_in(fed.implode()))
+    return max([last, *later["took"].to_list()]) if later.height >= UNCOUNTED else last
 
 
 def _of_steps(lengths: pl.DataFrame) -> dict[str, int]:

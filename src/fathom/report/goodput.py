@@ -23,7 +23,7 @@ MEANINGS = {
     "stall": "steps over 3 times the usual",
     "restart": "from one attempt to the next one's first step",
     "shutdown": "after the last step",
-    "unattributed": "between marked steps",
+    "unattributed": "work outside marked steps",
 }
 
 
