@@ -78,7 +78,7 @@ def test_batches_after_the_last_step_are_of_steps_that_nothing_counted(
     tmp_path: Path, loader: int, lost: int
 ) -> None:
     """Ten steps of a second are marked, and ten more are not; another loader feeds an evaluation."""
-    store = recorded(tmp_path / "a.fathom", [1] * 10, ["train"] * 10, [], start=0, first=2, end=25)
+    recorded(tmp_path / "a.fathom", [1] * 10, ["train"] * 10, [], start=0, first=2, end=25)
     batches = {
         "loader": [0] * 10 + [loader] * 10,
         "start_ns": [EPOCH + second * SECOND for second in range(2, 22)],

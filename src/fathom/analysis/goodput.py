@@ -92,7 +92,7 @@ def _entries(store: Store, rank: int) -> tuple[dict[str, int], int]:
 
 
 def _working_until(store: Store, rank: int, first: int, last: int) -> int:
-    """Return when the last step ended, or when the program took its last batch if steps were not counted then.
+    """Return when the last step ended, or the last batch was taken if steps were not counted then.
 
     Steps stop being counted if their marks cease. The loaders that fed them show that the program goes on.
     """
