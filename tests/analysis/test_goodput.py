@@ -85,9 +85,9 @@ def test_batches_after_the_last_step_are_of_steps_that_nothing_counted(
         "wait_ns": [SECOND] * 20,
     }
     conform("input", pl.DataFrame(batches)).write_parquet(tmp_path / "a.fathom" / "rank-0" / "input.parquet")
-    found = seconds(open_store(tmp_path / "a.fathom"))
-    assert found.pop("unattributed", 0) == lost
-    assert found == {"productive": 10, "start-up": 2, "shutdown": 13 - lost}
+    entries = seconds(open_store(tmp_path / "a.fathom"))
+    assert entries.pop("unattributed", 0) == lost
+    assert entries == {"productive": 10, "start-up": 2, "shutdown": 13 - lost}
 
 
 def test_attempts_of_a_job_are_one_wall_time(tmp_path: Path) -> None:

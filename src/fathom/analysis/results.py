@@ -291,6 +291,10 @@ class Evidence(msgspec.Struct, frozen=True):
     value: float
     unit: str
 
+    def __post_init__(self) -> None:
+        """Make counts floats, as they are when a stored examination is read."""
+        msgspec.structs.force_setattr(self, "value", float(self.value))
+
 
 class Claim(msgspec.Struct, frozen=True):
     """Milliseconds per step of one row of the ledger; claims of findings are disjoint."""

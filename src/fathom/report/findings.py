@@ -24,6 +24,7 @@ ONLY_REQUESTS = "The checks of steps do not apply, because only requests were re
 NONE = "Nothing found that costs 1 % of the {noun} or more"
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
+EVIDENCE = 30  # columns that a line of evidence needs beside a place
 LEAST = 12  # columns of text beside a figure
 SUITS = 0.1, 1000.0  # values that their unit suits
 BYTES = {"MB": MB, "GB": GB}
@@ -63,14 +64,23 @@ def section(examination: Examination, width: int) -> Iterator[Text]:
 
 
 def _first_line(finding: Finding, width: int, noun: str) -> str:
-    """Return the first evidence, shortened to leave room for the hint, and the place if it fits."""
+    """Return the first evidence, shortened to leave room for the hint, and the place.
+
+    If the place does not fit, only the file's name and line are shown, beside fewer words of evidence.
+    """
     explain = f"fathom explain {finding.id}"
     saved = f"{units.a_day(finding.saves_per_day)} · " if finding.saves_per_day else ""
     room = width - len(explain) - len(saved) - 3
     at = place(finding)
     first = shown(finding.evidence[0], room, noun) if finding.evidence else units.shorten(at, room)
     line = f"{saved}{first} · {explain}"
-    return f"{line} · {at}" if at and len(line) + len(at) + 3 <= width else line
+    if not at or len(line) + len(at) + 3 <= width:
+        return joined(line, at)
+    here = (finding.where.source or "").rpartition("/")[2]
+    less = room - len(here) - 3
+    if not here or not finding.evidence or less < EVIDENCE:
+        return line
+    return f"{saved}{shown(finding.evidence[0], less, noun)} · {explain} · {here}"
 
 
 def print_findings(
