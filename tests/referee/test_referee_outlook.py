@@ -41,15 +41,28 @@ def test_as_many_pairs_as_are_said_to_be_needed_settle_it(scatter: float, ratio:
 
 
 def test_what_cannot_decide_soon_says_so_with_what_it_takes() -> None:
-    ratio = compare(*pairs(6, 0.2, 1.0))
-    result = outlook(ratio, 0.01, spent_s=30.0, budget_s=120.0, most=60)
-    assert result is not None and not result.soon and result.more > 60
-    said = result.warning(0.01, 120.0)
+    ratio = compare(*pairs(6, 0.01, 1.0))
+    result = outlook(ratio, 0.01, spent_s=60.0, budget_s=70.0, most=60)
+    assert result is not None and not result.soon and result.more <= 54
+    said = result.warning(0.01, 70.0)
     assert (
         f"needs about {result.more} more pairs (~" in said and "to resolve 1 %" in said and "--budget" in said
     )
     easy = outlook(compare(*pairs(12, 0.002, 0.9)), 0.01, 12.0, 120.0, 60)
     assert easy is not None and easy.soon
+
+
+@pytest.mark.parametrize(("scatter", "ratio", "why"), [(0.02, 0.99, "at the edge"), (0.2, 1.0, "wider")])
+def test_no_budget_is_asked_for_where_the_limit_of_pairs_forbids_it(
+    scatter: float, ratio: float, why: str
+) -> None:
+    """Nine of ten proofs with this scatter need over 60 pairs, which no proof has."""
+    every = [compare(*pairs(12, scatter, ratio, seed)) for seed in range(10)]
+    outlooks = [outlook(each, 0.01, spent_s=12.0, budget_s=1e9, most=60) for each in every]
+    never = [ahead.warning(0.01, 1e9) for ahead in outlooks if ahead is not None and not ahead.soon]
+    assert len(never) >= 9 and not any("--budget" in said for said in never)
+    assert all("60 pairs" in said and "--margin" in said for said in never)
+    assert sum(why in said for said in never) >= 5
 
 
 def test_without_an_interval_there_is_no_outlook() -> None:
@@ -140,4 +153,4 @@ def test_prove_says_where_it_stands_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "pair.py").write_text(ALIKE)
     words = ("prove", "pair.py:a", "pair.py:b", "--budget", "1", "--margin", "0.0001", "--fresh", "fork")
     done = run_fathom(*words, cwd=tmp_path)
-    assert done.returncode == 1 and "more pairs" in done.stderr, done.stderr
+    assert done.returncode == 1 and "within 60 pairs" in done.stderr, done.stderr

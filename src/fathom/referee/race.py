@@ -145,7 +145,8 @@ LONG_S = 120.0  # from here on times are shown in minutes
 @dataclass(frozen=True)
 class Outlook:
     """The proof needs `more` pairs in about `seconds`; `soon`: within its budget. `half`: present half
-    width of the ratio's interval.
+    width of the ratio's interval. `never`: it needs more pairs than any proof has; `edge`: because the ratio
+    is near the margin.
     """
 
     pairs: int
@@ -153,6 +154,8 @@ class Outlook:
     seconds: float
     half: float
     soon: bool
+    never: bool = False
+    edge: bool = False
 
     def progress(self) -> str:
         """Return the progress so far and an estimate of the rest, in one line."""
@@ -160,12 +163,28 @@ class Outlook:
         return f"{self.pairs} pairs, the ratio is known to ± {100 * self.half:.2f} % · {left}"
 
     def warning(self, margin: float, budget_s: float) -> str:
-        """Return the warning that the proof will exceed its budget."""
+        """Return the warning that the proof will exceed its budget, or the limit of pairs."""
+        if self.never:
+            return self._undecided(margin)
         return (
             f"needs about {self.more} more pairs ({_time(self.seconds)}) to resolve {100 * margin:.3g} %, "
             f"more than its budget of {_time(budget_s)}; give --budget {ceil(self.seconds + budget_s)} "
             "or a wider --margin"
         )
+
+    def _undecided(self, margin: float) -> str:
+        """Return the warning that no budget suffices."""
+        limit = f"looks undecidable within {MOST_ROUNDS} pairs, the limit for any budget"
+        if self.edge:
+            return f"{limit}: the ratio is at the edge of the margin of {100 * margin:.3g} %; change --margin"
+        pairs = float(f"{self.pairs + self.more:.2g}")
+        needs = f"about {pairs:,.0f} would resolve {100 * margin:.3g} %"
+        return f"{limit}: {needs}; give a wider --margin, or prove it on an idle machine"
+
+
+def at_edge(ratio: Ratio, margin: float) -> bool:
+    """Return whether the distance of the ratio to the margin is what takes many pairs to measure."""
+    return abs(abs(ratio.value - 1) - margin) < margin / 2
 
 
 def target(ratio: Ratio, margin: float) -> float:
@@ -194,8 +213,9 @@ def outlook(ratio: Ratio | None, margin: float, spent_s: float, budget_s: float,
         return None
     a_pair = spent_s / ratio.pairs
     more = max(every - ratio.pairs, 2)
-    soon = every <= most and spent_s + more * a_pair <= budget_s
-    return Outlook(ratio.pairs, more, more * a_pair, (ratio.high - ratio.low) / 2, soon)
+    never, half = every > most, (ratio.high - ratio.low) / 2
+    soon = not never and spent_s + more * a_pair <= budget_s
+    return Outlook(ratio.pairs, more, more * a_pair, half, soon, never, at_edge(ratio, margin))
 
 
 def _time(seconds: float) -> str:
