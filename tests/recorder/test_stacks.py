@@ -33,7 +33,7 @@ from fathom.probe.frames import (
 from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
 from fathom.recorder.stacks.codes import TornError
 from fathom.recorder.stacks.idle import IdleCores
-from fathom.recorder.stacks.target import PROCESSOR, Activity
+from fathom.recorder.stacks.target import PROCESSOR, Activity, SampledProcess
 from fathom.sounding.raw.stacks import is_program, stacks
 from tests.support.paths import SOURCE
 
@@ -310,6 +310,34 @@ def samples_say_where(way: str, tmp_path: Path) -> None:
         assert looked.height < 5 or (looked["moved"].mean() > 0.3) == moves  # type: ignore[operator]
         assert rows["apart_ns"].null_count() == rows["moved"].null_count()
     assert table["stack"][0].startswith(f"<module> ({script}:")
+
+
+class Standing:
+    """A walker whose second walk looks like the first, and its later glances at the innermost frame."""
+
+    def __init__(self, *glances: bytes) -> None:
+        self.innermost, self._glances = b"call", iter(glances)
+
+    def walk(self, state: int) -> tuple[int, int]:
+        return 1, 2
+
+    def glance(self, state: int) -> bytes:
+        return next(self._glances, b"call")
+
+
+@pytest.mark.parametrize(
+    ("glances", "moved"),
+    [
+        ([b"call", b"call", b"load"], True),  # a short loop that calls perf_counter most of the time
+        ([], False),  # a native call
+        ([b"call and the next page"], False),
+        ([b""], False),  # unreadable
+    ],
+)
+def test_a_short_loop_is_not_taken_for_a_native_call(glances: list[bytes], moved: bool) -> None:
+    process = SampledProcess.__new__(SampledProcess)
+    process._walker, process._activity, process._state = Standing(*glances), None, 0  # type: ignore[assignment]
+    assert process._moves((1, 2), 0)[0] is moved
 
 
 def test_without_a_sampler_the_program_continues(tmp_path: Path) -> None:

@@ -190,6 +190,18 @@ class Walker:
             frame = words[place + previous]
         return tuple(chain) if chain else None
 
+    def glance(self, state: int) -> bytes:
+        """Return the bytes of the thread's innermost frame; b"" if they cannot be read."""
+        memory, frame = self._memory, state
+        try:
+            for offset in self._current:
+                os.preadv(memory.file, memory.single, frame + offset)
+                frame = memory.words[0]
+            os.preadv(memory.file, memory.page, frame)
+        except (OSError, OverflowError):
+            return b""
+        return bytes(memory.words[:INNERMOST])
+
     def gone(self, state: int) -> bool:
         """Return whether the thread's state can no longer be read, because its process has ended."""
         return not self._memory.load(state, 8)

@@ -128,6 +128,9 @@ def _open(path: str) -> int | None:
 
 BATCH, SPARSE_BATCH = 4096, 64  # samples per write; those of a burst are written when it has ended
 AGAIN = 2  # read the stack twice in one of this many samples
+GLANCES = (
+    8  # more readings of a frame that looks the same: a busy loop of few instructions may be back at one
+)
 MOST_KNOWN = 50_000  # chains to remember
 
 # Whether the interpreter moved on between two reads, ns between them, and the share of its runnable time
@@ -214,6 +217,10 @@ class SampledProcess:
         frame, again = self._walker.innermost, time.perf_counter_ns()
         after = self._walker.walk(self._state)
         moved = after != chain or frame != self._walker.innermost
+        glances = 0
+        while not moved and glances < GLANCES:
+            again, glances = time.perf_counter_ns(), glances + 1
+            moved = self._walker.glance(self._state)[: len(frame)] not in (frame, b"")
         share = self._activity.on_processor() if self._activity else None
         displaced = self._activity is not None and self._activity.displaced()
         return () if after is None or displaced else (moved, again - began, share)
