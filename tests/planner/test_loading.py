@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +50,27 @@ def seconds(loader: Loader, samples: float, at: Layouts, cores: float, storage: 
 def test_loading_takes_what_workers_cores_and_storage_allow(workers, cores, storage, expected):
     loader = Loader(exact(20e6, "B"), exact(0.010, "s"), exact(workers))
     assert seconds(loader, 32, ONE_HOST, cores, storage) == pytest.approx(expected)
+
+
+def simulated(workers: int, cores: int, made: float, read: float, samples: int = 4000) -> float:
+    """Return the samples a second of workers that read one at a time, and then make on the cores in turn."""
+    free, disk, core = [0.0] * workers, 0.0, [0.0] * cores
+    for _ in range(samples):
+        begin = heapq.heappop(free)
+        disk = max(disk, begin) + read
+        end = max(disk, heapq.heappop(core)) + made
+        heapq.heappush(core, end)
+        heapq.heappush(free, end)
+    return samples / max(free)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8, 24, 64])
+@pytest.mark.parametrize(("cores", "storage"), [(16, 1e12), (112, 4e9), (4, 10e9)])
+def test_the_rates_of_loading_are_those_of_a_simulation(workers, cores, storage):
+    loader = Loader(exact(20e6, "B"), exact(0.010, "s"), exact(workers))
+    rank = Layouts(1)
+    planned = 32 / seconds(loader, 32, rank, cores, storage)
+    assert planned == pytest.approx(simulated(workers, cores, 0.010, 20e6 / storage), rel=0.03)
 
 
 def test_ranks_of_a_tensor_parallel_group_share_a_loader():

@@ -10,7 +10,8 @@ from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.planner.hardware import hardware
 from fathom.planner.training import plan_recorded, recorded_derivation, write_launch_files
-from tests.support.paths import EXAMPLES
+from faults.kept import take
+from tests.support.paths import EXAMPLES, RECORDINGS
 
 GPT = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
 
@@ -26,6 +27,15 @@ def test_one_gpu_of_the_recorded_machine_takes_the_recorded_step(gpt):
     assert sum(row.ms for row in plan.ledger) == pytest.approx(1e3 * plan.step.value)
     assert plan.notes == [] and plan.rate_unit == "samples/s"
     assert plan.tokens_per_s == pytest.approx(64 / plan.step.value, rel=0.01)
+
+
+def test_profiling_overhead_in_device_work_is_no_work(tmp_path):
+    # beside another process, the profiled kernels take 1.2 times as long as in the clean step
+    sounding = fathom.open(take(RECORDINGS, "device.other_process.faulty.2", tmp_path))
+    assert any(row.ms < 0 for row in sounding.examine().devices[0].ledger)
+    plan = plan_recorded(sounding.on_more(1, parameters=1e6))
+    assert sum(row.ms for row in plan.ledger) == pytest.approx(1e3 * plan.step.value)
+    assert plan.step.value == pytest.approx(sounding.step.clean_ms / 1e3, rel=0.01)
 
 
 def test_another_chip_speeds_kernels_up_by_its_peaks_and_leaves_the_host(gpt):

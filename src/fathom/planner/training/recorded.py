@@ -226,17 +226,24 @@ def carried(job: RecordedJob) -> dict[str, float]:
     """Return the seconds of one recorded step on the job's system, by entry, without communication."""
     recording, changed = job.recording, factors(job)
     kept = [row for row in recording.device.ledger if not _is_communication(row)]
+    work = [row for row in kept if not row.entry.startswith(IDLE) and row.ms > 0]
+    clean = _clean_share(kept, sum(row.ms for row in work))
     times = dict.fromkeys(("matrix products", "other kernels", "copies"), 0.0)
-    for row in kept:
-        if not row.entry.startswith(IDLE):
-            name = "copies" if row.entry == Entry.COPY else "matrix products" if row.unit else "other kernels"
-            times[name] += row.ms * changed.get(row.detail, 1.0) / MS_PER_S
+    for row in work:
+        name = "copies" if row.entry == Entry.COPY else "matrix products" if row.unit else "other kernels"
+        times[name] += clean * row.ms * changed.get(row.detail, 1.0) / MS_PER_S
     changes = _changes(job, changed)
     if recording.waits_ms and job.loader:
         changes = (*changes, _NO_INPUT)
     total = (recording.predict(changes) if changes else recording.step_ms) / MS_PER_S
     times["host and gaps"] = max(0.0, total - sum(times.values()))
     return times
+
+
+def _clean_share(rows: list[LedgerRow], work: float) -> float:
+    """Return the share of profiled device work that a clean step takes: overhead in it is a negative row."""
+    overhead = sum(row.ms for row in rows if not row.entry.startswith(IDLE) and row.ms < 0)
+    return max(0.0, 1 + overhead / work) if work else 1.0
 
 
 def _changes(job: RecordedJob, factors: dict[str, float]) -> tuple[str, ...]:
