@@ -276,5 +276,9 @@ def test_the_command_prints_loading_and_checkpoints(tmp_path):
     result = CliRunner().invoke(app, ["plan", "train", "llama3-8b", *options])
     assert result.exit_code == 0, result.output
     assert "limited by workers" in result.output and "goodput" in result.output
+    assert (
+        "hours between failures"
+        in CliRunner().invoke(app, ["plan", "train", "llama3-8b", *options, "--all"]).output
+    )
     page = (tmp_path / "plan.html").read_text()
     assert "goodput" in page and "idle: input" in page and "would keep up" in page

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from fathom.planner.training import Checked, CheckedRow, Plan
+from fathom.planner.training import Assumption, Checked, CheckedRow, Plan
 from fathom.report import units
 from fathom.report.screen import show
 from fathom.units import GB, MS_PER_S
 
 BAR, NAME, TOP = 10, 46, 6
+LARGE = 1e6  # values above are written with a power of ten
 LITTLE = 0.001  # of the step: smaller rows share one line
 
 
@@ -38,7 +39,10 @@ def _lines(plan: Plan, width: int, all_rows: bool) -> Iterator[Text]:
         yield Text("")
         yield from _scaling(plan)
     yield Text("")
-    yield from _assumptions(plan, width, len(plan.assumptions) if all_rows else TOP)
+    yield from _assumptions("assumption", plan.assumptions[: None if all_rows else TOP], width)
+    if all_rows and plan.checkpoint:
+        yield Text("")
+        yield from _assumptions("of the goodput", plan.checkpoint.assumptions, width)
 
 
 def headline(plan: Plan) -> str:
@@ -155,12 +159,16 @@ def _scaling(plan: Plan) -> Iterator[Text]:
         yield Text(f"{row.gpus:>20,}{step:>12}{row.efficiency:>12.1%}{row.waiting:>10.1%}{mark}")
 
 
-def _assumptions(plan: Plan, width: int, count: int) -> Iterator[Text]:
-    yield Text(f"{'assumption':<28}{'value':>10}{'interval':>20}{'effect':>8}  source", "dim underline")
-    for row in plan.assumptions[:count]:
-        span = f"{units.significant(row.low)}–{units.significant(row.high)}"
-        line = f"{row.name:<28}{units.significant(row.value):>10}{span:>20}{row.moves:>8.1%}  "
+def _assumptions(title: str, rows: Sequence[Assumption], width: int) -> Iterator[Text]:
+    yield Text(f"{title:<28}{'value':>10}{'interval':>20}{'effect':>8}  source", "dim underline")
+    for row in rows:
+        span = f"{_short(row.low)}–{_short(row.high)}"
+        line = f"{row.name:<28}{_short(row.value):>10}{span:>20}{row.moves:>8.1%}  "
         yield Text(units.shorten(f"{line}{row.provenance}: {row.source}", width))
+
+
+def _short(value: float) -> str:
+    return units.significant(value) if abs(value) < LARGE else f"{value:.3g}"
 
 
 def print_checked(checked: Checked, console: Console | None = None) -> None:
