@@ -378,9 +378,11 @@ class Sounding:
 
         from fathom.planner.training import Recording, recorded_job
 
-        def predict(changes: tuple[str, ...]) -> float:
+        def predict(changes: tuple[str, ...]) -> float | None:
             prediction = self.what_if(*changes)
-            return prediction.clean_predicted_ms or prediction.predicted_ms or 0.0
+            after = prediction.clean_predicted_ms or prediction.predicted_ms
+            before = prediction.clean_ms if prediction.clean_predicted_ms else prediction.recorded_ms
+            return after / before if after and before else None
 
         name = str(self.examine().sounding.get("name") or self.path.name)
         recording = Recording(name, self.examine(), self.store.machine, cache(predict))

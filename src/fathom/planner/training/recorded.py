@@ -27,9 +27,8 @@ from fathom.planner.training.rates import Constants, constants, rates_of, stack
 from fathom.planner.training.stating import Stated
 from fathom.units import GIB, MS_PER_S
 
-Predict = Callable[
-    [tuple[str, ...]], float
-]  # milliseconds of the clean step with changes of `fathom what-if`
+# The step with changes of `fathom what-if`, over that without; None if it cannot be predicted.
+Predict = Callable[[tuple[str, ...]], float | None]
 STACK = "fsdp"  # its constants of communication apply to a program in PyTorch
 _CARRIED, _SAME = (
     0.15,
@@ -89,9 +88,11 @@ class Recording:
     @cached_property
     def waits_ms(self) -> float:
         """Return by how much waits for batches lengthen the step; 0 if there are none."""
-        if not any(row.entry == Entry.INPUT for row in self.device.ledger):
+        recorded = sum(row.ms for row in self.device.ledger if row.entry == Entry.INPUT)
+        if recorded <= 0:
             return 0.0
-        return max(0.0, self.step_ms - self.predict((_NO_INPUT,)))
+        share = self.predict((_NO_INPUT,))
+        return recorded if share is None else max(0.0, self.step_ms * (1 - share))
 
     @property
     def starved(self) -> bool:
@@ -232,12 +233,30 @@ def carried(job: RecordedJob) -> dict[str, float]:
     for row in work:
         name = "copies" if row.entry == Entry.COPY else "matrix products" if row.unit else "other kernels"
         times[name] += clean * row.ms * changed.get(row.detail, 1.0) / MS_PER_S
-    changes = _changes(job, changed)
-    if recording.waits_ms and job.loader:
-        changes = (*changes, _NO_INPUT)
-    total = (recording.predict(changes) if changes else recording.step_ms) / MS_PER_S
-    times["host and gaps"] = max(0.0, total - sum(times.values()))
+    busy = sum(times.values())
+    total = _total_ms(job, _changes(job, changed), busy * MS_PER_S, clean * sum(row.ms for row in work))
+    total /= MS_PER_S
+    if (
+        busy > total
+    ):  # the replay is shorter than the profiled work: streams overlap, or profiling slowed them
+        times = {name: seconds * total / busy for name, seconds in times.items()}
+    times["host and gaps"] = max(0.0, total - busy)
     return times
+
+
+def _total_ms(job: RecordedJob, changes: tuple[str, ...], busy: float, before: float) -> float:
+    """Return the milliseconds of the step without waits for batches, if these are planned.
+
+    If the changes cannot be replayed, idle time stays as it was beside `before` ms of device work.
+    """
+    recording = job.recording
+    waits = recording.waits_ms if job.loader else 0.0
+    if not changes:
+        return recording.step_ms - waits
+    share = recording.predict((*changes, _NO_INPUT) if waits else changes)
+    if share is None:
+        return busy + max(0.0, recording.step_ms - waits - before)
+    return recording.step_ms * share
 
 
 def _clean_share(rows: list[LedgerRow], work: float) -> float:
