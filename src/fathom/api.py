@@ -658,7 +658,7 @@ def plan(model: str, on: str | None = None, *, gpus: int, batch: int | None = No
     `model` is the name of a public model, the path of a Hugging Face config.json, or a sounding, whose own
     kernels are then planned. `on` is a system or the path of a machine file; an H100 by default, or the
     recorded machine. `options` are those of `fathom plan train`: `seq`, `precision`, `stack`, `objective`,
-    `tokens`, `price`, `tp`, `pp` … Raises BadInputError if no layout works.
+    `tokens`, `price`, `tp`, `sample_time`, `checkpoint` … Raises BadInputError if no layout works.
 
         plan = fathom.plan("llama3-70b", "h100", gpus=256, batch=1024, tp=4)
         print(plan.step.value, plan.layout)

@@ -127,8 +127,8 @@ def _checkpoint(plan: Plan) -> Iterator[Text]:
     goodput = saved.goodput
     days = f", {saved.wall_hours / 24:.3g} days in all" if saved.wall_hours else ""
     yield Text(
-        f"checkpoint {saved.bytes / GB:,.3g} GB every {saved.every_steps:,} steps ({between}): stops the job "
-        f"for {stop}, safe after {write}"
+        f"checkpoint {_gigabytes(saved.bytes)} GB every {saved.every_steps:,} steps ({between}): stops "
+        f"the job for {stop}, safe after {write}"
     )
     yield Text(
         f"goodput {goodput.value:.1%} ({goodput.low:.1%} to {goodput.high:.1%}){days}; a failure every "
@@ -165,6 +165,10 @@ def _assumptions(title: str, rows: Sequence[Assumption], width: int) -> Iterator
         span = f"{_short(row.low)}–{_short(row.high)}"
         line = f"{row.name:<28}{_short(row.value):>10}{span:>20}{row.moves:>8.1%}  "
         yield Text(units.shorten(f"{line}{row.provenance}: {row.source}", width))
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / GB:,.0f}" if size >= 100 * GB else f"{size / GB:.3g}"
 
 
 def _short(value: float) -> str:
