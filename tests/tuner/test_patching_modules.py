@@ -101,6 +101,29 @@ SHAPES = {
         b = Module()
         b(a(1))
         """,
+    "passed to methods of every kind": """
+        class Steps:
+            @classmethod
+            def of_class(cls, x, model):
+                return cls.of_none(x, model)
+            @staticmethod
+            def of_none(x, model):
+                return Steps.of_object(Steps(), x, model)
+            def of_object(self, x, /, model, *rest, other=None):
+                return model(x)
+        net = Module()
+        Steps.of_class(1, net)
+        """,
+    "passed to a constructor": """
+        class Base:
+            def __init__(self, model, *, other=None):
+                self.model = model
+                self.model(1)
+        class Trainer(Base):
+            pass
+        net = Module()
+        Trainer(net, other=1)
+        """,
     "with tabs and a comment": "def f():\n\tif 1:\n\t\tm = Module()  # é\n\t\tm(1)\nf()",
     "in the last line": "m = Module()\nm(1)",
     "either": """
@@ -159,6 +182,26 @@ REFUSED = {
             model(1)
         arguments = [Module()]
         step(*arguments)
+        """,
+    "called under another name": """
+        from functools import partial
+        def step(x, model):
+            model(x)
+        net, other = Module(), Module()
+        partial(step, other)(net)
+        """,
+    " called under another name": """
+        def step(model):
+            model(1)
+        def run(then, model):
+            then(model)
+        net = Module()
+        run(step, net)
+        """,
+    " its default value": """
+        def step(x, *rest, model=Module()):
+            model(x)
+        step(1, 2, 3)
         """,
     "its default value": """
         def step(model=Module()):

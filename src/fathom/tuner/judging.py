@@ -11,6 +11,7 @@ from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
 
 PROOF_RUNS = 14  # six pairs, and a reserve
+PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
 WORTH = 0.01  # share of the step time that a setting has to gain to be kept
 MOST_ROUNDS = 4
 Say = Callable[[str], None]
@@ -72,7 +73,8 @@ def prove(search: Search, paired: Paired, choice: Choice, budget: Budget, margin
         return _samples(done), {} if done.reached_ns is not None else done.arrays
 
     watched = paired.runner.steps.until is not None
-    settings = Settings(margin=margin, budget_s=max(0.0, budget.left_s), progress=say)
+    left_s = budget.left_s - PATCH_RUNS * paired.run_s
+    settings = Settings(margin=margin, budget_s=max(0.0, left_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())
     allow = ("nothing-compared",) if watched else ()
     return prove_steps(run, names, settings, paired.agree, allow, budget.clock, paired.rounding)

@@ -100,14 +100,17 @@ class Following:
             raise RefusedError(f"the caller of '{scope.name}' in {source.path} is unknown")
         frame = self.stack[outer]
         caller = self.source_of(frame)
-        call = caller.call_at(frame, (scope.name, *([_class_name(source, scope)])))
+        names = _names(source, scope)
+        call = caller.call_at(frame, names)
+        if last_name(call.func) not in names:
+            raise RefusedError(f"'{scope.name}' in {source.path} is called under another name")
         return self._followed(outer, _passed(source, scope, call, name))
 
     def _attribute(self, at: int, source: Source, scope: Scope, name: str) -> Bound:
         """Return where a method of the class assigned `self.name`."""
         owner = _class_of(source, scope)
         assert owner is not None
-        methods = [node for node in owner.body if isinstance(node, FUNCTIONS)]
+        methods = [m for m in owner.body if isinstance(m, FUNCTIONS) and _class_of(source, m) is owner]
         binding = [method for method in methods if any(_bindings(method, name, _first(method)))]
         if len(binding) != 1:
             raise RefusedError(f"'self.{name}' is not assigned by exactly one method of {owner.name}")
@@ -124,16 +127,34 @@ def _passed(source: Source, scope: Function, call: ast.Call, name: str) -> ast.e
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
-    names = _parameters(scope)
-    is_method = _class_of(source, scope) is not None
-    if is_method and names.index(name) == 0:
-        if isinstance(call.func, ast.Attribute):
-            return call.func.value
-        raise RefusedError(f"the object of '{scope.name}' in {source.path} is still being constructed")
-    place = names.index(name) - is_method
-    if place >= len(call.args):
+    names = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]
+    passed = [*_object(source, scope, call), *call.args]
+    place = names.index(name) if name in names else len(passed)
+    if place >= len(passed):
         raise RefusedError(f"'{name}' of '{scope.name}' in {source.path} has its default value")
-    return call.args[place]
+    return passed[place]
+
+
+def _object(source: Source, scope: Function, call: ast.Call) -> list[ast.expr]:
+    """Return the expression that becomes the first parameter of a method, if it is not an argument."""
+    owner = source.parents[scope]
+    decorators = {last_name(node) for node in scope.decorator_list}
+    if not isinstance(owner, ast.ClassDef) or "staticmethod" in decorators:
+        return []
+    if not isinstance(call.func, ast.Attribute):
+        return [call.func]  # its class: the object does not exist yet
+    explicit = last_name(call.func.value) == owner.name and "classmethod" not in decorators
+    return [] if explicit else [call.func.value]
+
+
+def _names(source: Source, scope: Function) -> list[str]:
+    """Return the names by which a call reaches a function for certain; constructors go by their class."""
+    owner = source.parents[scope]
+    if scope.name != "__init__" or not isinstance(owner, ast.ClassDef):
+        return [scope.name]
+    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    derived = [node.name for node in classes if owner.name in map(last_name, node.bases)]
+    return ["__init__", owner.name, *derived]
 
 
 def _parameters(scope: Function) -> list[str]:
@@ -148,11 +169,6 @@ def _class_of(source: Source, scope: Scope) -> ast.ClassDef | None:
         return None
     decorators = {last_name(node) for node in scope.decorator_list}
     return None if decorators & {"staticmethod", "classmethod"} else parent
-
-
-def _class_name(source: Source, scope: Scope) -> str:
-    owner = _class_of(source, scope)
-    return owner.name if owner is not None else ""
 
 
 def _first(scope: Scope) -> str:
