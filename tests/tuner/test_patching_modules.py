@@ -53,6 +53,26 @@ SHAPES = {
         if True:
             Trainer(Module()).fit()
         """,
+    "an attribute that a subclass assigns": """
+        class Base:
+            def fit(self):
+                self.model(1)
+        class Middle(Base):
+            pass
+        class Trainer(Middle):
+            def __init__(self):
+                self.model = Module()
+        Trainer().fit()
+        """,
+    "an attribute that a base assigns": """
+        class Base:
+            def __init__(self):
+                self.model = Module()
+        class Trainer(Base):
+            def fit(self):
+                self.model(1)
+        Trainer().fit()
+        """,
     "made in the method that calls it": """
         class Trainer:
             def fit(self):
@@ -219,6 +239,18 @@ REFUSED = {
         trainer = Trainer()
         trainer.setup()
         trainer.fit()
+        """,
+    " exactly one method": """
+        class Base:
+            def fit(self):
+                self.model(1)
+        class First(Base):
+            def __init__(self):
+                self.model = Module()
+        class Second(Base):
+            def __init__(self):
+                self.model = Module()
+        First().fit()
         """,
     "global variable that functions": """
         model = None

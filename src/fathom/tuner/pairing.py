@@ -122,11 +122,14 @@ class Paired:
         return Outcome(run, log, self.differs(run.arrays, log))
 
     def differs(self, arrays: Metrics, log: float) -> str:
-        """Return how these results differ from the baseline's; empty if they agree or only time counts."""
+        """Return how these results differ from the baseline's; empty if they agree or only time counts.
+
+        `log` is negative for a run that gained something: only then is the scatter by rounding measured.
+        """
         if self.runner.steps.until is not None:
             return ""
         known = [run.arrays for run in self.runs[-COMPARED:]]
-        rounded = self.rounding if log < 0 else tuple  # measured for candidates that gain something
+        rounded = self.rounding if log < 0 else tuple
         reasons, _ = differences(known, [arrays], self.agree, rounded)
         return "; ".join(reason.detail or reason.code for reason in reasons)
 

@@ -338,7 +338,7 @@ class _Tuning:
         patience_s = self.paired.longest_s + self.search.patience_s(choice)
 
         def differs(run: Run) -> str:
-            return self.paired.differs(run.arrays, 0.0 if self.paired.rounded is None else -1.0)
+            return self.paired.differs(run.arrays, -1.0)
 
         patching = Patching(self.runner, self.scratch, patience_s, differs)
         return patching.patch(list(self.search.values(choice)), self.place / "settings.patch")

@@ -107,10 +107,11 @@ class Following:
         return self._followed(outer, _passed(source, scope, call, name))
 
     def _attribute(self, at: int, source: Source, scope: Scope, name: str) -> Bound:
-        """Return where a method of the class assigned `self.name`."""
+        """Return where a method of the class, its bases or its subclasses assigned `self.name`."""
         owner = _class_of(source, scope)
         assert owner is not None
-        methods = [m for m in owner.body if isinstance(m, FUNCTIONS) and _class_of(source, m) is owner]
+        nodes = [node for related in _related(source, owner) for node in related.body]
+        methods = [m for m in nodes if isinstance(m, FUNCTIONS) and _class_of(source, m) is not None]
         binding = [method for method in methods if any(_bindings(method, name, _first(method)))]
         if len(binding) != 1:
             raise RefusedError(f"'self.{name}' is not assigned by exactly one method of {owner.name}")
@@ -175,6 +176,18 @@ def _first(scope: Scope) -> str:
     """Return the name of a method's first parameter."""
     names = _parameters(scope) if isinstance(scope, FUNCTIONS) else []
     return names[0] if names else ""
+
+
+def _related(source: Source, owner: ast.ClassDef) -> list[ast.ClassDef]:
+    """Return a class with its bases and subclasses in this source."""
+    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    bases, derived = [owner], [owner]
+    for node in bases:
+        names = set(map(last_name, node.bases))
+        bases += [each for each in classes if each.name in names and each not in bases]
+    for node in derived:
+        derived += [n for n in classes if node.name in map(last_name, n.bases) and n not in derived]
+    return [*bases, *derived[1:]]
 
 
 def _is_self(node: ast.expr, source: Source, scope: Scope) -> bool:

@@ -106,6 +106,7 @@ class Patching:
             return Patch(left=outside, launch=launch)
         draft = self._drafted(values, setting)
         verified = bool(draft.edits) and not self.scratch.in_place and self._verified(draft, values, setting)
+        file.unlink(missing_ok=True)  # of an earlier search
         if text := draft.diff():
             write_private(file, text)
         note = IN_PLACE if text and self.scratch.in_place else ""

@@ -49,7 +49,7 @@ class Program:
                 data = (self.folder / path).read_bytes()
             except OSError:
                 raise RefusedError(f"{path} cannot be read") from None
-            if all(sites.sources.get(file) not in (None, crc32(data)) for sites in self.processes):
+            if {sites.sources[file] for sites in self.processes if file in sites.sources} != {crc32(data)}:
                 raise RefusedError(f"{path} has changed since the program ran")
             self._sources[path] = Source(path, data)
         return self._sources[path]

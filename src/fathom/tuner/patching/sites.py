@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ class Sites(msgspec.Struct, frozen=True):
 
 
 def read_sites(raw: Path) -> list[Sites]:
-    """Read the places of all processes that ran steps."""
-    read = [msgspec.json.decode(path.read_bytes(), type=Sites) for path in sorted(raw.glob("sites-*.json"))]
+    """Read the places of all processes that ran steps, and wrote them before they were ended."""
+    read = []
+    for path in sorted(raw.glob("sites-*.json")):
+        with suppress(msgspec.DecodeError):
+            read.append(msgspec.json.decode(path.read_bytes(), type=Sites))
     return [sites for sites in read if sites.steps]
