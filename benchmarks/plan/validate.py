@@ -32,7 +32,7 @@ def bench() -> str:
 def report(path: Path, turns: int = 0) -> str:
     """Return the tables, and keep the figures."""
     runs, reasons = read(path)
-    used = set(calibration()["rows"])
+    used = set(calibration().rows)
     held_out = [run for run in runs if run.id not in used]
     errors = {run.id: predict_s(run, constants()) / run.step_s - 1 for run in held_out}
     inside = {run.id: _holds(run) for run in held_out}

@@ -61,7 +61,7 @@ def by(rows: list[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict
 def main() -> None:
     """Print the comparison, and keep it if asked to."""
     rows, reasons = read()
-    used = set(calibration()["rows"])
+    used = set(calibration().rows)
     results = [result for row in rows if row.id not in used for result in compared(row)]
     print(f"{len(rows) - len(used)} rows scored, {len(used)} calibrated on, {len(reasons)} left out")
     for title, key in (("", "figure"), ("by engine", "engine"), ("by GPU", "chip")):

@@ -150,12 +150,12 @@ def test_what_limits_each_is_found(seen):
     assert seen["exp"].bound == "special functions" and seen["exp"].used == pytest.approx(0.92, abs=0.01)
     assert seen["tiny"].bound == "short launches"
     assert {"grid_covers", "local_per_thread"} <= {reason.measure for reason in seen["tiny"].reasons}
-    assert seen["gemm"].occupancy["limiters"] == ["registers", "shared memory"]
+    assert seen["gemm"].occupancy.limiters == ["registers", "shared memory"]
 
 
 def test_the_roofline_has_every_level_also_without_a_formula(seen):
     levels = {level.name: level for level in seen["exp"].roofline}
-    assert seen["exp"].work["flops"] is None
+    assert seen["exp"].work.flops is None
     assert {"DRAM", "L2", "L1 and shared", "FP32 pipe", "tensor cores"} <= set(levels)
     assert levels["DRAM"].rate == pytest.approx(0.5 * 4.8e12, rel=0.02)
     assert levels["FP32 pipe"].rate == pytest.approx(0.2 * 67e12, rel=0.02)

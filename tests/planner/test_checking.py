@@ -86,7 +86,7 @@ def test_a_plan_is_written_as_page_and_launch_files(tmp_path):
 
 def test_the_api_plans_too():
     plan = fathom.plan("llama3-8b", "h100", gpus=8, batch=64, tp=2)
-    assert plan.layout["tp"] == 2 and plan.step.low < plan.step.value < plan.step.high
+    assert plan.layout.tp == 2 and plan.step.low < plan.step.value < plan.step.high
 
 
 def host(name, value, unit, *series, threads=1):

@@ -123,7 +123,7 @@ def test_a_plan_waits_for_slow_loaders_and_says_how_many_keep_up():
     plan = plan_training(ask("llama3-8b", **SLOW))
     row = next(row for row in plan.ledger if row.entry == "idle: input")
     # each loading rank makes 256 / dp samples of 4 s with four workers
-    assert plan.step.value == pytest.approx(256 / plan.layout["dp"] * 4 / 4) and row.ms > 0
+    assert plan.step.value == pytest.approx(256 / plan.layout.dp * 4 / 4) and row.ms > 0
     assert sum(row.ms for row in plan.ledger) == pytest.approx(1e3 * plan.step.value)
     assert plan.step.value >= fed.step.value and plan.step.low <= plan.step.value <= plan.step.high
     assert any("would keep up" in note for note in plan.notes)

@@ -41,7 +41,7 @@ from fathom.planner.workload import model
 
 H100 = hardware("h100")
 LLAMA = Deployment(model("llama3-8b"), H100, engine("vllm"))
-VALUES = calibration()["values"]
+VALUES = calibration().values
 ONE_AT_A_TIME = LLAMA.having(max_batch=1)
 
 
@@ -166,7 +166,7 @@ def test_trtllm_bench_limits_the_batch():
 @pytest.mark.skipif(not DATA.is_file(), reason="the published rows are not in this checkout")
 def test_calibration_uses_at_most_five_rows_of_a_gpu_and_scores_none_of_them():
     rows, reasons = read()
-    used = set(calibration()["rows"])
+    used = set(calibration().rows)
     assert used <= {row.id for row in rows}
     assert max(Counter(row.chip for row in rows if row.id in used).values()) <= PER_TYPE
     assert all(reasons.values()) and len(rows) + len(reasons) == 115
@@ -174,7 +174,7 @@ def test_calibration_uses_at_most_five_rows_of_a_gpu_and_scores_none_of_them():
 
 @pytest.mark.skipif(not DATA.is_file(), reason="the published rows are not in this checkout")
 def test_published_latencies_of_rows_that_calibration_did_not_see():
-    used = set(calibration()["rows"])
+    used = set(calibration().rows)
     errors = [
         abs(row.predict(VALUES)["tpot"] / row.measured["tpot"] - 1)
         for row in read()[0]
@@ -343,7 +343,7 @@ def test_two_machines_train_by_their_account():
 
 def test_pools_are_the_fewest_replicas_of_nested_loops():
     limits, load = Limits(0.5, 0.02), Load(2000, 100, "poisson", rate=40.0, requests=60)
-    values = calibration()["values"]
+    values = calibration().values
     fleet, served = smallest_pools(LLAMA, load, limits, values)
     assert limits.met_by(served)
     for prefill, decode in (

@@ -81,9 +81,9 @@ def test_published_steps_lie_in_the_interval(row):
 
 
 def test_calibration_rows_are_at_most_five_for_each_type():
-    rows = calibration()["rows"]
+    rows = calibration().rows
     assert len(rows) == len(set(rows)) <= 5 * 9
-    assert set(calibration()["values"]) == set(priors())
+    assert set(calibration().values) == set(priors())
 
 
 def test_vectorised_costs_are_those_of_one_layout_at_a_time():
@@ -300,9 +300,9 @@ def test_the_nearest_that_works_works(asked):
 
 def test_sizes_beyond_those_of_a_search_can_be_wanted():
     asked = {"gpus": 32, "batch": 4000, "seq": 128, "memory": "1 TB", "tp": 1, "pp": 1, "cp": 1}
-    assert plan_training(ask("gpt2", micro=125, **asked)).layout["micro"] == 125
-    assert plan_training(ask("gpt2", shard=4, **asked)).layout["shard"] == 4
-    assert plan_training(ask("gpt2", shard=32, sharding="fsdp", **asked)).layout["shard"] == 0
+    assert plan_training(ask("gpt2", micro=125, **asked)).layout.micro == 125
+    assert plan_training(ask("gpt2", shard=4, **asked)).layout.shard == 4
+    assert plan_training(ask("gpt2", shard=32, sharding="fsdp", **asked)).layout.shard == 0
 
 
 def test_every_precision_has_the_rate_of_its_constant():
@@ -341,7 +341,7 @@ def test_a_measured_machine_plans_like_its_system(tmp_path):
 @pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "fsdp"])
 def test_a_wanted_sharding_is_planned(sharding):
     plan = plan_training(ask("gpt2", "h100", gpus=8, batch=64, seq=1024, sharding=sharding))
-    assert plan.layout["sharding"] == sharding
+    assert plan.layout.sharding == sharding
 
 
 @pytest.mark.parametrize(

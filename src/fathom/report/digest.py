@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from fathom.machine.model import Machine
 from fathom.report import findings as cards
@@ -231,8 +232,9 @@ def kernel(portrait: Portrait, others: Sequence[str] = ()) -> Digest:
     facts = {
         "family": portrait.family, "rank": portrait.rank, "device": portrait.device, "ms": portrait.ms,
         "share_percent": 100 * portrait.share, "launches": portrait.launches, "time_us": portrait.time_us,
-        "launch": known(portrait.launch), "occupancy": known(portrait.occupancy or {}),
-        "work": known(portrait.work), "bound": portrait.bound,
+        "launch": known(asdict(portrait.launch)),
+        "occupancy": known(asdict(portrait.occupancy)) if portrait.occupancy else None,
+        "work": known(asdict(portrait.work)), "bound": portrait.bound,
         "used_percent": None if portrait.used is None else 100 * portrait.used,
         "reasons": [reason.text for reason in portrait.reasons],
         "counted_as": portrait.counted_as if portrait.counted_as != portrait.family else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -49,14 +48,7 @@ def headline(plan: Plan) -> str:
     """Return the sentence that states the step, its interval, and the layout."""
     step = plan.step
     low, high = (units.duration(MS_PER_S * value) for value in (step.low, step.high))
-    return f"Step {units.duration(MS_PER_S * step.value)} ({low} to {high}) with {layout_words(plan.layout)}."
-
-
-def layout_words(layout: dict[str, Any]) -> str:
-    """Return a layout in words: degrees above one, micro-batch, sharding, recomputation."""
-    degrees = [f"{k}={layout[k]}" for k in ("dp", "shard", "tp", "pp", "vpp", "cp", "ep") if layout[k] > 1]
-    again = [] if layout["recompute"] == "none" else [f"recompute={layout['recompute']}"]
-    return " ".join([*degrees, f"micro={layout['micro']}", layout["sharding"], *again])
+    return f"Step {units.duration(MS_PER_S * step.value)} ({low} to {high}) with {plan.layout.words}."
 
 
 def facts(plan: Plan) -> str:
@@ -147,7 +139,7 @@ def _front(plan: Plan) -> Iterator[Text]:
         cells = [units.MISSING if value is None else f"{value:,.0f}" for value in costs]
         yield Text(
             f"{option.gpus:>8}{units.duration(MS_PER_S * option.step_s):>12}{option.memory_gb:>7.0f} GB"
-            f"{cells[0]:>12}{cells[1]:>12}{cells[2]:>9}  {layout_words(option.layout)}"
+            f"{cells[0]:>12}{cells[1]:>12}{cells[2]:>9}  {option.layout.words}"
         )
 
 

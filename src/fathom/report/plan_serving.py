@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
 from fathom.planner import Quantity
 from fathom.planner.buying import Advice, Comparison
 from fathom.planner.reliability import ReliabilityPlan
-from fathom.planner.serving import Choice, ServingPlan
+from fathom.planner.serving import Choice, ReplicaLayout, ServingPlan
 from fathom.report import units
 from fathom.report.screen import show
 from fathom.units import GIB, MS_PER_S
@@ -64,9 +65,10 @@ def _bars(title: str, shares: Mapping[str, float]) -> Iterator[Text]:
         yield Text(f"{name:<32}{100 * share:>8.2f}  {units.bar(share, BAR)}")
 
 
-def degrees(layout: Mapping[str, int]) -> str:
+def degrees(layout: ReplicaLayout) -> str:
     """Return the degrees of parallelism above 1, and always that of tp."""
-    return " ".join(f"{name}={degree}" for name, degree in layout.items() if degree > 1 or name == "tp")
+    every = asdict(layout).items()
+    return " ".join(f"{name}={degree}" for name, degree in every if degree > 1 or name == "tp")
 
 
 def headline(plan: ServingPlan) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fathom.analysis.measures.results import Occupancy
 from fathom.data import load
 from fathom.machine import Limits, architecture, datasheet, limits_of, peaks_of
 from fathom.machine.model import Gpu, Machine
@@ -149,20 +150,6 @@ class Chip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def warps(self) -> int:
         """Most warps that a multiprocessor can hold."""
         return self.threads // self.warp
-
-
-class Occupancy(NamedTuple):
-    """Blocks and warps per multiprocessor, and the warps as a `share` (0 to 1) of the most it can hold.
-
-    `limiters` prevent one more block: registers, shared memory, blocks, warps, cluster. `next_at` gives the
-    registers per thread and the shared memory per block with which one more block would fit.
-    """
-
-    blocks: int
-    warps: int
-    share: float
-    limiters: list[str]
-    next_at: dict[str, int]
 
 
 @cache

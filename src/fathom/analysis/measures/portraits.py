@@ -18,7 +18,7 @@ from fathom.analysis.intervals import covered, union
 from fathom.analysis.measures.evaluate import KnownValues, measures_of
 from fathom.analysis.measures.facts import Hardware, Launch, facts_of, fits, hardware, launch_size
 from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
-from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
+from fathom.analysis.measures.results import FamilyWork, Level, Measure, Portrait, Reason, UsualLaunch
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Device, LedgerRow
 from fathom.errors import BadInputError
@@ -105,8 +105,8 @@ def _in_windows(kernels: pl.DataFrame, device: Device) -> pl.DataFrame:
     return kernels.filter(pl.Series(covered(bounds, *times) > 0, dtype=pl.Boolean))
 
 
-def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the launches by family: durations in µs, and the most common launch attributes."""
+def _launches(kernels: pl.DataFrame) -> dict[str, tuple[UsualLaunch, dict[str, float]]]:
+    """Return the launches by family, and durations in µs: mean and percentiles."""
     time = (pl.col("end_ns") - pl.col("start_ns")) / NS_PER_US
     usual = ("grid", "block", "registers", "shared_bytes", "local_bytes")
     launches = (
@@ -121,7 +121,17 @@ def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
             **{name: pl.col(name).drop_nulls().mode().sort().first() for name in usual},
         )
     )
-    return {row["label"]: row for row in launches.iter_rows(named=True)}
+    return {
+        row["label"]: (
+            UsualLaunch(
+                threads=launch_size(row["block"]),
+                streams=row["streams"],
+                **{name: row[name] for name in usual},
+            ),
+            {name: row[name] for name in ("mean", "p10", "p50", "p90")},
+        )
+        for row in launches.iter_rows(named=True)
+    }
 
 
 def _clock(store: Store, rank: int, index: int | None, kernels: pl.DataFrame) -> float | None:
@@ -141,21 +151,20 @@ def _portrait(
     entry: LedgerRow,
     device: Device,
     on: Hardware,
-    launch: dict[str, Any],
+    timed: tuple[UsualLaunch, dict[str, float]],
     counted: tuple[list[dict[str, Any]], str],
     abstained: list[Abstained],
 ) -> Portrait:
-    launch = launch | {"threads": launch_size(launch["block"])}
-    work = _work(entry, launch["mean"])
+    launch, time_us = timed
+    work = _work(entry, time_us["mean"])
     mean = Launch(
-        launch["mean"] / US_PER_S, launch["threads"], launch["registers"], launch["shared_bytes"],
-        work["flops_a_launch"], work["bytes_a_launch"], entry.unit,
+        time_us["mean"] / US_PER_S, launch.threads, launch.registers, launch.shared_bytes,
+        work.flops_a_launch, work.bytes_a_launch, entry.unit,
     )  # fmt: skip
     rows, counted_as = counted
     measures, _ = measures_of(KnownValues(rows, facts_of(on, mean)))
     roof = levels(measures, mean, on)
     bound, used, reasons = limit(measures, roof)
-    fit = fits(on, mean)
     return Portrait(
         family=entry.detail,
         entry=entry.entry,
@@ -164,9 +173,9 @@ def _portrait(
         ms=entry.ms,
         share=entry.ms / device.total_ms if device.total_ms else 0.0,
         launches=entry.count,
-        time_us={name: launch[name] for name in ("mean", "p10", "p50", "p90")},
-        launch={name: launch[name] for name in _LAUNCH},
-        occupancy=None if fit is None else fit._asdict(),
+        time_us=time_us,
+        launch=launch,
+        occupancy=fits(on, mean),
         work=work,
         measures=measures,
         counters=rows,
@@ -180,24 +189,21 @@ def _portrait(
     )
 
 
-_LAUNCH = ("grid", "block", "threads", "registers", "shared_bytes", "local_bytes", "streams")
-
-
-def _work(entry: LedgerRow, mean_us: float) -> dict[str, Any]:
+def _work(entry: LedgerRow, mean_us: float) -> FamilyWork:
     """Return the entry's work per step, and per launch of mean length."""
     part = mean_us / US_PER_MS / entry.ms
-    return {
-        "flops": entry.flops,
-        "bytes": entry.bytes,
-        "flops_per_s": entry.flops_per_s,
-        "bytes_per_s": entry.bytes_per_s,
-        "flops_a_launch": entry.flops * part if entry.flops is not None else None,
-        "bytes_a_launch": entry.bytes * part if entry.bytes is not None else None,
-        "at_ceiling_ms": entry.at_ceiling_ms,
-        "bound": entry.bound,
-        "unit": entry.unit,
-        "abstained": entry.abstained,
-    }
+    return FamilyWork(
+        flops=entry.flops,
+        bytes=entry.bytes,
+        flops_per_s=entry.flops_per_s,
+        bytes_per_s=entry.bytes_per_s,
+        flops_a_launch=entry.flops * part if entry.flops is not None else None,
+        bytes_a_launch=entry.bytes * part if entry.bytes is not None else None,
+        at_ceiling_ms=entry.at_ceiling_ms,
+        bound=entry.bound,
+        unit=entry.unit,
+        abstained=entry.abstained,
+    )
 
 
 def _by_family(counters: pl.DataFrame) -> Rows:

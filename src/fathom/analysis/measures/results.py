@@ -54,6 +54,47 @@ class Reason(msgspec.Struct):
     weight: float
 
 
+class UsualLaunch(msgspec.Struct):
+    """The most common attributes of a family's launches; `streams` is the number of streams that they use."""
+
+    grid: str | None
+    block: str | None
+    threads: int | None
+    registers: int | None
+    shared_bytes: int | None
+    local_bytes: int | None
+    streams: int
+
+
+class Occupancy(msgspec.Struct):
+    """Blocks and warps per multiprocessor, and the warps as a `share` (0 to 1) of the most it can hold.
+
+    `limiters` prevent one more block: registers, shared memory, blocks, warps, cluster. `next_at` gives the
+    registers per thread and the shared memory per block with which one more block would fit.
+    """
+
+    blocks: int
+    warps: int
+    share: float
+    limiters: list[str]
+    next_at: dict[str, int]
+
+
+class FamilyWork(msgspec.Struct):
+    """The work of a family per step, and per launch of mean length; None if unknown (see `abstained`)."""
+
+    flops: float | None
+    bytes: float | None
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    flops_a_launch: float | None
+    bytes_a_launch: float | None
+    at_ceiling_ms: float | None
+    bound: str
+    unit: str | None
+    abstained: str
+
+
 class Portrait(msgspec.Struct):
     """One kernel family on one device; figures are per step unless they say otherwise."""
 
@@ -65,9 +106,9 @@ class Portrait(msgspec.Struct):
     share: float  # of the step, 0 to 1
     launches: float | None
     time_us: dict[str, float]  # of a launch: mean, p10, p50, p90
-    launch: dict[str, Any]  # grid, block, registers, shared_bytes, local_bytes
-    occupancy: dict[str, Any] | None
-    work: dict[str, Any]  # flops, bytes, flops_per_s, bytes_per_s, at_ceiling_ms, bound, abstained
+    launch: UsualLaunch
+    occupancy: Occupancy | None
+    work: FamilyWork
     measures: list[Measure]
     counters: list[dict[str, Any]]  # rows of the table `counters`
     counted_as: str  # the family, pool or group that the counters describe; "" without counters

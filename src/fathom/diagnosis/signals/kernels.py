@@ -162,7 +162,7 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 
 @signal("kernels.counted", "ms per step")
 def counted(recorded: Recorded) -> list[Family]:
-    """Return kernel families with their launch parameters and hardware counters."""
+    """Return kernel families with their hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)
     portraits = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
     return [_family(portrait) for portrait in portraits if portrait.entry == Entry.COMPUTE]
@@ -170,12 +170,4 @@ def counted(recorded: Recorded) -> list[Family]:
 
 def _family(portrait: Portrait) -> Family:
     measures = {measure.name: measure.value for measure in portrait.measures}
-    return Family(
-        portrait.family,
-        portrait.ms,
-        portrait.bound,
-        portrait.used,
-        measures,
-        portrait.launch,
-        portrait.occupancy,
-    )
+    return Family(portrait.family, portrait.ms, portrait.bound, portrait.used, measures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -449,15 +449,13 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A kernel family with hardware counters: its measures by name, its limit, and its launch parameters."""
+    """A kernel family with hardware counters: its measures by name, and its limit."""
 
     name: str
     ms: float
     bound: str
     used: float | None
     measures: dict[str, float]
-    launch: dict[str, Any] = msgspec.field(default_factory=dict)
-    occupancy: dict[str, Any] | None = None
 
 
 class Sensors(msgspec.Struct, frozen=True):

@@ -176,7 +176,7 @@ def serving_account(first: ServingPlan, second: ServingPlan) -> list[AccountRow]
 
 
 def _per_token(plan: ServingPlan) -> dict[str, float]:
-    each = MS_PER_S * plan.layout["tp"] * plan.layout["dp"] / plan.batch
+    each = MS_PER_S * plan.layout.tp * plan.layout.dp / plan.batch
     return {name: seconds * each for name, seconds in plan.iteration.items() if seconds > 0}
 
 

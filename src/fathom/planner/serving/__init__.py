@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         COOLING,
         Choice,
         Question,
+        ReplicaLayout,
         ServingPlan,
         explained,
         plan_serving,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import msgspec
 
 from fathom.data import load
+from fathom.planner.calibration import Calibration, calibration_of
 from fathom.planner.serving.deployment import Deployment
 
 Constants = dict[str, float]
@@ -34,9 +34,9 @@ def prior(name: str) -> tuple[float, float]:
 
 
 @cache
-def calibration() -> dict[str, Any]:
-    """Return the calibrated values, spreads and draws, and the rows that they come from."""
-    return load("fathom.planner.serving", "constants")
+def calibration() -> Calibration:
+    """Return the calibrated constants of serving."""
+    return calibration_of("fathom.planner.serving")
 
 
 def names_for(of: Deployment) -> list[str]:

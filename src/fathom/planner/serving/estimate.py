@@ -30,7 +30,7 @@ FIGURES: dict[str, tuple[str, str, Callable[[Served], float]]] = {
 
 def estimate(fleet: Fleet, load: Load, values: Mapping[str, float] | None = None) -> dict[str, Quantity]:
     """Return every figure with its 90 % interval: the constants' uncertainty, and the model's."""
-    served = serve(fleet, load, calibration()["values"] if values is None else values)
+    served = serve(fleet, load, calibration().values if values is None else values)
     drawn = [serve(fleet, load, draw) for draw in _draws(values)]
     return {
         name: _quantity(fleet, kind, unit, of(served), [of(sample) for sample in drawn])
@@ -40,9 +40,9 @@ def estimate(fleet: Fleet, load: Load, values: Mapping[str, float] | None = None
 
 def _draws(values: Mapping[str, float] | None) -> list[dict[str, float]]:
     """Return draws of the constants; about `values`, if others than the calibrated ones are given."""
-    columns = calibration().get("draws", {})
+    columns = calibration().draws
     count = len(next(iter(columns.values()), ()))
-    mean = calibration()["values"]
+    mean = calibration().values
     return [
         {n: c[i] * ((values or mean).get(n, mean[n]) / mean[n]) for n, c in columns.items()}
         for i in range(count)
@@ -73,7 +73,7 @@ def noise_of(fleet: Fleet, kind: str) -> float:
 
 def is_calibrated(fleet: Fleet) -> bool:
     """Return whether rows of this chip informed the constants."""
-    return f"hbm@{fleet.decode.hardware.name}" in calibration()["values"]
+    return f"hbm@{fleet.decode.hardware.name}" in calibration().values
 
 
 def provenance(fleet: Fleet) -> str:

@@ -73,8 +73,8 @@ def recalibrated(of: Deployment, path: Path) -> Constants:
     observations = [
         Observation(measured, _predict(of, load, tuple(measured)), names) for load, measured in rows
     ]
-    fitted = fit(observations, known["values"], known.get("spreads"))
-    return dict(known["values"]) | fitted.values()
+    fitted = fit(observations, known.values, known.spreads)
+    return dict(known.values) | fitted.values()
 
 
 def _predict(of: Deployment, load: Load, keys: tuple[str, ...]) -> Predict:

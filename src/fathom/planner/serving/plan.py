@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -41,10 +40,18 @@ class Question:
     disaggregated: bool = False  # search replicas for prefill and for decode
 
 
+class ReplicaLayout(msgspec.Struct, frozen=True):
+    """The GPUs that split matrices (`tp`), requests (`dp`) and experts (`ep`) of one replica."""
+
+    tp: int
+    dp: int
+    ep: int
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One fleet that meets the limits."""
 
-    layout: dict[str, Any]
+    layout: ReplicaLayout
     replicas: int
     gpus: int
     ttft_s: float
@@ -72,7 +79,7 @@ class ServingPlan(msgspec.Struct, kw_only=True):
     engine: str
     weights: str
     kv: str
-    layout: dict[str, Any]
+    layout: ReplicaLayout
     replicas: int
     prefill_replicas: int
     gpus: int
@@ -99,7 +106,7 @@ class ServingPlan(msgspec.Struct, kw_only=True):
 def plan_serving(question: Question) -> ServingPlan:
     """Return the plan of the best fleet, or of the given one. Raises BadInputError if none works."""
     q = question
-    values = q.values or calibration()["values"]
+    values = q.values or calibration().values
     if q.disaggregated:
         fleets = search_pools(q.candidates, q.load, q.limits, values, q.objective, q.routing)
     elif q.limits.any and q.replicas is None and not q.prefill_replicas:
@@ -175,7 +182,7 @@ def _sensitivity(fleet: Fleet, load: Load, values: Mapping[str, float], batch: i
     base = sum(ledger(fleet, load, values, batch).values())
     rows = []
     for name in names_for(fleet.decode):
-        middle, spread = values.get(name, prior(name)[0]), calibration().get("spreads", {}).get(name)
+        middle, spread = values.get(name, prior(name)[0]), calibration().spreads.get(name)
         half = math.exp(_Z * (prior(name)[1] if spread is None else spread))
         ends = [
             sum(ledger(fleet, load, {**values, name: middle * f}, batch).values()) for f in (1 / half, half)
@@ -187,9 +194,9 @@ def _sensitivity(fleet: Fleet, load: Load, values: Mapping[str, float], batch: i
     return sorted(rows, key=lambda row: -abs(row.moves))[:_TOP]
 
 
-def layout_of(of: Deployment) -> dict[str, Any]:
-    """Return a replica's layout by name."""
-    return {"tp": of.tp, "dp": of.dp, "ep": of.ep}
+def layout_of(of: Deployment) -> ReplicaLayout:
+    """Return the layout of a replica."""
+    return ReplicaLayout(of.tp, of.dp, of.ep)
 
 
 def watts_of(of: Deployment, parts: Mapping[str, float]) -> Quantity:
@@ -239,7 +246,7 @@ def _choice(q: Question, fleet: Fleet, served: Served) -> Choice:
 
 def _assumptions(of: Deployment, values: Mapping[str, float]) -> list[Quantity]:
     """Return the constants and figures behind the plan."""
-    known, spreads = resolved(of, values), calibration().get("spreads", {})
+    known, spreads = resolved(of, values), calibration().spreads
     rows = []
     for name, (_, _, about) in priors().items():
         spread = math.exp(1.645 * spreads.get(name, prior(name)[1]))
@@ -284,7 +291,7 @@ def explained(question: Question, plan: ServingPlan) -> list[str]:
     """Return the derivation of the plan, line by line."""
     of, load = question.candidates[0], question.load
     of = next((c for c in question.candidates if layout_of(c) == plan.layout), of)
-    values = resolved(of, question.values or calibration()["values"])
+    values = resolved(of, question.values or calibration().values)
     context = load.prompt + load.output / 2
     hbm = of.hardware["hbm"]
     gib = 1024**3

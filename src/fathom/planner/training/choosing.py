@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
 from fathom.planner.training.cost import Step
-from fathom.planner.training.layout import RECOMPUTE, SHARDING, Job, Layouts
+from fathom.planner.training.layout import Job, Layouts
 from fathom.planner.training.possible import check_degrees, check_precision
 from fathom.planner.training.rates import Rates, Stack, constants, rates_of
 from fathom.planner.training.results import Option
@@ -89,7 +88,7 @@ class Search:
         """Return the layout with its costs."""
         q, entries = self.question, entries_of(self.question, self.layout)
         costs = costs_of(q, q.job.gpus, self.seconds, watts_of(q.system, entries))
-        return Option(describe_layout(self.layout), q.job.gpus, self.seconds, self.peak / GB, *costs)
+        return Option(self.layout.first, q.job.gpus, self.seconds, self.peak / GB, *costs)
 
 
 def searches(question: Question) -> list[Search]:
@@ -178,7 +177,7 @@ def _too_large(least: Search) -> str:
     limit, enough = least.question.limit, _enough(least.question)
     more = f"the nearest that works is --gpus {enough}" if enough else "use a smaller batch or sequence"
     return (
-        f"No layout fits: the smallest, {words(least.layout)}, needs {least.peak / GB:.4g} GB of "
+        f"No layout fits: the smallest, {least.layout.first.words}, needs {least.peak / GB:.4g} GB of "
         f"{limit / GB:.4g} GB usable, {_bytes(least.peak - limit)} too much; {more}, "
         f"or a GPU with {math.ceil(least.peak / USABLE / GB)} GB."
     )
@@ -195,21 +194,3 @@ def _enough(question: Question) -> int | None:
 
 def _bytes(count: float) -> str:
     return f"{count / GB:.4g} GB" if count >= GB / 1000 else f"{max(1, round(count))} B"
-
-
-def describe_layout(at: Layouts) -> dict[str, Any]:
-    """Return one layout by names that launchers use."""
-    values = {f.name: getattr(at, f.name)[0].item() for f in fields(Layouts)}
-    values["sharding"] = next(name for name, code in SHARDING.items() if code == values["sharding"])
-    values["recompute"] = next(name for name, code in RECOMPUTE.items() if code == values["recompute"])
-    values["sp"] = bool(values["sp"])
-    return values
-
-
-def words(at: Layouts) -> str:
-    """Return one layout in words: `dp=8 tp=4 fsdp`, without degrees of one."""
-    values = describe_layout(at)
-    degrees = [f"{k}={values[k]}" for k in ("dp", "shard", "tp", "pp", "vpp", "cp", "ep") if values[k] > 1]
-    rest = [f"micro={values['micro']}", values["sharding"]]
-    again = "" if values["recompute"] == "none" else f"recompute={values['recompute']}"
-    return " ".join(part for part in (*degrees, *rest, again) if part)

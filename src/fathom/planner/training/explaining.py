@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fathom.planner.training.choosing import Question, words
+from fathom.planner.training.choosing import Question
 from fathom.planner.training.cost import BYTES, Step, local_parameters
-from fathom.planner.training.layout import RECOMPUTE, SHARDING, Layouts
+from fathom.planner.training.layout import Layouts
 from fathom.planner.training.loading import loading_derivation
 from fathom.planner.training.results import Plan
 from fathom.planner.training.saving import saving_derivation
@@ -20,8 +20,7 @@ from fathom.units import GB, MS_PER_S
 
 def derivation(question: Question, plan: Plan) -> list[str]:
     """Return every step from the model's sizes to the step time of a plan."""
-    coded = {"sharding": SHARDING[plan.layout["sharding"]], "recompute": RECOMPUTE[plan.layout["recompute"]]}
-    at = Layouts(**(plan.layout | coded))
+    at = plan.layout.coded
     return [*_work(question, at), *_layers(question, at), *_aside(question, at, plan), *_totals(question, at)]
 
 
@@ -37,7 +36,7 @@ def _work(q: Question, at: Layouts) -> Iterator[str]:
     model, job = q.model, q.job
     total, active = model.parameters / 1e9, model.active_parameters / 1e9
     yield f"{model.name}: {total:.4g} billion parameters, {active:.4g} active"
-    yield f"layout: {words(at)} on {job.gpus} {q.system.name}"
+    yield f"layout: {at.first.words} on {job.gpus} {q.system.name}"
     tokens, count = float(job.seq * at.micro[0] / at.cp[0]), int(at.accumulation(job.batch)[0])
     yield (
         f"micro-batch: {at.micro[0]} sequences × {job.seq} tokens / cp {at.cp[0]} = {tokens:.0f} tokens; "

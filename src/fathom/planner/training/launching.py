@@ -38,28 +38,28 @@ def write_launch_files(plan: Plan, folder: Path) -> list[Path]:
 
 def _torchrun(plan: Plan) -> str:
     at = plan.layout
-    if any(at[name] > 1 for name in ("pp", "cp", "ep")):
+    if max(at.pp, at.cp, at.ep) > 1:
         return _comment(plan) + "# FSDP2 alone cannot run this layout: use torchtitan.toml or megatron.sh.\n"
     return f"""{_comment(plan)}# train.py builds the mesh and shards each layer:
 #   mesh = init_device_mesh("cuda", {_mesh(plan)})
 #   for layer in model.layers:
-#       fully_shard(layer, mesh=mesh[{_shard_dims(plan)}], reshard_after_forward={at["sharding"] == "fsdp"})
-#   fully_shard(model, mesh=mesh[{_shard_dims(plan)}], reshard_after_forward={at["sharding"] == "fsdp"})
-{_run(plan)} train.py --seq-len {plan.sequence} --micro-batch {at["micro"]} --global-batch {plan.batch}
+#       fully_shard(layer, mesh=mesh[{_shard_dims(plan)}], reshard_after_forward={at.sharding == "fsdp"})
+#   fully_shard(model, mesh=mesh[{_shard_dims(plan)}], reshard_after_forward={at.sharding == "fsdp"})
+{_run(plan)} train.py --seq-len {plan.sequence} --micro-batch {at.micro} --global-batch {plan.batch}
 """
 
 
 def _mesh(plan: Plan) -> str:
     at = plan.layout
-    inner = at["shard"] or at["dp"]
-    sizes = {"replicate": at["dp"] // inner, "shard": inner, "tp": at["tp"]}
+    inner = at.shard or at.dp
+    sizes = {"replicate": at.dp // inner, "shard": inner, "tp": at.tp}
     used = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
     return f"{tuple(used.values())}, mesh_dim_names={tuple(used)}"
 
 
 def _shard_dims(plan: Plan) -> str:
-    inner = plan.layout["shard"] or plan.layout["dp"]
-    return '"replicate", "shard"' if plan.layout["dp"] > inner else '"shard"'
+    inner = plan.layout.shard or plan.layout.dp
+    return '"replicate", "shard"' if plan.layout.dp > inner else '"shard"'
 
 
 def _run(plan: Plan) -> str:
@@ -70,26 +70,26 @@ def _run(plan: Plan) -> str:
 
 def _torchtitan(plan: Plan) -> str:
     at = plan.layout
-    inner = at["shard"] or at["dp"]
-    schedule = "Interleaved1F1B" if at["vpp"] > 1 else "1F1B"
-    recompute = {"none": "none", "selective": "selective", "full": "full"}[at["recompute"]]
+    inner = at.shard or at.dp
+    schedule = "Interleaved1F1B" if at.vpp > 1 else "1F1B"
+    recompute = {"none": "none", "selective": "selective", "full": "full"}[at.recompute]
     float8 = '\n[model]\nconverters = ["float8"]\n' if plan.precision in ("fp8", "mxfp8") else ""
     return f"""{_comment(plan)}# {_run(plan)} -m torchtitan.train --job.config_file torchtitan.toml
 [training]
 seq_len = {plan.sequence}
-local_batch_size = {plan.batch // at["dp"] if at["pp"] > 1 else at["micro"]}
+local_batch_size = {plan.batch // at.dp if at.pp > 1 else at.micro}
 global_batch_size = {plan.batch}
 {float8}
 [parallelism]
-data_parallel_replicate_degree = {at["dp"] // inner}
+data_parallel_replicate_degree = {at.dp // inner}
 data_parallel_shard_degree = {inner}
-fsdp_reshard_after_forward = "{"always" if at["sharding"] == "fsdp" and at["pp"] == 1 else "never"}"
-tensor_parallel_degree = {at["tp"]}
-context_parallel_degree = {at["cp"]}
-pipeline_parallel_degree = {at["pp"]}
+fsdp_reshard_after_forward = "{"always" if at.sharding == "fsdp" and at.pp == 1 else "never"}"
+tensor_parallel_degree = {at.tp}
+context_parallel_degree = {at.cp}
+pipeline_parallel_degree = {at.pp}
 pipeline_parallel_schedule = "{schedule}"
-pipeline_parallel_microbatch_size = {at["micro"]}
-expert_parallel_degree = {at["ep"]}
+pipeline_parallel_microbatch_size = {at.micro}
+expert_parallel_degree = {at.ep}
 
 [activation_checkpoint]
 mode = "{recompute}"
@@ -102,19 +102,19 @@ enable = true
 def _megatron(plan: Plan) -> str:
     at = plan.layout
     flags = [
-        f"--seq-length {plan.sequence} --micro-batch-size {at['micro']} --global-batch-size {plan.batch}",
-        f"--tensor-model-parallel-size {at['tp']} --pipeline-model-parallel-size {at['pp']}",
-        f"--context-parallel-size {at['cp']} --expert-model-parallel-size {at['ep']} --bf16",
+        f"--seq-length {plan.sequence} --micro-batch-size {at.micro} --global-batch-size {plan.batch}",
+        f"--tensor-model-parallel-size {at.tp} --pipeline-model-parallel-size {at.pp}",
+        f"--context-parallel-size {at.cp} --expert-model-parallel-size {at.ep} --bf16",
         "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
     ]
     optional = {
-        "--sequence-parallel": at["tp"] > 1,
-        f"--num-virtual-stages-per-pipeline-rank {at['vpp']}": at["vpp"] > 1,
-        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1": at["recompute"]
+        "--sequence-parallel": at.tp > 1,
+        f"--num-virtual-stages-per-pipeline-rank {at.vpp}": at.vpp > 1,
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1": at.recompute
         == "full",
-        "--recompute-granularity selective": at["recompute"] == "selective",
+        "--recompute-granularity selective": at.recompute == "selective",
         "--fp8-format hybrid": plan.precision in ("fp8", "mxfp8"),
-        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params": at["sharding"] == "fsdp",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params": at.sharding == "fsdp",
     }
     flags += [flag for flag, wanted in optional.items() if wanted]
     return f"{_comment(plan)}{_run(plan)} pretrain_gpt.py \\\n  " + " \\\n  ".join(flags) + "\n"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from fathom.errors import BadInputError
-from fathom.planner.training.loading import Loader
+
+if TYPE_CHECKING:
+    from fathom.planner.training.loading import Loader
 
 DDP, ZERO1, ZERO2, FSDP = 0, 1, 2, 3
 SHARDING = {"ddp": DDP, "zero1": ZERO1, "zero2": ZERO2, "fsdp": FSDP}
@@ -31,6 +34,36 @@ class Job:
         for name in ("seq", "batch", "gpus"):
             if not 0 < getattr(self, name) <= LARGEST:
                 raise BadInputError(f"{name} is {getattr(self, name)}; give 1 to {LARGEST:,}.")
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """One layout by the names that launchers use; see `Layouts` for its degrees."""
+
+    dp: int
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    micro: int
+    sharding: str
+    shard: int
+    recompute: str
+    sp: bool
+
+    @property
+    def words(self) -> str:
+        """The layout in words: `dp=8 tp=4 fsdp`, without degrees of one."""
+        names = ("dp", "shard", "tp", "pp", "vpp", "cp", "ep")
+        degrees = [f"{name}={degree}" for name in names if (degree := getattr(self, name)) > 1]
+        again = [] if self.recompute == "none" else [f"recompute={self.recompute}"]
+        return " ".join([*degrees, f"micro={self.micro}", self.sharding, *again])
+
+    @property
+    def coded(self) -> Layouts:
+        """The layout as an array of one."""
+        coded = {"sharding": SHARDING[self.sharding], "recompute": RECOMPUTE[self.recompute]}
+        return Layouts(**(msgspec.structs.asdict(self) | coded))
 
 
 @dataclass(frozen=True)
@@ -65,6 +98,14 @@ class Layouts:
     def __getitem__(self, chosen: Any) -> Layouts:
         index = np.atleast_1d(chosen)
         return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @property
+    def first(self) -> Layout:
+        """The first layout."""
+        values = {f.name: getattr(self, f.name)[0].item() for f in fields(self)}
+        values["sharding"] = next(name for name, code in SHARDING.items() if code == values["sharding"])
+        values["recompute"] = next(name for name, code in RECOMPUTE.items() if code == values["recompute"])
+        return Layout(**(values | {"sp": bool(values["sp"])}))
 
     @property
     def gpus(self) -> np.ndarray:

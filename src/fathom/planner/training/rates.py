@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from fathom.data import load
 from fathom.errors import BadInputError, nearest
+from fathom.planner.calibration import Calibration, calibration_of
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
 from fathom.planner.training.layout import SHARDING
@@ -150,19 +150,19 @@ def priors() -> dict[str, tuple[float, float, str]]:
 
 
 @cache
-def calibration() -> dict[str, Any]:
-    """Return the calibrated `values`, `spreads`, `draws` of the posterior, and the `rows` behind them."""
-    return load("fathom.planner.training", "constants")
+def calibration() -> Calibration:
+    """Return the calibrated constants of training."""
+    return calibration_of("fathom.planner.training")
 
 
 def constants() -> Constants:
     """Return the calibrated value of every constant; the prior's where no calibration row informs it."""
-    return {name: row[0] for name, row in priors().items()} | calibration()["values"]
+    return {name: row[0] for name, row in priors().items()} | calibration().values
 
 
 def draws() -> list[Constants]:
     """Return draws of the constants from what calibration leaves open."""
-    values, rows = constants(), calibration()["draws"]
+    values, rows = constants(), calibration().draws
     count = len(next(iter(rows.values())))
     return [values | {name: row[i] for name, row in rows.items()} for i in range(count)]
 
@@ -170,7 +170,7 @@ def draws() -> list[Constants]:
 def constant(name: str) -> Quantity:
     """Return a constant with its interval (90 %) and provenance."""
     value, spread, source = priors()[name]
-    spreads = calibration()["spreads"]
+    spreads = calibration().spreads
     informed = name in spreads and spreads[name] < 0.9 * spread
     value, spread = constants()[name], spreads.get(name, spread)
     low, high = value * np.exp(-1.645 * spread), value * np.exp(1.645 * spread)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fathom.planner.quantity import CALIBRATED
+from fathom.planner.training.layout import Layout
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -40,7 +39,7 @@ class Assumption(msgspec.Struct, frozen=True):
 class Option(msgspec.Struct, frozen=True):
     """One layout of the front: no other one is both faster and cheaper."""
 
-    layout: dict[str, Any]
+    layout: Layout
     gpus: int
     step_s: float
     memory_gb: float
@@ -103,7 +102,7 @@ class Plan(msgspec.Struct, kw_only=True):
     gpus: int
     sequence: int
     batch: int
-    layout: dict[str, Any]
+    layout: Layout
     step: Interval
     memory: Interval
     memory_limit: float

@@ -12,8 +12,8 @@ from msgspec.structs import replace as replaced
 from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
 from fathom.planner.quantity import ASSUMED, CALIBRATED, DATASHEET, MEASURED, Quantity
-from fathom.planner.training.choosing import ENTRIES, USABLE, describe_layout, watts_of, words
-from fathom.planner.training.layout import DDP, FSDP, SHARDING, ZERO1, Layouts
+from fathom.planner.training.choosing import ENTRIES, USABLE, watts_of
+from fathom.planner.training.layout import DDP, FSDP, ZERO1, Layouts
 from fathom.planner.training.loading import (
     loading_assumptions,
     loading_derivation,
@@ -80,7 +80,7 @@ def _best(job: RecordedJob) -> Layouts:
     fitting = [at for at, size in tried if size <= job.limit]
     if not fitting:
         raise BadInputError(
-            f"The recorded program does not fit: {words(least[0])} needs {least[1] / GB:.4g} GB of "
+            f"The recorded program does not fit: {least[0].first.words} needs {least[1] / GB:.4g} GB of "
             f"{job.limit / GB:.4g} GB usable; record it with fewer samples a step, or plan for a GPU with "
             f"{math.ceil(least[1] / USABLE / GB)} GB."
         )
@@ -102,7 +102,7 @@ def _option(job: RecordedJob, at: Layouts) -> Option:
     times = entries(job, at)
     seconds, peak = sum(times.values()), sum(memory_parts(job, at).values())
     costs = _costs(job, seconds, watts_of(job.system, times))
-    return Option(describe_layout(at), job.gpus, seconds, peak / GB, *costs)
+    return Option(at.first, job.gpus, seconds, peak / GB, *costs)
 
 
 def _costs(
@@ -140,7 +140,7 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
         gpus=job.gpus,
         sequence=0,
         batch=job.samples * job.gpus * job.accumulation,
-        layout=describe_layout(at),
+        layout=at.first,
         step=_step(job, at, seconds - times.get("data loading", 0.0)),
         memory=Interval(size, 0.9 * size, 1.15 * size),
         memory_limit=job.limit,
@@ -296,7 +296,7 @@ def recorded_derivation(job: RecordedJob, plan: Plan) -> list[str]:
     lines.append(f"parameters: {job.size / GB:.4g} GB, reduced by {job.gpus} GPUs")
     lines.append(f"recorded steps in a step: {job.accumulation}")
     if job.loader:
-        at = Layouts(job.gpus, sharding=SHARDING[plan.layout["sharding"]], shard=plan.layout["shard"])
+        at = plan.layout.coded
         lines += loading_derivation(job.loader, job.system, samples_of(job), at)
     lines += saving_derivation(plan.checkpoint) if plan.checkpoint else []
     lines += [f"{row.entry} · {row.detail}: {row.ms:.4g} ms" for row in plan.ledger]

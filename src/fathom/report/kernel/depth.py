@@ -72,12 +72,12 @@ def _sentence(portrait: Portrait, reason: Reason) -> str:
 def _launch(portrait: Portrait) -> str:
     launch = portrait.launch
     facts = {
-        "grid {}": launch["grid"],
-        "block {}" + f" ({launch['threads']} threads)": launch["block"],
-        "{} registers per thread": launch["registers"],
-        "{} shared memory per block": _bytes(launch["shared_bytes"]),
-        "{} local memory per thread": _bytes(launch["local_bytes"]),
-        "on {} streams": launch["streams"] if (launch["streams"] or 0) > 1 else None,
+        "grid {}": launch.grid,
+        "block {}" + f" ({launch.threads} threads)": launch.block,
+        "{} registers per thread": launch.registers,
+        "{} shared memory per block": _bytes(launch.shared_bytes),
+        "{} local memory per thread": _bytes(launch.local_bytes),
+        "on {} streams": launch.streams if (launch.streams or 0) > 1 else None,
     }
     return " · ".join(words.format(what) for words, what in facts.items() if what is not None)
 
@@ -90,11 +90,11 @@ def _occupancy(portrait: Portrait) -> str:
     fit = portrait.occupancy
     if fit is None:
         return ""
-    blocks = "1 block" if fit["blocks"] == 1 else f"{fit['blocks']} blocks"
-    text = f"{100 * fit['share']:.0f} % fits: {blocks}, {fit['warps']} warps per multiprocessor"
-    if fit["share"] < 1:
-        text += f"; limited by {' and '.join(fit['limiters'])}"
-        needed = [_at(what, most) for what, most in fit["next_at"].items() if what in fit["limiters"]]
+    blocks = "1 block" if fit.blocks == 1 else f"{fit.blocks} blocks"
+    text = f"{100 * fit.share:.0f} % fits: {blocks}, {fit.warps} warps per multiprocessor"
+    if fit.share < 1:
+        text += f"; limited by {' and '.join(fit.limiters)}"
+        needed = [_at(what, most) for what, most in fit.next_at.items() if what in fit.limiters]
         text += f" (one more block with at most {' and '.join(needed)})" if needed else ""
     waves = next((measure.value for measure in portrait.measures if measure.name == "waves"), None)
     return text + ("" if waves is None else f" · {units.significant(waves)} waves")
@@ -107,17 +107,17 @@ def _at(what: str, most: int) -> str:
 def _work(portrait: Portrait) -> str:
     """Yield the work of one launch, its rate, and its time at the ceiling."""
     work, parts = portrait.work, []
-    if work["bytes"] is not None:
-        amount, rate = units.scaled(work["bytes_a_launch"], "B"), units.scaled(work["bytes_per_s"], "B/s")
+    if work.bytes is not None:
+        amount, rate = units.scaled(work.bytes_a_launch, "B"), units.scaled(work.bytes_per_s, "B/s")
         parts.append(f"must move {amount}, runs at {rate}")
-    if work["flops"]:
+    if work.flops:
         amount, rate = (
-            units.scaled(work["flops_a_launch"], "FLOP"),
-            units.scaled(work["flops_per_s"], "FLOP/s"),
+            units.scaled(work.flops_a_launch, "FLOP"),
+            units.scaled(work.flops_per_s, "FLOP/s"),
         )
         parts.append(f"must do {amount}, runs at {rate}")
-    if work["at_ceiling_ms"] is not None:
-        parts.append(f"at the ceiling ({work['bound']}) {units.duration(work['at_ceiling_ms'])} a step")
+    if work.at_ceiling_ms is not None:
+        parts.append(f"at the ceiling ({work.bound}) {units.duration(work.at_ceiling_ms)} a step")
     return joined(*parts)
 
 

@@ -35,11 +35,11 @@ def _kernel(portrait: Portrait, noun: str) -> dict[str, Any]:
     facts = {
         f"launches per {noun}": None if portrait.launches is None else f"{portrait.launches:.3g}",
         "median launch": units.duration(median_us / US_PER_MS) if median_us else None,
-        "grid": launch.get("grid"),
-        "block": launch.get("block"),
-        "registers": launch.get("registers"),
-        "shared memory": units.memory(launch["shared_bytes"]) if launch.get("shared_bytes") else None,
-        "occupancy": f"{100 * portrait.occupancy['share']:.0f} %" if portrait.occupancy else None,
+        "grid": launch.grid,
+        "block": launch.block,
+        "registers": launch.registers,
+        "shared memory": units.memory(launch.shared_bytes) if launch.shared_bytes else None,
+        "occupancy": f"{100 * portrait.occupancy.share:.0f} %" if portrait.occupancy else None,
     }
     return {
         "name": name(LedgerRow(portrait.entry, portrait.family, portrait.ms)),

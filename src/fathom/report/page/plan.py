@@ -11,7 +11,7 @@ from fathom.report.page.account import waterfall
 from fathom.report.page.figure import Figure, altair
 from fathom.report.page.page import rendered, write
 from fathom.report.page.recording import Section
-from fathom.report.plan import facts, headline, layout_words
+from fathom.report.plan import facts, headline
 from fathom.units import GB, MS_PER_S
 
 _COLOURS = {"compute": "#2a9d74", "communication": "#4a6fa5"}
@@ -69,7 +69,7 @@ def bar(before: list[dict[str, Any]], label: str, ms: float, colour: str = _OTHE
 
 def _front(plan: Plan) -> Figure:
     rows = [
-        {"gpus": o.gpus, "step": o.step_s, "cost": o.step_s * o.gpus, "layout": layout_words(o.layout)}
+        {"gpus": o.gpus, "step": o.step_s, "cost": o.step_s * o.gpus, "layout": o.layout.words}
         for o in plan.front
     ]
     table = [["GPUs", "Step", "GPU seconds", "Layout"]]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import ms_of, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Sensors, Signals, Stretched, UnknownSignalError
+from fathom.machine.model import Gpu
 
 MANY_ERRORS = 100  # corrected ones: radiation alone causes a few
 LEAST = 0.05  # of kernel time, lost to another process
@@ -60,7 +59,7 @@ def links(signals: Signals) -> Candidates:
         )
 
 
-def _link_of(gpu: dict[str, Any]) -> str:
+def _link_of(gpu: Gpu) -> str:
     lanes = f"{gpu['pcie_width']} of {gpu['pcie_width_max']} lanes"
     return f"PCIe rate, with {lanes}, generation {gpu['pcie_generation']} of {gpu['pcie_generation_max']}"
 
@@ -139,7 +138,7 @@ def clocks(signals: Signals) -> Candidates:
         )
 
 
-def _power_to_gain(gpu: dict[str, Any]) -> float:
+def _power_to_gain(gpu: Gpu) -> float:
     """Return the ratio of the board's default power limit to the current one; 1 if it was not lowered."""
     limit, usual = gpu.get("power_limit_w"), gpu.get("power_limit_default_w")
     if not limit or not usual:
