@@ -384,7 +384,7 @@ class Sounding:
             before = prediction.clean_ms if prediction.clean_predicted_ms else prediction.recorded_ms
             return after / before if after and before else None
 
-        name = str(self.examine().sounding.get("name") or self.path.name)
+        name = self.examine().sounding.name or self.path.name
         recording = Recording(name, self.examine(), self.store.machine, cache(predict))
         return recorded_job(recording, gpus, on, **options)
 
@@ -452,7 +452,7 @@ class Sounding:
         store = self._analysed()
         name = kind and next(row.name for row in examination.kinds if row.used)
         account = account_of(store, rank, machine, meetings(store).of.get(rank), name)
-        counted = self.table("counters").collect() if examination.sounding.get("counters") else None
+        counted = self.table("counters").collect() if examination.sounding.counters else None
         return run_of(store, examination, account, counted)
 
     def recording(self, examination: Examination | None = None) -> Recording:

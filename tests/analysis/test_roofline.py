@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from fathom.analysis.results import Device, LedgerRow
 from fathom.analysis.roofline import at_ceiling, check_rates, needs, utilisation
-from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.machine.limits import Limits, limits_of
 from tests.analysis.test_work_traces import FILES, PEAKS, full_window, trace
 from tests.support.examined import on_traces
+from tests.support.works import family_work
 
 LIMITS = Limits(
     arithmetic={"matmul.bf16": 800e12, "matmul.fp32": 50e12, "matmul.tf32": 400e12, "vector.fp32": 60e12},

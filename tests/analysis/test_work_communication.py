@@ -9,11 +9,11 @@ import pytest
 
 from fathom.analysis.results import Device, LedgerRow
 from fathom.analysis.roofline import at_ceiling
-from fathom.analysis.work import family_work
 from fathom.analysis.work.registry import evaluate
 from fathom.machine.limits import Limits
 from tests.support.kineto_samples import op, small, write
 from tests.support.work_frames import frame
+from tests.support.works import family_work
 
 MIB = 2**20
 

@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fathom.analysis.work import family_work, kernel_ops
 from tests.support.work_frames import Tables, frame, join
+from tests.support.works import family_work, kernel_ops
 
 STEP = 1000  # ns between marks
 ATTRIBUTION = 10**6

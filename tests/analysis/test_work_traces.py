@@ -7,11 +7,11 @@ from functools import cache
 import polars as pl
 import pytest
 
-from fathom.analysis.work import family_work, kernel_ops
 from fathom.analysis.work.families import kernel_works
 from tests.support.examined import on_traces
 from tests.support.paths import DATA, TRACES
 from tests.support.work_frames import Tables, join, read
+from tests.support.works import family_work, kernel_ops
 
 H200 = DATA / "h200"
 PEAKS = {  # datasheets: dense FLOP/s by dtype, bytes/s of HBM, bytes of L2

@@ -36,7 +36,7 @@ for step in range(60):
 )
 def test_the_end_of_a_program_is_told_as_it_was(ended: str, status: int, words: str) -> None:
     examination = gpu()
-    examination.sounding |= {"ended": ended, "exit_status": status}
+    examination.sounding.ended, examination.sounding.exit_status = ended, status
     assert words in text(examination)
     assert not (status < 128 and "crashed" in text(examination))
 

@@ -344,7 +344,7 @@ def test_a_rank_that_was_not_recorded_is_refused():
 
 def test_a_sounding_without_steps_still_has_a_report():
     nothing = gpu(step=Step(None, None, None, 0, ""), devices=[], input=None, memory=None, energy=None)
-    nothing.sounding.update(ended="no-steps")
+    nothing.sounding.ended = "no-steps"
     page = text(nothing)
     assert "no step was found" in page
     assert "ran to its end without a step" in page

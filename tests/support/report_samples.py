@@ -15,6 +15,7 @@ from fathom.analysis.results import (
     LedgerRow,
     Memory,
     Problem,
+    RecordingSummary,
     Step,
     Window,
 )
@@ -86,15 +87,15 @@ def gpu(**changes: Any) -> Examination:
             Abstained("FLOPs of triton_poi_0", "no shapes"),
             Abstained("FLOPs of triton_red_1", "no shapes"),
         ],
-        sounding={
-            "name": "train_gpt",
-            "command": ["python", "examples/train_gpt.py", "--steps", "600"],
-            "machine": "NVIDIA H200",
-            "versions": {"torch": "2.11.0", "cuda": "13.0"},
-            "created_ns": 1_790_000_000_000_000_000,
-            "ended": "finished",
-            "exit_status": 0,
-        },
+        sounding=RecordingSummary(
+            name="train_gpt",
+            command=["python", "examples/train_gpt.py", "--steps", "600"],
+            machine="NVIDIA H200",
+            versions={"torch": "2.11.0", "cuda": "13.0"},
+            created_ns=1_790_000_000_000_000_000,
+            ended="finished",
+            exit_status=0,
+        ),
     )
     for name, value in changes.items():
         setattr(examination, name, value)

@@ -14,6 +14,7 @@ from fathom.analysis.results import (
     Finding,
     Integrity,
     LedgerRow,
+    RecordingSummary,
     Step,
     StepKind,
     Where,
@@ -224,7 +225,7 @@ def devices(*entries: str) -> list[Device]:
 )
 def test_a_program_on_one_device_needs_no_advice_on_several(about, ledger, applies):
     eight = {"gpus": [{}] * 8, "host": {"rdma": []}}
-    evidence = of_sounding(examination(sounding=about, devices=devices(*ledger)), eight)
+    evidence = of_sounding(examination(sounding=RecordingSummary(**about), devices=devices(*ledger)), eight)
     assert (only(evidence, tip(["several"], techniques=("tf32",))).status == "to-be-read") == applies
 
 

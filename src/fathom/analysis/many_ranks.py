@@ -89,9 +89,8 @@ def first_accounts(
     machine: Machine,
     met: Mapping[int, pl.DataFrame],
     kind: str | None = None,
-    spread: Spread | None = None,
 ) -> list[Account]:
-    """Return the accounts of the lowest ranks, up to the first that has a device; `spread` is not used."""
+    """Return the accounts of the lowest ranks, up to the first that has a device."""
     accounts: list[Account] = []
     for rank in store.ranks:
         accounts.append(account_of(store, rank, machine, met.get(rank), kind))

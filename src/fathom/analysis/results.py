@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -424,6 +423,22 @@ class RankSummary(msgspec.Struct):
     peak_reserved_bytes: int | None = None
 
 
+class RecordingSummary(msgspec.Struct):
+    """The recorded program, its machine, and how it ended; see `Manifest` for the fields."""
+
+    name: str = ""
+    command: list[str] = []
+    settings: dict[str, str] = {}
+    made_by: str = ""
+    created_ns: int = 0
+    ended: str = ""
+    exit_status: int | None = None
+    ranks: int = 0
+    versions: dict[str, str] = {}
+    machine: str = ""  # names of GPUs, or else of the processor
+    counters: bool = False
+
+
 class Examination(msgspec.Struct):
     """All results of Fathom on one sounding."""
 
@@ -438,7 +453,7 @@ class Examination(msgspec.Struct):
     long_steps: list[LongSteps] = []
     what_if: list[Trial] = []
     abstained: list[Abstained] = []
-    sounding: dict[str, Any] = {}  # name, command, exit, versions, summary of the machine
+    sounding: RecordingSummary = msgspec.field(default_factory=RecordingSummary)
     leads: list[Lead] = []  # largest gain first
     kinds: list[StepKind] = []  # of steps, that of the ledger first, then by time
     verdict: Verdict | None = None  # null without a ledger

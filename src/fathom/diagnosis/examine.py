@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
 from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by, to_clean
-from fathom.analysis.results import CountedSteps, LongSteps, StepKind
+from fathom.analysis.results import CountedSteps, LongSteps, RecordingSummary, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
 from fathom.diagnosis.serving import join, serving_abstained, serving_findings, set_costs
@@ -181,22 +180,22 @@ def _missing(ranks: Ranks) -> Iterator[Abstained]:
         yield Abstained("memory", "neither an allocator's peaks nor telemetry was recorded")
 
 
-def _about(store: Store) -> dict[str, Any]:
+def _about(store: Store) -> RecordingSummary:
     """Return a summary of the recording: the program, the machine, and how the program ended."""
     manifest = store.manifest
-    return {
-        "name": manifest.name,
-        "command": manifest.command,
-        "settings": manifest.settings,
-        "made_by": manifest.made_by,
-        "created_ns": manifest.created_ns,
-        "ended": manifest.ended,
-        "exit_status": manifest.exit_status,
-        "ranks": len(manifest.ranks),
-        "versions": manifest.versions,
-        "machine": _machine(store),
-        "counters": store.has("samples") or store.has("counters"),
-    }
+    return RecordingSummary(
+        name=manifest.name,
+        command=manifest.command,
+        settings=manifest.settings,
+        made_by=manifest.made_by,
+        created_ns=manifest.created_ns,
+        ended=manifest.ended,
+        exit_status=manifest.exit_status,
+        ranks=len(manifest.ranks),
+        versions=manifest.versions,
+        machine=_machine(store),
+        counters=store.has("samples") or store.has("counters"),
+    )
 
 
 def _machine(store: Store) -> str:

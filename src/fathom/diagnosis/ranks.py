@@ -75,10 +75,9 @@ class Ranks(msgspec.Struct, dict=True):
     @cached_property
     def accounts(self) -> list[Account]:
         """The account of each rank; of a large job beside another kind, only those up to the first device."""
-        ranks = (
-            analysis.first_accounts if self.beside and analysis.is_large(self.store) else analysis.accounts_of
-        )
-        return ranks(self.store, self.machine, self.meetings, self.kind, self.spread)
+        if self.beside and analysis.is_large(self.store):
+            return analysis.first_accounts(self.store, self.machine, self.meetings, self.kind)
+        return analysis.accounts_of(self.store, self.machine, self.meetings, self.kind, self.spread)
 
     @cached_property
     def devices(self) -> list[Device]:

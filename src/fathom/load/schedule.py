@@ -13,10 +13,9 @@ import numpy as np
 
 from fathom.errors import BadInputError, file_error
 from fathom.regular import decode, read_regular
-from fathom.timing import ARRIVALS, next_arrival
+from fathom.timing import next_arrival
 from fathom.units import MS_PER_S
 
-PATTERNS = (*ARRIVALS, "replay")
 _TEXT = (
     "the a of to in and for that with as on is by this from are at be an or which all new more they time "
     "work page list state order value model data point line part case form number system question"

@@ -57,10 +57,10 @@ def overview(examination: Examination) -> Digest:
     """Return the verdict, the step and its rates; rows are the groups and entries of its ledger."""
     step, device = examination.step, _shown(examination)
     facts = {
-        "sounding": examination.sounding.get("name"),
-        "command": " ".join(map(str, examination.sounding.get("command") or [])),
-        "settings": examination.sounding.get("settings"),
-        "machine": examination.sounding.get("machine"),
+        "sounding": examination.sounding.name,
+        "command": " ".join(examination.sounding.command),
+        "settings": examination.sounding.settings,
+        "machine": examination.sounding.machine,
         **_verdict(examination),
         "step": known(msgspec.to_builtins(step)),
         **(_reached(device) if device else {}),
@@ -155,7 +155,7 @@ def account(examination: Examination) -> Digest:
         [part.part, part.ms, 100 * part.ms / total if total else None, part.owner]
         for part in examination.account
     ]
-    facts = {"sounding": examination.sounding.get("name"), "total_ms": total, **_verdict(examination)}
+    facts = {"sounding": examination.sounding.name, "total_ms": total, **_verdict(examination)}
     return Digest(facts, rows, ["part", "ms", "share_percent", "owner"])
 
 
@@ -163,7 +163,7 @@ def findings(examination: Examination, kind: str | None = None) -> Digest:
     """Return the findings, largest gain first; of one `kind`, also mechanism, claims and how to check it."""
     chosen = [finding for finding in examination.findings if kind in (None, finding.id)]
     facts = {
-        "sounding": examination.sounding.get("name"),
+        "sounding": examination.sounding.name,
         "count": len(chosen),
         "step_ms": examination.step.basis_ms,
         "checks_without_data": cards.unseen_of(examination.abstained),
@@ -205,7 +205,7 @@ def _finding(finding: Finding, in_full: bool) -> Facts:
 
 def headroom(examination: Examination) -> Digest:
     """Return kernel families far below their ceilings, without a known cause."""
-    facts = {"sounding": examination.sounding.get("name"), "count": len(examination.leads)}
+    facts = {"sounding": examination.sounding.name, "count": len(examination.leads)}
     return Digest(facts, [_lead(lead) for lead in examination.leads])
 
 

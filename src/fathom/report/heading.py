@@ -11,7 +11,15 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.analysis.results import CountedSteps, Examination, Finding, Integrity, Problem, Step
+from fathom.analysis.results import (
+    CountedSteps,
+    Examination,
+    Finding,
+    Integrity,
+    Problem,
+    RecordingSummary,
+    Step,
+)
 from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.communication import straggler
@@ -106,19 +114,16 @@ def _saves(finding: Finding | None, of: str) -> str:
     return f"{word} {units.significant(finding.gain_ms, 2)} ms ({low} to {high}){share}{worth}."
 
 
-def headline(facts: dict[str, Any]) -> list[Text]:
+def headline(of: RecordingSummary) -> list[Text]:
     """Return name and command, then machine, versions, date, and how the program ended."""
-    lines = [Text(str(facts.get("name") or "sounding"), "bold")]
-    command = facts.get("command")
-    if command:
-        words = command.split(" ") if isinstance(command, str) else command
-        lines.append(Text(" ".join(PurePath(w).name if w.startswith("/") else w for w in words), "cyan"))
-    if settings := facts.get("settings"):
-        lines.append(Text("settings " + joined(*(f"{k}: {v}" for k, v in settings.items())), "cyan"))
-    lines.append(Text(joined(*_origin(facts)), "dim"))
-    ended = str(facts.get("ended", ""))
-    if ended not in _GOOD_ENDS:
-        lines.append(Text(f"the program {_ended(ended, facts.get('exit_status'))}", "yellow"))
+    lines = [Text(of.name or "sounding", "bold")]
+    command = (PurePath(word).name if word.startswith("/") else word for word in of.command)
+    lines.append(Text(" ".join(command), "cyan"))
+    if of.settings:
+        lines.append(Text("settings " + joined(*(f"{k}: {v}" for k, v in of.settings.items())), "cyan"))
+    lines.append(Text(joined(*_origin(of)), "dim"))
+    if of.ended not in _GOOD_ENDS:
+        lines.append(Text(f"the program {_ended(of.ended, of.exit_status)}", "yellow"))
     return [line for line in lines if line.plain]
 
 
@@ -137,15 +142,16 @@ def _ended(ended: str, status: int | None) -> str:
     return words if not status else f"{words} (exit status {status})"
 
 
-def _origin(facts: dict[str, Any]) -> Iterator[str]:
+def _origin(of: RecordingSummary) -> Iterator[str]:
     """Yield the machine, the number of ranks, versions and the date, as far as they are known."""
-    machine, versions = facts.get("machine") or "", facts.get("versions") or {}
-    yield from [machine] if isinstance(machine, str) else map(str, filter(None, machine.values()))
-    if (facts.get("ranks") or 0) > 1:
-        yield f"{facts['ranks']} ranks"
-    yield from (f"{name} {versions[name]}" for name in ("torch", "cuda", "driver") if versions.get(name))
-    if facts.get("created_ns"):
-        yield units.date(facts["created_ns"])
+    yield of.machine
+    if of.ranks > 1:
+        yield f"{of.ranks} ranks"
+    yield from (
+        f"{name} {of.versions[name]}" for name in ("torch", "cuda", "driver") if of.versions.get(name)
+    )
+    if of.created_ns:
+        yield units.date(of.created_ns)
 
 
 def integrity(state: Integrity, width: int) -> list[Text]:

@@ -27,7 +27,7 @@ def _title(examination: Examination) -> str:
     ms = step.clean_ms if step.clean_ms is not None else step.timeline_ms
     missing = REQUESTS if examination.serving else "no step was found"
     taken = missing if ms is None else f"{step.kind or 'step'} of {units.duration(ms)}"
-    return f"<h4>{escape(str(examination.sounding.get('name') or 'sounding'))}: {escape(taken)}</h4>"
+    return f"<h4>{escape(examination.sounding.name or 'sounding')}: {escape(taken)}</h4>"
 
 
 def _verdict(examination: Examination) -> str:

@@ -67,7 +67,7 @@ def save_picture(examination: Examination, path: str | Path, **view: Unpack[View
     print_report(examination, console, **view)
     if path.suffix != ".svg":
         raise BadInputError(f"{path} is neither .svg nor .html; give a file name that ends in one of them.")
-    title = visible_line(str(examination.sounding.get("name") or "fathom report"))
+    title = visible_line(examination.sounding.name or "fathom report")
     try:
         path.write_text(console.export_svg(title=title))
     except OSError as error:

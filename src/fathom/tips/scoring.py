@@ -281,9 +281,9 @@ def _facts_of_program(examination: Examination) -> dict[str, bool]:
     devices = {(device.rank, device.device) for device in examination.devices}
     if devices:
         facts["gpu"] = any(device != "cpu" for _, device in devices)
-    if len(devices) > 1 or (examination.sounding.get("ranks") or 0) > 1 or _communicates(examination):
+    if len(devices) > 1 or examination.sounding.ranks > 1 or _communicates(examination):
         facts["several"] = True
-    elif devices and examination.sounding.get("made_by") == "run":  # a trace may be of one rank of many
+    elif devices and examination.sounding.made_by == "run":  # a trace may be of one rank of many
         facts["several"] = False
     names = {part for kind in examination.kinds for part in kind.name.split("+")}
     trains = any(name.startswith(_TRAINING) for name in names)

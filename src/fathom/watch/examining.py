@@ -159,7 +159,7 @@ def insight(sounding: Sounding) -> Insight:
         mfu=used.mfu if used else None,
         communication_ms=talks.exposed_ms if talks else 0.0 if _has_ledger(result) else None,
         findings=[_cause(finding) for finding in result.findings[:FINDINGS]],
-        counters=_counters(sounding) if result.sounding.get("counters") else [],
+        counters=_counters(sounding) if result.sounding.counters else [],
         abstained="" if _has_ledger(result) else _why(result),
     )
 

@@ -23,6 +23,7 @@ from fathom.analysis.results import (
     LedgerRow,
     LongSteps,
     Part,
+    RecordingSummary,
     Region,
     SlowStep,
     StepKind,
@@ -164,7 +165,7 @@ def test_names_from_recordings_stay_text(text):
     examination.devices[0].ledger.append(
         LedgerRow("compute", text, 9.0, flops=1e9, bytes=1e9, flops_per_s=1e12)
     )
-    examination.sounding |= {"name": text, "command": [text], "versions": {text: text}}
+    examination.sounding = RecordingSummary(name=text, command=[text], versions={text: text})
     plain = Page(page(Recording(gpu(account=account(), findings=[finding("name")]))))
     parsed = Page(page(Recording(examination, machine={"host": {"os": text}})))
     assert [tag for tag, _ in parsed.elements].count("script") == [tag for tag, _ in plain.elements].count(

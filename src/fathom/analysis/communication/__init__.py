@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         lead_ms,
         longest_waiting,
         lost_by,
+        ms_by_entry,
         steadily_late,
         to_clean,
     )

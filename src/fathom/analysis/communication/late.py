@@ -130,7 +130,7 @@ def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
     `devices` are those of all ranks; the first of each rank counts. Time in collectives does not count,
     because the ranks that wait spend it there. Ranks that lose little get no entries.
     """
-    entries = {device.rank: _by_entry(device) for device in reversed(devices)}
+    entries = {device.rank: ms_by_entry(device) for device in reversed(devices)}
     if len(entries) < 2:
         return
     names = sorted({name for mine in entries.values() for name in mine if name not in NO_CAUSE})
@@ -196,7 +196,7 @@ def lead_ms(spent: Mapping[int, float], rank: int) -> float:
     return max(median(ms for other, ms in spent.items() if other != rank) - spent[rank], 0.0)
 
 
-def _by_entry(device: Device) -> dict[str, float]:
+def ms_by_entry(device: Device) -> dict[str, float]:
     """Return the milliseconds per step by entry."""
     sums: dict[str, float] = {}
     for row in device.profiled_ledger:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from fathom.analysis.work.call import Call, UnknownWorkError, parse_call
     from fathom.analysis.work.classes import class_of
     from fathom.analysis.work.dtypes import DTYPES, SIZE
-    from fathom.analysis.work.families import family_work, kernel_ops
     from fathom.analysis.work.links import LINKED, Links, chosen, connect, launch_rows
     from fathom.analysis.work.recompute import ONLY_FORWARD
     from fathom.analysis.work.tree import NONE, rows_of

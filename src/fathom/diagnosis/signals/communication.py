@@ -17,6 +17,7 @@ from fathom.analysis.communication import (
     LostTime,
     fixed_time,
     lead_ms,
+    ms_by_entry,
     shared_out,
 )
 from fathom.analysis.results import Claim, Device, LedgerRow
@@ -167,8 +168,8 @@ def late(recorded: Recorded) -> list[LateRank]:
 def excess(recorded: Recorded) -> list[LostTime]:
     """Return the entries in which the latest rank spends more time than the median rank, largest first."""
     (worst, *_), devices = late(recorded), recorded.every
-    own = [_entries(device) for device in devices if device.rank == worst.rank]
-    others = [_entries(device) for device in devices if device.rank != worst.rank]
+    own = [ms_by_entry(device) for device in devices if device.rank == worst.rank]
+    others = [ms_by_entry(device) for device in devices if device.rank != worst.rank]
     if not own or not others:
         raise UnknownSignalError("the ledgers of the other ranks are unknown")
     more = {
@@ -193,7 +194,7 @@ def lead(recorded: Recorded) -> Lead:
     if recorded.account.rank == worst.rank:
         longer = {row.entry: row.ms for row in excess(recorded)}
         rows = [row for row in recorded.clean_ledger if row.entry in longer]
-        sums = _entries(recorded.device)
+        sums = ms_by_entry(recorded.device)
         claims = [Claim(r.entry, r.detail, min(1.0, longer[r.entry] / sums[r.entry]) * r.ms) for r in rows]
         most = sum(min(ms, _sum(row for row in rows if row.entry == entry)) for entry, ms in longer.items())
     else:
@@ -208,11 +209,3 @@ def _sum(rows: Iterable[LedgerRow]) -> float:
 
 def _collective_ms(device: Device) -> float:
     return _sum(row for row in device.profiled_ledger if row.entry in ON_HOST)
-
-
-def _entries(device: Device) -> dict[str, float]:
-    """Return the milliseconds per step by entry."""
-    sums: dict[str, float] = {}
-    for row in device.profiled_ledger:
-        sums[row.entry] = sums.get(row.entry, 0.0) + row.ms
-    return sums

@@ -13,7 +13,6 @@ from fathom.planner.workload import Attention, Dense, Experts, Model, matmuls
 
 _TILES = ((128, 256), (256, 128), (128, 128), (64, 128), (64, 64))
 _RATES = (1.0, 1.0, 0.93, 0.75, 0.6)  # of small tiles, which reload operands more often; assumed
-_ALIGN = 16  # bytes that one vector load moves: others take a slower kernel
 _LEAST = 0.02
 
 

@@ -29,7 +29,7 @@ def section(recording: Recording) -> Section | None:
         "ceilings": [_ceiling(ceiling) for ceiling in from_machine(machine)],
         "failed": failed,
         "checked": len(results),
-        "versions": recording.examination.sounding.get("versions") or {},
+        "versions": recording.examination.sounding.versions,
     }
     return Section("machine", "Machine", content)
 

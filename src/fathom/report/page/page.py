@@ -79,7 +79,7 @@ def sections(recording: Recording) -> list[Section]:
 def page(recording: Recording) -> str:
     """Return the page."""
     result = recording.examination
-    return rendered(str(result.sounding.get("name") or "sounding"), _top(result), sections(recording))
+    return rendered(result.sounding.name or "sounding", _top(result), sections(recording))
 
 
 def rendered(name: str, top: dict[str, Any], shown: list[Section]) -> str:
