@@ -508,6 +508,22 @@ class Sounding:
 
         return counters_table(self.store).lazy()
 
+    def tables(self) -> pl.DataFrame:
+        """Return the tables that `sql` knows: `table`, `rows`, and `columns` separated by commas.
+
+        `rows` and `columns` are null for tables that are computed when they are named.
+        """
+        import polars as pl
+
+        from fathom.sounding import TABLES
+
+        frames = {name: self.store.table(name) for name in TABLES}
+        counts = [frame.select(pl.len()).collect().item() for frame in frames.values()]
+        columns = [", ".join(frame.collect_schema().names()) for frame in frames.values()]
+        none = [None] * len(_DERIVED)
+        content = {"table": [*frames, *_DERIVED], "rows": [*counts, *none], "columns": [*columns, *none]}
+        return pl.DataFrame(content, schema={"table": pl.String, "rows": pl.Int64, "columns": pl.String})
+
     def sql(self, query: str, most_rows: int | None = None, most_bytes: int | None = None) -> pl.DataFrame:
         """Run one SELECT over the recorded tables and the computed ones.
 

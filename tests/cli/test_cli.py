@@ -62,7 +62,6 @@ def test_the_version():
         ["run", "--counter-samples", "0", "true"],
         ["run", "--stop-after", "later", "true"],
         ["run", "--no-such-option", "true"],
-        ["query", "x.fathom"],
         ["dive"],
     ],
 )
@@ -84,6 +83,15 @@ def test_query_counts_over_all_ranks(either):
         for rank in (0, 1)
         for name, ns in (("Memcpy HtoD", 3_000_000), ("gemm", 12_000_000))
     ]
+
+
+def test_query_without_sql_lists_the_tables(sounding):
+    shown = invoke("query", sounding, "--format", "json")
+    rows = {row["table"]: row for row in json.loads(shown.stdout)}
+    for name, row in rows.items():
+        counted = invoke("query", sounding, f"SELECT count(*) AS n FROM {name}", "--format", "json")
+        assert row["rows"] in (None, json.loads(counted.stdout)[0]["n"]), name
+    assert "device_ns" in rows["steps"]["columns"].split(", ") and rows["ledger"]["rows"] is None
 
 
 def test_query_as_csv_and_with_a_limit(sounding):
