@@ -9,6 +9,7 @@ from typing import Any
 from fathom.pristine import os
 from fathom.probe import current, ending, engines, faults, imports, inherited, threads
 from fathom.probe.collecting import Handle, collections
+from fathom.probe.conductor import FORKED
 from fathom.probe.ending import EXCEPTION
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches
@@ -89,7 +90,7 @@ def _at_exit() -> None:
 @guarded("recording across a fork")
 def _before_fork() -> None:
     if current.session is not None:
-        current.session.suspend("the program forked")
+        current.session.suspend(FORKED)
 
 
 @guarded("recording across a fork")

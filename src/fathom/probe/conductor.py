@@ -20,6 +20,7 @@ from fathom.probe.reporter import Reporter
 from fathom.probe.room import LARGEST_BURST
 from fathom.probe.trials import PREFIX, Trials
 
+FORKED, MOST_FORKS = "the program forked", 10  # bursts that forks interrupt, before no others are tried
 LOOK_NS = 200_000_000  # how often to check the folder for a trigger
 
 
@@ -52,6 +53,7 @@ class Conductor:
         self._mark_ns = self._longest_ns = self._looked_ns = 0
         self._frames = 0  # frames that Dynamo had tried at the last check
         self.capturing = self.foreign_profiler = False
+        self._forks = 0  # that interrupted a burst
         self._settle(0)
 
     @property
@@ -256,12 +258,20 @@ class Conductor:
             self._mind_trials()
         if self._recorder is None:
             return
-        if self._recorder.running:
+        running = self._recorder.running
+        if running:
             self.safely(self._recorder.stop, self._session.k)
-            self.phases.interrupted()
             self._session.note("interrupted", why)
-        elif self.safely(self._recorder.disarm):
+        if running or self.safely(self._recorder.disarm):
             self.phases.interrupted()
+            self._forks += why == FORKED
+            if (
+                self._forks == MOST_FORKS
+            ):  # as with workers that start anew for few batches: let steps be clean
+                self._session.note(
+                    "interrupted", f"{why} during {MOST_FORKS} bursts, so no others were tried"
+                )
+                self.phases.give_up()
         self._recorder.sampler.close()
 
     def capture_begins(self) -> None:
