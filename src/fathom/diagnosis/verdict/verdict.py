@@ -32,7 +32,7 @@ _PHRASES = {
 
 _WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
 _NO_CEILING = "work without a known ceiling"
-_MEASURE = "Measure the ceilings of the recorded machine with fathom machine measure."
+_MEASURE = "Measure the ceilings of the machine with fathom machine measure, while nothing else runs."
 _OF_CPU = {
     "host": "Host-bound: work outside the framework's operations takes {share} of {step}",
     "launch": "Overhead-bound: operations with hardly any work take {share} of {step}",
@@ -93,7 +93,8 @@ def verdict_of(
     bound = bound_of(total) if is_known else "unknown"
     top = None if bound == "first use" else _first(bound, pieces, findings)
     alone = bounds_ms(pieces)
-    usual = not is_known or bound_of(alone) == bound
+    rare_ms = total.get(bound, 0.0) - alone.get(bound, 0.0)
+    usual = not is_known or (bound_of(alone) == bound and rare_ms <= alone.get(bound, 0.0))
     if usual:  # the sentence is about the usual step, which rows below zero may shorten
         step_ms = sum(row.ms for row in device.ledger)
         total, known_ms = alone, min(sum(alone.values()), step_ms - unexplained_ms)
