@@ -288,12 +288,11 @@ def test_much_profiling_overhead_stands_out():
     assert (style(-9.0), style(-1.1)) == ("yellow", "dim")
 
 
-def test_uneven_steps_are_not_put_down_to_the_recording():
-    def why(added_ms):
-        return profiled_line(-9.0, added_ms).plain
-
-    assert "profiling overhead" in why(8.5) and "mostly step jitter" in why(0.4)
-    assert len(why(0.4)) <= 80
+def test_the_profiled_step_is_the_usual_one_like_the_clean_step_beside_it():
+    """Means of 9 ms more are due to rare long steps: the usual profiled step is 0.4 ms longer."""
+    line, clean = profiled_line(-9.0, 0.4), sum(entry.ms for entry in device().ledger)
+    assert f"{clean + 0.4:.2f}" in line.plain and f"{100 * 0.4 / clean:+.1f}" in line.plain
+    assert str(line.style) == "dim" and len(line.plain) <= 80
 
 
 def test_profiling_takes_nothing_away():

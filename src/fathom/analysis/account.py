@@ -278,7 +278,7 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
     why = []
     if abs(share) > LARGE:
         why.append((MADE if share > 0 else WERE).format(_change(share)))
-    if abs(uneven) > LARGE:
+    if abs(uneven) > LARGE and not clean.uneven:  # else the report shows the mean clean step
         why.append(f"the profiled steps are uneven: their mean is {_change(uneven)} than their median")
     to.abstained += [Abstained(f"profiling overhead of {device.device}", reason) for reason in why]
 

@@ -111,12 +111,19 @@ def _verdict(examination: Examination) -> Facts:
     return {"verdict": shown | {"advice": heading.advice(examination), "finding": verdict.finding or "none"}}
 
 
+def _overhead(device: Device) -> float | None:
+    """Return by how much the usual profiled step is longer than the clean one; None without a clean step."""
+    if device.added_ms is not None:
+        return device.added_ms
+    return None if device.observer_ms is None else -device.observer_ms
+
+
 def _reached(device: Device) -> Facts:
     used = device.utilisation
     return {
         "speed_of_light_ms": device.at_ceiling_ms,
         "mfu_percent": None if used is None or used.mfu is None else 100 * used.mfu,
-        "profiling_overhead_ms": None if device.observer_ms is None else -device.observer_ms,
+        "profiling_overhead_ms": _overhead(device),
     }
 
 

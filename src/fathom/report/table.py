@@ -19,7 +19,7 @@ WIDE = 90  # columns from which bars are long
 RATES = 36  # columns for percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
 CEILING = 11  # column of the share of the ceiling, if ceilings are known
 COMPLETE = 0.995  # share of busy time that counts as all of it
-OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly step jitter"
+OVERHEAD, SHORTER = "profiling overhead", "shorter than clean steps"
 LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
 LEGEND = (
@@ -144,17 +144,17 @@ def _lines(
 
 
 def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
-    """Yield the profiled step on one line, with its difference from the clean step."""
-    total, clean = device.total_ms or 0.0, step_ms(device)
-    difference = total - clean
-    added = difference if device.added_ms is None else device.added_ms
-    loud = abs(difference) > LOUD * clean
-    uneven = loud and abs(difference - added) > abs(difference) / 2
-    why = OTHERS if uneven or difference * added < 0 else OVERHEAD if added >= 0 else SHORTER
-    percent = 100 * difference / clean if clean else 0.0
+    """Yield the usual profiled step on one line, with its difference from the clean step.
+
+    Both are medians. The ledger's rows are means, to which rare long steps contribute.
+    """
+    clean = step_ms(device)
+    added = (device.total_ms or 0.0) - clean if device.added_ms is None else device.added_ms
+    why = OVERHEAD if added >= 0 else SHORTER
+    percent = 100 * added / clean if clean else 0.0
     change = (f"{percent:+.1f}" if abs(percent) < 1000 else f"{percent:+.0f}") if clean else ""
-    line = f"{'profiled step':<{columns.name}}{_ms(columns, total)}{change:>7}  {'':<{columns.bar}}"
-    yield Text(f"{line}  {why}", "yellow" if loud else "dim")
+    line = f"{'profiled step':<{columns.name}}{_ms(columns, clean + added)}{change:>7}  {'':<{columns.bar}}"
+    yield Text(f"{line}  {why}", "yellow" if abs(added) > LOUD * clean else "dim")
 
 
 def _mean(columns: Columns, device: Device, width: int) -> Iterator[Text]:
