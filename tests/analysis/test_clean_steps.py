@@ -134,3 +134,21 @@ def test_the_usual_step_does_not_wait_like_the_rare_ones(tmp_path: Path) -> None
     usual, mean = ({row.entry: row.ms for row in rows} for rows in (device.ledger, device.mean_ledger))
     assert sum(usual.values()) == pytest.approx(40) and usual["idle: input"] == pytest.approx(20)
     assert sum(mean.values()) == pytest.approx(80) and mean["idle: input"] == pytest.approx(60)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_steps_that_outgrow_the_profiled_ones_are_reported_with_a_later_step(
+    tmp_path: Path, grows: bool
+) -> None:
+    """Steps of a sequence-length warm-up take 10 to 50 ms, of which the first ones are profiled."""
+    timeline, at = Timeline(phase="timeline", burst=1, devices={}), 0
+    lengths = [10] * 10 + [10 + k // 5 if grows else 50 for k in range(200)]
+    for k, length in enumerate(lengths):
+        timeline.phase, timeline.burst = ("timeline", 1) if k < 10 else ("clean", 2)
+        timeline.step(at, at + length * MS)
+        timeline.op("aten::mm", at, at + length * MS)
+        at += length * MS
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    grew = [absence.why for absence in examination.abstained if "clean steps grew" in absence.why]
+    assert len(grew) == grows
+    assert not grows or ("from 16 to 43 ms" in grew[0] and "`--at 110`" in grew[0])

@@ -25,6 +25,7 @@ from fathom.analysis.steps import (
     Stretch,
     clean_step,
     first_profiled,
+    growth,
     ran_ahead,
     stretches,
     undisturbed,
@@ -49,6 +50,7 @@ ENOUGH = 20  # steps: enough for a clean phase after three steps, and then a tim
 SOON = 25  # steps: a timeline begins within them if the step time is stable from the start
 MADE = "the median profiled step was {} than the clean one, so host times are estimates"
 WERE = "the median profiled step was {} than the clean one: its work or the conditions differed"
+GREW = "clean steps grew from {} to {} ms, and early ones were profiled; record later ones with `--at {}`"
 WORTH = 0.02  # of the clean step: device work that exceeds it by more is reported
 TRACING_US = 0.4, 1.5  # per Python call: torch.profiler with stacks, on fast and slow hosts
 MOSTLY = 0.9  # of a recording: if repeated work covers less of it, the report says so
@@ -278,9 +280,20 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
     why = []
     if abs(share) > LARGE:
         why.append((MADE if share > 0 else WERE).format(_change(share)))
+        why += _outgrown(to) if share < 0 else []
     if abs(uneven) > LARGE and not clean.uneven:  # else the report shows the mean clean step
         why.append(f"the profiled steps are uneven: their mean is {_change(uneven)} than their median")
     to.abstained += [Abstained(f"profiling overhead of {device.device}", reason) for reason in why]
+
+
+def _outgrown(to: Account) -> list[str]:
+    """Return that clean steps grew, and how to record later ones, if they did; else nothing."""
+    rows = to.steps.filter(pl.col("parent").is_null(), phase="clean", kind=to.kind).drop_nulls("end_ns")
+    rows = rows.sort("mark_ns")
+    first, last = growth((rows["end_ns"] - rows["mark_ns"]).to_numpy() / NS_PER_MS)
+    if not last:
+        return []
+    return [GREW.format(f"{first:.3g}", f"{last:.3g}", int(rows["step"][len(rows) // 2]))]
 
 
 def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:

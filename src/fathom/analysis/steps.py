@@ -18,6 +18,8 @@ AHEAD = 0.9  # of the device's work per step: marks closer together time launche
 LEAST = 8  # fewest steps after the profiler that show its aftereffect
 PROFILED = ["timeline", "attribution", "slow"]
 UNEVEN = 0.02  # of the median: if the mean is longer by more, steps are uneven
+GREW = 0.2  # of the first third's median: the last third of steps that is longer by more has grown
+CERTAIN = 6.0  # times the noise of a median
 ALIKE = 0.02  # relative difference below which steps before and after the profiler are alike
 
 
@@ -156,6 +158,20 @@ def undisturbed(
 
 def _alike(early: Array, late: Array) -> bool:
     return abs(median(late) - median(early)) <= max(ALIKE * median(early), mad(early))
+
+
+def growth(lengths: Array) -> tuple[float, float]:
+    """Return the medians of the first and last third of steps if they grew by more than GREW and their noise;
+    else (0, 0).
+    """
+    third = len(lengths) // 3
+    if third < LEAST:
+        return 0.0, 0.0
+    first, last = lengths[:third], lengths[-third:]
+    before, after = median(first), median(last)
+    noise = CERTAIN * max(mad(first), mad(last)) / third**0.5  # of a median
+    grew = after - before > max(GREW * before, noise)
+    return (before, after) if grew else (0.0, 0.0)
 
 
 def ran_ahead(runs: list[Stretch], busy_ms: float) -> bool:
