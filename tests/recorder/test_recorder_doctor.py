@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fathom.recorder.doctor import ask_python, examine_host
+from fathom.recorder.doctor import Answers, ask_python, examine_host
 from tests.support.running import run_fathom
 
 GPU = {"name": "H200", "uuid": "GPU-1"}
@@ -32,7 +32,7 @@ def diagnose(tmp_path, *, gpus=(GPU,), environment=None, **answers):
         "versions": {"driver": "580"},
         "host": HOST,
     }
-    record = {**GOOD, **answers}
+    record = Answers(**{**GOOD, **answers})
     return examine_host("python", environment or {}, tmp_path, lambda _: record, machine)
 
 
@@ -124,16 +124,16 @@ def test_another_start_up_hook_is_named(tmp_path):
 
 
 def test_an_invalid_python_is_an_answer():
-    assert "did not answer" in ask_python("/no/such/python")["error"]
-    assert "failed" in ask_python("false")["error"]
+    assert "did not answer" in ask_python("/no/such/python").error
+    assert "failed" in ask_python("false").error
 
 
 @pytest.mark.programs
 def test_this_python_has_torch():
     torch = pytest.importorskip("torch")
     answers = ask_python(sys.executable)
-    assert answers["torch"] == torch.__version__
-    assert answers["kineto"] is torch.profiler.kineto_available()
+    assert answers.torch == torch.__version__
+    assert answers.kineto is torch.profiler.kineto_available()
 
 
 def test_the_command_says_it_for_people_and_for_programs(tmp_path):

@@ -31,7 +31,7 @@ def windows_of(ledger: Ledger) -> list[Window]:
 def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[LedgerRow]:
     """Return the ledger's rows, largest first.
 
-    `work` has the columns of `family_work`, with `name` for the family; None if the work is unknown.
+    `work` has the columns of `work_by_family`, with `name` for the family; None if the work is unknown.
     """
     done = {} if work is None else {(row["entry"], row["name"]): row for row in work.iter_rows(named=True)}
     own = _own_ns(ledger)

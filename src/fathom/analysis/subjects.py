@@ -137,7 +137,7 @@ def works(
 ) -> list[pl.DataFrame]:
     """Return the work of each subject's entries by name (kernel family, direction of copies, or op).
 
-    The columns are those of `family_work` or `op_work`. `met` has the arrival times of the peers of
+    The columns are those of `work_by_family` or `op_work`. `met` has the arrival times of the peers of
     collectives (`Meetings.of`).
     """
     if not subjects:

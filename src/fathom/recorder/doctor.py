@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,23 @@ class Diagnosis:
         return asdict(self)
 
 
-Ask = Callable[[str], dict[str, Any]]
+@dataclass(frozen=True)
+class Answers:
+    """The answers of the program's Python to QUESTIONS; `error` is the reason if there are none."""
+
+    python: str = ""
+    executable: str = ""
+    torch: str | None = None
+    cuda_built: str | None = None  # the version of CUDA
+    cuda: bool = False
+    kineto: bool = False
+    cupti: bool = False
+    devices: list[str] = field(default_factory=list)
+    cupti_python: str | None = None
+    error: str = ""
+
+
+Ask = Callable[[str], Answers]
 
 
 def examine_host(
@@ -87,7 +103,7 @@ def examine_host(
     counting = [_permission(machine, root), _sampling(machine, answers), _qualified(machine)]
     around = [_stacks(program), _libraries(), _disk(), _path(environment), _container(machine)]
     depths = _depths(torch, gpu) | {"counters": ""}
-    why = why_no_counters(machine, root) or why_not(answers.get("cuda_built"), answers.get("cupti_python"))
+    why = why_no_counters(machine, root) or why_not(answers.cuda_built, answers.cupti_python)
     depths["counters"] = depths["timeline"] or why or ""
     return Diagnosis(depths, [*torch, *gpu, *counting, *around], machine)
 
@@ -99,32 +115,32 @@ def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck]) -> dict[str, str]:
     return {"surface": reasons(torch[:2]), "timeline": reasons([*torch, *gpu])}
 
 
-def ask_python(program: str) -> dict[str, Any]:
-    """Return the answers of the program's Python about torch, or `{"error": …}` if it fails."""
+def ask_python(program: str) -> Answers:
+    """Return the answers of the program's Python about torch."""
     try:
         done = subprocess.run([program, "-c", QUESTIONS], capture_output=True, text=True, timeout=120)
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        return Answers(**json.loads(done.stdout.strip().splitlines()[-1]))
     except (OSError, subprocess.TimeoutExpired) as error:
-        return {"error": f"{program} did not answer ({error})"}
-    except (ValueError, IndexError):
+        return Answers(error=f"{program} did not answer ({error})")
+    except (ValueError, IndexError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return {"error": f"{program} failed: {last}"}
+        return Answers(error=f"{program} failed: {last}")
 
 
 def _version(words: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", words)[:2])
 
 
-def _python(program: str, answers: dict[str, Any]) -> DoctorCheck:
-    if "error" in answers:
-        return DoctorCheck("Python", False, answers["error"], "give the program's Python with --python")
-    result = f"{answers['python']} at {answers.get('executable', program)}"
-    old = _version(answers["python"]) < OLDEST_PYTHON
+def _python(program: str, answers: Answers) -> DoctorCheck:
+    if answers.error:
+        return DoctorCheck("Python", False, answers.error, "give the program's Python with --python")
+    result = f"{answers.python} at {answers.executable or program}"
+    old = _version(answers.python) < OLDEST_PYTHON
     return DoctorCheck("Python", not old, result, "use Python 3.10 or later for the program")
 
 
-def _torch(answers: dict[str, Any]) -> DoctorCheck:
-    version = answers.get("torch")
+def _torch(answers: Answers) -> DoctorCheck:
+    version = answers.torch
     if not version:
         return DoctorCheck("torch", False, "torch was not found", "give the program's Python with --python")
     old = _version(version) < OLDEST_TORCH
@@ -132,10 +148,10 @@ def _torch(answers: dict[str, Any]) -> DoctorCheck:
     return DoctorCheck("torch", not old, result, "use torch 2.4 or later")
 
 
-def _kineto(answers: dict[str, Any]) -> DoctorCheck:
-    if not answers.get("torch"):
+def _kineto(answers: Answers) -> DoctorCheck:
+    if not answers.torch:
         return DoctorCheck("Kineto", None, "unknown without torch")
-    able = bool(answers.get("kineto"))
+    able = answers.kineto
     result = "available" if able else "torch was built without Kineto"
     return DoctorCheck("Kineto", able, result, "use an official build of torch")
 
@@ -147,21 +163,21 @@ def _gpu(machine: Machine) -> DoctorCheck:
     return DoctorCheck("NVML", None, f"no GPU telemetry: {machine['why_no_gpu']}")
 
 
-def _cuda(machine: Machine, answers: dict[str, Any]) -> DoctorCheck:
-    if not machine["gpus"] or not answers.get("torch"):
+def _cuda(machine: Machine, answers: Answers) -> DoctorCheck:
+    if not machine["gpus"] or not answers.torch:
         return DoctorCheck("CUDA", None, "not needed: programs are recorded on the CPU")
-    if answers.get("cuda"):
-        return DoctorCheck("CUDA", True, f"CUDA {answers['cuda_built']}, {len(answers['devices'])} visible")
-    if not answers.get("cuda_built"):
+    if answers.cuda:
+        return DoctorCheck("CUDA", True, f"CUDA {answers.cuda_built}, {len(answers.devices)} visible")
+    if not answers.cuda_built:
         return DoctorCheck("CUDA", False, "torch was built for the CPU only", "install a CUDA build of torch")
     fix = "check the driver's version and CUDA_VISIBLE_DEVICES"
     return DoctorCheck("CUDA", False, "torch sees no CUDA device", fix)
 
 
-def _cupti(machine: Machine, answers: dict[str, Any]) -> DoctorCheck:
-    if not machine["gpus"] or not answers.get("torch"):
+def _cupti(machine: Machine, answers: Answers) -> DoctorCheck:
+    if not machine["gpus"] or not answers.torch:
         return DoctorCheck("CUPTI", None, "not needed: there is no GPU to trace")
-    able = bool(answers.get("cupti"))
+    able = answers.cupti
     result = "available" if able else "torch cannot trace kernels"
     return DoctorCheck("CUPTI", able, result, "install nvidia-cuda-cupti")
 
@@ -177,11 +193,11 @@ def _permission(machine: Machine, root: Path) -> DoctorCheck:
     return DoctorCheck("counters' permission", None, f"only root may read hardware counters; {fix}")
 
 
-def _sampling(machine: Machine, answers: dict[str, Any]) -> DoctorCheck:
-    if not machine["gpus"] or not answers.get("cuda_built"):
+def _sampling(machine: Machine, answers: Answers) -> DoctorCheck:
+    if not machine["gpus"] or not answers.cuda_built:
         return DoctorCheck("cupti-python", None, "not needed: there is no GPU to sample")
-    version = answers.get("cupti_python")
-    why = why_not(answers["cuda_built"], version)
+    version = answers.cupti_python
+    why = why_not(answers.cuda_built, version)
     return DoctorCheck("cupti-python", None if why else True, why or f"cupti-python {version}")
 
 

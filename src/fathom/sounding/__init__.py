@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LOADERS,
         TRACED,
         Counted,
+        HotSpot,
         LoaderFacts,
         Manifest,
         Phase,

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fathom.errors import BadInputError
 from fathom.recorder.command import free_output
@@ -21,19 +21,19 @@ from fathom.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from fathom.analysis.explaining import Explanation
-    from fathom.sounding import Launch, Store
+    from fathom.sounding import HotSpot, Launch, Store
 
 REPORT = "kernel.ncu-rep"  # kept in the new sounding for the Nsight Compute GUI
 
 
 @dataclass(frozen=True)
 class Dive:
-    """The new sounding, the explanation of its counters, and the places where warps wait (`ncu.spots`)."""
+    """The new sounding, the explanation of its counters, and the places where warps wait."""
 
     store: Store
     target: Target
     explanation: Explanation
-    spots: list[dict[str, Any]]
+    spots: list[HotSpot]
 
 
 def dive(
@@ -160,6 +160,11 @@ def explanation_of(store: Store, family: str) -> Explanation:
     return explain(family, dict(means.iter_rows()))
 
 
-def spots_of(store: Store) -> list[dict[str, Any]]:
+def spots_of(store: Store) -> list[HotSpot]:
     """Return the places where warps waited, by source line and instruction; [] if ncu did not sample them."""
-    return [spot for rank in store.manifest.ranks for spot in rank.facts.get("hot_spots", [])]
+    from msgspec import convert
+
+    from fathom.sounding import HotSpot
+
+    rows = [row for rank in store.manifest.ranks for row in rank.facts.get("hot_spots", [])]
+    return convert(rows, list[HotSpot])

@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from fathom.errors import BadInputError
-from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.manifest import HotSpot, Manifest, Phase, Problem, Rank
 from fathom.sounding.ncu.frames import SOURCE, counters, families, kernels
 from fathom.sounding.ncu.launch import DURATION, Launch, Spot
 from fathom.sounding.ncu.lines import bad, encoding, head
@@ -122,7 +124,7 @@ def _write(launches: list[Launch], named: list[str], writer: Writer, manifest: M
             table = kernels(own, families_)
             writer.write(rank, "kernels", table)
             writer.write(rank, "counters", counters(own, families_))
-            facts = {"source": SOURCE, "hot_spots": _spots(own, families_)}
+            facts = {"source": SOURCE, "hot_spots": msgspec.to_builtins(_spots(own, families_))}
             manifest.ranks.append(Rank(rank, pid, host, None, _devices(own), facts=facts))
             manifest.phases.append(Phase(rank, "counters", 0, 0, int(table["end_ns"][-1])))
     except BaseException:
@@ -131,7 +133,7 @@ def _write(launches: list[Launch], named: list[str], writer: Writer, manifest: M
     return writer.finish(manifest)
 
 
-def _spots(launches: list[Launch], named: list[str]) -> list[dict[str, object]]:
+def _spots(launches: list[Launch], named: list[str]) -> list[HotSpot]:
     by_family: defaultdict[str, list[Spot]] = defaultdict(list)
     for launch, family in zip(launches, named, strict=True):
         by_family[family] += launch.spots

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from fathom.sounding.manifest import HotSpot
 from fathom.sounding.ncu.launch import Spot
 
 MOST = 20  # source lines, and instructions, kept per family
@@ -60,33 +61,28 @@ def _spot(
     return Spot(sass, file, line, source, dict(reasons), dict(waste))
 
 
-def hot_spots(family: str, spots: Sequence[Spot]) -> list[dict[str, Any]]:
-    """Return the MOST hottest instructions and source lines of a family, over all its launches.
-
-    Each is `{family, level (sass, source), where, text, samples, share (of the family's samples), reasons,
-    waste}`.
-    """
+def hot_spots(family: str, spots: Sequence[Spot]) -> list[HotSpot]:
+    """Return the MOST hottest instructions and source lines of a family, over all its launches."""
     total = sum(sum(spot.reasons.values()) for spot in spots)
     lines = [(f"{PurePath(s.file).name}:{s.line}", s.source or "", s) for s in spots if s.file]
     levels = {"sass": [(s.sass, s.sass, s) for s in spots if s.sass], "source": lines}
     hottest = []
     for level, named in levels.items():
-        ranked = sorted(_summed(named).values(), key=lambda row: (-row["samples"], row["where"]))[:MOST]
-        hottest += [
-            {"family": family, "level": level, **row, "share": row["samples"] / total if total else 0.0}
-            for row in ranked
-        ]
+        every = _summed(family, level, named, total)
+        hottest += sorted(every, key=lambda spot: (-spot.samples, spot.where))[:MOST]
     return hottest
 
 
-def _summed(named: list[tuple[str, str, Spot]]) -> dict[str, dict[str, Any]]:
-    rows: dict[str, dict[str, Any]] = {}
+def _summed(family: str, level: str, named: list[tuple[str, str, Spot]], total: float) -> Iterator[HotSpot]:
+    texts: dict[str, str] = {}
+    reasons: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    waste: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for where, text, spot in named:
-        row = rows.setdefault(where, {"where": where, "text": text, "reasons": Counter(), "waste": Counter()})
-        row["reasons"].update(spot.reasons)
-        row["waste"].update(spot.waste)
-    for row in rows.values():
-        row["samples"] = sum(row["reasons"].values())
-        row["reasons"] = dict(row["reasons"].most_common(4))
-        row["waste"] = dict(row["waste"])
-    return rows
+        texts.setdefault(where, text)
+        reasons[where].update(spot.reasons)
+        waste[where].update(spot.waste)
+    for where, text in texts.items():
+        samples = sum(reasons[where].values())
+        share = samples / total if total else 0.0
+        stalls: dict[str, float] = dict(reasons[where].most_common(4))
+        yield HotSpot(family, level, where, text, samples, share, stalls, {**waste[where]})
