@@ -162,10 +162,10 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no object with a kind"),
-        ("   \n---\n", "holds no object with a kind"),
-        ("just a sentence", "holds no object with a kind"),
-        ("[1, 2]", "holds no object with a kind"),
+        ("", "has no object with a `kind` field"),
+        ("   \n---\n", "has no object with a `kind` field"),
+        ("just a sentence", "has no object with a `kind` field"),
+        ("[1, 2]", "has no object with a `kind` field"),
         ("kind: Pod\nspec: {containers: [", "line 2"),
         ("kind: Pod\nspec:\n\tx: 1", "line 3"),
         ("kind: {{ .Values.kind }}\nspec: {}", "line 1"),
