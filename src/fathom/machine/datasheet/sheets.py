@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from fathom.data import load
 from fathom.machine.architectures import GUIDE, architecture
@@ -34,7 +36,6 @@ _FIGURE_OF = {
 }
 FILES = ("volta", "ampere", "ada", "hopper", "blackwell", "rubin", "cdna3", "cdna4")
 _ABOUT = {"source", "divide_by", "because"}
-_rules = cache(partial(load, "fathom.machine.datasheet", "cpus"))
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,55 @@ class Sheet:
             return None
         target = _FIGURE_OF[begin]
         return self.figures.get(target + name[len(begin) :] if target.endswith(".") else target)
+
+
+class Processors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processors that a rule of `cpus.yaml` applies to: those with one of the values of each list."""
+
+    vendor: list[str]
+    source: str
+    family: list[int] | None = None
+    model_number: list[int] | None = None
+    stepping: list[int] | None = None
+    features: list[str] = []  # all of them
+    product: str = ""  # a pattern
+
+    def fit(self, cpu: Cpu, product: str) -> bool:
+        """Return whether the rule applies to a processor, in a machine called `product`."""
+        named = (
+            (self.vendor, cpu.get("vendor")),
+            (self.family, cpu.get("family")),
+            (self.model_number, cpu.get("model_number")),
+            (self.stepping, cpu.get("stepping")),
+        )
+        exact = all(values is None or value in values for values, value in named)
+        features = {*self.features} <= {*(cpu.get("features") or ())}
+        return exact and features and bool(re.search(self.product, product))
+
+
+class MemoryRule(Processors, frozen=True):
+    """The memory of processors."""
+
+    channels: int  # per socket
+    transfers_mhz: int
+
+
+class RateRule(Processors, frozen=True):
+    """The arithmetic of processors."""
+
+    flop_per_cycle: dict[str, int]
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `cpus.yaml`."""
+
+    memory: list[MemoryRule]
+    rates: list[RateRule]
+
+
+@cache
+def _rules() -> Rules:
+    return msgspec.convert(load("fathom.machine.datasheet", "cpus"), Rules)
 
 
 def quantity(words: Any) -> tuple[float, str]:
@@ -150,22 +200,21 @@ def find_host(host: Host) -> Sheet | None:
 
 
 def _bandwidth(cpu: Cpu, product: str) -> Iterator[tuple[str, Figure]]:
-    for row in _rules()["memory"]:
-        if _fits(cpu, product, row):
-            sockets = cpu.get("sockets") or 1
-            value = sockets * row["channels"] * 8 * row["transfers_mhz"] * 1e6
-            how = f"{sockets} × {row['channels']} × 8 B × {row['transfers_mhz']} MT/s: {row['source']}"
-            yield "host.memory", Figure(value, "B/s", how)
-            return
+    row = next((row for row in _rules().memory if row.fit(cpu, product)), None)
+    if row:
+        sockets = cpu.get("sockets") or 1
+        value = sockets * row.channels * 8 * row.transfers_mhz * 1e6
+        how = f"{sockets} × {row.channels} × 8 B × {row.transfers_mhz} MT/s: {row.source}"
+        yield "host.memory", Figure(value, "B/s", how)
 
 
 def _rates(cpu: Cpu) -> Iterator[tuple[str, Figure]]:
     cores, clock = _cores(cpu), cpu.get("clock_max_mhz") or cpu.get("clock_nominal_mhz")
-    row = next((row for row in _rules()["rates"] if _fits(cpu, "", row)), None)
+    row = next((row for row in _rules().rates if row.fit(cpu, "")), None)
     if not (cores and clock and row):
         return
-    for dtype, flops in row["flop_per_cycle"].items():
-        how = f"{cores} cores × {clock / 1000:.2f} GHz × {flops} FLOP per cycle: {row['source']}"
+    for dtype, flops in row.flop_per_cycle.items():
+        how = f"{cores} cores × {clock / 1000:.2f} GHz × {flops} FLOP per cycle: {row.source}"
         yield f"host.matmul.{dtype}", Figure(cores * clock * 1e6 * flops, "FLOP/s", how)
 
 
@@ -175,11 +224,3 @@ def _cores(cpu: Cpu) -> int | None:
     if not physical or not usable:
         return physical or None
     return min(physical, max(1, usable // (cpu.get("threads_per_core") or 1)))
-
-
-def _fits(cpu: Cpu, product: str, row: dict[str, Any]) -> bool:
-    exact = all(
-        cpu.get(key) in row[key] for key in ("vendor", "family", "model_number", "stepping") if key in row
-    )
-    features = set(row.get("features", ())) <= set(cpu.get("features") or ())
-    return exact and features and bool(re.search(row.get("product", ""), product))
