@@ -53,7 +53,7 @@ PROGRAMS = {
     "diffusion": Program("benchmarks/unrelated", ("diffusion.py", "--steps", "100000"), ("PIL",)),
     "speech": Program("benchmarks/unrelated", ("speech.py", "--steps", "100000")),
     "particles": Program("benchmarks/ordinary/programs", ("particles.py", "--steps", "100000")),
-    "ranker": Program("benchmarks/unrelated", ("ranker.py", "--steps", "100000")),
+    "ranking": Program("benchmarks/unrelated", ("ranking.py", "--steps", "100000")),
 }
 COMPILED = {"compiled": "whole", "graphs": "whole with CUDA graphs", "autotuned": "whole with autotuning"}
 
