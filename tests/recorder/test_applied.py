@@ -86,5 +86,5 @@ def test_a_recording_names_its_settings_and_doubts_those_of_another_machine(tmp_
     assert done.stdout == "7\n"
     assert "may be slower here: loader: four workers; see `fathom machine compare" in done.stderr
     sounding = examine(open_store(tmp_path / "s.fathom")).sounding
-    assert sounding["settings"] == applied.knobs
+    assert sounding.settings == applied.knobs
     assert any("loader: four workers" in line.plain for line in heading.headline(sounding))
