@@ -29,6 +29,7 @@ _TRIALS, _SHORT = 400, 100  # of the answer, and of the search for the interval
 _SAMPLE = 300  # failures after which the shares of a longer job no longer change
 _DOWN_SPREAD = 0.4  # of the times to detect and restart, in the logarithm
 _LONGEST = 36_500.0  # days
+_RAREST = 2.0  # times between failures, above which checkpoints are too rare to simulate
 _FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 
 
@@ -168,7 +169,8 @@ def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
         run.restart_s, run.spares, run.repair_h,
     )  # fmt: skip
     _possible(job)
-    curve = [_point(job, factor, seed) for factor in _FACTORS]
+    most = max(_RAREST * mtbf_s, job.interval_s)
+    curve = [_point(job, factor, seed) for factor in _FACTORS if job.interval_s * factor <= most]
     if run.interval_s is None:
         job = replace(job, interval_s=max(curve, key=lambda point: point.goodput).interval_s)
     sample = replace(job, work_s=min(job.work_s, _SAMPLE * mtbf_s))
@@ -216,6 +218,12 @@ def _possible(job: Job) -> None:
             "restart, so it makes no "
             f"progress; the fastest restart that works is about {job.mtbf_s / 60:.2g} minutes, or "
             "use fewer GPUs."
+        )
+    if min(job.interval_s, job.work_s) > _RAREST * job.mtbf_s:
+        near = max(daly(job.checkpoint.stop_s, job.mtbf_s), job.checkpoint.write_s)
+        raise BadInputError(
+            f"A checkpoint every {job.interval_s:,.0f} s is too rare for failures every {job.mtbf_s:,.0f} "
+            f"s; the nearest that works well is every {near:,.0f} s."
         )
     repairing = 3600 * job.repair_h / job.mtbf_s
     if job.spares is not None and repairing > 2 * (job.spares + 1):

@@ -8,6 +8,7 @@ import numpy as np
 
 from fathom.planner.reliability.checkpoints import Checkpoint
 
+_TRIES = 4.0  # times between failures that a stretch of work takes at most, in the worst trial
 ENTRIES = ("productive", "checkpoints", "lost work", "detection", "restart", "waiting for a spare")
 
 
@@ -47,6 +48,7 @@ def simulate(
     spent = np.zeros((trials, len(ENTRIES)))
     repairs = np.zeros((trials, (job.spares or 0) + 1)) if job.spares is not None else None
     work, stop = job.cycle_s - job.checkpoint.stop_s, job.checkpoint.stop_s
+    mtbf = np.maximum(mtbf, min(job.cycle_s, job.work_s) / _TRIES)  # else a trial may hardly ever end
     left = np.full(trials, job.work_s)
     while (active := left > 0).any():
         until = rng.exponential(mtbf)
