@@ -206,11 +206,13 @@ def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
 
 def _possible(job: Job) -> None:
     down = job.detection_s + job.restart_s + job.checkpoint.load_s
-    if job.checkpoint.load_s > job.mtbf_s > job.detection_s + job.restart_s:
+    is_slow = job.checkpoint.write_s > job.mtbf_s / 4 and job.checkpoint.kind == "async"
+    can_restart = job.mtbf_s > job.detection_s + job.restart_s
+    if can_restart and (is_slow or job.checkpoint.load_s > job.mtbf_s):
         raise BadInputError(
-            f"The job fails every {job.mtbf_s / 60:.2g} minutes and reads its checkpoint in "
-            f"{job.checkpoint.load_s / 60:.2g}, so it makes no progress; the slowest storage that works is "
-            f"about {job.checkpoint.size / job.mtbf_s / 1e9:.2g} GB/s in all."
+            f"The job fails every {job.mtbf_s / 60:.2g} minutes and writes its checkpoint in "
+            f"{job.checkpoint.write_s / 60:.2g}, so it makes no progress; the slowest storage that works is "
+            f"about {4 * job.checkpoint.size / job.mtbf_s / 1e9:.2g} GB/s in all."
         )
     if down + job.checkpoint.stop_s > 3 * job.mtbf_s:
         raise BadInputError(

@@ -48,7 +48,8 @@ def simulate(
     spent = np.zeros((trials, len(ENTRIES)))
     repairs = np.zeros((trials, (job.spares or 0) + 1)) if job.spares is not None else None
     work, stop = job.cycle_s - job.checkpoint.stop_s, job.checkpoint.stop_s
-    mtbf = np.maximum(mtbf, min(job.cycle_s, job.work_s) / _TRIES)  # else a trial may hardly ever end
+    shortest = max(min(job.cycle_s, job.work_s) / _TRIES, _TRIES * _unwritten(job))
+    mtbf = np.maximum(mtbf, shortest)  # else a trial may hardly ever end
     left = np.full(trials, job.work_s)
     while (active := left > 0).any():
         until = rng.exponential(mtbf)
