@@ -70,6 +70,17 @@ def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
     assert result.source == "/run.py:3"
 
 
+@pytest.mark.parametrize(
+    ("calls", "ms", "raises"), [(9000.0, 60.0, True), (900.0, 60.0, False), (9000.0, 30.0, False)]
+)
+def test_very_many_calls_of_ops_with_hardly_any_work_are_found(calls, ms, raises):
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_lines": [], "host_ops": {"aten::add": calls}}
+    ledger = [LedgerRow("ops", "aten::add", ms), LedgerRow("unattributed", "", 100.0 - ms)]
+    found = raised(signals(ledger, **known), "host-python").values()
+    assert bool(found) == raises
+    assert all(finding.unpredicted and finding.gain_ms is None for finding in found)
+
+
 @pytest.mark.parametrize(("moved", "expected"), [(1, 2000.0), (50, 43.3), (99, 7.2)])
 def test_how_long_python_stays_is_estimated_from_how_often_it_went_on(moved, expected):
     """Reads 30 µs apart; what leaves at a constant rate is gone at the second with 1 - exp(-30 / dwell)."""

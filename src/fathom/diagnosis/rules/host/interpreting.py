@@ -7,18 +7,25 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fathom.analysis import where
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.grouping import grouped
 from fathom.diagnosis.rules.candidates import in_mean_step, ms_of, on_processor, rows, spent
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.host.waits import beneath_saving, claim_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Computing, HostLine, Signals
+from fathom.units import US_PER_MS
 
 LEAST = 0.25  # of the step: small models spend some Python time on every op
 LONG = 0.05  # of the step, with an idle device
 OWN = 0.5  # of a line's samples: below it, the line mostly calls libraries
 BRIEF_US = 50.0  # at one instruction: a call of NumPy takes up to 10, longer ones compute on arrays
+MANY, TINY_US = 5_000, 10.0  # calls of ops in a step, and the mean time of one
 SHOWN = 3  # lines
+VECTORISED = """\
+losses = F.cross_entropy(scores.flatten(0, 1), tags.flatten())    # all tokens in one call, not one by one
+step = torch.compile(step)                                        # where a loop has to stay
+"""
 LEFT = 0.1  # of the time: the ops still have to be called
 CALLED = 0.5  # of the time of lines that call libraries
 DOUBT = 0.4  # of the gain, if the program's own code takes the time
@@ -116,6 +123,7 @@ def _shares(signals: Signals) -> list[Evidence]:
 
 def _on_processor(signals: Signals) -> Outcomes:
     """Scale Python's share to the clean step, because a profiler lengthens the pauses between ops."""
+    yield from _many_calls(signals)
     claims = _interpreted(signals)
     share = ms_of(claims) / signals["step.timeline_ms"]
     if not any("::" in name for name in signals["host.ops"]):
@@ -138,6 +146,29 @@ def _on_processor(signals: Signals) -> Outcomes:
         confidence=0.7,
         check="fathom what-if SOUNDING 'python=0.1'",
         source=next((line.source for line in sampled(signals)), None),
+    )
+
+
+def _many_calls(signals: Signals) -> Candidates:
+    """Find steps of very many ops with hardly any work each, as of loops over the elements of tensors."""
+    calls, work = sum(signals["host.ops"].values()), spent(signals, Entry.OPS)
+    if calls < MANY or work * US_PER_MS > TINY_US * calls or work < OWN * signals["step.timeline_ms"]:
+        return
+    yield Candidate(
+        kind="host-python",
+        claims=[],
+        evidence=[
+            Evidence("calls of ops", calls, "per step"),
+            Evidence("mean time of a call", work * US_PER_MS / calls, "µs"),
+            *_shares(signals),
+        ],
+        costless=True,
+        unpredicted="the gain depends on how many calls one operation on a whole tensor replaces",
+        confidence=0.8,
+        action="Replace loops over elements by operations on whole tensors",
+        remedy=VECTORISED,
+        mechanism="Each call of an op takes some microseconds for itself, however little it computes.",
+        check="count the calls of ops per step after the change, in the ledger's column `runs`",
     )
 
 
