@@ -76,9 +76,9 @@ def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
 def test_very_many_calls_of_ops_with_hardly_any_work_are_found(calls, ms, raises):
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_lines": [], "host_ops": {"aten::add": calls}}
     ledger = [LedgerRow("ops", "aten::add", ms), LedgerRow("unattributed", "", 100.0 - ms)]
-    found = raised(signals(ledger, **known), "host-python").values()
-    assert bool(found) == raises
-    assert all(finding.unpredicted and finding.gain_ms is None for finding in found)
+    results = raised(signals(ledger, **known), "host-python").values()
+    assert bool(results) == raises
+    assert all(finding.unpredicted and finding.gain_ms is None for finding in results)
 
 
 @pytest.mark.parametrize(("moved", "expected"), [(1, 2000.0), (50, 43.3), (99, 7.2)])
