@@ -192,4 +192,5 @@ def test_benchmarks_in_folders_are_run_too():
         "search_speed": "plan.search_speed",
         "unrelated": "unrelated",
         "validate": "plan.validate",
+        "validate_loading": "plan.validate_loading",
     }

@@ -89,7 +89,7 @@ def cuda_graph(x: Tensor, weights: Tensor) -> Tensor:
     shows:
       ledger, idle by dispatching: most of the call → next to none
       cudaLaunchKernel calls: one per kernel → one cudaGraphLaunch
-    findings: [host-launch-bound, host-python]
+    findings: [host-launch-bound, host-python, host-graph-sizes]
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.
@@ -118,7 +118,7 @@ def reduce_overhead(x: Tensor, weights: Tensor) -> Tensor:
     not_when: Kernels are long, shapes change (each is captured anew), or inputs are large and move between
       calls.
     shows: {cudaGraphLaunch calls: none → one per call}
-    findings: [host-launch-bound, framework-not-compiled]
+    findings: [host-launch-bound, framework-not-compiled, host-graph-sizes]
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the mode is about CUDA graphs.
@@ -267,7 +267,7 @@ def graphed_decode(x: Tensor, weights: Tensor, cache: Tensor) -> Tensor:
     shows:
       ledger, idle by dispatching: most of the step → next to none
       cudaGraphLaunch calls: none → one per token
-    findings: [host-launch-bound, host-python]
+    findings: [host-launch-bound, host-python, host-graph-sizes]
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.

@@ -83,7 +83,7 @@ def int8_weights(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Te
     not_when: Many rows are multiplied at once (tensor cores decide, and conversions cost), or the converted
       weights are written to memory before the product, which is slower than bf16.
     shows: {dram__bytes_read.sum: two per weight → one per weight}
-    findings: [kernels-weight-bound-decode]
+    findings: [kernels-weight-bound-decode, kernels-dequantised-weights]
     needs: {packages: [triton]}
     proof: {precision: bf16}"""
     rows, width = narrow.shape  # the width is a power of two

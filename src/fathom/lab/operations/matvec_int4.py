@@ -76,7 +76,7 @@ def int4_weights(x: Tensor, weight: Tensor, packed: Packed) -> Tensor:
     not_when: Many rows are multiplied at once (products bound the time), or the task suffers from the
       rounding; then use eight bits, or a method that adapts weights to it, as GPTQ and AWQ do.
     shows: {dram__bytes_read.sum: two per weight → a little over half of one}
-    findings: [kernels-weight-bound-decode]
+    findings: [kernels-weight-bound-decode, kernels-dequantised-weights]
     needs: {torch: "2.6"}
     proof: {precision: bf16}"""
     if x.is_cuda:

@@ -237,7 +237,7 @@ def ngram_speculation(embeddings: Tensor, layers: Tensor, head: Tensor) -> Tenso
     not_when: The text does not repeat itself, or batches are so large that products bound the decode.
     shows:
       turns table, tokens generated per turn: one → one more than the accepted draft
-    no_finding: Whether a text repeats itself is not recorded.
+    findings: [serving-low-acceptance]
     proof: {latency: included, cache: warm}"""
     made, seen = [0], dict[int, int]()
     while len(made) < TOKENS:

@@ -95,7 +95,7 @@ def draft_speculation(beginning: Tensor, model: Model, draft: Tensor, noise: Ten
     not_when: The draft agrees too rarely, or batches are so large that products bound the decode.
     shows:
       turns table, tokens generated per turn: one → one more than the accepted draft
-    no_finding: How often a draft would be accepted is not recorded.
+    findings: [serving-low-acceptance]
     proof: {latency: included, cache: warm}"""
     # Leviathan et al., Fast inference from transformers via speculative decoding, ICML 2023
     made, here = beginning.tolist(), noise.cpu()
