@@ -74,7 +74,8 @@ def tuned(name: str, program: Program, budget: str, out: Path, search: int) -> d
             "--json",
         ]
         command += ["--", sys.executable, *program.words]
-        around = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+        around = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(command, cwd=place, env=around, capture_output=True, text=True, check=False)
     if not done.stdout.strip():
         return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
