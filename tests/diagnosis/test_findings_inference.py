@@ -14,6 +14,7 @@ from faults.timelines.simulator import Job, Rank
 from tests.support.examined import of_trace, on_traces
 from tests.support.findings_fakes import account, collective, communication, compute, idle, raised, signals
 from tests.support.findings_read import read
+from tests.support.paths import TRACES
 
 GEMM, CAST, SCALE = "nvjet_tst_64x8_64x16_4x1_v_bz_TNT", "direct_copy_kernel_cuda", "MulFunctor<BFloat16>"
 BF16, INT8 = "c10::BFloat16", "signed char"
@@ -189,6 +190,7 @@ def test_weights_of_unknown_size_may_not_fit():
 # real traces
 
 
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
 @pytest.mark.parametrize(
     "name", on_traces(["vllm-piecewise-graph", "h100-owlv2", "h100-qwen-0.5b", "b200-eager"])
 )
