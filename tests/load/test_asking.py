@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from typer.testing import CliRunner
@@ -16,11 +15,12 @@ from fathom.errors import BadInputError
 from fathom.load import api_key, require_answer
 from fathom.load.asking import endpoint
 from fathom.load.scraping import UnreadableError, scrape
+from tests.support.http_servers import Quiet, served
 
 
 @contextmanager
 def answering(status: int, body: str, asked: list[dict] | None = None) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             read = self.rfile.read(int(self.headers["Content-Length"]))
             if asked is not None:
@@ -29,16 +29,8 @@ def answering(status: int, body: str, asked: list[dict] | None = None) -> Iterat
             self.end_headers()
             self.wfile.write(body.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield url
 
 
 def test_a_server_that_answers_is_asked_for_one_token():
@@ -72,7 +64,7 @@ def test_a_refusal_has_the_servers_reason(status, body, says):
 def guarded(key: str) -> Iterator[str]:
     """A server that answers requests with its key only, and repeats a wrong one in its reason."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             given = self.headers["Authorization"]
@@ -88,16 +80,8 @@ def guarded(key: str) -> Iterator[str]:
         def do_GET(self) -> None:
             self.do_POST()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield url
 
 
 def test_a_server_that_demands_a_key_gets_it():

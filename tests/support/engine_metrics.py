@@ -5,12 +5,13 @@ No engine runs: tests observe latencies and set gauges, and know what they obser
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+
+from tests.support.http_servers import Quiet, served
 
 prometheus = pytest.importorskip("prometheus_client")
 
@@ -100,7 +101,7 @@ class Engine:
 def serving(text: Callable[[], str | int]) -> Iterator[str]:
     """Context manager that serves texts at `/metrics`, or a status, and yields the server's address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = text() if self.path == "/metrics" else 404
             self.send_response(body if isinstance(body, int) else 200)
@@ -108,15 +109,5 @@ def serving(text: Callable[[], str | int]) -> Iterator[str]:
             if isinstance(body, str):
                 self.wfile.write(body.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as url:
+        yield url
