@@ -97,7 +97,7 @@ def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
     step_ms = sized.step_ms or step_ms
     return Finding(
         id=kind.id,
-        title=kind.title,
+        title=candidate.title or kind.title,
         where=Where(
             signals.get("step.rank").value,
             signals.get("step.device").value,

@@ -165,6 +165,7 @@ def _many_calls(signals: Signals) -> Candidates:
         costless=True,
         unpredicted="the gain depends on how many calls one operation on a whole tensor replaces",
         confidence=0.8,
+        title="Very many calls of operations with hardly any work",
         action="Replace loops over elements by operations on whole tensors",
         remedy=VECTORISED,
         mechanism="Each call of an op takes some microseconds for itself, however little it computes.",
