@@ -63,7 +63,9 @@ def pairs(options: argparse.Namespace) -> None:
 
 async def run_batches(options: argparse.Namespace) -> int:
     """How many pairs were done in the time. Raises FailedError."""
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
+    # Of the loop, not of Python: a handler that runs between any two instructions cancels timers half done.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, asyncio.current_task().cancel)
     places = Places(options.out, options.cores, options.gpus, options.batch)
     done = 0
     for numbers in in_time(places.batches(options.pairs), 60 * options.minutes):
