@@ -23,7 +23,8 @@ Factor = Callable[[Applied], float]
 class Simulated:
     """Stands in for `Runner`. `factor(setting)` is the relative step time, or a Run that failed.
 
-    `off(setting)` is the relative error of its results. Every run of the simulation is in `ran`.
+    `off(setting)` is the relative error of its results. Every run of the simulation is in `ran`. Whole runs
+    scatter by `between`, and a share of `disturbed` takes 1.8 times as long.
     """
 
     def __init__(
@@ -32,8 +33,11 @@ class Simulated:
         factor: Callable[[Applied], Any],
         off: Factor = lambda _: 0.0,
         noise: float = 0.01,
+        between: float = 0.0,
+        disturbed: float = 0.0,
     ) -> None:
         self.clock, self.factor, self.off, self.noise = clock, factor, off, noise
+        self.between, self.disturbed = between, disturbed
         self.command, self.steps, self.ran = ["python", "train.py"], Steps(), list[Applied]()
         self.random = random.Random(1)
 
@@ -47,12 +51,18 @@ class Simulated:
             self.clock.sleep(factor.seconds)
             return factor
         drift = 1 + 0.3 * math.sin(self.clock.ns / 1e9 / 200)
-        ns = STEP_NS * factor * drift / work
+        ns = STEP_NS * factor * drift * self._luck() / work
         samples = [ns * math.exp(self.random.gauss(0, self.noise)) for _ in range(8)]
         seconds = START_S + 25 * ns / 1e9
         self.clock.sleep(seconds)
         loss = np.linspace(2, 1, 10) * (1 + self.off(setting))
         return Run("done", seconds, samples, {"loss": loss, "weights of optimizer 1": np.ones(50) * loss[-1]})
+
+    def _luck(self) -> float:
+        if not self.between:
+            return 1.0
+        hit = self.random.random() < self.disturbed
+        return math.exp(self.random.gauss(0, self.between)) * (1.8 if hit else 1.0)
 
     def located(self, setting: Applied, patience_s: float, *_: Any) -> tuple[Run, list[Any]]:
         return self.run(setting, patience_s), []  # a simulated program has no source

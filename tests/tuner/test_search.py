@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from fathom.tuner.knobs import Knob, Value
+from fathom.tuner.pairing import _level
 from fathom.tuner.priors import Prior
 from fathom.tuner.search import Measured, Search
 
@@ -64,3 +65,21 @@ def test_other_knobs_begin_another_search(tmp_path: Path) -> None:
     step(Search(KNOBS, KNOWN, journal), {})
     other = Search(KNOBS[:2], KNOWN, journal)
     assert not other.measured and step(other, {}) == {"b": "b0"}
+
+
+def test_the_fastest_are_measured_again_until_known() -> None:
+    search = Search(KNOBS, KNOWN, None)
+    lucky, good = {"a": "a0"}, {"b": "b1"}
+    search.add(Measured(lucky, [-0.6]))
+    search.add(Measured(good, [-0.2, -0.21]))
+    search.add(Measured({"c": "c0"}, [-0.01]))
+    assert [known.choice for known in search.contenders(2, 3)] == [lucky, good]
+    search.add(Measured(lucky, [0.01, 0.0]))
+    assert search.ranked()[0].choice == good
+    search.add(Measured(good, [-0.2]))
+    assert [known.choice for known in search.contenders(2, 3)] == [{"c": "c0"}]
+
+
+def test_a_disturbed_run_of_the_baseline_makes_nothing_look_fast() -> None:
+    assert _level(math.log(100), math.log(101)) == pytest.approx(math.log(100.5), abs=1e-4)
+    assert _level(math.log(180), math.log(100)) == _level(math.log(100), math.log(180)) == math.log(100)

@@ -89,6 +89,17 @@ def test_a_second_search_has_the_same_winner(place: Path, monkeypatch: pytest.Mo
     assert winners[0] == winners[1] == ["loader", "optimizer"]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_disturbed_runs_crown_no_other_winner(
+    place: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    program = Simulated(FakeClock(), factor, between=0.02, disturbed=0.05)
+    program.random.seed(seed)
+    result = run(program, place, monkeypatch, seed=seed)
+    finalist = {setting.knob for setting in result.settings} or set(result.unproven[0].choice)
+    assert finalist >= {"loader", "optimizer"} and "garbage" not in finalist
+
+
 def test_other_results_are_not_offered_but_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(setting: Applied) -> float:
         return 0.5 if "matmul_precision" in setting.acts else 1.0

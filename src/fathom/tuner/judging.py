@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
 
 from fathom.referee import BASELINE, Metrics, Settings, SideError, Verdict, prove_steps
-from fathom.tuner.pairing import Budget, Outcome, Paired, Trial
+from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
 from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
 
@@ -17,19 +21,31 @@ MOST_ROUNDS = 4
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Gains:
+    """The gain of each setting: the logarithm of the time without it over that with it; standard errors."""
+
+    logs: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+
+    def least(self, knob: str) -> float:
+        """Return the gain from which a setting is kept: of many that do nothing, some look useful."""
+        return max(-math.log(1 - WORTH), self.errors.get(knob, 0.0))
+
+
 def trial_of(search: Search, choice: Choice) -> Trial:
     """Return the run of a choice."""
     return Trial(search.setting(choice), search.work(choice), search.patience_s(choice))
 
 
-def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: Say) -> dict[str, float]:
-    """Return what each setting gains: the logarithm of the time without it over that with it.
+def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: Say) -> Gains:
+    """Return what each setting gains.
 
     Every setting is taken out of the choice in turn, beside runs of the whole choice, until the time left is
     that of the proof.
     """
     if len(choice) < 2:
-        return {}
+        return Gains()
     complete = trial_of(search, choice)
     beside = Paired(paired.runner, complete, paired.agree, paired.longest_s + complete.patience_s)
     beside.seconds, beside.rounded = paired.seconds, []  # only times are compared
@@ -41,7 +57,18 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
         say(f"taking settings out in turn, round {number + 1}")
         for knob, outcome in zip(choice, _without_each(search, beside, choice), strict=True):
             logs[knob] += [] if outcome.log is None else [outcome.log]
-    return {knob: sum(seen) / len(seen) for knob, seen in logs.items() if seen}
+    error = _scatter([run.step_ns for run in beside.runs]) * math.sqrt(1 + 1 / BETWEEN)
+    known = {knob: seen for knob, seen in logs.items() if seen}
+    errors = {knob: error / math.sqrt(len(seen)) for knob, seen in known.items()}
+    return Gains({knob: median(seen) for knob, seen in known.items()}, errors)
+
+
+def _scatter(times: Sequence[float]) -> float:
+    """Return the standard deviation of the logarithms, from consecutive runs, so that a drift does not count.
+
+    A normal distribution's standard deviation is 1.05 times the median difference of two of its values.
+    """
+    return 1.05 * float(np.median(np.abs(np.diff(np.log(times))))) if len(times) > 1 else 0.0
 
 
 def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcome]:
@@ -51,11 +78,11 @@ def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcom
     return [outcome for pair in pairs for outcome in beside.measure(pair)]
 
 
-def kept(choice: Choice, gains: dict[str, float]) -> Choice:
+def kept(choice: Choice, gains: Gains) -> Choice:
     """Return the settings that gain something; the best one if none does for itself."""
-    worth = -math.log(1 - WORTH)
-    rest = {knob: value for knob, value in choice.items() if gains.get(knob, worth) >= worth}
-    best = max(gains, key=lambda knob: gains[knob], default=None)
+    logs = gains.logs
+    rest = {knob: value for knob, value in choice.items() if logs.get(knob, math.inf) >= gains.least(knob)}
+    best = max(logs, key=lambda knob: logs[knob], default=None)
     return rest or ({best: choice[best]} if best else choice)
 
 

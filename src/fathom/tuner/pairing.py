@@ -22,6 +22,7 @@ SLOWER = 1.6  # a candidate's run may take this much longer than the baseline's;
 LEAST_PATIENCE_S = 5.0
 COMPARED = 8  # latest runs of the baseline, with which results are compared
 RECENT = 4  # runs from which the duration of the next one is expected
+DISTURBED = 0.1  # difference of the logarithms of two runs of the baseline from which the slower is left out
 ROUNDED = 4  # runs of the baseline that round at random; two give an uncertain scatter
 
 
@@ -94,7 +95,7 @@ class Paired:
             ran.append(self._tried(trial))
             seen()
         after = self._last = self._base()
-        level = (math.log(before.step_ns) + math.log(after.step_ns)) / 2
+        level = _level(math.log(before.step_ns), math.log(after.step_ns))
         return [self._outcome(run, level) for run in ran]
 
     def _base(self) -> Run:
@@ -150,3 +151,12 @@ class Paired:
     def _rounded(self, seed: int) -> Run:
         setting = merged([self.baseline.setting, Applied(acts={"rounding": seed})])
         return self._run(Trial(setting), self.longest_s)
+
+
+def _level(before: float, after: float) -> float:
+    """Return the baseline's logarithm between two of its runs.
+
+    Something else that runs meanwhile can only slow a run down. A baseline that it hit would make every
+    candidate beside it look fast.
+    """
+    return min(before, after) if abs(before - after) > DISTURBED else (before + after) / 2

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from fathom.errors import FathomError
@@ -40,14 +41,13 @@ class Measured:
 
     @property
     def log(self) -> float:
-        """The mean logarithm of its ratio; infinite if it cannot be used."""
-        usable = self.status == "done" and self.logs
-        return sum(self.logs) / len(self.logs) if usable else math.inf
+        """The median logarithm of its ratios; infinite if it cannot be used."""
+        return median(self.logs) if self.status == "done" and self.logs else math.inf
 
     @property
     def gain(self) -> float | None:
         """The share of the step time that it saved; None if it was not timed."""
-        return 1 - math.exp(sum(self.logs) / len(self.logs)) if self.logs else None
+        return 1 - math.exp(median(self.logs)) if self.logs else None
 
 
 class Search:
@@ -106,14 +106,21 @@ class Search:
 
     def tell(self, trial: Any, choice: Choice, result: Measured) -> None:
         """Keep the result of a choice."""
-        names = ("logs", "status", "why", "seconds")
-        about: dict[str, Any] = {name: getattr(result, name) for name in names}
+        about = _about(result)
         for name, value in about.items():
             trial.set_user_attr(name, value)
         self._note(choice, about)
-        worst: float = sum(result.logs) / len(result.logs) if result.logs else 0.0
-        value = worst if result.status == "done" else max(worst, 0.0) + PENALTY
-        self._study.tell(trial, value)
+        self._study.tell(trial, _value(result))
+
+    def add(self, result: Measured) -> None:
+        """Keep the result of a choice that was not asked for."""
+        about = _about(result)
+        self._note(result.choice, about)
+        params = dict.fromkeys(self.knobs, AS_IT_IS) | result.choice
+        trial = self._optuna.trial.create_trial(
+            params=params, distributions=self._space, value=_value(result), user_attrs=about
+        )
+        self._study.add_trial(trial)
 
     def _note(self, choice: Choice, about: dict[str, Any]) -> None:
         known = self.measured.setdefault(key(choice), Measured(choice))
@@ -145,6 +152,10 @@ class Search:
         usable = [result for result in self.measured.values() if result.choice and result.log < 0]
         return sorted(usable, key=lambda known: known.log)
 
+    def contenders(self, count: int, least: int) -> list[Measured]:
+        """Return those of the `count` fastest choices that were measured less than `least` times."""
+        return [result for result in self.ranked()[:count] if len(result.logs) < least]
+
     def values(self, choice: Choice) -> Iterator[tuple[Knob, Value]]:
         """Yield the knobs of a choice with their values."""
         for knob_id, name in choice.items():
@@ -172,6 +183,16 @@ class Search:
         """Return a candidate with the gain that its settings' priors predict."""
         share = predicted(of.choice, self.known)
         return Tried(of.choice, of.status, of.gain, share, len(of.logs), of.why, of.seconds)
+
+
+def _about(result: Measured) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in ("logs", "status", "why", "seconds")}
+
+
+def _value(result: Measured) -> float:
+    """Return what the sampler minimises."""
+    log = median(result.logs) if result.logs else 0.0
+    return log if result.status == "done" else max(log, 0.0) + PENALTY
 
 
 def _applied(value: Value) -> Applied:

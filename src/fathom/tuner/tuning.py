@@ -24,7 +24,7 @@ from fathom.referee import Verdict, running
 from fathom.sounding import open_store
 from fathom.timing import MARGIN, Clock, SystemClock
 from fathom.tuner.facts import facts_of
-from fathom.tuner.judging import PROOF_RUNS, ablate, kept, prove, trial_of
+from fathom.tuner.judging import PROOF_RUNS, Gains, ablate, kept, prove, trial_of
 from fathom.tuner.knobs import Knob, catalogue, fitting
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
 from fathom.tuner.patching.making import Patching
@@ -36,6 +36,8 @@ from fathom.tuner.search import Choice, Measured, Search, key
 from fathom.tuner.summary import reasons, settings_of, share_of, write_proven
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
+FINAL_RUNS, FINAL_SHARE = 12, 0.15  # that rank the fastest candidates
+CONTENDERS, FINAL_PAIRS = 3, 4  # candidates ranked again, until each was measured so often
 RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 PAIRS = 3  # of a promising candidate
@@ -132,6 +134,7 @@ class _Tuning:
         self.runner = Runner(self.command, self.scratch, self.place, self._steps(), self.options.step_on)
         self._calibrate(self.runner)
         self._explore()
+        self._rank_again()
         return self._conclude()
 
     def _spent(self) -> float:
@@ -222,7 +225,10 @@ class _Tuning:
         """Return the time kept for proof and ablation; a short budget leaves less for the ablation."""
         ranked = self.search.ranked()
         proof_s = self._proof_s(ranked[0] if ranked else Measured({}))
-        return proof_s + min(ABLATION_RUNS * self.paired.run_s, ABLATION_SHARE * self.budget.total_s)
+        return proof_s + self._share_s(ABLATION_RUNS, ABLATION_SHARE) + self._share_s(FINAL_RUNS, FINAL_SHARE)
+
+    def _share_s(self, runs: int, share: float) -> float:
+        return min(runs * self.paired.base_s, share * self.budget.total_s)
 
     def _proof_s(self, candidate: Measured) -> float:
         """Return the time of a proof: candidates that lost may take longer, or compile."""
@@ -239,6 +245,17 @@ class _Tuning:
             if all(self._is_known(choice) for _, choice in batch):
                 break
             self._measure(batch)
+
+    def _rank_again(self) -> None:
+        """Measure the fastest candidates again: the fastest of many measured once may owe it to chance."""
+        until_s = self.budget.left_s - self._share_s(FINAL_RUNS, FINAL_SHARE)
+        while again := self.search.contenders(CONTENDERS, FINAL_PAIRS):
+            if self.budget.left_s - (len(again) + 1) * self.paired.run_s < until_s:
+                break
+            self._remember(f"{self._best()}measuring the fastest again")
+            trials = [trial_of(self.search, known.choice) for known in again]
+            for known, outcome in zip(again, self.paired.measure(trials, self._remember_only), strict=True):
+                self.search.add(_measured(known.choice, outcome))
 
     def _half_spent(self) -> bool:
         return self.budget.used_s > (self.budget.total_s - self._reserved_s()) * 0.7
@@ -278,7 +295,7 @@ class _Tuning:
             if number and self.budget.left_s < self._proof_s(finalist):
                 break
             gains = (
-                {}
+                Gains()
                 if number
                 else ablate(self.search, self.paired, finalist.choice, self.budget, self._remember)
             )
@@ -288,7 +305,7 @@ class _Tuning:
                 self.search, self.paired, choice, self.budget, self.options.margin, self._remember
             )
             if verdict.verdict == FASTER:
-                return self._tuned(choice, gains, verdict, finalist.choice, unproven)
+                return self._tuned(choice, gains.logs, verdict, finalist.choice, unproven)
             unproven.append(
                 self.search.row_of(Measured(choice, finalist.logs, verdict.verdict, reasons(verdict)))
             )
