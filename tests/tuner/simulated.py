@@ -64,6 +64,9 @@ class Simulated:
         hit = self.random.random() < self.disturbed
         return math.exp(self.random.gauss(0, self.between)) * (1.8 if hit else 1.0)
 
+    def cancel(self) -> None:
+        pass
+
     def located(self, setting: Applied, patience_s: float, *_: Any) -> tuple[Run, list[Any]]:
         return self.run(setting, patience_s), []  # a simulated program has no source
 

@@ -89,6 +89,13 @@ def test_a_second_search_has_the_same_winner(place: Path, monkeypatch: pytest.Mo
     assert winners[0] == winners[1] == ["loader", "optimizer"]
 
 
+def test_lanes_side_by_side_have_the_same_winner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Simulated(FakeClock(), factor)
+    result = run(program, place, monkeypatch, lanes=("0", "1", "2"))
+    assert sorted(setting.knob for setting in result.settings) == ["loader", "optimizer"]
+    assert {path.name for path in (place / "train.tune").iterdir()}.isdisjoint({"run", "lane-1", "lane-2"})
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_disturbed_runs_crown_no_other_winner(
     place: Path, monkeypatch: pytest.MonkeyPatch, seed: int

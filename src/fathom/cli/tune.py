@@ -28,6 +28,7 @@ interrupted search, run the same command again."""
 EXAMPLES = examples(
     "fathom tune -- python train.py",
     "fathom tune --budget 30m --agree 0.01 -- python train.py --epochs 1",
+    "fathom tune --gpus 0 --gpus 1 --gpus 2 --gpus 3 -- python train.py",
     "fathom tune --until 'loss<=2.5' --adapter knobs.toml -- python train.py",
     "fathom tune kernel norm.py:norm candidates/   (ranks or searches kernels; see its --help)",
     "fathom run --settings train.tune/settings.toml -- python train.py",
@@ -61,6 +62,11 @@ def tune(
         0.01, min=0, max=1, help="Largest difference that counts as the same, as a share."
     ),
     in_place: bool = Option(False, "--in-place", help="Run in the current folder instead of a copy."),
+    gpus: list[str] | None = Option(
+        None,
+        metavar="GPUS",
+        help="GPUs of one lane, like 0 or 0,1; give it several times to try candidates side by side.",
+    ),
     replace: bool = Option(False, "--replace", help="Start the search again."),
     seed: int = Option(0, help="Seed of the search."),
     explain: bool = Option(False, "--explain", help="List the knobs, then stop."),
@@ -69,7 +75,7 @@ def tune(
     """Search settings of a program."""
     from fathom.cli.progress import shown
     from fathom.report import print_knobs, print_tuned
-    from fathom.tuner import Options, knobs_in, tune
+    from fathom.tuner import Options, knobs_in, lanes_of, tune
 
     try:
         extra = knobs_in(adapter) if adapter else ()
@@ -91,6 +97,7 @@ def tune(
                 only=tuple(only or ()),
                 without=tuple(without or ()),
                 extra=extra,
+                lanes=lanes_of(gpus or ()),
                 replace=replace,
                 seed=seed,
                 progress=seen.progress,

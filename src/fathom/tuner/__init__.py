@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fathom.tuner.kernel_search import Searching, labelled, search_kernels, search_technique
     from fathom.tuner.kernels import Ranked, Ranking, Sandbox, Searched, rank_kernels
     from fathom.tuner.knobs import Knob, catalogue
+    from fathom.tuner.lanes import lanes_of
     from fathom.tuner.results import Patch, Setting, Tried, Tuned
     from fathom.tuner.tuning import Options, tune
 

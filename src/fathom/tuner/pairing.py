@@ -89,6 +89,13 @@ class Paired:
 
     def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:
         """Run the trials between two runs of the baseline."""
+        runs, level = self.timed(trials, seen)
+        return [self.outcome(run, level) for run in runs]
+
+    def timed(
+        self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None
+    ) -> tuple[list[Run], float]:
+        """Run the trials between two runs of the baseline; return the logarithm of its step time, too."""
         before = self._last or self._base()
         ran = []
         for trial in trials:
@@ -96,7 +103,7 @@ class Paired:
             seen()
         after = self._last = self._base()
         level = _level(math.log(before.step_ns), math.log(after.step_ns))
-        return [self._outcome(run, level) for run in ran]
+        return ran, level
 
     def _base(self) -> Run:
         run = self._run(self.baseline, self.longest_s)
@@ -116,7 +123,8 @@ class Paired:
         self.seconds.append(run.seconds)
         return run
 
-    def _outcome(self, run: Run, level: float) -> Outcome:
+    def outcome(self, run: Run, level: float) -> Outcome:
+        """Compare a run with the baseline, whose step time has the logarithm `level`."""
         if run.status != "done":
             return Outcome(run, None)
         log = math.log(run.step_ns) - level

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, Literal
@@ -80,6 +81,11 @@ class Runner:
     ) -> None:
         self.command, self.scratch, self.folder = command, scratch, folder
         self.steps, self.step_on, self.environment = steps, step_on, environment
+        self._cancelled = Event()
+
+    def cancel(self) -> None:
+        """End the run in progress, and every later one at once."""
+        self._cancelled.set()
 
     def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
         """Run the program under `setting` for at most `patience_s`; `work` is a step's relative work."""
@@ -120,7 +126,19 @@ class Runner:
             options: dict[str, Any] = {"env": around, "cwd": self.scratch.cwd, "stdin": subprocess.DEVNULL}
             options |= {"stdout": said, "stderr": said, "preexec_fn": die_with_parent}
             with running([path, *command[1:]], **options) as process:
-                return _waited(process, raw / "stop", patience_s, self.folder / "output")
+                return self._waited(process, raw / "stop", patience_s)
+
+    def _waited(self, process: subprocess.Popen[Any], stop: Path, patience_s: float) -> tuple[Status, str]:
+        until = monotonic() + patience_s
+        while monotonic() < until and not self._cancelled.is_set():
+            try:
+                status = process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                if stop.exists():
+                    return "done", ""
+                continue
+            return ("done", "") if status == 0 or stop.exists() else _failed(status, self.folder / "output")
+        return "too slow", f"it was ended after {patience_s:.0f} s"
 
 
 def _plan(setting: Applied, warm: int, steps: Steps, step_on: str, sites: tuple[str, ...]) -> Plan:
@@ -143,21 +161,6 @@ def die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _waited(
-    process: subprocess.Popen[Any], stop: Path, patience_s: float, output: Path
-) -> tuple[Status, str]:
-    until = monotonic() + patience_s
-    while monotonic() < until:
-        try:
-            status = process.wait(POLL_S)
-        except subprocess.TimeoutExpired:
-            if stop.exists():
-                return "done", ""
-            continue
-        return ("done", "") if status == 0 or stop.exists() else _failed(status, output)
-    return "too slow", f"it was ended after {patience_s:.0f} s"
 
 
 def _failed(status: int, output: Path) -> tuple[Status, str]:

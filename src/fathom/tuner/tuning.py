@@ -26,6 +26,7 @@ from fathom.timing import MARGIN, Clock, SystemClock
 from fathom.tuner.facts import facts_of
 from fathom.tuner.judging import PROOF_RUNS, Gains, ablate, kept, prove, trial_of
 from fathom.tuner.knobs import Knob, catalogue, fitting
+from fathom.tuner.lanes import Lanes
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
 from fathom.tuner.patching.making import Patching
 from fathom.tuner.priors import priors
@@ -54,7 +55,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How to tune. `agree` is the relative difference of results that is accepted, `until` a loss."""
+    """How to tune. `agree` is the relative difference of results that is accepted, `until` a loss.
+
+    `lanes` are GPUs, as in CUDA_VISIBLE_DEVICES: candidates run side by side on those of each lane.
+    """
 
     budget_s: float = 600.0
     folder: Path | None = None
@@ -67,6 +71,7 @@ class Options:
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     extra: tuple[Knob, ...] = ()
+    lanes: tuple[str, ...] = ()
     replace: bool = False
     seed: int = 0
     clock: Clock = field(default_factory=SystemClock)
@@ -77,6 +82,8 @@ class Options:
 def tune(command: list[str], options: Options) -> Tuned:
     """Tune `command`; an interrupted search with the same folder goes on. Raises FathomError."""
     resolve_command(command)
+    if options.in_place and len(options.lanes) > 1:
+        raise BadInputError("Candidates side by side need copies of the folder; leave out --in-place.")
     folder = options.folder or Path(f"{default_name(command)}.tune")
     with _opened(folder.absolute(), command, options) as place:
         scratch = Scratch(Path.cwd(), place / "scratch", options.in_place)
@@ -84,7 +91,8 @@ def tune(command: list[str], options: Options) -> Tuned:
             return _Tuning(command, options, place, scratch).run()
         finally:
             scratch.remove()
-            shutil.rmtree(place / "run", ignore_errors=True)
+            for left in (place / "run", *place.glob("lane-*")):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager
@@ -131,11 +139,30 @@ class _Tuning:
         knobs = self._knobs()
         self.known = priors(knobs, self.examination, self.facts)
         self.search = Search(knobs, self.known, self.place / "search.journal", self.options.seed)
-        self.runner = Runner(self.command, self.scratch, self.place, self._steps(), self.options.step_on)
+        self.runner = Runner(
+            self.command, self.scratch, self.place, self._steps(), self.options.step_on, self._around()
+        )
         self._calibrate(self.runner)
+        self.lanes = Lanes([self.paired, *map(self._lane, range(1, len(self.options.lanes)))])
         self._explore()
         self._rank_again()
         return self._conclude()
+
+    def _around(self, lane: int = 0) -> dict[str, str]:
+        """Return the environment of a lane's runs."""
+        gpus = self.options.lanes[lane : lane + 1]
+        return {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {})}
+
+    def _lane(self, number: int) -> Paired:
+        """Return another lane, whose runs have folders for themselves."""
+        if "cuda" not in self.facts.words:
+            raise BadInputError("--gpus needs a program that computes on a GPU; this one uses the CPU.")
+        place = self.place / f"lane-{number}"
+        scratch = Scratch(Path.cwd(), place / "scratch")
+        runner = Runner(
+            self.command, scratch, place, self._steps(), self.options.step_on, self._around(number)
+        )
+        return Paired(runner, Trial(Applied()), self.options.agree, self.paired.longest_s)
 
     def _spent(self) -> float:
         with suppress(OSError, ValueError):
@@ -161,7 +188,10 @@ class _Tuning:
         with open(self.place / "output", "w+") as said:  # noqa: PTH123
             files = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
             with running(
-                [*fathom, *self.scratch.words(self.command)], cwd=self.scratch.cwd, **files
+                [*fathom, *self.scratch.words(self.command)],
+                cwd=self.scratch.cwd,
+                env=self._around(),
+                **files,
             ) as process:
                 status = self._waited(process, part)
         if status or not part.exists():
@@ -241,7 +271,7 @@ class _Tuning:
             if not combined and (not self.search.untried() or self._half_spent()):
                 self.search.combine()
                 combined = True
-            batch = [self.search.ask() for _ in range(BETWEEN)]
+            batch = [self.search.ask() for _ in range(self.lanes.width)]
             if all(self._is_known(choice) for _, choice in batch):
                 break
             self._measure(batch)
@@ -267,14 +297,14 @@ class _Tuning:
     def _measure(self, batch: list[tuple[object, Choice]]) -> None:
         names = " and ".join(", ".join(choice.values()) or "as it is" for _, choice in batch)
         self._remember(f"{self._best()}{len(self.search.measured)} tried · now {names}")
-        outcomes = self.paired.measure(
+        outcomes = self.lanes.measure(
             [trial_of(self.search, choice) for _, choice in batch], self._remember_only
         )
         results = [_measured(choice, outcome) for (_, choice), outcome in zip(batch, outcomes, strict=True)]
         again = [result for result in results if (result.gain or 0) > PROMISING and result.status == "done"]
         if again:  # a second look at candidates that look faster, before the sampler believes it
             trials = [trial_of(self.search, result.choice) for result in again]
-            for result, outcome in zip(again, self.paired.measure(trials, self._remember_only), strict=True):
+            for result, outcome in zip(again, self.lanes.measure(trials, self._remember_only), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
             self.search.tell(trial, choice, result)
