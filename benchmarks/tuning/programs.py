@@ -1,6 +1,6 @@
 """Tune real programs twice: gain, proof, predicted share, budget, and whether the winner is the same.
 
-    python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …] [--searches 1]
+    python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …] [--searches 1] [--gpus 0 …]
 
 On a GPU, the tuned program is also compared with torch.compile alone, as it is and with autotuning. Needs the
 extra `tune`, and quiet cores: under load, proofs are inconclusive. Programs that lack a package are left out,
@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ PROGRAMS = {
 COMPILED = {"compiled": "whole", "graphs": "whole with CUDA graphs", "autotuned": "whole with autotuning"}
 
 
-def tuned(name: str, program: Program, budget: str, out: Path, search: int) -> dict[str, Any]:
+def tuned(
+    name: str, program: Program, budget: str, out: Path, search: int, gpus: Sequence[str] = ()
+) -> dict[str, Any]:
     """Run one search in a copy of the program's folder, and return its result."""
     with tempfile.TemporaryDirectory() as place:
         shutil.copytree(ROOT / program.folder, place, dirs_exist_ok=True)
@@ -72,6 +75,7 @@ def tuned(name: str, program: Program, budget: str, out: Path, search: int) -> d
             "--seed",
             str(search),
             "--json",
+            *(word for lane in gpus for word in ("--gpus", lane)),
         ]
         command += ["--", sys.executable, *program.words]
         path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
@@ -134,6 +138,7 @@ def main() -> None:
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--searches", type=int, default=SEARCHES)
     parser.add_argument("--only", nargs="*", default=[], choices=list(PROGRAMS))
+    parser.add_argument("--gpus", nargs="*", default=[], help="lanes that try candidates side by side")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Any] = {}
@@ -141,7 +146,10 @@ def main() -> None:
         program = PROGRAMS[name]
         lacking = [package for package in program.needs if importlib.util.find_spec(package) is None]
         searches = range(1, options.searches + 1)
-        results = [] if lacking else [tuned(name, program, options.budget, options.out, n) for n in searches]
+        results = [
+            tuned(name, program, options.budget, options.out, number, options.gpus)
+            for number in (() if lacking else searches)
+        ]
         rows[name] = {"failed": f"needs {', '.join(lacking)}"} if lacking else row(results)
         print(name, json.dumps(rows[name]), flush=True)
     logs = [math.log(ratio) for known in rows.values() for ratio in known.get("ratios", [])[:1]]

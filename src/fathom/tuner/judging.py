@@ -57,7 +57,7 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
         say(f"taking settings out in turn, round {number + 1}")
         for knob, outcome in zip(choice, _without_each(search, beside, choice), strict=True):
             logs[knob] += [] if outcome.log is None else [outcome.log]
-    error = _scatter([run.step_ns for run in beside.runs]) * math.sqrt(1 + 1 / BETWEEN)
+    error = _scatter([run.step_ns for run in [*paired.runs, *beside.runs]]) * math.sqrt(1 + 1 / BETWEEN)
     known = {knob: seen for knob, seen in logs.items() if seen}
     errors = {knob: error / math.sqrt(len(seen)) for knob, seen in known.items()}
     return Gains({knob: median(seen) for knob, seen in known.items()}, errors)

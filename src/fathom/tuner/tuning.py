@@ -320,6 +320,7 @@ class _Tuning:
 
     def _conclude(self) -> Tuned:
         finalists = [m for m in self.search.ranked() if (m.gain or 0) >= self.options.margin]
+        finalists.sort(key=lambda known: len(known.logs) < PAIRS)  # the well-known before the lucky
         unproven: list[Tried] = []
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
             if number and self.budget.left_s < self._proof_s(finalist):
