@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fathom.analysis.results import LedgerRow
+from fathom.analysis.results import Claim, LedgerRow
+from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.findings import findings
-from fathom.diagnosis.rules import rules
+from fathom.diagnosis.rules import Candidate, rules
 from fathom.diagnosis.signals import HostLine, Signals
 from fathom.diagnosis.signals.lines import dwell_us
 from tests.support.findings_fakes import raised, signals
@@ -75,10 +76,33 @@ def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
 )
 def test_very_many_calls_of_ops_with_hardly_any_work_are_found(calls, ms, raises):
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_lines": [], "host_ops": {"aten::add": calls}}
-    ledger = [LedgerRow("ops", "aten::add", ms), LedgerRow("unattributed", "", 100.0 - ms)]
+    known = {
+        "step_device": "cpu",
+        "step_mean_ms": 100.0,
+        "host_lines": [],
+        "host_ops": {"aten::add": 2 * calls},
+    }
+    ledger = [LedgerRow("ops", "aten::add", ms, count=calls), LedgerRow("unattributed", "", 100.0 - ms)]
     results = raised(signals(ledger, **known), "host-python").values()
     assert bool(results) == raises
     assert all(finding.unpredicted and finding.gain_ms is None for finding in results)
+    assert all(finding.evidence[0].value == calls for finding in results)  # as in the ledger
+
+
+def test_calls_with_hardly_any_work_are_claimed_and_take_no_time_from_other_causes():
+    work = {"flops_per_s": 1e6, "bytes_per_s": 1e7}
+    ledger = [
+        LedgerRow("ops", "aten::add", 40.0, count=8000.0, **work),
+        LedgerRow("ops", "aten::mm", 20.0, count=1000.0, flops_per_s=1e10, bytes_per_s=1e9),
+        LedgerRow("unattributed", "", 40.0),
+    ]
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_lines": [], "host_ops": {"aten::add": 8000.0}}
+    (many,) = raised(signals(ledger, **known), "host-python").values()
+    assert [(claim.detail, claim.ms) for claim in many.claims] == [("aten::add", 40.0)]
+    other = Candidate("host-autograd", [Claim("ops", "aten::add", 30.0)], [], gain_ms=30.0)
+    first, second = disjoint([Sized(many, None), Sized(other, 30.0)], {("ops", "aten::add"): 40.0}, 1.0)
+    assert (first.candidate.kind, first.ms) == ("host-autograd", 30.0)
+    assert [claim.ms for claim in second.candidate.claims] == [10.0]
 
 
 @pytest.mark.parametrize(("moved", "expected"), [(1, 2000.0), (50, 43.3), (99, 7.2)])

@@ -342,3 +342,13 @@ def test_a_processor_that_runs_python_is_not_called_idle(name, expected):
     rows = [LedgerRow("ops", "aten::mm", 5.0), LedgerRow("idle: python", "main (a.py:3)", 5.0)]
     _, parts = verdict_of(Device(0, name, [], 10.0, rows, None))
     assert f"{expected} between operations: main (a.py:3)" in [part.part for part in parts]
+
+
+def test_findings_that_own_the_time_of_the_bound_explain_it_whatever_the_bound_of_their_kind():
+    calls = LedgerRow("ops", "aten::add", 6.0, flops_per_s=1e6, bytes_per_s=1e6)
+    result = device(calls, LedgerRow("ops", "aten::mm", 3.0, 3.0, bound="matmul.fp32"), mfu=None)
+    many = finding("host-python", ("ops", "aten::add", 6.0), gain=None)
+    verdict = verdict_of(result, many)[0]
+    assert (verdict.bound, verdict.explained_by) == ("launch", ["host-python"])
+    other = finding("host-python", ("idle: python", "", 1.0))
+    assert verdict_of(result, other)[0].explained_by == []

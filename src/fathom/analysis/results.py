@@ -7,8 +7,11 @@ from collections.abc import Iterable
 import msgspec
 
 from fathom.analysis.communication.results import Communication, ExpertLoad, Jitter, LateRank, Pipeline
+from fathom.analysis.entries import Entry
 from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
 from fathom.analysis.serving.results import Serving
+
+LITTLE = 1e8  # FLOP/s and B/s: less than a tenth of what one core does from memory
 
 
 class Step(msgspec.Struct):
@@ -103,6 +106,13 @@ class LedgerRow(msgspec.Struct):
     own_ms: float | None = None
     problem: str = ""  # if its rate is impossible: the rate as a share of its ceiling
     inferred: bool = False  # ms is estimated, for example by subtracting profiling overhead
+
+    @property
+    def is_overhead(self) -> bool:
+        """Whether this is an op on the processor with so little work that its calls take the time."""
+        if self.entry != Entry.OPS or self.flops_per_s is None or self.bytes_per_s is None:
+            return False
+        return max(self.flops_per_s, self.bytes_per_s) < LITTLE
 
 
 class Utilisation(msgspec.Struct):
@@ -382,6 +392,7 @@ class Verdict(msgspec.Struct):
     action: str  # one imperative sentence; "" if nothing is known to help
     gain_ms: float | None  # of the finding
     finding: str | None  # id of the finding behind the action
+    explained_by: list[str] = []  # ids of the findings about the time that the bound takes
 
 
 class Part(msgspec.Struct):

@@ -19,6 +19,7 @@ from fathom.analysis.results import (
     Problem,
     RecordingSummary,
     Step,
+    Verdict,
 )
 from fathom.diagnosis import kinds
 from fathom.report import units
@@ -75,25 +76,21 @@ def advice(examination: Examination) -> str:
         return ""
     chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
     action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
-    if verdict.action and chosen is not None and (place := _elsewhere(verdict.bound, chosen)):
+    if verdict.action and chosen is not None and (place := _elsewhere(verdict, chosen)):
         known = chosen.gain_ms is not None
-        explained = any(_concerns(finding, verdict.bound) for finding in examination.findings)
         first = f"The largest saving is in {place}." if known else f"One finding is about {place}."
         action = f"{first} {action}"
-        action = action if explained else f"No finding explains that. {action}"
+        action = action if verdict.explained_by else f"No finding explains that. {action}"
     return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
 
 
-def _concerns(finding: Finding, bound: str) -> bool:
-    kind = kinds().get(finding.id)
-    return kind is not None and bound in kind.bound
-
-
-def _elsewhere(bound: str, finding: Finding) -> str:
-    """Return where the finding's time is spent, if not in `bound`, else ""."""
+def _elsewhere(verdict: Verdict, finding: Finding) -> str:
+    """Return where the finding's time is spent, if not in the verdict's bound, else ""."""
     kind = kinds().get(finding.id)
     bounds = kind.bound if kind else []
-    return "" if not bounds or bound in bounds or bound == "unknown" else PLACES.get(bounds[0], "")
+    if not bounds or verdict.bound == "unknown" or finding.id in verdict.explained_by:
+        return ""
+    return PLACES.get(bounds[0], "") if verdict.bound not in bounds else ""
 
 
 def basis(step: Step) -> str:

@@ -66,7 +66,11 @@ def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: fl
 
 
 def _turn(candidate: Candidate) -> int:
-    """Return the candidate's turn: 0 for specific causes, 1 for general ones, 2 for causes without rows."""
+    """Return the candidate's turn: 0 for specific causes, 1 for general ones, 2 for causes without rows, and
+    3 for causes without a known cost: their claims take no gain from others.
+    """
+    if candidate.costless:
+        return 3
     return 1 if candidate.general else 2 * (not candidate.claims)
 
 

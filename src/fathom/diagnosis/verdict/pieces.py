@@ -18,7 +18,6 @@ from fathom.units import MS_PER_S
 PEAK, CEILING, NO_CEILING, UNEXPLAINED = "peak", "ceiling", "no ceiling", "unexplained"
 NAMED = 0.005  # of the step: a family that loses less is summed with others of its class
 ROUNDING = 1e-9  # of a row: what sums of its claims may leave
-LITTLE = 1e8  # FLOP/s and B/s: less than a tenth of what one core does from memory
 SMALL_CAUSE = 0.01  # of the step: no finding is expected below it
 
 # The order of the parts, from the peak down.
@@ -195,7 +194,7 @@ def _bound(row: LedgerRow) -> str:
 
 
 def _bound_of_work(row: LedgerRow) -> str:
-    if _is_overhead(row):
+    if row.is_overhead:
         return "launch"
     if row.bound.startswith(("matmul.", "vector.")):
         return "compute"
@@ -204,13 +203,6 @@ def _bound_of_work(row: LedgerRow) -> str:
     if row.entry == Entry.OPS:  # processors differ too much to go by the name of an op
         return "unknown"
     return "compute" if row.product_flops else class_of(row.detail).bound or "unknown"
-
-
-def _is_overhead(row: LedgerRow) -> bool:
-    """Return whether this is an op on the processor with so little work that its calls take the time."""
-    if row.entry != Entry.OPS or row.flops_per_s is None or row.bytes_per_s is None:
-        return False
-    return max(row.flops_per_s, row.bytes_per_s) < LITTLE
 
 
 def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
@@ -229,7 +221,7 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     repeated = min(again, row.ms - ideal) * kept
     yield Piece(f"recomputation at its {known.ceiling}", "cause recomputation", bound, NEEDLESS, repeated)
     left = max(left - repeated, 0.0)  # not below by rounding
-    if _is_overhead(row):
+    if row.is_overhead:
         yield Piece("operations with hardly any work", "cause overhead", bound, SLOW, left)
         return
     if row.at_ceiling_ms is None:

@@ -17,6 +17,7 @@ KNOWN = 0.25  # of the step: a known wait of this share is named, though more ti
 AT_LEAST = "at least "
 MODELLED = 0.9  # of the device's work: if the ceilings of less are known, the share is a lower bound
 BEYOND = 1.1  # times the step: a larger share is no share of this step
+LEAST_EXPLAINED = 0.01  # of the step: a finding with less time of the bound does not explain it
 LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
 _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch for {share} of {step}",
@@ -106,7 +107,23 @@ def verdict_of(
         action=_WARM_UP if bound == "first use" else _action(top) if top else _unknown_action(why),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
+        explained_by=_explaining(bound, pieces, findings),
     )
+
+
+def _explaining(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> list[str]:
+    """Return the ids of the findings about the bound: those that own part of its time in the ledger."""
+    least_ms = LEAST_EXPLAINED * sum(piece.ms for piece in pieces)
+    owned = summed((piece.owner, piece.ms) for piece in pieces if piece.bound == bound)
+    about = {owner for owner, ms in owned.items() if ms >= least_ms}
+    own = [f.id for f in findings if f"finding {f.id}" in about or _without_rows(f, bound)]
+    return list(dict.fromkeys(own))
+
+
+def _without_rows(finding: Finding, bound: str) -> bool:
+    """Return whether the finding's kind has the bound, and its time is not in rows of the usual step."""
+    kind, claimed = kinds().get(finding.id), sum(claim.ms for claim in finding.claims)
+    return bool(kind and bound in kind.bound) and (not claimed or claimed < (finding.gain_ms or 0.0))
 
 
 def _unexplained(pieces: Iterable[Piece]) -> float:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fathom.analysis import where
 from fathom.analysis.entries import Entry
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.grouping import grouped
 from fathom.diagnosis.rules.candidates import in_mean_step, ms_of, on_processor, rows, spent
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
@@ -138,7 +139,7 @@ def _on_processor(signals: Signals) -> Outcomes:
         claims=claims,
         evidence=[
             Evidence("Python between ops", 100 * python, "% of the profiled step"),
-            Evidence("calls of ops", sum(signals["host.ops"].values()), "per step"),
+            Evidence("calls of ops", _calls(_ops(signals)), "per step"),
             *_shares(signals),
         ],
         gain_ms=(1 - LEFT) * in_mean_step(signals, ms_of(claims)),
@@ -149,14 +150,24 @@ def _on_processor(signals: Signals) -> Outcomes:
     )
 
 
+def _ops(signals: Signals) -> list[LedgerRow]:
+    return [row for row in signals["step.ledger"] if row.entry == Entry.OPS]
+
+
+def _calls(ops: list[LedgerRow]) -> float:
+    """Return the calls in a usual step, which the ledger shows; other steps may make more."""
+    return sum(row.count or 0.0 for row in ops)
+
+
 def _many_calls(signals: Signals) -> Candidates:
     """Find steps of very many ops with hardly any work each, as of loops over the elements of tensors."""
-    calls, work = sum(signals["host.ops"].values()), spent(signals, Entry.OPS)
+    ops = _ops(signals)
+    calls, work = _calls(ops), ms_of(ops)
     if calls < MANY or work * US_PER_MS > TINY_US * calls or work < OWN * signals["step.timeline_ms"]:
         return
     yield Candidate(
         kind="host-python",
-        claims=[],
+        claims=[Claim(row.entry, row.detail, row.ms) for row in ops if row.is_overhead],
         evidence=[
             Evidence("calls of ops", calls, "per step"),
             Evidence("mean time of a call", work * US_PER_MS / calls, "µs"),
