@@ -161,6 +161,12 @@ class Session:
                 self.catch_up()  # it belongs to the open step
                 summary.wait(cause, ns)
 
+    def open_step(self) -> int:
+        """Return the number of the open step, deferred marks included."""
+        with self._lock:
+            self.catch_up()
+            return self.k
+
     def batch(self, row: tuple[Any, ...]) -> None:
         """Record a batch that the program received, a row of BATCH_COLUMNS."""
         if self._summary is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fathom.probe import engines, imports
 from fathom.probe.faults import contain
-from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, trials, waits
+from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, saving, trials, waits
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.knobs import sites, witness
 from fathom.probe.session import Session
@@ -22,6 +22,7 @@ PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
     forward.PART: forward.install,
     graphs.PART: graphs.install,
     "timing waits": waits.install,
+    "timing saves": saving.install,
     trials.PART: trials.install,
     "the end of the recording": leaving.install,
     engines.PART: engines.install,

@@ -1,53 +1,23 @@
-"""Host time with a known cause: garbage collection, checkpoints, compilation."""
+"""Host time with a known cause: garbage collection, compilation."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
-
-import torch
 
 from fathom.pristine import time
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
-from fathom.probe.hooks.patches import Patches, around
+from fathom.probe.hooks.patches import Patches
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
 from fathom.probe.threads import get_ident
 
-CHECKPOINTS = {
-    "safetensors.torch": ("save_file", "save_model"),
-    "torch.distributed.checkpoint": ("save",),
-}
 
-
-def install(session: Session, patches: Patches) -> list[Any]:
+def install(session: Session, _: Patches) -> list[Any]:
     """Install the hooks and return their handles."""
-    patches.wrap(torch, "save", around(functools.partial(_timed, session, "torch.save")))
-    for module, names in CHECKPOINTS.items():
-        when_imported(module, functools.partial(_time_all, session, patches, names))
     handles = [collections(session)]
     when_imported("torch._dynamo", lambda _: handles.append(_compilations(session)))
     return handles
-
-
-def _time_all(session: Session, patches: Patches, names: tuple[str, ...], module: Any) -> None:
-    for name in names:
-        detail = f"{module.__name__}.{name}"
-        patches.wrap(module, name, around(functools.partial(_timed, session, detail)))
-
-
-def _timed(session: Session, detail: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
-    start = time.time_ns()
-    try:
-        return original(*args, **kwargs)
-    finally:
-        _saved(session, start, detail)
-
-
-@guarded("timing waits")
-def _saved(session: Session, start: int, detail: str) -> None:
-    session.wait("checkpoint", start, time.time_ns(), detail)
 
 
 def _compilations(session: Session) -> Handle:
