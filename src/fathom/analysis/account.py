@@ -13,6 +13,7 @@ from fathom.analysis.communication import ceilings_of, communication_of
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
+from fathom.analysis.kinds_by_batch import mixed
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.processor import regions
 from fathom.analysis.recording import TABLES_OF_TIMELINE, Timeline, read_timeline
@@ -169,6 +170,7 @@ def _not_analysed(account: Account, ahead: bool, left_out: str) -> list[Abstaine
             OTHER_SHAPES if shaped_elsewhere(account.steps, account.kind) else ""
         ),
         LATER: left_out,
+        "batches of one size": mixed(account.steps, account.kind),
         "ledger": "" if account.subjects else _no_timeline(account.steps),
         "host times": _traced(account),
     }

@@ -81,7 +81,7 @@ def _renamed(steps: pl.DataFrame, labels: dict[int, int], kind: str) -> pl.DataF
 
 def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict[int, int]:
     """Map the start of each step to the index of its kind; {} if there is one kind or no clear split."""
-    counts, spent = _ran(rows, work)
+    counts, spent = ran(rows, work)
     groups = separate(alike(counts), spent)
     sizes = np.bincount(groups)
     if len(sizes) < 2:
@@ -100,7 +100,7 @@ def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict
     )
 
 
-def _ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
+def ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
     """For each step, return the number of each `what` and the device's time in ns (the host's without a
     device).
     """
@@ -139,7 +139,7 @@ def separate(groups: Array, spent: Array) -> Array:
     groups = groups.copy()
     for first, second in combinations(range(int(groups.max(initial=0)) + 1), 2):
         mine, theirs = spent[groups == first], spent[groups == second]
-        if len(mine) and len(theirs) and not _differ(mine, theirs):
+        if len(mine) and len(theirs) and not differ(mine, theirs):
             groups[groups == second] = first
     names = distinct(groups)
     key = lambda name: ((groups == name).sum() < TWICE, -float(spent[groups == name].sum()))  # noqa: E731
@@ -147,10 +147,16 @@ def separate(groups: Array, spent: Array) -> Array:
     return np.array([order.index(name) for name in groups.tolist()], np.int64)
 
 
-def _differ(mine: Array, theirs: Array) -> bool:
+def differ(mine: Array, theirs: Array, least: float = IN_ORDER) -> bool:
+    """Return whether two groups of times differ clearly: in their medians, and in the `least` share of pairs.
+
+    Empty groups do not.
+    """
+    if not len(mine) or not len(theirs):
+        return False
     low, high = sorted((mine, theirs), key=median)
     in_order = (high[:, None] > low).mean()
-    return in_order >= IN_ORDER and median(high) >= RATIO * median(low) > 0
+    return bool(in_order >= least) and median(high) >= RATIO * median(low) > 0
 
 
 def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
@@ -167,7 +173,7 @@ def by_time(times: Array, numbers: Array, known: KnownSteps) -> Array | None:
     place = int(np.argmax(gaps)) + TWICE
     low, high = ordered[:place], ordered[place:]
     ratio = median(high) / median(low)
-    if not _differ(low, high) or not 1 / RATIO <= ratio / known.ratio <= RATIO:
+    if not differ(low, high) or not 1 / RATIO <= ratio / known.ratio <= RATIO:
         return None
     groups = np.where(times >= high[0], known.slow, 1 - known.slow)
     every = np.append(numbers, known.numbers), np.append(groups, known.groups)

@@ -14,6 +14,7 @@ from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.first_use import first_uses
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.intervals import NOTHING, Spans, union
+from fathom.analysis.kinds_by_batch import split_by_batch
 from fathom.analysis.kinds_by_work import split_by_work
 from fathom.analysis.loading import with_pace
 from fathom.analysis.making import Making, makers
@@ -156,7 +157,8 @@ def read_timeline(
     waits = with_pace(waits, store, rank)
     every, lost = _not_lost(_of_the_program(store.table("steps", rank).collect()), phase, calls)
     if phase == "timeline":
-        every = split_by_work(every, _ran(ops, kernels))
+        work = _ran(ops, kernels)
+        every = split_by_work(split_by_batch(every, work), work)
     steps = every.filter(phase=phase)
     stacks = _read(store, rank, phase, "stacks", _STACKS)
     meetings = met_on_host(ops, met) if kernels.is_empty() else None
