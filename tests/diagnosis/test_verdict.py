@@ -325,7 +325,37 @@ def test_work_of_a_processor_without_a_ceiling_has_no_known_bound(op):
     row = LedgerRow("ops", op, 8.0, None, flops_per_s=1e11, bytes_per_s=4e9, product_flops=1e9)
     said = on_a_processor(row, LedgerRow("idle: python", "", 2.0))
     assert "bound:" not in said and "does not show what bounds the 10 ms step" in said
-    assert said.endswith(": 80 % of it is work without a known ceiling.")
+    assert ": 80 % of it is work without a known ceiling" in said
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "action"),
+    [
+        ("missing", "never measured", "Measure the machine's ceilings with fathom machine measure"),
+        (
+            "doubtful",
+            "busy when its ceilings were measured",
+            "Measure them again with fathom machine measure",
+        ),
+    ],
+)
+def test_the_verdict_says_why_no_ceiling_is_known_and_what_mends_it(state, why, action):
+    ops = Device(0, "cpu", [], 10.0, [LedgerRow("ops", "aten::mm", 10.0)], None, no_ceilings=state)
+    verdict = verdict_of(ops)[0]
+    assert why in verdict.headline and verdict.action.startswith(action)
+
+
+@pytest.mark.parametrize(
+    ("unbounded", "why"),
+    [
+        ("its work is unknown", ": its FLOPs or bytes are unknown."),
+        ("no ceiling is known for matmul.fp8", ": no ceiling is known for matmul.fp8."),
+    ],
+)
+def test_measuring_again_is_not_advised_if_the_ceilings_are_known(unbounded, why):
+    row = LedgerRow("ops", "aten::mm", 10.0, unbounded=unbounded)
+    verdict = verdict_of(Device(0, "cpu", [], 10.0, [row], None, ceilings="measured"))[0]
+    assert verdict.headline.endswith(why) and not verdict.action
 
 
 def test_a_clean_step_far_longer_than_the_profiled_ones_says_so():

@@ -81,6 +81,18 @@ def test_the_ceilings_that_bound_a_sounding(tmp_path):
     assert store.bounding({}, store.place("ab12", tmp_path)) == own
 
 
+def test_ceilings_of_a_busy_machine_are_replaced_once_they_are_measured_again(tmp_path):
+    busy = dataclasses.replace(COPY, value=COPY.value / 2, conditions={"others": 0.7})
+    sure = dataclasses.replace(COPY, id="hbm.read")
+    recorded = {**MACHINE, "ceilings": ceilings.to_records([busy, sure])}
+    assert store.bounding(recorded, folder=tmp_path) is recorded  # nothing better is known
+    store.remember({**MACHINE, "ceilings": ceilings.to_records([busy])}, tmp_path)
+    assert store.bounding(recorded, folder=tmp_path) is recorded
+    other = dataclasses.replace(sure, value=1.0)
+    store.remember({**MACHINE, "ceilings": ceilings.to_records([COPY, other])}, tmp_path)
+    assert store.bounding(recorded, folder=tmp_path)["ceilings"] == ceilings.to_records([COPY, sure])
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -35,7 +35,7 @@ from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
 from fathom.analysis.views import categories_of
 from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
-from fathom.machine import bounds_of, peaks_of, why_no_limits
+from fathom.machine import bounds_of, lack_of_limits, peaks_of, why_no_limits
 from fathom.machine.datasheet import find as sheet_named
 from fathom.machine.model import Machine
 from fathom.sounding import REPETITION, TRACED, Problem, Store
@@ -261,6 +261,7 @@ def _bound(to: Account, device: Device, machine: Machine, index: int | None) -> 
     limits = bounds_of(machine, index)
     device.ceilings = limits.source if limits else ""
     if limits is None:
+        device.no_ceilings = lack_of_limits(machine, index)
         to.abstained.append(Abstained(f"{device.device} at ceiling", why_no_limits(machine, index)))
     check_rates(device.ledger, limits, sheet_named({"name": device.name}))
     at_ceiling(device, limits)

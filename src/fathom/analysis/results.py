@@ -11,6 +11,7 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
 from fathom.analysis.serving.results import Serving
 
+NO_CEILING_FOR = "no ceiling is known for "  # begins the reason why a row has none
 LITTLE = 1e8  # FLOP/s and B/s: less than a tenth of what one core does from memory
 
 
@@ -174,6 +175,7 @@ class Device(msgspec.Struct):
     at_ceiling_ms: float | None = None  # speed of light: the time of its work at the ceilings
     at_ceiling_known: float | None = None  # share of the working time that is modelled
     ceilings: str = ""  # source of the ceilings: "measured", "datasheet" (peaks), or "" if unknown
+    no_ceilings: str = ""  # if none are known: "missing" (never measured) or "doubtful" (measured while busy)
     at_ceiling_bound: str = ""  # "work", or "launches" if launching the kernels takes longer
     utilisation: Utilisation | None = None
     added_ms: float | None = None  # profiling overhead of a usual step; observer_ms includes uneven steps

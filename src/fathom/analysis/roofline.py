@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from fathom.analysis.entries import IDLE, WORK, Entry
-from fathom.analysis.results import Device, LedgerRow, Utilisation
+from fathom.analysis.results import NO_CEILING_FOR, Device, LedgerRow, Utilisation
 from fathom.machine import Limits
 from fathom.machine.datasheet import Sheet
 from fathom.units import MS_PER_S, NS_PER_S
@@ -94,7 +94,7 @@ def _why() -> pl.Expr:
     return (
         pl.when(unknown)
         .then(pl.coalesce("abstained", pl.lit("its work is unknown")))
-        .otherwise(pl.lit("no ceiling is known for ") + missing)
+        .otherwise(pl.lit(NO_CEILING_FOR) + missing)
     )
 
 

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from fathom.machine.disks import filesystem
     from fathom.machine.limits import (
         DATASHEET,
+        DOUBTFUL,
         MEASURED,
+        MISSING,
         Limits,
         bounds_of,
+        lack_of_limits,
         limits_of,
         peaks_of,
         why_no_limits,

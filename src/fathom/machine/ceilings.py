@@ -39,8 +39,25 @@ class Ceiling:
     @property
     def is_bound(self) -> bool:
         """Return whether the value bounds work; False if other processes used over BUSY of the processors."""
-        others = self.conditions.get("others")
-        return not (isinstance(others, (int, float)) and others > BUSY)
+        return not _was_busy(self.conditions)
+
+
+def _was_busy(conditions: object) -> bool:
+    others = conditions.get("others") if isinstance(conditions, dict) else None
+    return isinstance(others, (int, float)) and others > BUSY
+
+
+def is_doubtful(record: CeilingRecord) -> bool:
+    """Return whether a record's ceiling bounds nothing, because the machine was busy when it was measured."""
+    return isinstance(record, dict) and _was_busy(record.get("conditions"))
+
+
+def renewed(machine: Machine, by: Machine) -> Machine:
+    """Return `machine` with its doubtful ceilings replaced by those of `by`; `machine` if there are none."""
+    better = {(c["id"], c.get("device")): c for c in by.get("ceilings") or () if not is_doubtful(c)}
+    ceilings = machine.get("ceilings") or []
+    new = [better.get((c["id"], c.get("device")), c) if is_doubtful(c) else c for c in ceilings]
+    return machine if new == ceilings else {**machine, "ceilings": new}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from fathom.machine.ceilings import Ceiling, from_machine
 from fathom.machine.model import Gpu, Machine
 
 MEASURED, DATASHEET = "measured", "datasheet"
+MISSING, DOUBTFUL = "missing", "doubtful"  # states of ceilings that bound nothing
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # which access pattern is fastest differs between chips
 _WRITTEN = {"hbm.read": 0.0, "hbm.triad": 1 / 3, "hbm.copy": 0.5, "hbm.write": 1.0}  # share of the traffic
@@ -84,9 +85,19 @@ def bounds_of(machine: Machine, index: int | None) -> Limits | None:
     return _published(machine, index) if limits is None and index is not None else limits
 
 
+def lack_of_limits(machine: Machine, index: int | None) -> str:
+    """Return DOUBTFUL if `limits_of` returns None because the machine was busy, else MISSING."""
+    return DOUBTFUL if _busy(machine, index) else MISSING
+
+
+def _busy(machine: Machine, index: int | None) -> list[Ceiling]:
+    """Return the ceilings that were measured while others used many of the processors."""
+    return [c for c in from_machine(machine) if c.device == index and not c.is_bound]
+
+
 def why_no_limits(machine: Machine, index: int | None) -> str:
     """Return the reason why `limits_of` returns None, in one clause with the remedy."""
-    busy = [c for c in from_machine(machine) if c.device == index and not c.is_bound]
+    busy = _busy(machine, index)
     if not busy:
         return "the ceilings of the recorded machine were not measured; run `fathom machine measure` on it"
     others = max(ceiling.conditions["others"] for ceiling in busy)

@@ -52,18 +52,24 @@ def bounding(recorded: Machine, given: Path | None = None, folder: Path | None =
     """Return the machine whose ceilings bound the work of a sounding recorded on `recorded`.
 
     That is the machine file `given` if there is one, else `recorded` if it has ceilings, else the machine
-    stored under its fingerprint. Returns `recorded` if nothing is stored. Raises MachineFileError for a
-    damaged file.
+    stored under its fingerprint. Ceilings of `recorded` that were measured while the machine was busy are
+    replaced by stored ones. Returns `recorded` if nothing is stored. Raises MachineFileError for a damaged
+    file.
     """
+    from fathom.machine.ceilings import is_doubtful, renewed
     from fathom.machine.shape import require_machine  # needs msgspec, which a machine that records may lack
 
     if given is not None:
         return require_machine(read_machine(given), str(given))
-    if recorded.get("ceilings") or not recorded.get("fingerprint"):
+    ceilings = recorded.get("ceilings") or []
+    if not recorded.get("fingerprint") or (ceilings and not any(map(is_doubtful, ceilings))):
         return recorded
     fingerprint = recorded["fingerprint"]
     stored = remembered(fingerprint, folder)
-    return require_machine(stored, str(place(fingerprint, folder))) if stored else recorded
+    if not stored:
+        return recorded
+    stored = require_machine(stored, str(place(fingerprint, folder)))
+    return renewed(recorded, stored) if ceilings else stored
 
 
 def read_machine(path: Path) -> Machine:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fathom.analysis.entries import DISTORTED, Entry
-from fathom.analysis.results import Device, Finding, Verdict
+from fathom.analysis.entries import DISTORTED, WORK, Entry
+from fathom.analysis.results import NO_CEILING_FOR, Device, Finding, Verdict
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.pieces import NO_CEILING, ON_DEVICE, UNEXPLAINED, Piece
-from fathom.machine import DATASHEET
+from fathom.machine import DATASHEET, DOUBTFUL, MISSING
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
@@ -32,8 +32,15 @@ _PHRASES = {
 }
 
 _WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
-_NO_CEILING = "work without a known ceiling"
-_MEASURE = "Measure the ceilings of the machine with fathom machine measure, while nothing else runs."
+_WITHOUT = "work without a known ceiling"
+_NO_CEILING = {  # reasons, by the state of the ceilings
+    MISSING: ", because the machine's ceilings were never measured",
+    DOUBTFUL: ", because the machine was busy when its ceilings were measured",
+}
+_MEASURE = {
+    MISSING: "Measure the machine's ceilings with fathom machine measure, while nothing else runs.",
+    DOUBTFUL: "Measure them again with fathom machine measure, while nothing else runs.",
+}
 _OF_CPU = {
     "host": "Host-bound: work outside the framework's operations takes {share} of {step}",
     "launch": "Overhead-bound: operations with hardly any work take {share} of {step}",
@@ -104,7 +111,7 @@ def verdict_of(
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun, why),
-        action=_WARM_UP if bound == "first use" else _action(top) if top else _unknown_action(why),
+        action=_WARM_UP if bound == "first use" else _action(top) if top else _unknown_action(device, why),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
         explained_by=_explaining(bound, pieces, findings),
@@ -161,12 +168,22 @@ def _why_unknown(device: Device, pieces: Iterable[Piece]) -> str:
         return f": {DISTORTED}, so the host's part of them is unknown"
     if longer > no_ceiling:
         return f": {_duration(longer)} of it is not in the profiled steps"
-    return f": {_percent(no_ceiling / step_ms)} of it is {_NO_CEILING}"
+    return f": {_percent(no_ceiling / step_ms)} of it is {_WITHOUT}{_why_no_ceiling(device)}"
 
 
-def _unknown_action(why: str) -> str:
+def _why_no_ceiling(device: Device) -> str:
+    """Return the reason for most of the work without a ceiling; "" if unknown, as in older reports."""
+    if not device.ceilings:
+        return _NO_CEILING.get(device.no_ceilings, "")
+    lacking = [row for row in device.ledger if row.entry in WORK and row.at_ceiling_ms is None]
+    reasons = summed((row.unbounded, row.ms) for row in lacking)
+    most = max(reasons, key=lambda reason: reasons[reason], default="")
+    return f": {most}" if most.startswith(NO_CEILING_FOR) else ": its FLOPs or bytes are unknown"
+
+
+def _unknown_action(device: Device, why: str) -> str:
     """Return the action for a step whose bound is unknown for the reason `why`."""
-    return _MEASURE if _NO_CEILING in why else ""
+    return _MEASURE[device.no_ceilings or MISSING] if _WITHOUT in why and not device.ceilings else ""
 
 
 def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str, why: str) -> str:
