@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fathom.analysis.making import makers
     from fathom.analysis.many_ranks import Spread, accounts_of, first_accounts, is_large
     from fathom.analysis.memory import memory_of
+    from fathom.analysis.operators import BACKWARD, FORWARD, OPTIMIZER, Operators, operators_of
     from fathom.analysis.others import others_share
     from fathom.analysis.peers import Meetings, meetings
     from fathom.analysis.rank_summaries import summaries

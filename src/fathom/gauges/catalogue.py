@@ -8,6 +8,7 @@ HOST, GPU, LINKS = "host", "gpu", "links"  # scopes: a group needs no GPU, one G
 RATE, BYTES, OPS, TIME = "FLOP/s", "B/s", "1/s", "s"
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 HOST_DTYPES = ("fp32", "bf16", "fp64")
+PACES = ("forward", "backward", "optimizer", "foreach", "fused")  # phases, and two optimizers of all tensors
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
 
@@ -25,8 +26,10 @@ class Gauge:
 # The groups in the order of measurement: gauges that heat the GPU come last. A group's gauges share a
 # process, and their functions are in the module of that name.
 SCOPES = {
-    **dict.fromkeys(("host", "loader", "disk"), HOST),
-    **dict.fromkeys(("memory", "caches", "copies", "latency", "vector", "matmul", "attention", "gds"), GPU),
+    **dict.fromkeys(("host", "host_pace", "loader", "disk"), HOST),
+    **dict.fromkeys(
+        ("memory", "caches", "copies", "latency", "pace", "vector", "matmul", "attention", "gds"), GPU
+    ),
     **dict.fromkeys(("peers", "collectives"), LINKS),
 }
 GAUGES = (
@@ -34,6 +37,7 @@ GAUGES = (
     *(Gauge(f"host.matmul.{dtype}", RATE, "host", 1.0) for dtype in HOST_DTYPES),
     Gauge("host.cache", BYTES, "host", 0.8),
     Gauge("host.dispatch", TIME, "host", 0.3),
+    *(Gauge(f"host.pace.{phase}", TIME, "host_pace", 0.4) for phase in PACES),
     Gauge("host.loader", BYTES, "loader", 12, quick=False),
     Gauge("disk.read.sequential", BYTES, "disk", 20, quick=False),
     Gauge("disk.read.random", BYTES, "disk", 10, quick=False),
@@ -43,6 +47,7 @@ GAUGES = (
       for way in ("h2d", "d2h") for kind in ("pinned", "pageable")),
     *(Gauge(f"latency.{kind}", TIME, "latency", 0.5)
       for kind in ("launch", "graph_node", "synchronise", "small_copy", "item")),
+    *(Gauge(f"pace.{phase}", TIME, "pace", 0.4) for phase in PACES),
     *(Gauge(f"vector.{kind}", unit, "vector", 0.7)
       for kind, unit in (("fp32", RATE), ("fp64", RATE), ("special", OPS))),
     *(Gauge(f"matmul.{dtype}", RATE, "matmul", 2.5) for dtype in DTYPES),

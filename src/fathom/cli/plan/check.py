@@ -15,6 +15,7 @@ def check(
     json: bool = Option(False, "--json", help="Print the rows as JSON."),
 ) -> None:
     """Plan the recorded program from the machine's ceilings alone, and compare entry by entry."""
+    from fathom.analysis import operators_of
     from fathom.api import Sounding
     from fathom.machine import bounding
     from fathom.planner.training import check_recorded
@@ -23,5 +24,6 @@ def check(
 
     store = open_store(sounding)
     recording = Sounding(store, machine)
-    checked = check_recorded(recording.examine(), bounding(store.machine, machine))
+    examination, bounds = recording.examine(), bounding(store.machine, machine)
+    checked = check_recorded(examination, bounds, operators_of(store, store.ranks[0]))
     (print_json if json else print_checked)(checked)

@@ -15,6 +15,7 @@ from functools import cache
 
 import msgspec
 
+from fathom.analysis import FORWARD, Operators
 from fathom.analysis.entries import IDLE, Entry
 from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.data import load
@@ -22,6 +23,7 @@ from fathom.errors import BadInputError
 from fathom.machine import Ceiling, find_ceiling, from_machine
 from fathom.machine.model import Machine
 from fathom.planner.training.host_ops import HostOps
+from fathom.planner.training.pace import DEVICE, HOST, PHASES, pace_of
 from fathom.units import MS_PER_S, US_PER_MS
 
 _SHAPE = re.compile(r" (\d[\dx]*)·(\d[\dx]*)$")  # grid and block, at the end of a family's name
@@ -57,14 +59,17 @@ class Checked(msgspec.Struct):
     notes: list[str] = []
 
 
-def check_recorded(examination: Examination, machine: Machine) -> Checked:
-    """Return the plan of a recorded program beside its ledger. Raises BadInputError without a ledger."""
+def check_recorded(examination: Examination, machine: Machine, operators: Operators | None = None) -> Checked:
+    """Return the plan of a recorded program beside its ledger. Raises BadInputError without a ledger.
+
+    With the `operators` of the step, the host takes its measured pace for them.
+    """
     if not examination.devices or not examination.devices[0].ledger:
         raise BadInputError("The sounding has no ledger to check a plan against; record it with a timeline.")
     device = examination.devices[0]
-    planner = _Kernels(device, from_machine(machine), machine, _resident(examination))
+    planner = _Kernels(device, from_machine(machine), machine, _resident(examination), operators)
     work = [(row, planner.planned(row)) for row in device.ledger if not row.entry.startswith(IDLE)]
-    entries = [*_by_entry(work), planner.gaps()]
+    entries = [*_by_entry(work), planner.gaps(work)]
     kernels = [_row(row.detail, planned, row.ms) for row, planned in work if _matters(row, device)]
     return Checked(_verdict(entries), entries, kernels, planner.notes())
 
@@ -84,7 +89,14 @@ def _total(device: Device) -> float:
 class _Kernels:
     """Plans kernels from the ceilings of one device."""
 
-    def __init__(self, device: Device, ceilings: list[Ceiling], machine: Machine, resident: float) -> None:
+    def __init__(
+        self,
+        device: Device,
+        ceilings: list[Ceiling],
+        machine: Machine,
+        resident: float,
+        operators: Operators | None,
+    ) -> None:
         index = int(device.device.partition(":")[2] or 0) if device.device != "cpu" else None
         gpus = machine.get("gpus") or [{}]
         self.multiprocessors = gpus[min(index or 0, len(gpus) - 1)].get("multiprocessors")
@@ -94,7 +106,9 @@ class _Kernels:
         self.backward = find_ceiling(ceilings, "attention.backward.bf16", index)
         self.query = _query(device)
         self.gap = find_ceiling(ceilings, "latency.graph_node", index)
-        self.host = HostOps(ceilings, resident) if device.device == "cpu" else None
+        on_host = device.device == "cpu"
+        self.pace = pace_of(ceilings, operators, HOST if on_host else DEVICE, index)
+        self.host = HostOps(ceilings, resident, self.pace) if on_host else None
 
     def planned(self, row: LedgerRow) -> float:
         """Return the milliseconds of a row: its work at the ceiling, and the laws of its kind of kernel."""
@@ -135,11 +149,16 @@ class _Kernels:
             return 0.0
         return MS_PER_S * row.bytes / (self.cache.value * min(1.0, blocks / self.multiprocessors))
 
-    def gaps(self) -> CheckedRow:
-        """Return idle time: the device's gap after each kernel, if the host keeps ahead."""
+    def gaps(self, work: list[tuple[LedgerRow, float]]) -> CheckedRow:
+        """Return idle time: the device's gap after each kernel, and the time that it waits for the host."""
         idle = sum(row.ms for row in self.device.ledger if row.entry.startswith(IDLE))
-        kernels = sum(row.count or 0.0 for row in self.device.ledger if not row.entry.startswith(IDLE))
-        planned = self.host.gaps(kernels) if self.host else kernels * _data().gap_us / US_PER_MS
+        kernels = sum(row.count or 0.0 for row, _ in work)
+        if self.host:
+            return _row("idle", self.host.gaps(kernels), idle)
+        planned = kernels * _data().gap_us / US_PER_MS
+        if self.pace:
+            busy = [(row, each + (row.count or 0.0) * _data().gap_us / US_PER_MS) for row, each in work]
+            planned = self.pace.step(_by_phase(busy, self.pace.operators)) - sum(each for _, each in work)
         return _row("idle", planned, idle)
 
     def notes(self) -> list[str]:
@@ -160,6 +179,18 @@ class _Kernels:
         ]
         if names:
             yield f"The work of {', '.join(names)} is unknown, so the plan has only the time to call them."
+
+
+def _by_phase(work: list[tuple[LedgerRow, float]], operators: Operators) -> dict[str, float]:
+    """Return the milliseconds of device work by the phase of the operators that launch it."""
+    phases = dict.fromkeys(PHASES, 0.0)
+    for row, ms in work:
+        counts = {phase: operators.launched.get((row.detail, phase), 0.0) for phase in PHASES}
+        if not any(counts.values()):
+            counts[FORWARD] = 1.0
+        for phase, count in counts.items():
+            phases[phase] += ms * count / sum(counts.values())
+    return phases
 
 
 def _matters(row: LedgerRow, device: Device) -> bool:

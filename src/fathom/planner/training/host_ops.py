@@ -11,6 +11,7 @@ import numpy as np
 from fathom.analysis.results import LedgerRow
 from fathom.data import load
 from fathom.machine import Ceiling, find_ceiling
+from fathom.planner.training.pace import Pace
 from fathom.units import MS_PER_S
 
 _IN_PLACE = 4 / 3  # of a triad's rate: a line that is read need not be fetched again to be written
@@ -21,11 +22,12 @@ class HostOps:
     """Plans operators from a machine file's ceilings of the host, and from shares by kind of operator.
 
     `resident` is the step's tensors in bytes: an operator reads from the cache that holds all of them,
-    because the rest of the step has passed since its last use.
+    because the rest of the step has passed since its last use. Without a `pace`, calls take multiples of the
+    dispatch of one operator.
     """
 
-    def __init__(self, ceilings: list[Ceiling], resident: float = 0.0) -> None:
-        self.ceilings, self.resident = ceilings, resident
+    def __init__(self, ceilings: list[Ceiling], resident: float = 0.0, pace: Pace | None = None) -> None:
+        self.ceilings, self.resident, self.pace = ceilings, resident, pace
         self.cache = self._ceiling("host.cache")
         self.dispatch = self._ceiling("host.dispatch")
         self.bandwidths = _by_size([c for c in (self.cache, self._ceiling("host.triad")) if c])
@@ -38,13 +40,15 @@ class HostOps:
     def planned(self, row: LedgerRow) -> float:
         """Return the milliseconds of a row of the ledger: its calls, and its work at the ceilings."""
         count = row.count or 1.0
-        called = count * self._dispatched(_data().call)
+        called = count * (self.pace.called(row.detail) if self.pace else self._dispatched(_data().call))
         each = (row.flops or 0.0) / count, (row.bytes or 0.0) / count
         working = self._product(row, *each) if row.unit else self._streamed(row.detail, each[1])
         return called + MS_PER_S * count * working
 
     def gaps(self, calls: float) -> float:
         """Return the milliseconds of Python between this number of calls."""
+        if self.pace:
+            return self.pace.outside
         return calls * self._dispatched(_data().gap)
 
     def _dispatched(self, times: float) -> float:

@@ -18,7 +18,7 @@ GROUPS = (
     ("memory", ("hbm.", "l2.", "shared.")),
     ("copies", ("copy.",)),
     ("compute", ("matmul.", "vector.", "attention.")),
-    ("latency", ("latency.",)),
+    ("latency", ("latency.", "pace.")),
     ("host", ("host.",)),
     ("disk", ("disk.",)),
     ("links", ("link.", "collective.")),
