@@ -295,12 +295,15 @@ serving() { # ledgers against the client, and surface depth on a server; needs t
     rm -r "$out/model"
 }
 
-plan() { # the GPT planned from the machine file alone, on the GPU and on quiet cores; needs polars (carry.sh): 4 min
+plan() { # the GPT and small programs planned from the machine file alone, on the GPU and on quiet cores; needs
+    # polars (carry.sh): 8 min
     "$python" -m fathom machine measure --json > "$out/machine.json"
     for device in cuda cpu; do
         "$python" -m fathom run -q --no-measure --replace -o "$out/gpt-$device.fathom" -- \
             "$python" examples/train_gpt.py --device "$device"
         "$python" -m fathom plan check "$out/gpt-$device.fathom" --json > "$out/plan-$device.json"
+        "$python" -m benchmarks.plan.pace "$out/pace" --home "$FATHOM_HOME" --device "$device" \
+            --only mlp resnet encoder wide_encoder recurrent > "$out/pace-$device.jsonl"
     done
 }
 

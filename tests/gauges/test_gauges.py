@@ -32,7 +32,12 @@ CONTRACT = {
     ),
     "1/s": "vector.special",
     "s": "host.dispatch latency.launch latency.graph_node latency.synchronise latency.small_copy "
-    "latency.item",
+    "latency.item "
+    + " ".join(
+        f"{of}.{phase}"
+        for of in ("host.pace", "pace")
+        for phase in ("forward", "backward", "optimizer", "foreach", "fused")
+    ),
 }
 
 

@@ -19,6 +19,7 @@ from fathom.gauges import (
     latency,
     matmul,
     memory,
+    pace,
     peers,
     vector,
 )
@@ -29,7 +30,7 @@ from tests.support import stand_in_gpu
 
 FP4 = ("matmul.fp4", "matmul.fp4.sustained")
 GPU_IDS = [name for name in FULL if scope(name) == GPU and name != "disk.read.gds" and name not in FP4]
-MODULES = (memory, caches, copies, latency, vector, matmul, attention)
+MODULES = (memory, caches, copies, latency, pace, vector, matmul, attention)
 PACE = 0.002
 
 
@@ -40,14 +41,15 @@ def small(monkeypatch):
     monkeypatch.setattr(matmul, "FULL_SHAPES", ((32,) * 3, (64,) * 3))
     monkeypatch.setattr(matmul, "SUSTAINED", (64,) * 3)
     monkeypatch.setattr(matmul, "CHUNK_S", 1e-4)
-    for pace in (matmul.TRY, matmul.BEST):
-        monkeypatch.setitem(pace, "rest_s", 1e-4)
+    for effort in (matmul.TRY, matmul.BEST):
+        monkeypatch.setitem(effort, "rest_s", 1e-4)
     monkeypatch.setattr(attention, "LENGTHS", (64,))
     monkeypatch.setattr(attention, "FULL_LENGTHS", (64, 128))
     monkeypatch.setattr(attention, "TOKENS", 128)
     monkeypatch.setattr(copies, "SIZES", (2**16,))
     monkeypatch.setattr(copies, "FULL_SIZES", (2**16,))
     monkeypatch.setattr(latency, "QUEUE", 10)
+    monkeypatch.setattr(pace, "DEVICE", "cpu")
 
 
 def measure(name: str, **more: object):

@@ -44,6 +44,11 @@ LATENCIES_S = {
     "latency.synchronise": (5e-7, 5e-5),
     "latency.small_copy": (1e-6, 1e-4),
     "latency.item": (2e-6, 2e-4),
+    "pace.forward": (5e-7, 5e-5),
+    "pace.backward": (5e-7, 5e-5),
+    "pace.optimizer": (5e-7, 5e-5),
+    "pace.foreach": (1e-6, 2e-4),
+    "pace.fused": (1e-7, 2e-4),
 }
 
 

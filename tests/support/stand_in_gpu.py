@@ -193,7 +193,18 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0), *, core: boo
     fake = Core()
     for cached in (gpu.gpu, cuda._core, cuda._compiled):
         getattr(cached, "cache_clear", int)()  # a replaced function has none
-    for module in ("memory", "caches", "copies", "latency", "vector", "matmul", "attention", "cuda", "gds"):
+    for module in (
+        "memory",
+        "caches",
+        "copies",
+        "latency",
+        "pace",
+        "vector",
+        "matmul",
+        "attention",
+        "cuda",
+        "gds",
+    ):
         monkeypatch.setattr(f"fathom.gauges.{module}.gpu", lambda: here)
     monkeypatch.setattr(cuda, "_core", (lambda: fake) if core else _absent)
     return fake

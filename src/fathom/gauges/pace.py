@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 
 from fathom.gauges.catalogue import PACES
 from fathom.gauges.conditions import Watch
@@ -13,12 +14,14 @@ from fathom.gauges.job import GaugeJob
 from fathom.gauges.pacing import pace
 from fathom.machine import Ceiling
 
+DEVICE = "cuda"
+
 
 def _paced(phase: str, job: GaugeJob) -> Ceiling:
     """Measure with the host's clock. Sensors are read only at the end, because readings delay launches."""
     here = gpu()
     with Watch(here.sensors, thread=False) as watch:
-        ceiling = pace(f"pace.{phase}", phase, here.torch, "cuda", job)
+        ceiling = pace(f"pace.{phase}", phase, here.torch, DEVICE, job, perf_counter)
         here.torch.cuda.synchronize()
     return replace(ceiling, conditions=watch.conditions, flags=[*ceiling.flags, *watch.flags])
 

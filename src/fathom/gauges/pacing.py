@@ -8,16 +8,16 @@ forward, backward    per operator; the forward pass ends with the loss
 optimizer            per operator of an optimizer that handles one parameter after another
 foreach, fused       per parameter of an optimizer that handles all of them at once
 
-`at` has the operators or parameters, and as `python` the share of the time outside operators.
+`at` has the operators or parameters, and as `python` the share of the time outside operators. Autograd's
+engine calls them without Python.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from fathom.gauges.catalogue import PACES
 from fathom.gauges.gpu import effort
@@ -27,12 +27,21 @@ from fathom.gauges.timer import Run, Sample, sample
 from fathom.machine import Ceiling
 from fathom.units import US_PER_S
 
-LAYERS, WIDTH, HEADS, TOKENS, BATCH, CLASSES = 4, 32, 2, 8, 2, 64
+LAYERS, WIDTH, HEADS, TOKENS, BATCH, CLASSES = 4, 16, 2, 4, 1, 16
 FORWARD, BACKWARD, OPTIMIZER, FOREACH, FUSED = PACES
 BUDGET_S = 0.25
 WARM_STEPS, PROFILED = 10, 3  # steps
 
 Phase = Callable[[], object]
+Seconds = Callable[[], float]  # a clock
+
+
+class Profiled(NamedTuple):
+    """The operators of a phase, and its seconds in and outside them: profiling lengthens both."""
+
+    operators: int
+    inside_s: float
+    outside_s: float
 
 
 class PacedStack:
@@ -41,10 +50,10 @@ class PacedStack:
     `optimizer` are options of AdamW: whether it handles each parameter, or all of them at once.
     """
 
-    def __init__(self, torch: Any, device: str, **optimizer: bool) -> None:
-        self.torch = torch
+    def __init__(self, torch: Any, device: str, layers: int = LAYERS, **optimizer: bool) -> None:
+        self.torch, self.layers = torch, layers
         torch.manual_seed(0)
-        self.parts = _parts(torch, device)
+        self.parts = _parts(torch, device, layers)
         self.parameters = [p for part in self.parts.values() for p in part.parameters()]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, **optimizer)
         self.tokens = torch.randint(CLASSES, (BATCH, TOKENS), device=device)
@@ -53,7 +62,7 @@ class PacedStack:
     def forward(self) -> None:
         """Run the layers and the loss."""
         x = self.parts["embedding"](self.tokens)
-        for layer in range(LAYERS):
+        for layer in range(self.layers):
             x = x + self._attended(self.parts[f"norm {layer}"](x), layer)
             x = x + self.parts[f"network {layer}"](x)
         logits = self.parts["head"](x).flatten(0, 1)
@@ -74,34 +83,41 @@ class PacedStack:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def timed(self, phase: str) -> Run:
+    @property
+    def steps(self) -> dict[str, Phase]:
+        """The functions of a step in order, by phase."""
+        return {FORWARD: self.forward, BACKWARD: self.backward, OPTIMIZER: self.optimize}
+
+    def timed(self, phase: str, clock: Seconds) -> Run:
         """Return a function that runs a number of steps, and returns the seconds of this phase in them."""
-        steps = {FORWARD: self.forward, BACKWARD: self.backward, OPTIMIZER: self.optimize}
 
         def run(count: int) -> float:
             total = 0.0
             for _ in range(count):
-                for name, work in steps.items():
-                    started = perf_counter()
+                for name, work in self.steps.items():
+                    started = clock()
                     work()
-                    total += (perf_counter() - started) if name == phase else 0.0
+                    total += (clock() - started) if name == phase else 0.0
             return total
 
         return run
 
-    def operators(self, phase: str) -> tuple[int, float]:
-        """Return the operators that one step calls in this phase, and the share of its time outside them."""
-        for name, work in ((FORWARD, self.forward), (BACKWARD, self.backward), (OPTIMIZER, self.optimize)):
+    def profiled(self, phase: str) -> Profiled:
+        """Run one step, and return the operators of this phase and its seconds in and outside them."""
+        result: Profiled | None = None
+        for name, work in self.steps.items():
             if name == phase:
-                return _profiled(self.torch, work)
-            work()
-        raise KeyError(phase)
+                result = _profiled(self.torch, work)
+            else:
+                work()
+        assert result is not None
+        return result
 
 
-def _parts(torch: Any, device: str) -> dict[str, Any]:
+def _parts(torch: Any, device: str, layers: int) -> dict[str, Any]:
     nn = torch.nn
     parts = {"embedding": nn.Embedding(CLASSES, WIDTH), "head": nn.Linear(WIDTH, CLASSES)}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         parts[f"norm {layer}"] = nn.LayerNorm(WIDTH)
         parts[f"query {layer}"] = nn.Linear(WIDTH, 3 * WIDTH)
         parts[f"out {layer}"] = nn.Linear(WIDTH, WIDTH)
@@ -110,8 +126,8 @@ def _parts(torch: Any, device: str) -> dict[str, Any]:
     return {name: part.to(device) for name, part in parts.items()}
 
 
-def _profiled(torch: Any, work: Phase) -> tuple[int, float]:
-    """Return the operators that the profiler records in `work`, and the share of its time outside them."""
+def _profiled(torch: Any, work: Phase) -> Profiled:
+    """Return the operators that the profiler records in `work`, and the seconds in and outside them."""
     profiler = torch.profiler
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -122,7 +138,8 @@ def _profiled(torch: Any, work: Phase) -> tuple[int, float]:
         events = [event for event in recorded.events() if not event.is_user_annotation]
     if not events:
         raise NotHereError("torch.profiler records no operators here")
-    return len(events), max(0.0, 1 - _covered_s(events) / taken)
+    inside = _covered_s(events)
+    return Profiled(len(events), inside, max(0.0, taken - inside))
 
 
 def _covered_s(events: list[Any]) -> float:
@@ -134,7 +151,7 @@ def _covered_s(events: list[Any]) -> float:
     return covered / US_PER_S
 
 
-def pace(name: str, phase: str, torch: Any, device: str, job: GaugeJob) -> Ceiling:
+def pace(name: str, phase: str, torch: Any, device: str, job: GaugeJob, clock: Seconds) -> Ceiling:
     """Return the ceiling `name`: the host's seconds per operator of a phase, or per parameter of an
     optimizer that handles all of them at once.
     """
@@ -142,14 +159,15 @@ def pace(name: str, phase: str, torch: Any, device: str, job: GaugeJob) -> Ceili
     of = OPTIMIZER if at_once else phase
     with torch.enable_grad():
         stack = PacedStack(torch, device, **({phase: True} if at_once else {"foreach": False}))
-        run = stack.timed(of)
+        run = stack.timed(of, clock)
         run(WARM_STEPS)
-        seen = [stack.operators(of) for _ in range(PROFILED)]
+        seen = [stack.profiled(of) for _ in range(PROFILED)]
         taken = sample(run, effort(job, BUDGET_S, sample_s=1e-6))
-    pieces = len(stack.parameters) if at_once else min(operators for operators, _ in seen)
-    each = Sample(tuple(seconds / pieces for seconds in taken.seconds), taken.repetitions)
+    pieces = len(stack.parameters) if at_once else seen[0].operators
+    inside, outside = min(step.inside_s for step in seen), min(step.outside_s for step in seen)
     at = {
         "parameters" if at_once else "operators": pieces,
-        "python": round(median(share for _, share in seen), 3),
+        "python": 0.0 if of == BACKWARD else round(outside / (inside + outside), 3),
     }
-    return best(name, [Measurement(at, each, by_host=True)])
+    each = Sample(tuple(seconds / pieces for seconds in taken.seconds), taken.repetitions)
+    return best(name, [Measurement(at, each)])

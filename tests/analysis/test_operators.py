@@ -1,0 +1,57 @@
+"""The operators of a step by phase: of the examples' GPT, and of recordings with a planted fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fathom
+from fathom.analysis import BACKWARD, FORWARD, OPTIMIZER, operators_of
+from fathom.sounding import open_store
+from faults.kept import take
+from tests.support.paths import EXAMPLES, ROOT
+
+GPT = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    return operators_of(open_store(GPT), 0)
+
+
+def kept(name: str, scratch: Path):
+    return operators_of(open_store(take(ROOT / "faults" / "recordings", name, scratch)), 0)
+
+
+def test_every_operator_of_the_gpt_has_a_phase(gpt):
+    norms = 6 * 2 + 1
+    assert gpt.counts["aten::native_layer_norm", FORWARD] == norms
+    assert gpt.counts["aten::native_layer_norm_backward", BACKWARD] == norms
+    assert gpt.counts["autograd::engine::evaluate_function: NllLossBackward0", BACKWARD] == 1
+    assert gpt.total(FORWARD) < gpt.total(BACKWARD)
+    assert ("aten::native_layer_norm", BACKWARD) not in gpt.counts
+
+
+def test_the_parameters_of_the_gpt_are_counted(gpt):
+    block = 2 * 2 + 2 + 2 * 2  # two norms, attention without biases, two linear layers with
+    assert gpt.parameters == 6 * block + 4  # and two embeddings, of which the head uses one; the last norm
+    assert gpt.at_once == "fused" and gpt.total(OPTIMIZER) > 0
+
+
+def test_the_launches_are_those_of_the_ledger(gpt):
+    rows = fathom.open(GPT).examine().devices[0].ledger
+    pieces = sum(row.count or 0.0 for row in rows if not row.entry.startswith("idle"))
+    assert sum(gpt.launched.values()) == pytest.approx(pieces, rel=0.01)
+    details = {row.detail for row in rows if not row.entry.startswith("idle")}
+    assert {name for name, _ in gpt.launched} == details
+
+
+def test_a_program_that_reads_a_number_in_each_step_waits_for_the_device(tmp_path):
+    assert kept("host.routed_experts.faulty.2", tmp_path).waits
+    assert not kept("host.routed_experts.mended.2", tmp_path).waits
+
+
+def test_inference_is_all_forward(tmp_path):
+    decode = kept("host.eager_decode.faulty.2", tmp_path)
+    assert {phase for _, phase in decode.counts} == {FORWARD} and decode.parameters == 0

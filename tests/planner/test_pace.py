@@ -1,0 +1,105 @@
+"""Plans with the host's measured pace: a slow host sets the step, a fast one changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+import fathom
+from fathom.analysis import BACKWARD, FORWARD, OPTIMIZER, Operators, operators_of
+from fathom.machine import Ceiling, to_records
+from fathom.planner.training import check_recorded
+from fathom.planner.training.pace import DEVICE, HOST, pace_of
+from tests.support.paths import EXAMPLES
+
+GPT = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
+PHASES = ("forward", "backward", "optimizer", "foreach", "fused")
+
+
+def paces(kind: str, python: float = 0.25, **seconds: float) -> list[Ceiling]:
+    return [
+        Ceiling(
+            id=f"{kind}.{phase}", value=value, unit="s", low=value, high=value, samples=9,
+            at={"operators": 100, "python": python},
+        )
+        for phase, value in seconds.items()
+    ]  # fmt: skip
+
+
+def called(waits: bool = False, at_once: str = "") -> Operators:
+    counts = {("aten::mm", FORWARD): 10.0, ("aten::mm", BACKWARD): 20.0, ("aten::add_", OPTIMIZER): 4.0}
+    return Operators(counts, parameters=8.0, at_once=at_once, waits=waits)
+
+
+def plain(waits: bool = False):
+    ceilings = paces(DEVICE, forward=2e-3, backward=1e-3, optimizer=5e-3)
+    return pace_of(ceilings, called(waits), DEVICE, 0)
+
+
+def test_the_host_takes_its_pace_for_each_operator():
+    pace = plain()
+    assert [pace.total(phase) for phase in (FORWARD, BACKWARD, OPTIMIZER)] == pytest.approx([20, 20, 20])
+    assert pace.outside == pytest.approx(0.25 * 60)
+    # inside operators, those of the forward pass take 1.5 ms, those of the backward pass half of it
+    assert pace.called("aten::mm") == pytest.approx((10 * 1.5 + 20 * 0.75) / 30)
+    inside = sum(pace.called(name) * count for (name, _), count in called().counts.items())
+    assert inside + pace.outside == pytest.approx(60)
+
+
+def test_a_step_takes_the_longer_of_host_and_device():
+    assert plain().step({FORWARD: 5.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(60)
+    assert plain().step({FORWARD: 50.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(85)
+
+
+@pytest.mark.parametrize(
+    ("work", "step"),
+    [
+        ((0.0, 50.0, 0.0), 70.0),  # the backward pass cannot begin before the forward pass is launched
+        ((50.0, 0.0, 0.0), 60.0),  # the device works while the host launches the rest
+        ((0.0, 0.0, 50.0), 90.0),
+        ((30.0, 30.0, 30.0), 90.0),
+    ],
+)
+def test_a_program_that_waits_for_the_device_begins_without_a_lead(work, step):
+    phases = dict(zip((FORWARD, BACKWARD, OPTIMIZER), work, strict=True))
+    assert plain(waits=True).step(phases) == pytest.approx(step)
+
+
+def test_an_optimizer_of_all_parameters_takes_its_pace_for_each_parameter():
+    ceilings = paces(HOST, forward=1e-3, backward=1e-3, optimizer=9.0, fused=2e-3)
+    assert pace_of(ceilings, called(at_once="fused"), HOST, None).total(OPTIMIZER) == pytest.approx(16)
+    assert pace_of(ceilings, called(at_once="foreach"), HOST, None) is None  # was not measured
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    sounding = fathom.open(GPT)
+    return sounding.examine(), sounding.store.machine, operators_of(sounding.store, 0)
+
+
+def with_pace(machine, seconds: float):
+    rows = to_records(paces(DEVICE, **dict.fromkeys(PHASES, seconds)))
+    return {**machine, "ceilings": [*machine["ceilings"], *({**row, "device": 0} for row in rows)]}
+
+
+def entries(checked):
+    return {row.name: row.planned_ms for row in checked.entries}
+
+
+def test_a_machine_file_without_a_pace_plans_as_before(gpt):
+    examination, machine, operators = gpt
+    assert entries(check_recorded(examination, machine, operators)) == entries(
+        check_recorded(examination, machine)
+    )
+
+
+def test_a_fast_host_changes_nothing_and_a_slow_one_sets_the_step(gpt):
+    examination, machine, operators = gpt
+    before = entries(check_recorded(examination, machine))
+    fast = entries(check_recorded(examination, with_pace(machine, 1e-6), operators))
+    assert fast == pytest.approx(before)
+    slow = entries(check_recorded(examination, with_pace(machine, 1e-5), operators))
+    host = 1e-2 * (operators.total(FORWARD) + operators.total(BACKWARD) + operators.parameters)
+    assert sum(slow.values()) == pytest.approx(host)
+    assert {name: ms for name, ms in slow.items() if name != "idle"} == pytest.approx(
+        {name: ms for name, ms in before.items() if name != "idle"}
+    )
