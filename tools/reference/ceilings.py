@@ -19,6 +19,9 @@ datasheet's figure is shown beside each.
     fathom machine measure
     fathom machine measure --only copy
 
+`pace.*` and `host.pace.*` are the host's time for an operator of the forward pass, the backward pass and the
+optimizer, and for a parameter of an optimizer that handles all at once (`foreach`, `fused`).
+
 The last column is {chips} (two runs in a row, the first one shown; `benchmarks/results/gauges.json`).
 
 """
