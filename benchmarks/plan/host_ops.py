@@ -1,6 +1,7 @@
 """Shares of ceilings that operators reach on a processor, in the thread's time, which excludes other load.
 
 python -m benchmarks.plan.host_ops          # writes src/fathom/planner/training/host_ops.yaml
+python -m benchmarks.plan.host_ops relu …   # measures these kinds alone, and keeps the others
 
 Shapes are none of the GPT example's. Run it on the kind of processor that the plan is for: shares of
 arithmetic (`gelu`, `_softmax`) depend on the vector units.
@@ -11,13 +12,15 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time, thread_time
 from typing import Any
 
 import torch
+import yaml
 
 import fathom
 from fathom.analysis.entries import IDLE
@@ -25,13 +28,15 @@ from fathom.analysis.results import Examination
 
 TARGET = Path(__file__).parents[2] / "src" / "fathom" / "planner" / "training" / "host_ops.yaml"
 SHAPES = ((160, 384), (100, 500), (250, 200))  # that stay in the second-level cache: arithmetic, not traffic
+IMAGES = ((4, 24, 20), (2, 48, 12), (8, 96, 6))  # batch, channels, side
 ATTENTION = ((4, 6, 200, 64), (2, 12, 512, 64), (3, 8, 160, 48))  # batch, heads, tokens, head dimension
 NEAR = 2**19  # bytes in the second-level cache
 REPEATS, BUDGET_S = 6, 0.02
 STEPS = 300
 HEADER = """# Written by `python -m benchmarks.plan.host_ops`. `kinds`: rate over host.cache; `products`: over
-# host.matmul. `call` and `gap`: time of an operator's dispatch, and of Python after it, over host.dispatch.
-# `grain`: elements of an operator that torch gives one thread at least (at::internal::GRAIN_SIZE).
+# host.matmul. `call` and `gap`: time of an operator's dispatch, and of Python after it, over host.dispatch,
+# for machines whose pace was not measured. `grain`: elements of an operator that torch gives one thread at
+# least (at::internal::GRAIN_SIZE).
 grain: 32768"""
 
 A = torch.ops.aten
@@ -85,6 +90,25 @@ def kinds(rows: int, columns: int) -> Iterator[tuple[str, int, Work]]:
     yield "addcmul_", 4, lambda: A.addcmul_(x, y, y, value=1e-9)
     yield "addcdiv_", 4, lambda: A.addcdiv_(x, y, z, value=1e-9)
     yield "sum", 1, lambda: A.sum(x, [0])
+    yield "bernoulli_", 1, lambda: z.bernoulli_(0.9)
+    yield "sigmoid", 2, lambda: A.sigmoid(x)
+    yield "clamp_min", 2, lambda: A.clamp_min(x, 0)
+    yield "threshold_backward", 3, lambda: A.threshold_backward(y, x, 0)
+
+
+def batch_norm(batch: int, channels: int, side: int) -> Iterator[tuple[str, int, Work]]:
+    """Yield both passes of batch norm over images, with the tensors that each must move."""
+    images, gradient = (torch.randn(batch, channels, side, side) for _ in range(2))
+    weight = torch.ones(channels)
+    running = torch.zeros_like(weight), torch.ones_like(weight)
+    _, mean, deviation = A.native_batch_norm(images, weight, weight, *running, True, 0.1, 1e-5)
+    norm = (gradient, images, weight, *running, mean, deviation, True, 1e-5, [True, True, True])
+    yield (
+        "native_batch_norm",
+        2,
+        lambda: A.native_batch_norm(images, weight, weight, *running, True, 0.1, 1e-5),
+    )
+    yield "native_batch_norm_backward", 3, lambda: A.native_batch_norm_backward(*norm)
 
 
 def attention(*shape: int) -> Iterator[tuple[str, float, Work]]:
@@ -142,38 +166,50 @@ def _recorded(path: Path) -> Examination:
     return fathom.open(path).examine()
 
 
-def table() -> dict[str, Any]:
-    """Return the data file's content."""
+def table(only: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the data file's content; with `only`, the shares of these kinds alone."""
     torch.set_num_threads(1)
     near, number = torch.rand(NEAR // 12), torch.zeros(1)
     out, square = torch.empty_like(near), torch.randn(1024, 1024)
     cache = 12 * near.numel() / seconds(lambda: torch.add(near, near, alpha=0.5, out=out))
     matmul = 2.0 * 1024**3 / seconds(lambda: torch.mm(square, square))
+    products = chain.from_iterable(attention(*shape) for shape in ATTENTION)
+    streamed = chain(
+        ((n, 4.0 * c * r * k, w) for r, k in SHAPES for n, c, w in kinds(r, k)),
+        ((n, 4.0 * c * b * k * s**2, w) for b, k, s in IMAGES for n, c, w in batch_norm(b, k, s)),
+    )
+    shares = {"kinds": _shares(streamed, cache, only), "products": _shares(products, matmul, only)}
+    if only:
+        return shares
     dispatch, (call, gap) = seconds(lambda: number.add_(number)), overheads()
-    return {
-        "call": call / dispatch,
-        "gap": gap / dispatch,
-        "kinds": _shares(((n, 4.0 * c * r * k, w) for r, k in SHAPES for n, c, w in kinds(r, k)), cache),
-        "products": _shares((row for shape in ATTENTION for row in attention(*shape)), matmul),
-    }
+    return {"call": call / dispatch, "gap": gap / dispatch, **shares}
 
 
-def _shares(rows: Iterator[tuple[str, float, Work]], ceiling: float) -> dict[str, float]:
+def _shares(
+    rows: Iterator[tuple[str, float, Work]], ceiling: float, only: Sequence[str] = ()
+) -> dict[str, float]:
     seen: dict[str, list[float]] = {}
     for name, amount, work in rows:
+        if only and name not in only:
+            continue
         seen.setdefault(name, []).append(amount / seconds(work) / ceiling)
     return {name: statistics.median(values) for name, values in seen.items()}
 
 
+def _joined(known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {**known, **{group: {**known[group], **new[group]} for group in ("kinds", "products")}}
+
+
 def main() -> None:
-    """Write the data file; with `step`, only run the small step, to be recorded."""
+    """Write the data file, or some of its kinds; with `step`, run the small step, to be recorded."""
     if sys.argv[1:] == ["step"]:
         torch.set_num_threads(1)
         step = small_step()
         for _ in range(5 * STEPS):
             step()
         return
-    shares = table()
+    only = sys.argv[1:]
+    shares = _joined(yaml.safe_load(TARGET.read_text()), table(only)) if only else table()
     lines = [HEADER, f"call: {shares['call']:.3f}", f"gap: {shares['gap']:.3f}"]
     for group in ("kinds", "products"):
         lines += [f"{group}:", *(f"  {name}: {share:.3f}" for name, share in sorted(shares[group].items()))]

@@ -123,6 +123,10 @@ def test_latencies_are_microseconds(quick):
         assert least < quick.ceilings[name].value < most, quick.ceilings[name]
 
 
+def test_an_optimizer_in_one_kernel_takes_the_host_less_time(quick):
+    assert quick.ceilings["pace.fused"].value < quick.ceilings["pace.foreach"].value
+
+
 def test_conditions_of_the_moment_are_kept(quick):
     for name, result in quick.ceilings.items():
         if result.device is not None:
