@@ -10,7 +10,8 @@ import fathom
 from fathom.analysis import BACKWARD, FORWARD, OPTIMIZER, operators_of
 from fathom.sounding import open_store
 from faults.kept import take
-from tests.support.paths import EXAMPLES, ROOT
+from tests.support.examined import imported, on_trace
+from tests.support.paths import EXAMPLES, RECORDINGS, TRACES
 
 GPT = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
 
@@ -21,7 +22,7 @@ def gpt():
 
 
 def kept(name: str, scratch: Path):
-    return operators_of(open_store(take(ROOT / "faults" / "recordings", name, scratch)), 0)
+    return operators_of(open_store(take(RECORDINGS, name, scratch)), 0)
 
 
 def test_every_operator_of_the_gpt_has_a_phase(gpt):
@@ -55,3 +56,13 @@ def test_a_program_that_reads_a_number_in_each_step_waits_for_the_device(tmp_pat
 def test_inference_is_all_forward(tmp_path):
     decode = kept("host.eager_decode.faulty.2", tmp_path)
     assert {phase for _, phase in decode.counts} == {FORWARD} and decode.parameters == 0
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
+@on_trace("kineto-resnet-w4")
+def test_the_engine_of_an_early_torch_is_known_by_its_thread():
+    resnet = operators_of(imported("kineto-resnet-w4"), 0)
+    convolutions, norms = 53, 53
+    assert resnet.counts["aten::conv2d", FORWARD] == convolutions
+    assert resnet.parameters == convolutions + 2 * norms + 2
+    assert resnet.total(BACKWARD) > resnet.total(FORWARD) and resnet.waits

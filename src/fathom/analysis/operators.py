@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis.causes import AUTOGRAD, api_cause
+from fathom.analysis.causes import api_cause, of_engine
 from fathom.analysis.columns import filled
 from fathom.analysis.device import detail
 from fathom.analysis.entries import Entry
@@ -20,7 +20,7 @@ from fathom.sounding import Store
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 _OPTIMIZER, _INPUT = "Optimizer.", "enumerate(DataLoader)"  # begin the names of annotations
-_ACCUMULATES = f"{AUTOGRAD}: torch::autograd::AccumulateGrad"
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
 _AT_ONCE = r"^aten::_(foreach|fused)_"  # operators on lists of tensors
 _MOST = 0.5  # of the steps: in fewer, a synchronisation is not part of the step
 
@@ -53,7 +53,7 @@ def operators_of(store: Store, rank: int) -> Operators | None:
     if steps.is_empty() or timeline.ops.filter(kind="op").is_empty():
         return None
     inside = timeline.ops.filter(pl.Series(_step_of(timeline.ops["start_ns"].to_numpy(), steps) >= 0))
-    phased = inside.with_columns(pl.Series("pass", _phases(inside)))
+    phased = inside.with_columns(pl.Series("pass", _phases(inside, timeline.caller)))
     mine = phased.filter(_of_the_step(timeline.caller))
     return Operators(
         _counted(mine["name"], mine["pass"], steps.height),
@@ -78,14 +78,19 @@ def _step_of(times: Array, steps: pl.DataFrame) -> Array:
     return np.where(times < steps["end_ns"].to_numpy()[np.maximum(step, 0)], step, NONE)
 
 
-def _phases(ops: pl.DataFrame) -> list[str | None]:
-    """Return the phase of each op; null for those that load batches."""
+def _phases(ops: pl.DataFrame, caller: int | None) -> list[str | None]:
+    """Return the phase of each op; null for those that load batches.
+
+    The backward pass is below the engine's nodes, and on the engine's own threads, which call it on a GPU.
+    """
     parent = rows_of(ops, ops, "parent")
+    names = (of_engine(), *(pl.col("name").str.starts_with(name) for name in (_OPTIMIZER, _INPUT)))
     backward, optimizer, loading = (
-        _below(filled(ops["name"].str.starts_with(name), False).to_numpy(), parent)
-        for name in (AUTOGRAD, _OPTIMIZER, _INPUT)
+        _below(filled(ops.select(known=name)["known"], False).to_numpy(), parent) for name in names
     )
-    named = np.where(backward, BACKWARD, np.where(optimizer, OPTIMIZER, FORWARD)).tolist()
+    threads = ops.filter(of_engine())["thread"].drop_nulls().unique()
+    own = filled(ops["thread"].is_in(threads.implode()) & (ops["thread"] != caller), False).to_numpy()
+    named = np.where(backward | own, BACKWARD, np.where(optimizer, OPTIMIZER, FORWARD)).tolist()
     return [None if loads else phase for phase, loads in zip(named, loading.tolist(), strict=True)]
 
 
