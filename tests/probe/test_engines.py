@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from fathom.probe.engines import http, llama, sglang, sockets, vllm
+from fathom.probe.engines import http, llama, sglang, sockets, vllm, vllm_frontend
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import Serving
 from fathom.probe.engines.transformers import _block as block_of
@@ -310,6 +310,10 @@ class VllmScheduler:
                 request.num_output_tokens += 1
         self.requests = {name: r for name, r in self.requests.items() if not r.is_finished()}
 
+    def finish_requests(self, names, status):
+        for name in [names] if isinstance(names, str) else names:
+            self.requests.pop(name, None)
+
     def get_kv_cache_usage(self):
         return 0.5
 
@@ -347,6 +351,130 @@ def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch):
     assert request["arrival"] == 1_500_000_000 and request["generated"] == 4
     assert [span["what"] for span in serving.session.rows("spans")] == ["preempt"]
     assert {row["kv_block"] for row in serving.session.rows("iterations")} == {4}
+
+
+def test_a_request_of_vllm_that_its_frontend_ends_is_recorded(serving, monkeypatch):
+    """A stop string is found in the frontend, which then aborts the request; or its client leaves."""
+    module = types.ModuleType("vllm.v1.core.sched.scheduler")
+    module.Scheduler = type("Scheduler", (VllmScheduler,), dict(vars(VllmScheduler)))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vllm.install(serving, Patches())
+    scheduler = module.Scheduler()
+    for name in ("stopped", "queued"):
+        counts = {"num_computed_tokens": 0, "num_preemptions": 0, "num_output_tokens": 0}
+        about = {"prompt_token_ids": [1, 2], "num_prompt_tokens": 2, "num_tokens": 2, "arrival_time": 1.5}
+        asked = types.SimpleNamespace(request_id=name, is_finished=lambda: False, **about, **counts)
+        scheduler.add_request(asked)
+    output = scheduler.schedule()
+    scheduler.finish_requests({"stopped"}, None)
+    scheduler.finish_requests("queued", None)
+    scheduler.update_from_output(types.SimpleNamespace(num_scheduled_tokens={}), None)
+    assert set(output.num_scheduled_tokens) == {"stopped", "queued"}
+    assert [row["key"] for row in serving.session.rows("requests")] == ["stopped", "queued"]
+    (iteration,) = serving.session.rows("iterations")
+    assert [turn[3] for turn in iteration["turns"]] == [0, 0]
+
+
+class Detokenizer:
+    """Has the method of vLLM's detokenizer that is wrapped."""
+
+    def update(self, tokens, stopped):
+        time.sleep(0.001)
+
+
+class Renderer:
+    """Has the method of vLLM's renderer that is wrapped."""
+
+    async def tokenize_prompt_async(self, prompt, params):
+        await asyncio.sleep(0.001)
+        return list(prompt)
+
+
+class Processor:
+    """Has the methods and fields of vLLM's OutputProcessor that are used."""
+
+    def __init__(self):
+        self.request_states = {}
+
+    def add_request(self, request, prompt=None, parent_req=None, request_index=0, queue=None):
+        state = types.SimpleNamespace(detokenizer=sys.modules["vllm.v1.engine.detokenizer"].Of())
+        self.request_states[request.request_id] = state
+
+    def process_outputs(self, outputs, timestamp=None):
+        for output in outputs:
+            self.request_states[output.request_id].detokenizer.update(output.new_token_ids, False)
+
+
+@pytest.fixture
+def frontend(serving, monkeypatch):
+    """Return stand-ins of vLLM's frontend under the hooks: a renderer and a processor of outputs."""
+    classes = {"v1.engine.output_processor": Processor, "v1.engine.detokenizer": Detokenizer}
+    names = ("OutputProcessor", "BaseIncrementalDetokenizer", "BaseRenderer")
+    for (module, kind), name in zip({**classes, "renderers.base": Renderer}.items(), names, strict=True):
+        made = types.ModuleType(f"vllm.{module}")
+        setattr(made, name, type(name, (kind,), dict(vars(kind))))
+        monkeypatch.setitem(sys.modules, made.__name__, made)
+    detokenizers = sys.modules["vllm.v1.engine.detokenizer"]
+    detokenizers.Of = type("Fast", (detokenizers.BaseIncrementalDetokenizer,), {})
+    patches = Patches()
+    vllm_frontend.install(serving, patches)
+    yield (
+        sys.modules["vllm.renderers.base"].BaseRenderer(),
+        sys.modules["vllm.v1.engine.output_processor"].OutputProcessor(),
+    )
+    patches.undo()
+
+
+def served_by(serving: Serving, frontend, keys: tuple[str, ...]) -> None:
+    """Answer one POST with two tokens for each of the engine's requests `keys`."""
+    renderer, processor = frontend
+
+    async def app(scope, receive, send):
+        await renderer.tokenize_prompt_async("text", None)
+        for key in keys:
+            processor.add_request(types.SimpleNamespace(request_id=key))
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"head", "more_body": True})
+        for _ in range(2):
+            outputs = [types.SimpleNamespace(request_id=key, new_token_ids=[7]) for key in keys]
+            processor.process_outputs(outputs)
+            await send({"type": "http.response.body", "body": b"token", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        pass
+
+    asyncio.run(http.application(serving, app)({"type": "http", "method": "POST"}, None, send))
+
+
+def test_a_request_is_handed_from_http_to_an_engine_in_another_process(serving, frontend):
+    served_by(serving, frontend, ("one-1", "one-2"))
+    served_by(serving, frontend, ("two",))
+    rows = serving.session.rows("handed")
+    assert [(row["request"], row["key"]) for row in rows] == [(0, "one-1"), (0, "one-2"), (1, "two")]
+    assert {(row["status"], row["chunks"]) for row in rows} == {(200, 3)}
+    for row in rows:
+        times = [row[name] for name in ("arrival", "handed", "sent", "end")]
+        assert times == sorted(times)
+    kinds = [(span["request"], span["what"]) for span in serving.session.rows("spans")]
+    assert kinds.count((1, "tokenise")) == 1 and kinds.count((0, "detokenise")) == 4
+    assert serving.session.rows("requests") == []  # the engine records them
+
+
+def test_first_chunk_with_a_token_comes_after_the_head(serving, frontend):
+    """A chat's first chunk has the role alone: the time to the first token must not end there."""
+    served_by(serving, frontend, ("one",))
+    (row,) = serving.session.rows("handed")
+    (tokenised,) = (span for span in serving.session.rows("spans") if span["what"] == "tokenise")
+    first = min(span["end"] for span in serving.session.rows("spans") if span["what"] == "detokenise")
+    assert tokenised["end"] <= row["handed"] and row["sent"] >= first
+
+
+def test_offline_generation_hands_nothing_over(serving, frontend):
+    _, processor = frontend
+    processor.add_request(types.SimpleNamespace(request_id="one"))
+    processor.process_outputs([types.SimpleNamespace(request_id="one", new_token_ids=[7])])
+    assert serving.session.rows("handed") == serving.session.rows("spans") == []
 
 
 PAUSE, LATE, CHUNK = 0.15, 0.1, 20_000

@@ -40,7 +40,8 @@ def describe(role: str, start_ns: int) -> dict[str, Any]:
         "rank": own,
         "local_rank": local,
         "world": world,
-        "program": (getattr(sys, "argv", None) or [""])[0],  # without arguments, which may contain secrets
+        "program": _title()
+        or (getattr(sys, "argv", None) or [""])[0],  # no arguments: they may contain secrets
         "role": role,
         "host": os.uname().nodename,
         "python": sys.version.split()[0],
@@ -49,6 +50,13 @@ def describe(role: str, start_ns: int) -> dict[str, Any]:
         "start_ns": start_ns,
         "main_thread": main_thread().native_id,
     }
+
+
+def _title() -> str:
+    """Return the first word of the title that the process set, as engines and Ray do; empty without one."""
+    title = getattr(sys.modules.get("setproctitle"), "getproctitle", str)
+    words = title().split()
+    return words[0] if words and words[0] not in (sys.executable, *sys.orig_argv[:1]) else ""
 
 
 def _versions() -> dict[str, str]:

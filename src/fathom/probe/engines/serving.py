@@ -18,12 +18,14 @@ WAITING = "waiting"  # kind of the step in which the engine has no request
 SHORTEST_NS = 100_000  # of a span that is worth a row
 BLOCK, PREFIXES = 32, 16_384  # tokens of a block, and blocks that are remembered
 ROWS = 65_536  # that wait for a flush, at most
+SAVED_NS, LONGEST_NS = 100_000_000, 500_000_000  # between writes of handed requests: with none open, and ever
 now = time.time_ns
 
 REQUEST = (
     *("request", "arrival", "submitted", "token", "sent", "end"),
-    *("prompt", "cached", "repeated", "generated", "chunks", "status"),
+    *("prompt", "cached", "repeated", "generated", "chunks", "status", "key"),
 )
+HANDED = ("request", "key", "arrival", "handed", "sent", "end", "chunks", "status")
 ITERATION = (
     *("start", "prepared", "computed", "sampled", "end"),
     *("kind", "waiting", "kv_used", "kv_total", "kv_block", "weights", "turns"),
@@ -46,12 +48,19 @@ class Request:
         self.drained = False  # the client was slow to read
         self.transport: Any = None
         self.key: Any = None
+        self.handed: dict[Any, int] = {}  # to an engine in another process: when, by the engine's key
 
     def row(self) -> tuple[Any, ...]:
-        """Return the values in the order of REQUEST."""
+        """Return the values in the order of REQUEST. HTTP in another process knows the request by key."""
         times = (self.arrival, self.submitted, self.token, self.sent, self.end)
         tokens = (self.prompt, self.cached, self.repeated, self.generated)
-        return (self.number, *times, *tokens, self.chunks, self.status)
+        key = None if self.served else str(self.key)
+        return (self.number, *times, *tokens, self.chunks, self.status, key)
+
+    def handed_rows(self) -> list[tuple[Any, ...]]:
+        """Return the values in the order of HANDED, for each request of the engine that answers this one."""
+        after = (self.sent, self.end, self.chunks, self.status)
+        return [(self.number, str(key), self.arrival, at, *after) for key, at in self.handed.items()]
 
 
 class Batch:
@@ -117,6 +126,8 @@ class Serving:
         self._requests: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
         self._spans: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
         self._iterations: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
+        self._handed: deque[tuple[Any, ...]] = deque(maxlen=ROWS)
+        self._open, self._saved = 0, 0  # handed requests that have not left; when some were written
         session.on_flush.append(self.report)
 
     # requests
@@ -138,6 +149,19 @@ class Serving:
         self._of[key] = request
         return request
 
+    def handed(self, key: Any) -> Request | None:
+        """Note that the request of this context goes to an engine in another process, which calls it `key`.
+
+        Return the request; None outside of HTTP.
+        """
+        request = self.here.get()
+        if request is None or request.end is not None:
+            return None
+        self._open += not request.handed
+        request.handed[key] = now()
+        self._of[key] = request
+        return request
+
     def of(self, key: Any) -> Request | None:
         """Return the request that the engine calls `key`."""
         return self._of.get(key)
@@ -153,6 +177,18 @@ class Serving:
         request.end = request.end or now()
         if request.submitted is not None:
             self._requests.append(request.row())
+        elif request.handed:
+            self._returned(request)
+
+    def _returned(self, request: Request) -> None:
+        """Record a handed request, and write what waits: no step of this process does."""
+        for key in request.handed:
+            self._of.pop(key, None)
+        self._handed += request.handed_rows()
+        self._open -= 1
+        if now() - self._saved >= (LONGEST_NS if self._open else SAVED_NS):
+            self._saved = now()
+            self.session.save()
 
     def span(
         self, request: Request | None, what: str, start: int, end: int, least: int = SHORTEST_NS
@@ -199,6 +235,7 @@ class Serving:
         """Hand the rows to the recording."""
         for kind, columns, rows in (
             ("requests", REQUEST, self._requests),
+            ("handed", HANDED, self._handed),
             ("spans", ("request", "what", "start", "end"), self._spans),
             ("iterations", ITERATION, self._iterations),
         ):

@@ -2,6 +2,7 @@
 
 An event loop reads a request when it gets to it, and needs the interpreter before it can say when a write
 ended. So arrival is the kernel's timestamp of the data, and a write counts from before its system call.
+uvloop reads in C, without timestamps: there, arrival is known to a tick of the kernel's clock or two.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from fathom.pristine import time
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h
 UNSENT = 0x894B  # SIOCOUTQNSD: bytes that the client's window has no room for, or the network not yet
 STAMP = struct.Struct("qq")  # seconds, nanoseconds
+COARSE = 6  # CLOCK_MONOTONIC_COARSE, linux/time.h
 LAST_DATA = 52  # offset of tcpi_last_data_recv in the kernel's tcp_info, in milliseconds
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 LINUX = sys.platform == "linux"
+TICK_NS = round(time.clock_getres(COARSE) * NS_PER_S) if LINUX else 0  # of the kernel's clock
 now = time.time_ns
 
 _times: WeakKeyDictionary[socket.socket, Times] = WeakKeyDictionary()
@@ -121,9 +124,13 @@ def _is_tcp(connection: Any) -> bool:
 
 
 def _waited_ns(transport: Any) -> int:
-    """Return how long ago the kernel received the last data, by its own clock of 1 to 4 ms."""
+    """Return how long ago the kernel received the last data, by its own clock of 1 to 10 ms.
+
+    One tick counts as no time: it may have passed right after the data came.
+    """
     connection = transport.get_extra_info("socket") if transport is not None else None
     if not LINUX or connection is None or not _is_tcp(connection):
         return 0
     known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_DATA + 4)
-    return int(struct.unpack_from("I", known, LAST_DATA)[0]) * NS_PER_MS
+    waited = int(struct.unpack_from("I", known, LAST_DATA)[0]) * NS_PER_MS
+    return waited if waited > TICK_NS else 0

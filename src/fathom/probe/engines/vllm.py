@@ -1,7 +1,8 @@
 """Hooks of vLLM's scheduler (V1), in the process of its engine.
 
 An iteration is from the scheduling of a batch to the update of its requests. A request arrives when the
-frontend received it, by vLLM's own note, and ends with its last token: HTTP is in another process.
+frontend received it, by vLLM's own note, and ends with its last token: HTTP is in another process
+(`vllm_frontend.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fathom.probe.engines.serving import DECODE, PART, PREFILL, RECOMPUTE, Servi
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, around, before
 
-TESTED = "vllm 0.33"
+TESTED = "vllm 0.32"
 NS_PER_S = 1_000_000_000
 now = time.time_ns
 
@@ -28,6 +29,7 @@ def install(serving: Serving, patches: Patches) -> None:
         "Scheduler.schedule": around(calls.schedule),
         "Scheduler._preempt_request": before(calls.preempted),
         "Scheduler.update_from_output": around(calls.update),
+        "Scheduler.finish_requests": before(calls.aborted),
     }
     hook(serving, patches, "vllm.v1.core.sched.scheduler", TESTED, hooks)
 
@@ -83,6 +85,13 @@ class Calls:
         """Note a request that loses its place in the cache."""
         at = now()
         self.serving.span(self.serving.of(request.request_id), "preempt", at, at, least=0)
+
+    @guarded(PART)
+    def aborted(self, scheduler: Any, keys: Any, *_: Any, **__: Any) -> None:
+        """End requests whose client left, or whose text had a stop string: the frontend ends them."""
+        keys = [keys] if isinstance(keys, str) else list(scheduler.requests if keys is None else keys)
+        for request in filter(None, map(self.serving.of, keys)):
+            self.serving.finished(request)
 
     def update(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """End an iteration once its requests have their tokens."""

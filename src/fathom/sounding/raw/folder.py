@@ -141,6 +141,7 @@ _PACKED = {
     "marks": _marks,
     "batches": _rows("batch"),
     "requests": _rows("request"),
+    "handed": _rows("handed"),
     "spans": _rows("span"),
     "iterations": _rows("iteration"),
 }

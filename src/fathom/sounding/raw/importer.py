@@ -105,7 +105,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         "input": tables.batches(process, raw.processes, marked),
         "memory": tables.memory(process, marked),
         "telemetry": tables.telemetry(raw),
-        **serving(process),
+        **serving(process, raw.processes),
     }
     if "memory" in placed_tables:
         recorded = (

@@ -1,10 +1,15 @@
-"""Build the tables of a serving engine from its records: requests, their spans, iterations and turns."""
+"""Build the tables of a serving engine from its records: requests, their spans, iterations and turns.
+
+Where HTTP is in another process, its part of a request is joined by the engine's key: arrival, writes, spans.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import polars as pl
 
-from fathom.sounding.raw.folder import Process
+from fathom.sounding.raw.folder import Process, Record
 from fathom.sounding.schema import TABLES
 
 PHASES = ("prefill", "decode", "recompute")
@@ -15,19 +20,46 @@ _TIMES = (
 )
 
 
-def serving(process: Process) -> dict[str, pl.DataFrame]:
-    """Return the tables by name; empty ones for a program that serves nothing."""
+def serving(process: Process, processes: Iterable[Process] = ()) -> dict[str, pl.DataFrame]:
+    """Return the tables by name; empty ones for a program that serves nothing.
+
+    HTTP servers may be in others of the `processes`.
+    """
+    asked = process.of("request")
+    spans = process.of("span") + [span for other in processes for span in _spans_elsewhere(other, asked)]
+    elsewhere = {row["key"]: row for other in processes for row in other.of("handed")}
+    requests = [_answered(row, elsewhere) for row in asked]
     iterations = sorted(process.of("iteration"), key=lambda record: record["start"])
     numbered = [{"iteration": number, **record} for number, record in enumerate(iterations)]
     turns = [
         {"iteration": record["iteration"], **_turn(*turn)} for record in numbered for turn in record["turns"]
     ]
     return {
-        "requests": _table("requests", process.of("request")).sort("start_ns", "request"),
-        "request_spans": _table("request_spans", process.of("span")).sort("start_ns"),
+        "requests": _table("requests", requests).sort("start_ns", "request"),
+        "request_spans": _table("request_spans", spans).sort("start_ns"),
         "iterations": _table("iterations", numbered),
         "turns": _table("turns", turns),
     }
+
+
+_OF_HTTP = ("arrival", "sent", "end", "chunks", "status")
+
+
+def _answered(request: Record, elsewhere: dict[str, Record]) -> Record:
+    """Return the request with what the HTTP server that handed it over knows."""
+    http = elsewhere.get(request.get("key") or "")
+    return {**request, **{name: http.get(name) for name in _OF_HTTP}} if http else request
+
+
+def _spans_elsewhere(http: Process, requests: list[Record]) -> Iterator[Record]:
+    """Yield the spans of an HTTP server's requests, by the numbers that the engine gave them."""
+    numbers = {request["key"]: request["request"] for request in requests if request.get("key")}
+    handed: dict[int, list[int]] = {}
+    for row in http.of("handed"):
+        if row["key"] in numbers:
+            handed.setdefault(row["request"], []).append(numbers[row["key"]])
+    for span in http.of("span") if handed else ():
+        yield from ({**span, "request": number} for number in handed.get(span["request"], ()))
 
 
 def _turn(request: int, phase: int, tokens: int, generated: int) -> dict[str, object]:

@@ -178,6 +178,20 @@ class RequestShape(msgspec.Struct):
     generated: Count | None = None
     chunks: Count | None = None
     status: Annotated[int, Meta(ge=0, le=999)] | None = None
+    key: str | None = None
+
+
+class HandedShape(msgspec.Struct):
+    """A request that an HTTP server handed to an engine in another process, which has it by this key."""
+
+    request: Count
+    key: str
+    arrival: Time
+    handed: Time
+    end: Time
+    sent: Time | None = None
+    chunks: Count | None = None
+    status: Annotated[int, Meta(ge=0, le=999)] | None = None
 
 
 class SpanShape(msgspec.Struct):
@@ -307,6 +321,7 @@ RECORDS: dict[str, Any] = {
     "held": HeldShape,
     "batch": BatchShape,
     "request": RequestShape,
+    "handed": HandedShape,
     "span": SpanShape,
     "iteration": IterationShape,
     "summary": SummaryShape,
