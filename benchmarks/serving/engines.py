@@ -38,6 +38,12 @@ def llama_server(python: str, model: Path, port: int, *options: str) -> list[str
     return [python, "-m", "llama_cpp.server", *where, *options]
 
 
+def vllm_serve(python: str, model: Path, port: int, *options: str) -> list[str]:
+    """Return the command of `vllm serve`; `python` has a vLLM that runs on this machine."""
+    where = ["--port", str(port), "--max-model-len", "2048", "--enforce-eager"]
+    return [python, "-m", "benchmarks.serving.faulty", "vllm", "serve", str(model), *where, *options]
+
+
 def free_port() -> int:
     """Return a port on which nothing listens."""
     with socket.socket() as probe:

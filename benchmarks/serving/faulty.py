@@ -1,15 +1,18 @@
 """`transformers serve` with a fault planted by the variable SERVING_FAULT, for any Python with transformers.
 
     SERVING_FAULT=slow-tokenizer python -m benchmarks.serving.faulty serve MODEL ...
+    SERVING_FAULT=slow-tokenizer python -m benchmarks.serving.faulty vllm serve MODEL ...
 
 slow-tokenizer: 40 ms of work per prompt · slow-detokeniser: 4 ms per token · batch-limit: one request per
-batch · no-prefix-cache: blocks are not shared. Other faults are options of the server or of the client.
+batch · no-prefix-cache: blocks are not shared. Other faults are options of the server or of the
+client; so are the last two in vLLM.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 import time
 from typing import Any
 
@@ -69,9 +72,12 @@ def plant(fault: str) -> None:
 
 def main() -> None:
     """Plant the fault, and serve."""
-    from transformers.cli.transformers import main as serve
-
     plant(os.environ.get("SERVING_FAULT", ""))
+    if sys.argv[1:2] == ["vllm"]:
+        del sys.argv[1]
+        from vllm.entrypoints.cli.main import main as serve
+    else:
+        from transformers.cli.transformers import main as serve
     serve()
 
 

@@ -1,6 +1,6 @@
 """Compare every request's ledger with the latency that its client saw, under three arrival rates.
 
-    python -m benchmarks.serving.ledger PYTHON MODEL [--engine transformers|llama] [--rates 1 2 4]
+    python -m benchmarks.serving.ledger PYTHON MODEL [--engine transformers|llama|vllm] [--rates 1 2 4]
 
 PYTHON has the engine installed; `benchmarks/serving/tiny.py` makes the MODEL.
 """
@@ -20,6 +20,11 @@ from benchmarks.serving.client import Load
 from fathom.units import NS_PER_MS
 
 WITHIN, AT_LEAST_MS = 0.01, 1.0
+ENGINES = {
+    "transformers": engines.transformers_serve,
+    "llama": engines.llama_server,
+    "vllm": engines.vllm_serve,
+}
 
 
 def compared(path: Path, client: list[dict[str, Any]]) -> list[tuple[float, float]]:
@@ -41,12 +46,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
-    parser.add_argument("--engine", choices=("transformers", "llama"), default="transformers")
+    parser.add_argument("--engine", choices=tuple(ENGINES), default="transformers")
     parser.add_argument("--rates", type=float, nargs="+", default=(1.0, 2.0, 4.0))
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--keep", type=Path, help="Folder for the last recording.")
     chosen = parser.parse_args()
-    server = engines.transformers_serve if chosen.engine == "transformers" else engines.llama_server
+    server = ENGINES[chosen.engine]
     for rate in chosen.rates:
         with tempfile.TemporaryDirectory() as made:
             folder, port = Path(chosen.keep or made), engines.free_port()

@@ -537,6 +537,47 @@ def test_arrival_is_the_kernels_and_a_slow_client_holds_its_request_open(serving
     assert row["end"] == span["end"]
 
 
+class Transport:
+    """Has the methods of a transport that are used; the event loop keeps its socket to itself."""
+
+    def __init__(self, buffered: int) -> None:
+        self.buffered = buffered
+
+    def get_write_buffer_size(self):
+        return self.buffered
+
+    def get_extra_info(self, name):
+        return None
+
+
+@pytest.mark.parametrize(("buffered", "spans"), [(0, []), (100, ["send"])])
+def test_a_write_waits_for_the_client_only_behind_earlier_ones(serving, buffered, spans):
+    """Otherwise it waited for a core, which is no fault of the client's."""
+
+    async def app(scope, receive, send):
+        serving.submitted("one", [1, 2, 3])
+        await send({"type": "http.response.body", "body": b"x"})
+
+    async def send(message):
+        time.sleep(0.005)
+
+    serving.transport.set(Transport(buffered))
+    asyncio.run(http.application(serving, app)({"type": "http", "method": "POST"}, None, send))
+    assert [span["what"] for span in serving.session.rows("spans")] == spans
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's clock of Linux")
+@pytest.mark.parametrize(("ticks", "waited"), [(0, 0), (1, 0), (3, 3)])
+def test_without_a_timestamp_one_tick_counts_as_no_time(monkeypatch, ticks, waited):
+    """A tick may pass right after data came; uvloop's sockets have no timestamps."""
+    of_tick = sockets.TICK_NS // 1_000_000
+    known = bytes(sockets.LAST_DATA) + (ticks * of_tick).to_bytes(4, sys.byteorder)
+    connection = types.SimpleNamespace(family=socket.AF_INET, getsockopt=lambda *_: known)
+    transport = types.SimpleNamespace(get_extra_info=lambda _: connection)
+    monkeypatch.setattr(sockets, "now", lambda: 1_000_000_000)
+    assert sockets.received(transport) == 1_000_000_000 - waited * of_tick * 1_000_000
+
+
 PROGRAM = """
 import importlib.util
 importlib.util.find_spec("llama_cpp.server.app")

@@ -53,11 +53,11 @@ def application(serving: Serving, app: Any) -> Any:
             return await app(scope, receive, send)
 
         async def sending(message: Any) -> Any:
-            start = now()
+            start, late = now(), waits(request)
             try:
                 return await send(message)
             finally:
-                sent(serving, request, message, start)
+                sent(serving, request, message, start, late)
 
         try:
             return await app(scope, receive, sending)
@@ -79,8 +79,17 @@ def begun(serving: Serving, scope: Any) -> Request | None:
 
 
 @guarded(PART)
-def sent(serving: Serving, request: Request, message: Any, start: int) -> None:
-    """Note that a part of the answer was written; the last one, which may be empty, ends it."""
+def waits(request: Request) -> bool:
+    """Return whether earlier parts of the answer wait for the client."""
+    return sockets.queued(request.transport)
+
+
+@guarded(PART)
+def sent(serving: Serving, request: Request, message: Any, start: int, late: bool | None) -> None:
+    """Note that a part of the answer was written; the last one, which may be empty, ends it.
+
+    It waited for the client if earlier parts did (`late`): otherwise it waited for a core.
+    """
     end = now()
     wrote = sockets.wrote(request.transport, start)
     if message["type"] == "http.response.start":
@@ -91,7 +100,8 @@ def sent(serving: Serving, request: Request, message: Any, start: int) -> None:
             request.chunks += 1
             if request.token is not None and request.sent is None:
                 request.sent = wrote
-    serving.span(request, "send", start, end, BLOCKED_NS)
+    if late:
+        serving.span(request, "send", start, end, BLOCKED_NS)
 
 
 @guarded(PART)

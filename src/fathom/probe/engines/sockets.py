@@ -102,15 +102,25 @@ def wrote(transport: Any, since: int) -> int | None:
     return times.wrote if times.wrote >= since else None
 
 
+def queued(transport: Any) -> bool:
+    """Return whether the transport has data that the kernel has no room for, as far as is known."""
+    return transport is None or transport.get_write_buffer_size() > 0
+
+
 def unsent(transport: Any) -> int:
     """Return the bytes that wait for the client: in the transport, and in the kernel."""
     connection = _connection(transport)
-    if not LINUX or not isinstance(connection, Stamped) or connection.fileno() < 0:
+    if not LINUX or connection is None or not _is_tcp(connection) or _closed(transport, connection):
         return 0
     import fcntl
 
     kernel = struct.unpack("i", fcntl.ioctl(connection, UNSENT, b"\0" * 4))[0]
     return int(kernel + transport.get_write_buffer_size())
+
+
+def _closed(transport: Any, connection: Any) -> bool:
+    """Return whether the connection's number may be another file's by now, as after uvloop closed it."""
+    return connection.fileno() < 0 or (not isinstance(connection, Stamped) and transport.is_closing())
 
 
 def _connection(transport: Any) -> Any:
