@@ -37,7 +37,7 @@ from fathom.report.communication import straggler
 from fathom.report.ledger import groups
 from fathom.report.page import figure, stacks
 from fathom.report.page.page import page, sections
-from fathom.report.page.timeline import _placed
+from fathom.report.page.timeline import Event, _placed
 from tests.support.report_samples import damaged, device, gpu
 
 HOSTILE = (
@@ -266,10 +266,10 @@ def test_events_of_the_timeline_lie_within_its_step(recorded):
 
 
 def test_an_event_that_the_step_cuts_shows_the_time_within_it_first():
-    event = {"lane": "host", "name": "aten::item", "entry": "host"}
-    cut = _placed(event | {"start_ns": 0, "end_ns": 9_000_000}, 2_000_000, 5_000_000)
+    event = Event("host", "aten::item", "host", 0, 9_000_000)
+    cut = _placed(event, 2_000_000, 5_000_000)
     assert (cut["a"], cut["b"], cut["time"]) == (0.0, 3.0, "3.00 ms of 9.00 ms")
-    assert _placed(event | {"start_ns": 0, "end_ns": 9_000_000}, 0, 9_000_000)["time"] == "9.00 ms"
+    assert _placed(event, 0, 9_000_000)["time"] == "9.00 ms"
 
 
 def test_memory_over_the_step_stays_below_its_peak(recorded):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Choice,
         Question,
         ReplicaLayout,
+        Sensitivity,
         ServingPlan,
         explained,
         plan_serving,

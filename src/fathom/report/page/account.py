@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.analysis.results import Part
 from fathom.report import account, units
@@ -13,6 +13,18 @@ from fathom.report.page.recording import Recording, Section
 ROW = 38  # pixels of a bar and the line above it
 LABEL = 60  # letters
 NOTE = "A finding has all the time that it would save, also what its kernels would take at their ceilings."
+
+
+class Bar(TypedDict):
+    """A bar of a waterfall, from `start` to `end` ms."""
+
+    row: int
+    label: str
+    start: float
+    end: float
+    colour: str
+    kind: str
+    text: str
 
 
 def section(recording: Recording) -> Section | None:
@@ -41,9 +53,9 @@ def section(recording: Recording) -> Section | None:
     return Section("account", "Account", {}, [figure], NOTE if known else "")
 
 
-def _rows(parts: list[Part], noun: str) -> list[dict[str, Any]]:
+def _rows(parts: list[Part], noun: str) -> list[Bar]:
     """Return the bars: each part of the account begins where the one before it ends."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Bar] = []
     total, reached = sum(part.ms for part in parts), 0.0
     shown = account.shown(parts, total, every=False)
     bars = [
@@ -65,7 +77,7 @@ def _kind(part: Part) -> str:
     return "light" if part.owner in ("peak", "ceiling") else "gap"
 
 
-def waterfall(rows: list[dict[str, Any]]) -> Any:
+def waterfall(rows: list[Bar]) -> Any:
     """Draw bars from `start` to `end`, each with its label, text and colour."""
     alt = altair()
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("row:O", axis=None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fathom.analysis.compare import Change, SoundingComparison, leading, name_of, percent
 from fathom.analysis.results import step_noun
@@ -17,10 +16,10 @@ from fathom.report.comparison import (
     figures_note,
     runs_in_words,
 )
-from fathom.report.page.account import waterfall
+from fathom.report.page.account import Bar, waterfall
 from fathom.report.page.figure import Figure
 from fathom.report.page.page import rendered, write
-from fathom.report.page.recording import Section
+from fathom.report.page.recording import Section, Top
 from fathom.report.screen import grouped
 from fathom.units import NS_PER_MS
 
@@ -39,22 +38,24 @@ def page(comparison: SoundingComparison) -> str:
     return rendered("Comparison", _top(comparison), list(_sections(comparison)))
 
 
-def _top(result: SoundingComparison) -> dict[str, Any]:
+def _top(result: SoundingComparison) -> Top:
     before, after = (units.duration(ns / NS_PER_MS) for ns in (result.baseline_ns, result.candidate_ns))
     tiles = [(before, "baseline step"), (after, "candidate step"), (percent(result.ratio), "change")]
     if result.interval:
         low, high = map(percent, result.interval)
         tiles.append((f"{low} to {high}".replace(" %", "\u00a0%"), "99 % interval"))
     sides = ("baseline", result.baseline), ("candidate", result.candidate)
-    return {
-        "damaged": False, "bound": result.verdict, "headline": result.headline.removesuffix(leading(result)),
-        "advice": "", "reason": leading(result), "late": "", "figures": tiles, "bar": [],
-        "facts": [" · ".join(f"{name}: {runs_in_words(runs)}" for name, runs in sides)],
-        "step": [
+    return Top(
+        headline=result.headline.removesuffix(leading(result)),
+        facts=[" · ".join(f"{name}: {runs_in_words(runs)}" for name, runs in sides)],
+        figures=tiles,
+        step=[
             *(f"{name} is damaged; `fathom report` says how" for name in result.damaged),
             *([ASSUMED] if result.within_runs else []),
         ],
-    }  # fmt: skip
+        bound=result.verdict,
+        reason=leading(result),
+    )
 
 
 def _sections(result: SoundingComparison) -> list[Section]:
@@ -81,7 +82,7 @@ def _sections(result: SoundingComparison) -> list[Section]:
     ]
 
 
-def _line(change: Change, digits: int) -> dict[str, Any]:
+def _line(change: Change, digits: int) -> dict[str, object]:
     figures = [f"{ns / NS_PER_MS:.{digits}f}" for ns in (change.baseline_ns, change.candidate_ns)]
     return {
         "name": name_of(change), "moved": change.moved, "figures": figures,
@@ -92,7 +93,7 @@ def _line(change: Change, digits: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bars(result: SoundingComparison) -> list[dict[str, Any]]:
+def _bars(result: SoundingComparison) -> list[Bar]:
     """Return bars from the baseline's step over the largest changes to the candidate's."""
     shown = result.moved[:BARS]
     rest = result.change_ns - sum(change.change_ns for change in shown)
@@ -106,7 +107,7 @@ def _bars(result: SoundingComparison) -> list[dict[str, Any]]:
     return [*bars, _bar(len(bars), "candidate", 0.0, result.candidate_ns / NS_PER_MS, STEP)]
 
 
-def _bar(row: int, label: str, start: float, end: float, colour: str) -> dict[str, Any]:
+def _bar(row: int, label: str, start: float, end: float, colour: str) -> Bar:
     return {
         "row": row, "label": units.shorten(label, LABEL), "start": start, "end": end, "colour": colour,
         "kind": "step", "text": units.duration(end),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from fathom import cache as kept
 from fathom.errors import BadInputError, file_error
@@ -17,9 +17,11 @@ from fathom.visible import visible_line
 EXTRA = "Figures need altair and vl-convert: pip install 'fathom-perf[report]'."
 WIDTH = 900  # of saved pictures, in pixels; on the page, figures are as wide as their column
 _INK, _FAINT, _PAPER = "#1c2430", "#d9dee5", "#ffffff"
+Row = TypeVar("Row", bound=Mapping[str, object])
+Spec = dict[str, Any]  # of Vega-Lite
 
 
-class Figure(NamedTuple):
+class Figure(NamedTuple, Generic[Row]):
     """A figure: `draw` returns an altair chart of `rows`, and `description` says what it shows.
 
     `table` is the same data as text, for readers without the picture: a header, then rows of cells.
@@ -28,8 +30,8 @@ class Figure(NamedTuple):
     id: str
     title: str
     description: str
-    rows: list[dict[str, Any]]
-    draw: Callable[[list[dict[str, Any]]], Any]
+    rows: list[Row]
+    draw: Callable[[list[Row]], Any]
     table: list[list[str]]
     zooms: bool = False
 
@@ -39,24 +41,24 @@ def available() -> bool:
     return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
-def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:
+def specification(figure: Figure[Row], width: int | str = "container") -> Spec:
     """Return the figure as a Vega-Lite specification. Tests validate it: here that would take seconds."""
     from altair.utils.schemapi import debug_mode
 
-    rows = [{key: _shown(value) for key, value in row.items()} for row in figure.rows]
+    rows = [cast(Row, {key: _shown(value) for key, value in row.items()}) for row in figure.rows]
     with debug_mode(False):
-        spec: dict[str, Any] = figure.draw(rows).properties(width=width).to_dict(validate=False)
+        spec: Spec = figure.draw(rows).properties(width=width).to_dict(validate=False)
     spec.pop("$schema", None)
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec.get("config", {}).pop("view", None)
     return spec
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     return visible_line(value) if isinstance(value, str) else value
 
 
-def embedded(spec: dict[str, Any]) -> str:
+def embedded(spec: Spec) -> str:
     """Return JSON that is safe inside a `<script>`: no text in it can end the element."""
     text = json.dumps(spec, separators=(",", ":"), ensure_ascii=False)
     for letter, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
@@ -81,7 +83,7 @@ def _bundled() -> str:
     return code.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def save(figures: Iterable[Figure], folder: Path) -> list[Path]:
+def save(figures: Iterable[Figure[Any]], folder: Path) -> list[Path]:
     """Write each figure as SVG and PNG. Raises BadInputError without altair, or if it cannot be written."""
     if not available():
         raise BadInputError(EXTRA)
@@ -101,7 +103,7 @@ def save(figures: Iterable[Figure], folder: Path) -> list[Path]:
     return saved
 
 
-def _light() -> dict[str, Any]:
+def _light() -> Spec:
     words = {"labelColor": _INK, "titleColor": _INK, "labelFontSize": 11, "titleFontSize": 11}
     axis = {**words, "gridColor": _FAINT, "domainColor": _FAINT, "tickColor": _FAINT, "titleFontWeight": 500}
     return {"font": "sans-serif", "axis": axis, "legend": words, "view": {"stroke": None},

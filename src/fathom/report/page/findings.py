@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Finding, Lead, LedgerRow
 from fathom.report import findings, leads, units
@@ -28,7 +26,7 @@ def section(recording: Recording) -> Section:
     )
 
 
-def _card(finding: Finding, of: str, noun: str) -> dict[str, Any]:
+def _card(finding: Finding, of: str, noun: str) -> dict[str, object]:
     """Return the facts of a card; the interval's bar is relative to its upper end."""
     gain, low, high = finding.gain_ms, finding.low_ms, finding.high_ms
     scale = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fathom.analysis.measures import Measure, Portrait
 from fathom.analysis.results import LedgerRow
 from fathom.report import units
@@ -30,7 +28,7 @@ def section(recording: Recording) -> Section | None:
     return Section("kernels", "Kernels", content)
 
 
-def _kernel(portrait: Portrait, noun: str) -> dict[str, Any]:
+def _kernel(portrait: Portrait, noun: str) -> dict[str, object]:
     launch, median_us = portrait.launch, portrait.time_us.get("p50")
     facts = {
         f"launches per {noun}": None if portrait.launches is None else f"{portrait.launches:.3g}",

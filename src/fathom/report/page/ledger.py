@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.analysis.entries import meaning_of
 from fathom.analysis.results import Device, LedgerRow
@@ -16,6 +16,15 @@ from fathom.report.table import LEGEND, as_profiled, speed_of_light
 DEVICES = 8  # with a table each
 ENTRIES = 40  # of a group
 TABLE = 400  # rows of the data beneath the figure
+
+
+class Entry(TypedDict):
+    """An entry of one device, in the figure."""
+
+    device: str
+    entry: str
+    ms: float
+    place: int
 
 
 def section(recording: Recording) -> Section | None:
@@ -36,7 +45,7 @@ def section(recording: Recording) -> Section | None:
     )
 
 
-def _tables(device: Device, several: bool, noun: str) -> dict[str, Any]:
+def _tables(device: Device, several: bool, noun: str) -> dict[str, object]:
     """Return the device's ledger of the clean step and, if it differs, of the profiled one."""
     both = device.observer_ms is not None and bool(device.profiled_ledger)
     views = [("clean" if device.observer_ms is not None else "as profiled", device)]
@@ -57,7 +66,7 @@ def _tables(device: Device, several: bool, noun: str) -> dict[str, Any]:
     }
 
 
-def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
+def _view(title: str, device: Device, noun: str) -> dict[str, object]:
     total = step_ms(device)
     digits = units.decimals(total)
     listed = []
@@ -83,11 +92,11 @@ def _view(title: str, device: Device, noun: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _empty(name: str, colour: str) -> dict[str, Any]:
+def _empty(name: str, colour: str) -> dict[str, object]:
     return {"name": name, "full": name, "colour": colour, "meaning": "", "inferred": False, "facts": []}
 
 
-def _amount(ms: float, total: float, digits: int) -> dict[str, Any]:
+def _amount(ms: float, total: float, digits: int) -> dict[str, object]:
     return {
         "ms": f"{ms:.{digits}f}",
         "share": units.signed_share(ms, total),
@@ -95,7 +104,7 @@ def _amount(ms: float, total: float, digits: int) -> dict[str, Any]:
     }
 
 
-def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, Any]:
+def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, object]:
     facts = []
     if entry.count is not None:
         facts.append(f"{entry.count:.3g} {'run' if entry.count == 1 else 'runs'}")
@@ -111,14 +120,13 @@ def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figure(devices: list[Device], noun: str) -> Figure:
-    rows: list[dict[str, Any]] = []
+def _figure(devices: list[Device], noun: str) -> Figure[Entry]:
+    rows: list[Entry] = []
     table = [["Device", "Entry", "ms"]]
     for device in devices:
         label = f"rank {device.rank} {device.label}" if len(devices) > 1 else device.label
         for place, group in enumerate(groups(device)):
-            row = {"device": label, "entry": str(group.kind.name), "ms": group.ms, "place": place}
-            rows.append(row)
+            rows.append({"device": label, "entry": str(group.kind.name), "ms": group.ms, "place": place})
             table.append([label, str(group.kind.name), f"{group.ms:.{units.decimals(step_ms(device))}f}"])
     return Figure(
         "ledger",
@@ -130,7 +138,7 @@ def _figure(devices: list[Device], noun: str) -> Figure:
     )
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def _draw(rows: list[Entry]) -> Any:
     alt = altair()
     colours = {entry: of_entry(entry) for entry in dict.fromkeys(row["entry"] for row in rows)}
     devices = list(dict.fromkeys(row["device"] for row in rows))

@@ -28,7 +28,7 @@ from fathom.report.page import (
     work,
 )
 from fathom.report.page.colours import of_entry
-from fathom.report.page.recording import Recording, Section
+from fathom.report.page.recording import BarPart, Recording, Section, Top
 from fathom.report.table import speed_of_light
 from fathom.visible import visible
 
@@ -82,7 +82,7 @@ def page(recording: Recording) -> str:
     return rendered(result.sounding.name or "sounding", _top(result), sections(recording))
 
 
-def rendered(name: str, top: dict[str, Any], shown: list[Section]) -> str:
+def rendered(name: str, top: Top, shown: list[Section]) -> str:
     """Return a page of these sections below `top`: verdict, facts, tiles."""
     from markupsafe import Markup
 
@@ -125,26 +125,23 @@ def _shown(value: Any) -> Any:
     return visible(value) if type(value) is str else value
 
 
-def _top(result: Examination) -> dict[str, Any]:
+def _top(result: Examination) -> Top:
     """Return the verdict, the facts of the recording, and the step's figures."""
     lines = [line.plain for line in heading.headline(result.sounding)]
     verdict = result.verdict if result.integrity.ok else None
     device = next((d for d in result.devices if d.ledger), None)
-    return {
-        "damaged": not result.integrity.ok,
-        "bound": verdict.bound if verdict else "",
-        "headline": verdict.headline if verdict else "",
-        "advice": heading.advice(result) if verdict else "",
-        "reason": "",
-        "late": straggler(result) if verdict else "",
-        "facts": lines[1:],
-        "step": [
-            line.plain.strip()
-            for line in (*heading.step_lines(result, 200), *heading.counted(result.counted, 200))
-        ],
-        "figures": list(_figures(result, device)),
-        "bar": _bar(device) if device else [],
-    }
+    steps = (*heading.step_lines(result, 200), *heading.counted(result.counted, 200))
+    return Top(
+        headline=verdict.headline if verdict else "",
+        facts=lines[1:],
+        figures=list(_figures(result, device)),
+        step=[line.plain.strip() for line in steps],
+        bound=verdict.bound if verdict else "",
+        advice=heading.advice(result) if verdict else "",
+        late=straggler(result) if verdict else "",
+        damaged=not result.integrity.ok,
+        bar=_bar(device) if device else [],
+    )
 
 
 def _figures(result: Examination, device: Device | None) -> Iterator[tuple[str, str]]:
@@ -174,11 +171,16 @@ def _figures(result: Examination, device: Device | None) -> Iterator[tuple[str, 
             yield units.amount(value, result.cost.currency), f"cost per {noun}"
 
 
-def _bar(device: Device) -> list[dict[str, Any]]:
+def _bar(device: Device) -> list[BarPart]:
     """Return the groups of the step as parts of one bar."""
     total = step_ms(device)
     return [
-        {"name": group.kind.title or group.kind.name, "share": units.share(group.ms, total),
-         "width": round(100 * group.ms / total, 3), "colour": of_entry(group.kind.name)}
-        for group in groups(device) if total > 0
-    ]  # fmt: skip
+        BarPart(
+            group.kind.title or group.kind.name,
+            units.share(group.ms, total),
+            round(100 * group.ms / total, 3),
+            of_entry(group.kind.name),
+        )
+        for group in groups(device)
+        if total > 0
+    ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from fathom.planner.training import Plan
+from fathom.planner.serving import Sensitivity
+from fathom.planner.training import Assumption, Plan
 from fathom.report import units
-from fathom.report.page.account import waterfall
+from fathom.report.page.account import Bar, waterfall
 from fathom.report.page.figure import Figure, altair
 from fathom.report.page.page import rendered, write
-from fathom.report.page.recording import Section
+from fathom.report.page.recording import Section, Top
 from fathom.report.plan import facts, headline
 from fathom.units import GB, MS_PER_S
 
@@ -19,13 +21,35 @@ _OTHER, _TOTAL = "#b98a2f", "#5b6470"
 _TOP = 12
 
 
+class Point(TypedDict):
+    """A layout of the front."""
+
+    gpus: int
+    step: float
+    cost: float
+    layout: str
+
+
+class Scaled(TypedDict):
+    """The efficiency on a number of GPUs."""
+
+    gpus: int
+    efficiency: float
+    extrapolated: bool
+
+
+class Moved(TypedDict):
+    """How far an assumption moves a result."""
+
+    name: str
+    moves: float
+    provenance: str
+    source: str
+
+
 def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
-    top = {
-        "damaged": False, "bound": "", "headline": headline(plan), "advice": "",
-        "reason": " ".join(plan.notes), "late": "", "figures": _tiles(plan), "bar": [],
-        "facts": [facts(plan)], "step": [],
-    }  # fmt: skip
+    top = Top(headline(plan), [facts(plan)], _tiles(plan), reason=" ".join(plan.notes))
     sections = [
         Section("plan-ledger", "Ledger", {}, [_ledger(plan)]),
         Section("plan-front", "Front", {}, [_front(plan)], "No other layout is both faster and cheaper."),
@@ -45,41 +69,41 @@ def _tiles(plan: Plan) -> list[tuple[str, str]]:
     return tiles + ([(f"${plan.dollars:,.0f}", "cost")] if plan.dollars else [])
 
 
-def _ledger(plan: Plan) -> Figure:
-    rows: list[dict[str, Any]] = []
+def _ledger(plan: Plan) -> Figure[Bar]:
+    rows: list[Bar] = []
     for part in plan.ledger:
         rows.append(bar(rows, f"{part.entry} · {part.detail}", part.ms, _COLOURS.get(part.entry, _OTHER)))
     about = "Parts that add up to the step."
     return waterfall_of(rows, "step", MS_PER_S * plan.step.value, about)
 
 
-def waterfall_of(rows: list[dict[str, Any]], of: str, total: float, about: str) -> Figure:
+def waterfall_of(rows: list[Bar], of: str, total: float, about: str) -> Figure[Bar]:
     """Return the figure of bars that add up to `total` ms."""
     rows = [*rows, bar([], of, total, _TOTAL) | {"row": len(rows)}]
     table = [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)]
     return Figure("ledger", f"Where a planned {of} goes", about, rows, waterfall, table)
 
 
-def bar(before: list[dict[str, Any]], label: str, ms: float, colour: str = _OTHER) -> dict[str, Any]:
+def bar(before: list[Bar], label: str, ms: float, colour: str = _OTHER) -> Bar:
     """Return the bar that begins where those before it end."""
     start = before[-1]["end"] if before else 0.0
     return {"row": len(before), "label": label, "start": start, "end": start + ms, "colour": colour,
             "kind": "step", "text": units.duration(ms)}  # fmt: skip
 
 
-def _front(plan: Plan) -> Figure:
-    rows = [
+def _front(plan: Plan) -> Figure[Point]:
+    rows: list[Point] = [
         {"gpus": o.gpus, "step": o.step_s, "cost": o.step_s * o.gpus, "layout": o.layout.words}
         for o in plan.front
     ]
     table = [["GPUs", "Step", "GPU seconds", "Layout"]]
-    table += [[str(r["gpus"]), f"{r['step']:.4g} s", f"{r['cost']:.4g}", str(r["layout"])] for r in rows]
+    table += [[str(r["gpus"]), f"{r['step']:.4g} s", f"{r['cost']:.4g}", r["layout"]] for r in rows]
     return Figure(
         "front", "Step time against GPU time", "One point for each number of GPUs.", rows, _points, table
     )
 
 
-def _points(rows: list[dict[str, Any]]) -> Any:
+def _points(rows: list[Point]) -> Any:
     alt = altair()
     chart = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("cost:Q", title="GPU seconds per step", scale=alt.Scale(zero=False)),
@@ -90,8 +114,8 @@ def _points(rows: list[dict[str, Any]]) -> Any:
     return (chart.mark_line(point=True) + names).properties(height=260)
 
 
-def _scaling(plan: Plan) -> Figure:
-    rows = [
+def _scaling(plan: Plan) -> Figure[Scaled]:
+    rows: list[Scaled] = [
         {"gpus": row.gpus, "efficiency": row.efficiency, "extrapolated": row.extrapolated}
         for row in plan.scaling
     ]
@@ -100,7 +124,7 @@ def _scaling(plan: Plan) -> Figure:
     return Figure("scaling", "Weak scaling", about, rows, _efficiency, table)
 
 
-def _efficiency(rows: list[dict[str, Any]]) -> Any:
+def _efficiency(rows: list[Scaled]) -> Any:
     alt = altair()
     chart = alt.Chart(alt.Data(values=rows)).mark_line(point=True)
     return chart.encode(
@@ -112,23 +136,25 @@ def _efficiency(rows: list[dict[str, Any]]) -> Any:
     ).properties(height=220)
 
 
-def _sensitivity(plan: Plan) -> Figure:
-    rows = [
-        {"name": row.name, "moves": abs(row.moves), "provenance": row.provenance, "source": row.source}
-        for row in plan.assumptions[:_TOP]
-    ]
+def _sensitivity(plan: Plan) -> Figure[Moved]:
     about = "Change of the step from the low to the high end of each assumption."
-    return sensitivity(rows, "Which assumption moves the step most", about, "the step")
+    return sensitivity(plan.assumptions[:_TOP], "Which assumption moves the step most", about, "the step")
 
 
-def sensitivity(rows: list[dict[str, Any]], title: str, about: str, what: str) -> Figure:
+def sensitivity(
+    assumptions: Iterable[Assumption | Sensitivity], title: str, about: str, what: str
+) -> Figure[Moved]:
     """Return the figure of how far assumptions move a result."""
+    rows: list[Moved] = [
+        {"name": row.name, "moves": abs(row.moves), "provenance": row.provenance, "source": row.source}
+        for row in assumptions
+    ]
     table = [["Assumption", f"Moves {what} by", "Provenance", "Source"]]
-    table += [[str(r["name"]), f"{r['moves']:.1%}", str(r["provenance"]), str(r["source"])] for r in rows]
+    table += [[r["name"], f"{r['moves']:.1%}", r["provenance"], r["source"]] for r in rows]
     return Figure("sensitivity", title, about, rows, _bars, table)
 
 
-def _bars(rows: list[dict[str, Any]]) -> Any:
+def _bars(rows: list[Moved]) -> Any:
     alt = altair()
     chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=12)
     return chart.encode(

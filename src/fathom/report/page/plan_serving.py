@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.planner.serving import ServingPlan
 from fathom.report import units
+from fathom.report.page.account import Bar
 from fathom.report.page.figure import Figure, altair
 from fathom.report.page.page import rendered, write
-from fathom.report.page.plan import bar, sensitivity, waterfall_of
-from fathom.report.page.recording import Section
+from fathom.report.page.plan import Moved, bar, sensitivity, waterfall_of
+from fathom.report.page.recording import Section, Top
 from fathom.report.plan_serving import fleet_words, headline, setting
 from fathom.units import GIB, MS_PER_S
 
@@ -18,13 +19,27 @@ _LATENCIES = {"ttft": "TTFT, mean", "ttft_p50": "TTFT, median", "ttft_p99": "TTF
               "tpot_p50": "TPOT, median", "tpot_p99": "TPOT, p99", "end_to_end": "whole request"}  # fmt: skip
 
 
+class Latency(TypedDict):
+    """A planned latency in ms, with its interval."""
+
+    name: str
+    ms: float
+    low: float
+    high: float
+
+
+class Fleet(TypedDict):
+    """A fleet of the front."""
+
+    fleet: str
+    gpus: int
+    tpot: float  # ms
+    ttft: str
+
+
 def save_serving_plan(plan: ServingPlan, path: Path) -> None:
     """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
-    top = {
-        "damaged": False, "bound": "", "headline": headline(plan), "advice": "",
-        "reason": " ".join(plan.notes), "late": "", "figures": _tiles(plan), "bar": [],
-        "facts": [setting(plan)], "step": [],
-    }  # fmt: skip
+    top = Top(headline(plan), [setting(plan)], _tiles(plan), reason=" ".join(plan.notes))
     sections = [
         Section("plan-latencies", "Latencies", {}, [_latencies(plan)]),
         Section("plan-ledger", "Ledger", {}, [_ledger(plan)]),
@@ -47,8 +62,8 @@ def _tiles(plan: ServingPlan) -> list[tuple[str, str]]:
     return tiles + ([(f"${units.significant(cost.value)}", "per million tokens")] if cost else [])
 
 
-def _latencies(plan: ServingPlan) -> Figure:
-    rows: list[dict[str, Any]] = []
+def _latencies(plan: ServingPlan) -> Figure[Latency]:
+    rows: list[Latency] = []
     for name, label in _LATENCIES.items():
         q = plan.figures[name]
         low, high = q.interval
@@ -56,7 +71,7 @@ def _latencies(plan: ServingPlan) -> Figure:
     table = [["Latency", "Planned", "90 % interval"]]
     table += [
         [
-            str(r["name"]),
+            r["name"],
             units.duration(r["ms"]),
             f"{units.duration(r['low'])} to {units.duration(r['high'])}",
         ]
@@ -66,7 +81,7 @@ def _latencies(plan: ServingPlan) -> Figure:
     return Figure("latencies", "Latencies of clients", about, rows, _intervals, table)
 
 
-def _intervals(rows: list[dict[str, Any]]) -> Any:
+def _intervals(rows: list[Latency]) -> Any:
     alt = altair()
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("name:N", title=None, sort=None))
     scale = alt.Scale(type="log")
@@ -78,20 +93,20 @@ def _intervals(rows: list[dict[str, Any]]) -> Any:
     )
 
 
-def _front(plan: ServingPlan) -> Figure:
-    rows: list[dict[str, Any]] = [
+def _front(plan: ServingPlan) -> Figure[Fleet]:
+    rows: list[Fleet] = [
         {"fleet": fleet_words(c), "gpus": c.gpus, "tpot": MS_PER_S * c.tpot_s,
          "ttft": units.duration(MS_PER_S * c.ttft_s)}
         for c in plan.choices
     ]  # fmt: skip
     table = [["Fleet", "GPUs", "TTFT", "TPOT"]]
-    table += [[str(r["fleet"]), str(r["gpus"]), str(r["ttft"]), units.duration(r["tpot"])] for r in rows]
+    table += [[r["fleet"], str(r["gpus"]), r["ttft"], units.duration(r["tpot"])] for r in rows]
     return Figure(
         "front", "Fleets that hold the limits", "Time per token against GPUs.", rows, _points, table
     )
 
 
-def _points(rows: list[dict[str, Any]]) -> Any:
+def _points(rows: list[Fleet]) -> Any:
     alt = altair()
     chart = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("gpus:Q", title="GPUs", scale=alt.Scale(type="log", padding=40)),
@@ -102,8 +117,8 @@ def _points(rows: list[dict[str, Any]]) -> Any:
     return (chart.mark_point(filled=True, size=60) + names).properties(height=240)
 
 
-def _ledger(plan: ServingPlan) -> Figure:
-    rows: list[dict[str, Any]] = []
+def _ledger(plan: ServingPlan) -> Figure[Bar]:
+    rows: list[Bar] = []
     for name, seconds in sorted(plan.iteration.items(), key=lambda part: -part[1]):
         if seconds > 0:
             rows.append(bar(rows, name, MS_PER_S * seconds))
@@ -111,10 +126,6 @@ def _ledger(plan: ServingPlan) -> Figure:
     return waterfall_of(rows, "iteration", MS_PER_S * sum(plan.iteration.values()), about)
 
 
-def _sensitivity(plan: ServingPlan) -> Figure:
-    rows = [
-        {"name": row.name, "moves": abs(row.moves), "provenance": row.provenance, "source": row.source}
-        for row in plan.sensitivity
-    ]
+def _sensitivity(plan: ServingPlan) -> Figure[Moved]:
     about = "Change of the time per output token from the low to the high end of each assumption."
-    return sensitivity(rows, "Which assumption moves TPOT most", about, "TPOT")
+    return sensitivity(plan.sensitivity, "Which assumption moves TPOT most", about, "TPOT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.analysis.communication import Collective
 from fathom.analysis.results import Device, Examination
@@ -16,6 +16,15 @@ from fathom.report.page.recording import WIDTH, Recording, Section
 ENTRIES = 8
 COLLECTIVES = 40
 LABELLED = 24  # ranks: more have cells too small for text
+
+
+class Cell(TypedDict):
+    """An entry of a rank in the heat map."""
+
+    rank: str
+    entry: str
+    ms: float
+    more: float  # than the median rank's, ms
 
 
 def section(recording: Recording) -> Section | None:
@@ -59,14 +68,14 @@ def _collective(row: Collective) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _heat(devices: list[Device]) -> Figure:
+def _heat(devices: list[Device]) -> Figure[Cell]:
     sums = [by_entry(device.ledger) for device in devices]
     totals: dict[str, float] = {}
     for entries_ms in sums:
         for entry, ms in entries_ms.items():
             totals[entry] = totals.get(entry, 0.0) + ms
     entries = sorted(totals, key=lambda entry: -totals[entry])[:ENTRIES]
-    rows: list[dict[str, Any]] = []
+    rows: list[Cell] = []
     for device, mine in zip(devices, sums, strict=True):
         for entry in [*entries, "step"]:
             every = [s.get(entry, 0.0) for s in sums] if entry != "step" else [step_ms(d) for d in devices]
@@ -87,7 +96,7 @@ def _heat(devices: list[Device]) -> Figure:
     )
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def _draw(rows: list[Cell]) -> Any:
     alt = altair()
     ranks = list(dict.fromkeys(row["rank"] for row in rows))
     entries = list(dict.fromkeys(row["entry"] for row in rows))

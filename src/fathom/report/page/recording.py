@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fathom.machine.model import Machine
 from fathom.report.page.figure import Figure
@@ -36,7 +37,32 @@ class Section:
 
     id: str
     title: str
-    content: dict[str, Any] = field(default_factory=dict)
-    figures: list[Figure] = field(default_factory=list)
+    content: Mapping[str, object] = field(default_factory=dict)
+    figures: Sequence[Figure[Any]] = ()
     note: str = ""
     brief: str = ""  # the title in the navigation, if it is shorter
+
+
+@dataclass(frozen=True)
+class Top:
+    """The top of the page: the verdict, the facts of the recording, and the step's figures."""
+
+    headline: str
+    facts: Sequence[str]
+    figures: Sequence[tuple[str, str]]  # each with its noun
+    step: Sequence[str] = ()
+    bound: str = ""
+    advice: str = ""
+    reason: str = ""
+    late: str = ""
+    damaged: bool = False
+    bar: Sequence[BarPart] = ()
+
+
+class BarPart(NamedTuple):
+    """A group of the ledger as a part of the bar at the top."""
+
+    name: str
+    share: str
+    width: float  # per cent
+    colour: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import polars as pl
@@ -31,6 +31,34 @@ _METRICS = {
 }
 
 
+class Stage(TypedDict):
+    """A stage of making a batch."""
+
+    maker: str
+    stage: str
+    place: int
+    ms: float
+    colour: str
+
+
+class Held(TypedDict):
+    """Memory of one kind at a time of the step."""
+
+    time: float
+    unit: str  # of the time
+    kind: str
+    gib: float
+
+
+class Sample(TypedDict):
+    """A sample of the telemetry."""
+
+    s: float
+    value: float
+    device: str
+    unit: str
+
+
 def input_section(recording: Recording) -> Section | None:
     """Return the stages of making a batch, of the loader and of each worker; None without a loader."""
     loaded = recording.examination.input
@@ -45,7 +73,7 @@ def input_section(recording: Recording) -> Section | None:
     return Section("input", "Input pipeline", {"facts": pairs(loaded)}, [figure] if len(rows) > 1 else [])
 
 
-def _stages(label: str, stages: msgspec.Struct) -> list[dict[str, Any]]:
+def _stages(label: str, stages: msgspec.Struct) -> list[Stage]:
     """Return a row per stage; `fetch` without reading, decoding and transforming, which are parts of it."""
     known = {stage: getattr(stages, f"{stage}_ms") for stage in STAGES}
     inside = sum(known[part] or 0.0 for part in ("read", "decode", "transform"))
@@ -59,7 +87,7 @@ def _stages(label: str, stages: msgspec.Struct) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _draw_stages(rows: list[dict[str, Any]]) -> Any:
+def _draw_stages(rows: list[Stage]) -> Any:
     alt = altair()
     makers = list(dict.fromkeys(row["maker"] for row in rows))
     colours = {row["stage"]: row["colour"] for row in sorted(rows, key=lambda row: row["place"])}
@@ -90,7 +118,7 @@ def memory_section(recording: Recording) -> Section | None:
     return Section("memory", "Memory", context, [figure] if figure else [])
 
 
-def _by_category(store: Store) -> Figure | None:
+def _by_category(store: Store) -> Figure[Held] | None:
     """Return the memory over the recorded step by category; None without the allocator's events."""
     if not store.ranks:
         return None
@@ -100,7 +128,7 @@ def _by_category(store: Store) -> Figure | None:
     names = [name for name in MEMORY_CATEGORIES if over_step[name].max()]
     places = {*thinned(over_step.height, POINTS), peak_of(over_step)}
     shown = over_step[sorted(places)]
-    rows = [
+    rows: list[Held] = [
         {"time": round(row["ns"] / NS_PER_MS, 6), "unit": "ms", "kind": name, "gib": row[name] / 2**30}
         for row in shown.iter_rows(named=True)
         for name in names
@@ -114,7 +142,7 @@ def _by_category(store: Store) -> Figure | None:
     return Figure("memory", BY_CATEGORY, about, rows, _draw_memory, table)
 
 
-def _over_step(store: Store) -> Figure | None:
+def _over_step(store: Store) -> Figure[Held] | None:
     """Return the allocator's memory over the recorded step, else over the whole recording."""
     frame = store.table("memory").filter(pl.col("event") != "peak").sort("time_ns").collect()
     if frame.is_empty():
@@ -129,11 +157,13 @@ def _over_step(store: Store) -> Figure | None:
     shown = shown[list(thinned(shown.height, POINTS))].with_columns(
         pl.col("reserved").fill_null(pl.col("allocated"))
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Held] = []
     for time, allocated, reserved in shown.iter_rows():
         sizes = {LASTING: lowest, PASSING: allocated - lowest, FREE: max(reserved - allocated, 0)}
-        row = {"time": round((time - start) / scale, 6), "unit": unit}
-        rows += [row | {"kind": kind, "gib": size / 2**30} for kind, size in sizes.items()]
+        at = round((time - start) / scale, 6)
+        rows += [
+            {"time": at, "unit": unit, "kind": kind, "gib": size / 2**30} for kind, size in sizes.items()
+        ]
     table = [[f"Time ({unit})", "Category", "GiB"]]
     table += [[f"{r['time']:.3f}", r["kind"], f"{r['gib']:.3f}"] for r in rows[:: max(len(rows) // 20, 1)]]
     span = "one step" if unit == "ms" else "the recording"
@@ -158,7 +188,7 @@ def _replayed(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _draw_memory(rows: list[dict[str, Any]]) -> Any:
+def _draw_memory(rows: list[Held]) -> Any:
     alt = altair()
     known = {
         LASTING: SERIES[0],
@@ -227,7 +257,7 @@ def _cost(prices: Cost | None) -> Iterator[tuple[str, str]]:
             yield f"cost per {noun}", units.amount(value, prices.currency)
 
 
-def _telemetry(store: Store, examined: Sequence[Device]) -> list[Figure]:
+def _telemetry(store: Store, examined: Sequence[Device]) -> list[Figure[Sample]]:
     """Return a figure for each metric that was sampled, with a line for each of the first DEVICES devices."""
     frame = store.table("telemetry").filter(pl.col("device") >= 0).sort("time_ns").collect()
     devices = frame.select("rank", "device").unique().sort("rank", "device")
@@ -242,9 +272,9 @@ def _telemetry(store: Store, examined: Sequence[Device]) -> list[Figure]:
 
 def _metric(
     key: str, title: str, unit: str, known: pl.DataFrame, column: str, examined: Sequence[Device]
-) -> Figure:
+) -> Figure[Sample]:
     start = int(known["time_ns"][0])
-    rows: list[dict[str, Any]] = []
+    rows: list[Sample] = []
     for (rank, device), samples in known.group_by("rank", "device", maintain_order=True):
         shown = samples[list(thinned(samples.height, POINTS))]
         for time, value in shown.select("time_ns", column).iter_rows():
@@ -258,10 +288,10 @@ def _metric(
     return Figure(key, title, about, rows, _draw_line, table)
 
 
-def _draw_line(rows: list[dict[str, Any]]) -> Any:
+def _draw_line(rows: list[Sample]) -> Any:
     alt = altair()
     devices = dict(zip(dict.fromkeys(r["device"] for r in rows), SERIES * 128, strict=False))
-    legend: dict[str, Any] = {"legend": None} if len(devices) == 1 or len(devices) > 16 else {}
+    legend: dict[str, None] = {"legend": None} if len(devices) == 1 or len(devices) > 16 else {}
     return alt.Chart(alt.Data(values=rows)).mark_line(strokeWidth=1.5).encode(
         x=alt.X("s:Q", title="s since the start", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8)),
         y=alt.Y("value:Q", title=rows[0]["unit"], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import log10
-from typing import Any
+from typing import Any, TypedDict, final
 
 from fathom.analysis.results import Device, LedgerRow
 from fathom.machine import Limits, bounds_of, why_no_limits
@@ -15,6 +15,32 @@ from fathom.report.page.recording import Recording, Section
 
 MOST = 120  # families
 COUNTERS = 4  # in a point's tooltip
+
+
+@final
+class Point(TypedDict):
+    """A kernel family: `y` FLOP/s at `x` FLOP/B."""
+
+    kernel: str
+    x: float
+    y: float
+    ms: float
+    time: str
+    rate: str
+    traffic: str
+    reaches: str
+    bound: str
+    counters: str
+
+
+@final
+class RoofEnd(TypedDict):
+    """An end of a roof."""
+
+    roof: str
+    level: bool
+    x: float
+    y: float
 
 
 def section(recording: Recording) -> Section | None:
@@ -29,14 +55,16 @@ def section(recording: Recording) -> Section | None:
     roofs = [] if limits is None else _roofs(limits, points)
     table = [["Kernel", "ms", "FLOP/B", "FLOP/s", "% of ceiling", "Bound"]]
     table += [
-        [p["kernel"], p["time"], p["x"], p["rate"], p["reaches"], p["bound"]] for p in map(_words, points)
+        [p["kernel"], p["time"], units.significant(p["x"]), p["rate"], p["reaches"], p["bound"]]
+        for p in points
     ]
     ceilings = {roof["roof"]: "" for roof in roofs}
+    drawn: list[Point | RoofEnd] = [*points, *roofs]
     figure = Figure(
         "roofline",
         f"Achieved rate by arithmetic intensity, with {device.ceilings or 'unknown'} ceilings",
         f"{len(points)} kernel families on logarithmic axes. Ceilings: {', '.join(ceilings) or 'unknown'}.",
-        points + roofs,
+        drawn,
         _draw,
         table,
     )
@@ -49,10 +77,6 @@ def _index(device: Device) -> int | None:
     return int(place) if place.isdigit() else None
 
 
-def _words(point: dict[str, Any]) -> dict[str, str]:
-    return {**point, "x": units.significant(point["x"])}
-
-
 def _counters(recording: Recording, device: Device) -> dict[str, str]:
     """Return the most used resources of each family as text."""
     counters = {}
@@ -63,14 +87,14 @@ def _counters(recording: Recording, device: Device) -> dict[str, str]:
     return counters
 
 
-def _points(device: Device, counters: dict[str, str]) -> list[dict[str, Any]]:
+def _points(device: Device, counters: dict[str, str]) -> list[Point]:
     known = [row for row in device.ledger if row.flops and row.bytes and row.flops_per_s and row.ms > 0]
     known = sorted(known, key=lambda row: -row.ms)[:MOST]
     return [_point(row, counters.get(row.detail, "")) for row in known]
 
 
-def _point(row: LedgerRow, counters: str) -> dict[str, Any]:
-    assert row.flops and row.bytes
+def _point(row: LedgerRow, counters: str) -> Point:
+    assert row.flops and row.bytes and row.flops_per_s
     share = (
         units.share(row.at_ceiling_ms, ran_ms(row)) if row.at_ceiling_ms and ran_ms(row) else units.MISSING
     )
@@ -82,7 +106,7 @@ def _point(row: LedgerRow, counters: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _roofs(limits: Limits, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _roofs(limits: Limits, points: list[Point]) -> list[RoofEnd]:
     """Return the ends of each roof: bandwidth rises with intensity, arithmetic is level."""
     left, right = min(p["x"] for p in points) / 3, max(max(p["x"] for p in points) * 3, 1000.0)
     used = {point["bound"] for point in points}
@@ -90,7 +114,7 @@ def _roofs(limits: Limits, points: list[dict[str, Any]]) -> list[dict[str, Any]]
     level = level or dict(sorted(limits.arithmetic.items(), key=lambda item: -item[1])[:1])
     highest = max(level.values(), default=0.0)
     slopes = {limits.memory_name: limits.memory, limits.cache_name: limits.cache}
-    rows = []
+    rows: list[RoofEnd] = []
     for roof, bandwidth in slopes.items():
         if bandwidth:
             end = min(highest / bandwidth, right) if highest else right
@@ -103,7 +127,7 @@ def _roofs(limits: Limits, points: list[dict[str, Any]]) -> list[dict[str, Any]]
     return rows
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def _draw(rows: list[Point | RoofEnd]) -> Any:
     alt = altair()
     points, roofs = [r for r in rows if "kernel" in r], [r for r in rows if "roof" in r]
     bounds = dict(zip(dict.fromkeys(p["bound"] for p in points), SERIES * 4, strict=False))

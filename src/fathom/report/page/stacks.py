@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypedDict
 
 import polars as pl
 
@@ -17,7 +17,17 @@ SHORT = re.compile(r"(.*)\((?:.*/)(?=[^/]*\)$)")  # the directories of a frame's
 LEAST = 0.004  # of the samples: narrower frames are left out
 
 
-def stacks(store: Store) -> Figure | None:
+class Frame(TypedDict):
+    """A frame with its depth and its extent as a share of the samples."""
+
+    name: str
+    short: str
+    depth: int
+    a: float
+    b: float
+
+
+def stacks(store: Store) -> Figure[Frame] | None:
     """Return where the host spends its time in clean steps; None without sampled stacks."""
     rank = next(iter(store.ranks), None)
     if rank is None or not store.has("stacks"):
@@ -40,7 +50,7 @@ def stacks(store: Store) -> Figure | None:
     return Figure("stacks", title, about, rows, _draw, table)
 
 
-def rows_of(counts: pl.DataFrame) -> list[dict[str, Any]]:
+def rows_of(counts: pl.DataFrame) -> list[Frame]:
     """Return a row per frame with its depth and its extent as a share of the samples."""
     return _rows(_trunkless(counts), int(counts["len"].sum()))
 
@@ -60,8 +70,8 @@ def _trunkless(counts: pl.DataFrame) -> list[tuple[list[str], int]]:
     return [(frames[shared:], n) for frames, n in split]
 
 
-def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[Frame]:
+    rows: list[Frame] = []
 
     def lay(members: list[tuple[list[str], int]], depth: int, start: int) -> None:
         by_frame: dict[str, list[tuple[list[str], int]]] = {}
@@ -90,7 +100,7 @@ def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[dict[str, Any
     return rows
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def _draw(rows: list[Frame]) -> Any:
     alt = altair()
     shown = [row | {"share": row["b"] - row["a"], "shade": row["depth"] % 2} for row in rows]
     base = alt.Chart(alt.Data(values=shown)).encode(

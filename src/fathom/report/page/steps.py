@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rich.text import Text
 
@@ -48,7 +47,7 @@ def goodput_section(recording: Recording) -> Section | None:
     return Section("goodput", "Goodput", {"verdict": goodput.verdict(result), "rows": rows})
 
 
-def _kind(kind: StepKind) -> dict[str, Any]:
+def _kind(kind: StepKind) -> dict[str, object]:
     """Return a row of the table of kinds, with the columns of the terminal's."""
     return {"name": kind.name, "used": kind.used, "why": kind.why, **steps.figures(kind)}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple, TypedDict, final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from fathom.analysis import detail
@@ -28,6 +29,38 @@ _ENTRY = {"compute": str(Entry.COMPUTE), "collective": str(Entry.COMMUNICATION)}
 _TRACKS = 7
 
 
+class Event(NamedTuple):
+    """An event as it was recorded, in a lane."""
+
+    lane: str
+    name: str
+    entry: str
+    start_ns: int
+    end_ns: int
+
+
+@final
+class Bar(TypedDict):
+    """An event from `a` to `b` ms of the step."""
+
+    lane: str
+    name: str
+    entry: str
+    a: float
+    b: float
+    time: str
+
+
+@final
+class Strip(TypedDict):
+    """The value of a counter from `a` to `b` ms, in per cent of its peak."""
+
+    lane: str
+    a: float
+    b: float
+    value: float
+
+
 def section(recording: Recording) -> Section | None:
     """Return the timeline of a step of median length, one with counters, and the host's stacks."""
     if recording.store is None:
@@ -46,18 +79,18 @@ def _median(device: Device) -> Window | None:
     return used[len(used) // 2] if used else None
 
 
-def _step(recording: Recording, store: Store) -> Figure | None:
+def _step(recording: Recording, store: Store) -> Figure[Bar | Strip] | None:
     device = next((d for d in recording.examination.devices if _median(d)), None)
     window = _median(device) if device else None
     if device is None or window is None:
         return None
     inside = (pl.col("end_ns") > window.start_ns) & (pl.col("start_ns") < window.end_ns)
-    rows = [
+    events = [
         *_kernels(store, device, inside),
         *(_host(store, device.rank, inside) or _calls(store, device.rank, inside)),
         *_waits(store, device.rank, inside),
     ]
-    rows = [_placed(row, window.start_ns, window.end_ns) for row in rows]
+    rows = [_placed(event, window.start_ns, window.end_ns) for event in events]
     if not rows:
         return None
     length = (window.end_ns - window.start_ns) / NS_PER_MS
@@ -66,66 +99,67 @@ def _step(recording: Recording, store: Store) -> Figure | None:
         "timeline",
         f"{recording.noun.capitalize()}{which} as profiled, {units.duration(length)}" + _limited(rows),
         f"{len(rows)} events: streams of {device.label}, ops or runtime calls of host threads, and waits.",
-        rows,
+        [*rows],
         _draw,
         _longest(rows),
         True,
     )
 
 
-def _limited(rows: list[dict[str, Any]]) -> str:
+def _limited(rows: list[Bar]) -> str:
     counts = Counter(row["entry"] == HOST for row in rows)
     return "; only the longest events are shown" if max(counts.values()) >= MOST else ""
 
 
-def _placed(row: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+def _placed(event: Event, start: int, end: int) -> Bar:
     """Return the event with its times in ms since the start of the step, cut at the step's ends.
 
     An event that was cut has the time of its part in the step first, then its own.
     """
-    begins, ends = max(row["start_ns"], start), min(row["end_ns"], end)
-    full, part = (units.duration(ns / NS_PER_MS) for ns in (row["end_ns"] - row["start_ns"], ends - begins))
+    begins, ends = max(event.start_ns, start), min(event.end_ns, end)
+    full, part = (units.duration(ns / NS_PER_MS) for ns in (event.end_ns - event.start_ns, ends - begins))
     return {
-        "lane": row["lane"], "name": row["name"], "entry": row["entry"],
+        "lane": event.lane, "name": event.name, "entry": event.entry,
         "a": round((begins - start) / NS_PER_MS, 6), "b": round((ends - start) / NS_PER_MS, 6),
         "time": full if full == part else f"{part} of {full}",
     }  # fmt: skip
 
 
-def _kernels(store: Store, device: Device, inside: pl.Expr) -> list[dict[str, Any]]:
+def _kernels(store: Store, device: Device, inside: pl.Expr) -> list[Event]:
     index = device.device.rpartition(":")[2]
     if not index.isdigit():
         return []
     frame = store.table("kernels", device.rank).filter(inside, device=int(index)).collect()
     frame = frame.with_columns(name=detail(), time=pl.col("end_ns") - pl.col("start_ns"))
+    wanted = ("stream", "name", "kind", "start_ns", "end_ns")
     frame = frame.sort("time", descending=True).head(MOST).sort("stream", "start_ns")
     return [
-        row | {"lane": f"stream {row['stream']}", "entry": _ENTRY.get(row["kind"], str(Entry.COPY))}
-        for row in frame.iter_rows(named=True)
+        Event(f"stream {stream}", name, _ENTRY.get(kind, str(Entry.COPY)), start, end)
+        for stream, name, kind, start, end in frame.select(wanted).iter_rows()
     ]
 
 
-def _host(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
+def _host(store: Store, rank: int, inside: pl.Expr) -> list[Event]:
     """Return the ops of the busiest threads, by their depth of nesting."""
     wanted = ("thread", "name", "start_ns", "end_ns")
     frame = store.table("ops", rank).filter(inside, pl.col("inferred").fill_null(False).not_()).select(wanted)
     ops = frame.sort("thread", "start_ns", "end_ns", descending=[False, False, True]).collect()
     counts = ops.group_by("thread").len().sort("len", descending=True)["thread"].head(THREADS).to_list()
-    rows = []
+    events = []
     open_ends: dict[int, list[int]] = {}
-    for op in ops.iter_rows(named=True):
-        around = open_ends.setdefault(op["thread"], [])
-        while around and around[-1] <= op["start_ns"]:
+    for thread, name, start, end in ops.iter_rows():
+        around = open_ends.setdefault(thread, [])
+        while around and around[-1] <= start:
             around.pop()
-        around.append(op["end_ns"])
-        if len(around) <= DEPTH and op["thread"] in counts:
-            place = counts.index(op["thread"]) + 1
-            rows.append(op | {"lane": f"host {place}, level {len(around)}", "entry": HOST})
-    longest = sorted(rows, key=lambda row: row["start_ns"] - row["end_ns"])[:MOST]
-    return sorted(longest, key=lambda row: (row["lane"], row["start_ns"]))
+        around.append(end)
+        if len(around) <= DEPTH and thread in counts:
+            lane = f"host {counts.index(thread) + 1}, level {len(around)}"
+            events.append(Event(lane, name, HOST, start, end))
+    longest = sorted(events, key=lambda event: event.start_ns - event.end_ns)[:MOST]
+    return sorted(longest, key=lambda event: (event.lane, event.start_ns))
 
 
-def _calls(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
+def _calls(store: Store, rank: int, inside: pl.Expr) -> list[Event]:
     """Return the runtime calls of the busiest threads, for timelines that were recorded without ops."""
     wanted = pl.col("thread"), pl.col("api").alias("name"), pl.col("start_ns"), pl.col("end_ns")
     frame = store.table("launches", rank).filter(inside, pl.col("thread").is_not_null()).select(wanted)
@@ -133,33 +167,28 @@ def _calls(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
     counts = calls.group_by("thread").len().sort("len", "thread", descending=[True, False])
     places = {thread: place for place, thread in enumerate(counts["thread"].head(THREADS).to_list(), 1)}
     return [
-        row | {"lane": f"host {places[row['thread']]}, calls", "entry": HOST}
-        for row in calls.sort("thread", "start_ns").iter_rows(named=True)
-        if row["thread"] in places
+        Event(f"host {places[thread]}, calls", api, HOST, start, end)
+        for thread, api, start, end in calls.sort("thread", "start_ns").iter_rows()
+        if thread in places
     ]
 
 
-def _waits(store: Store, rank: int, inside: pl.Expr) -> list[dict[str, Any]]:
+def _waits(store: Store, rank: int, inside: pl.Expr) -> list[Event]:
     frame = store.table("waits", rank).filter(inside).sort("start_ns").head(MOST).collect()
     return [
-        row
-        | {
-            "lane": "waits",
-            "entry": f"idle: {row['cause']}",
-            "name": f"{row['cause']} {row['detail'] or ''}".strip(),
-        }
-        for row in frame.iter_rows(named=True)
+        Event("waits", f"{cause} {detail or ''}".strip(), f"idle: {cause}", start, end)
+        for cause, detail, start, end in frame.select("cause", "detail", "start_ns", "end_ns").iter_rows()
     ]
 
 
-def _longest(rows: list[dict[str, Any]]) -> list[list[str]]:
+def _longest(rows: list[Bar]) -> list[list[str]]:
     """Return the longest events as a table; the whole timeline is too long to be read out."""
     table = [["Lane", "Event", "From ms", "Time"]]
     longest = sorted(rows, key=lambda row: row["a"] - row["b"])[:20]
     return table + [[r["lane"], r["name"], f"{r['a']:.3f}", r["time"]] for r in longest]
 
 
-def _sampled(recording: Recording, store: Store) -> Figure | None:
+def _sampled(recording: Recording, store: Store) -> Figure[Bar | Strip] | None:
     """Return the kernels of one step of the counters phase with the samples above them."""
     if not store.has("samples") or not recording.portraits:
         return None
@@ -170,10 +199,9 @@ def _sampled(recording: Recording, store: Store) -> Figure | None:
     if excerpt is None or excerpt.kernels.is_empty():
         return None
     events = [
-        _placed({"lane": f"stream {row['stream']}", "name": row["label"], "entry": str(Entry.COMPUTE),
-                 "start_ns": row["start"], "end_ns": row["end"]}, 0, excerpt.length_ns)
-        for row in excerpt.kernels.iter_rows(named=True)
-    ]  # fmt: skip
+        _placed(Event(f"stream {stream}", label, str(Entry.COMPUTE), start, end), 0, excerpt.length_ns)
+        for stream, label, start, end in excerpt.kernels.select("stream", "label", "start", "end").iter_rows()
+    ]
     names = [name for name in WANTED if name in excerpt.values] or list(excerpt.values)[:_TRACKS]
     tracks = [
         row for name in names for row in _track(name, excerpt.starts, excerpt.ends, excerpt.values[name])
@@ -184,7 +212,7 @@ def _sampled(recording: Recording, store: Store) -> Figure | None:
         "counters",
         f"A step with counters, {units.duration(excerpt.length_ns / NS_PER_MS)}",
         f"Kernels of one step, and {len(names)} hardware counters in per cent of their peak beneath them.",
-        events + tracks,
+        [*events, *tracks],
         _draw,
         table,
         True,
@@ -202,7 +230,9 @@ WANTED = {
 }
 
 
-def _track(name: str, starts: Any, ends: Any, values: Any) -> list[dict[str, Any]]:
+def _track(
+    name: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
+) -> list[Strip]:
     """Return means of neighbouring samples, at most BINS of them, without those that lack this counter."""
     known = np.flatnonzero(np.isfinite(values))
     parts = np.array_split(known, min(BINS, len(known))) if len(known) else []
@@ -213,7 +243,7 @@ def _track(name: str, starts: Any, ends: Any, values: Any) -> list[dict[str, Any
     ]  # fmt: skip
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def _draw(rows: list[Bar | Strip]) -> Any:
     """Return lanes of events over lanes of counters; `begin` and `finish` are the visible ms."""
     alt = altair()
     events, tracks = [r for r in rows if "entry" in r], [r for r in rows if "value" in r]

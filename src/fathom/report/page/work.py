@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.analysis.results import Device
 from fathom.report import units
@@ -16,6 +16,13 @@ from fathom.units import GB
 MOST = 15  # bars; the tables have all rows
 
 
+class Work(TypedDict):
+    """A bar: a category or an op with its input shapes."""
+
+    label: str
+    ms: float
+
+
 def section(recording: Recording) -> Section | None:
     """Return the figures of the first device with work; None without one."""
     device = next((d for d in recording.examination.devices if d.categories), None)
@@ -25,9 +32,9 @@ def section(recording: Recording) -> Section | None:
     return Section("work", "Work by category and shape", {}, figures, brief="Work")
 
 
-def _categories(device: Device) -> Figure:
+def _categories(device: Device) -> Figure[Work]:
     total = step_ms(device)
-    rows = [{"label": category.name, "ms": category.ms} for category in device.categories]
+    rows: list[Work] = [{"label": category.name, "ms": category.ms} for category in device.categories]
     table = [["Category", "ms", "%", "Runs"]]
     for category in device.categories:
         count = units.MISSING if category.count is None else f"{category.count:.3g}"
@@ -36,11 +43,12 @@ def _categories(device: Device) -> Figure:
     return Figure("categories", "Work by category", text, rows[:MOST], _draw, table)
 
 
-def _shapes(device: Device) -> Figure:
+def _shapes(device: Device) -> Figure[Work]:
     labels = labelled(device.shapes)
-    rows = [{"label": label, "ms": row.ms} for row, label in zip(device.shapes, labels, strict=True)][:MOST]
+    shown = list(zip(device.shapes, labels, strict=True))
+    rows: list[Work] = [{"label": label, "ms": row.ms} for row, label in shown[:MOST]]
     table = [["Op and shapes", "ms", "Calls", "Median µs", "TFLOP/s", "GB/s"]]
-    for row, label in zip(device.shapes, labels, strict=True):
+    for row, label in shown:
         rates = spread(row.flops_per_s, TFLOP), spread(row.bytes_per_s, GB)
         median = units.significant(row.median_us)
         table.append([label, units.duration(row.ms), f"{row.count:.3g}", median, *rates])
@@ -50,7 +58,7 @@ def _shapes(device: Device) -> Figure:
     return Figure("shapes", "Ops by input shape, in profiled steps", text, rows, _draw, table)
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def _draw(rows: list[Work]) -> Any:
     alt = altair()
     order = [row["label"] for row in rows]
     return (
