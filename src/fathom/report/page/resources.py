@@ -41,7 +41,7 @@ class Stage(TypedDict):
     colour: str
 
 
-class Held(TypedDict):
+class Amount(TypedDict):
     """Memory of one kind at a time of the step."""
 
     time: float
@@ -118,7 +118,7 @@ def memory_section(recording: Recording) -> Section | None:
     return Section("memory", "Memory", context, [figure] if figure else [])
 
 
-def _by_category(store: Store) -> Figure[Held] | None:
+def _by_category(store: Store) -> Figure[Amount] | None:
     """Return the memory over the recorded step by category; None without the allocator's events."""
     if not store.ranks:
         return None
@@ -128,7 +128,7 @@ def _by_category(store: Store) -> Figure[Held] | None:
     names = [name for name in MEMORY_CATEGORIES if over_step[name].max()]
     places = {*thinned(over_step.height, POINTS), peak_of(over_step)}
     shown = over_step[sorted(places)]
-    rows: list[Held] = [
+    rows: list[Amount] = [
         {"time": round(row["ns"] / NS_PER_MS, 6), "unit": "ms", "kind": name, "gib": row[name] / 2**30}
         for row in shown.iter_rows(named=True)
         for name in names
@@ -142,7 +142,7 @@ def _by_category(store: Store) -> Figure[Held] | None:
     return Figure("memory", BY_CATEGORY, about, rows, _draw_memory, table)
 
 
-def _over_step(store: Store) -> Figure[Held] | None:
+def _over_step(store: Store) -> Figure[Amount] | None:
     """Return the allocator's memory over the recorded step, else over the whole recording."""
     frame = store.table("memory").filter(pl.col("event") != "peak").sort("time_ns").collect()
     if frame.is_empty():
@@ -157,7 +157,7 @@ def _over_step(store: Store) -> Figure[Held] | None:
     shown = shown[list(thinned(shown.height, POINTS))].with_columns(
         pl.col("reserved").fill_null(pl.col("allocated"))
     )
-    rows: list[Held] = []
+    rows: list[Amount] = []
     for time, allocated, reserved in shown.iter_rows():
         sizes = {LASTING: lowest, PASSING: allocated - lowest, FREE: max(reserved - allocated, 0)}
         at = round((time - start) / scale, 6)
@@ -188,7 +188,7 @@ def _replayed(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _draw_memory(rows: list[Held]) -> Any:
+def _draw_memory(rows: list[Amount]) -> Any:
     alt = altair()
     known = {
         LASTING: SERIES[0],
