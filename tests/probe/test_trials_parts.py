@@ -25,7 +25,7 @@ from fathom.probe.phases import Phases  # noqa: E402
 from fathom.probe.plan import ProbePlan  # noqa: E402
 from fathom.probe.trials import ahead as ahead_of  # noqa: E402
 from fathom.probe.trials import garbage, rounds, trials  # noqa: E402
-from fathom.probe.trials.ahead import Ahead  # noqa: E402
+from fathom.probe.trials.ahead import Ahead, LoaderState  # noqa: E402
 from fathom.probe.trials.garbage import Garbage  # noqa: E402
 from fathom.probe.trials.silence import Silence  # noqa: E402
 from fathom.probe.trials.trials import Trials  # noqa: E402
@@ -56,7 +56,7 @@ def _taken(ahead, batches, events=None, most=200):
         for act in (events or {}).get(n, ()):
             act()
         try:
-            got.append(int(ahead.next(batches, Batches.following, {"loader": 0})[0]))
+            got.append(int(ahead.next(batches, Batches.following, LoaderState(0))[0]))
         except StopIteration:
             return got, failed
         except ValueError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-from typing import Any
 
 from fathom.pristine import os
 from fathom.probe import current, ending, engines, faults, imports, inherited, threads
@@ -22,7 +21,7 @@ _patches = Patches()  # likewise
 _registered = False
 
 
-def start(raw: str, plan: dict[str, Any] | None = None) -> None:
+def start(raw: str, plan: dict[str, object] | None = None) -> None:
     """Record this process into the folder `raw`; install the hooks if torch is already imported."""
     global _registered
     if current.session is not None:

@@ -9,7 +9,7 @@ from fathom.pristine import gc, os, time
 from fathom.probe import dynamo, memory
 from fathom.probe.chooser import StepSignal
 from fathom.probe.device import device_in_use
-from fathom.probe.device_clock import DeviceClock, lengths
+from fathom.probe.device_clock import DeviceClock, DeviceMarks, lengths
 from fathom.probe.faults import contain, guarded
 from fathom.probe.frames import Beacon
 from fathom.probe.orders import Job, Orders, Schedule
@@ -243,7 +243,7 @@ class Conductor:
 
     # between marks
 
-    def read_events(self) -> list[dict[str, Any]]:
+    def read_events(self) -> list[DeviceMarks]:
         """Return `device` records of the completed events."""
         records = self._events.read()
         for record in records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 LEAST_DISTANCE_NS = 2_000_000  # between events: with steps below 2 ms, not every mark gets one
 REBASE_MS = 1_000.0  # elapsed times are float32 and lose resolution beyond a second
@@ -13,6 +13,14 @@ REBASE_MS = 1_000.0  # elapsed times are float32 and lose resolution beyond a se
 def lengths(marks: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
     """Return (last step, ns per step) for each pair of consecutive marks of a `device` record."""
     return [(k, (end - begin) / (k - first)) for (first, begin), (k, end) in pairwise(marks) if k > first]
+
+
+class DeviceMarks(TypedDict):
+    """A `device` record: steps with their ns since the burst's first event."""
+
+    t: str
+    burst: int
+    marks: list[tuple[int, int]]
 
 
 class DeviceClock:
@@ -48,8 +56,8 @@ class DeviceClock:
         self._open.append((k, event))
         self._last_ns = now_ns
 
-    def read(self) -> list[dict[str, Any]]:
-        """Return a `device` record of the completed events: (step, ns since the burst's first event)."""
+    def read(self) -> list[DeviceMarks]:
+        """Return a `device` record of the completed events, if there are any."""
         marks: list[tuple[int, int]] = []
         while self._open and self._open[0][1].query():
             k, event = self._open.pop(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.pristine import time
 
@@ -17,7 +17,19 @@ LOOKED_AT = 256  # most entries read, because a process may compile thousands of
 LONGEST = 200  # characters per reason
 
 
-def counted(before: int = 0) -> dict[str, Any] | None:
+class DynamoCounts(TypedDict):
+    """The `dynamo` record."""
+
+    t: str
+    ns: int
+    frames: int  # that Dynamo tried
+    graphs: int
+    reasons: list[list[Any]]  # with counts
+    breaks: list[dict[str, object]]
+    given_up: list[dict[str, object]]
+
+
+def counted(before: int = 0) -> DynamoCounts | None:
     """Return the `dynamo` record; None if Dynamo has tried no more frames than `before`."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None) or {}
@@ -58,7 +70,7 @@ def line(text: Any) -> str:
     return "; ".join(part for part in parts if part)[:LONGEST]
 
 
-def _break(reason: Any) -> dict[str, Any]:
+def _break(reason: Any) -> dict[str, object]:
     """Describe a graph break; the code after it is compiled separately."""
     place = (getattr(reason, "user_stack", None) or [None])[-1]
     return {
@@ -69,7 +81,7 @@ def _break(reason: Any) -> dict[str, Any]:
     }
 
 
-def _given_up(utils: Any) -> list[dict[str, Any]]:
+def _given_up(utils: Any) -> list[dict[str, object]]:
     """Return frames without a compiled version, except those that exceeded the limit of recompilations."""
     metrics: list[Any] = getattr(utils, "get_compilation_metrics", list)()
     compilations = [metric for metric in metrics[-LOOKED_AT:] if getattr(metric, "co_filename", None)]
@@ -83,7 +95,7 @@ def _code(compilation: Any) -> tuple[Any, ...]:
     return compilation.co_filename, compilation.co_firstlineno, compilation.co_name
 
 
-def _frame(compilation: Any) -> dict[str, Any]:
+def _frame(compilation: Any) -> dict[str, object]:
     """Describe a frame: `line` is where its function begins, `at` where it broke.
 
     Versions of torch that skip such a frame without an error provide neither `at` nor `why`.
@@ -103,9 +115,9 @@ def _frame(compilation: Any) -> dict[str, Any]:
     }
 
 
-def _first(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _first(frames: Iterable[dict[str, object]]) -> list[dict[str, object]]:
     """Return the first distinct frames."""
-    different: list[dict[str, Any]] = []
+    different: list[dict[str, object]] = []
     for frame in frames:
         if frame not in different:
             different.append(frame)

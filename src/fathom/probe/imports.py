@@ -61,7 +61,7 @@ def forget() -> None:
 
 
 @guarded("following imports")
-def _follow(spec: Any, actions: list[tuple[Then, Before | None]], wanted: dict[str, Any]) -> None:
+def _follow(spec: Any, actions: list[tuple[Then, Before | None]], wanted: dict[str, object]) -> None:
     execute = getattr(spec.loader, "exec_module", None)
     if execute is None:
         return

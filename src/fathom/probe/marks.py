@@ -145,7 +145,7 @@ class region:  # noqa: N801 - used like a function
         return wrapper  # type: ignore[return-value]
 
 
-def start(raw: str, plan: dict[str, Any]) -> None:
+def start(raw: str, plan: dict[str, object]) -> None:
     """Record this process into the folder `raw` from now on. Imports torch if installed."""
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401

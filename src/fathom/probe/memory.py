@@ -16,14 +16,14 @@ MOST_ON_HOST = 300  # parameters, whose gradients are freed: torch warns of ever
 PARAMETER, GRADIENT, STATE = "parameter", "gradient", "optimizer state"
 
 
-def peaks(cuda: Any) -> list[dict[str, Any]]:
+def peaks(cuda: Any) -> list[dict[str, object]]:
     """Return one `memory` record per device with allocations, without resetting the allocator's counters."""
     if cuda is None or not cuda.is_initialized():
         return []
     return [record for device in range(cuda.device_count()) if (record := _peak(cuda, device))]
 
 
-def _peak(cuda: Any, device: int) -> dict[str, Any] | None:
+def _peak(cuda: Any, device: int) -> dict[str, object] | None:
     stats = cuda.memory_stats(device)
     if not stats.get("reserved_bytes.all.peak"):
         return None
@@ -61,7 +61,7 @@ class AllocatorSnapshot:
         """Start the allocator's history, without stacks."""
         self._memory._record_memory_history("all", context=None, stacks="python", max_entries=MOST_EVENTS)
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> dict[str, object]:
         """Return the `snapshot` record and stop the history."""
         traces = self._memory._snapshot(self._device)["device_traces"]
         self._memory._record_memory_history(None)

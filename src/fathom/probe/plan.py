@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.pristine import json, open, os
 
@@ -15,6 +15,17 @@ COUNT_AFTER = 200_000  # clean steps, whose marks take 4 MB
 COUNT_AFTER_SURFACE = 10_000  # it may stay on for months
 MOST_SETTLING_STEPS = 100
 MOST_SETTLING_NS = 60_000_000_000
+
+
+class CountersPlan(TypedDict, total=False):
+    """The hardware counters to sample."""
+
+    groups: list[list[str]]  # names that are sampled together
+    interval_ns: int
+    trigger: str
+    rounds: int  # bursts of each group
+    steps: int  # at most, in a burst
+    samples: int  # of each group
 
 
 @dataclass
@@ -31,11 +42,11 @@ class ProbePlan:
     what_if: list[str] = field(default_factory=list)  # kinds of trials
     count_after: int = COUNT_AFTER  # clean steps recorded one by one before the others are only counted
     max_size: int | None = None  # bytes of raw records
-    acts: dict[str, Any] = field(default_factory=dict)  # settings to put in place, by name
+    acts: dict[str, object] = field(default_factory=dict)  # settings to put in place, by name
     witness: int = 0  # steps whose losses, weights and outputs are recorded, to compare settings by them
     until: float | None = None  # end the program when its loss is at most this
     sites: list[str] = field(default_factory=list)  # folders of the source, to find the places of settings
-    counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
+    counters: CountersPlan | None = None
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> ProbePlan:

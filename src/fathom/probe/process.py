@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from fathom.pristine import os
 from fathom.probe.launchers import task
@@ -30,7 +29,7 @@ def rank() -> tuple[int | None, int | None, int | None]:
     return number("RANK"), local, number("WORLD_SIZE")
 
 
-def describe(role: str, start_ns: int) -> dict[str, Any]:
+def describe(role: str, start_ns: int) -> dict[str, object]:
     """Return the `process` record."""
     own, local, world = rank()
     return {

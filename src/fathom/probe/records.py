@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from fathom.atomic import atomic_write
 from fathom.pristine import json, open, os
@@ -16,7 +15,7 @@ INTERVAL_NS = 500_000_000
 KEEP_NS = 10_000_000_000
 RETRIES, MOST_WAITING = 20, 20_000  # failed writes in a row, and records that wait for the next one
 
-Record = dict[str, Any]
+Record = Mapping[str, object]
 
 
 class Records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fathom.probe.threads import get_ident
 
@@ -39,7 +39,7 @@ class MarkRuns:
         self._label: Label | None = None
         self.times: list[int] = []
 
-    def add(self, k: int, ns: int, label: Label) -> dict[str, Any] | None:
+    def add(self, k: int, ns: int, label: Label) -> dict[str, object] | None:
         """Add mark k; return the record of the finished run if the mark starts a new one."""
         if label == self._label and self.times and k == self._first + len(self.times):
             self.times.append(ns)
@@ -56,7 +56,7 @@ class MarkRuns:
         self.times += times
         self._next += len(times)
 
-    def take(self) -> dict[str, Any] | None:
+    def take(self) -> dict[str, object] | None:
         """End the run and return its record; None if it is empty."""
         if self._label is None or not self.times:
             return None

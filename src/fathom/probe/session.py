@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 from weakref import WeakSet
 
 from fathom.pristine import open, os, time
@@ -57,6 +57,17 @@ KINDS = {
 }
 
 
+class Wait(TypedDict):
+    """A `wait` record."""
+
+    t: str
+    cause: str
+    thread: int
+    start: int
+    end: int
+    detail: str
+
+
 class Session:
     """The recording of this process. Its file is created with the first record."""
 
@@ -90,7 +101,7 @@ class Session:
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
         self._query: int | None = None
         self._grad = False
-        self._early: deque[Record] = deque(maxlen=EARLY)
+        self._early: deque[Wait] = deque(maxlen=EARLY)
         self._stopped = self._ended = False
         self._host = HostWindow(self) if plan.step_on == "none" else None
 
@@ -131,13 +142,6 @@ class Session:
         """Append a record."""
         self.records.add(record)
 
-    def say_of_steps(self, record: Record) -> None:
-        """Append a record that matters only with steps; until there are any, keep only the last records."""
-        if self.chooser.clock is None:
-            self._early.append(record)
-        else:
-            self.records.add(record)
-
     def note(self, what: str, text: str) -> None:
         """Show the user a note, once per `what`."""
         if (what, text) not in self._noted:
@@ -150,8 +154,13 @@ class Session:
         if self._summary is not None:
             self._summarise_wait(self._summary, cause, end - start, thread)
             return
-        about = {"cause": cause, "thread": thread, "start": start, "end": end, "detail": detail}
-        self.say_of_steps({"t": "wait", **about})
+        record: Wait = {
+            "t": "wait", "cause": cause, "thread": thread, "start": start, "end": end, "detail": detail,
+        }  # fmt: skip
+        if self.chooser.clock is None:  # it matters only with steps: until there are any, keep only the last
+            self._early.append(record)
+        else:
+            self.say(record)
 
     def _summarise_wait(self, summary: Summary, cause: str, ns: int, thread: int) -> None:
         if cause == "gc":  # it may begin anywhere, so it waits for nothing
@@ -220,7 +229,7 @@ class Session:
         past = [signal for signal in self.chooser.history if (signal.source, signal.key) == clock]
         while self._early:
             record = self._early.popleft()
-            if record.get("end", past[0].ns) >= past[0].ns:
+            if record["end"] >= past[0].ns:
                 self.say(record)
         for signal in past:
             self._mark(signal)

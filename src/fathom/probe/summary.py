@@ -83,19 +83,22 @@ class Summary:
         """Whether the window has lasted long enough."""
         return self._last - self._start >= max(SHORTEST_NS, (self._start - self._began) // SHARE)
 
-    def take(self) -> dict[str, Any] | None:
+    @property
+    def _count(self) -> int:
+        return sum(kind.steps for kind in self._kinds.values())
+
+    def take(self) -> dict[str, object] | None:
         """Return the window's record and open the next; None if it has no steps."""
-        record = self.record()
+        record, count = self.record(), self._count
         if record is not None:
-            self._open(self._k + record["n"], self._last)
+            self._open(self._k + count, self._last)
         return record
 
-    def record(self) -> dict[str, Any] | None:
+    def record(self) -> dict[str, object] | None:
         """Return the window's record so far; None if it has no steps."""
-        count = sum(kind.steps for kind in self._kinds.values())
-        if not count:
+        if not self._count:
             return None
-        stretch = {"k": self._k, "n": count, "start": self._start, "end": self._last}
+        stretch = {"k": self._k, "n": self._count, "start": self._start, "end": self._last}
         kinds = [kind.row(name) for name, kind in self._kinds.items()]
         return {"t": "summary", **stretch, **self._about, "kinds": kinds}
 

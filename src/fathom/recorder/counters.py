@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fathom.errors import FathomError
 from fathom.machine import counters_of, why_no_counters
 from fathom.machine.model import Machine
 from fathom.machine.nvml import NvmlMissingError, load, other_processes, visible
-from fathom.recorder.plan import Plan
+from fathom.recorder.plan import CountersPlan, Plan
 
 QUALIFY = "no counters have been qualified here; run `fathom machine measure --only counters`"
 SHARED = "process {} also uses the GPU, so counters would mix both; end it"
@@ -70,7 +70,7 @@ def to_sample(
     machine: Machine,
     environment: Mapping[str, str] = os.environ,
     open_nvml: Callable[[], Any] = load,
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[CountersPlan | None, str | None]:
     """Return (the counters for the probe, None), or (None, why there are none and what to do)."""
     if why := why_no_counters(machine):
         return None, why
@@ -79,7 +79,7 @@ def to_sample(
     known = counters_of(machine)
     if known is None:
         return None, machine.get("why_no_counters") or QUALIFY
-    return {name: value for name, value in known.items() if name in PLANNED}, None
+    return cast(CountersPlan, {name: value for name, value in known.items() if name in PLANNED}), None
 
 
 def _others(environment: Mapping[str, str], open_nvml: Callable[[], Any]) -> list[int]:

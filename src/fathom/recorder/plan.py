@@ -9,7 +9,7 @@ from typing import Any
 
 from fathom.atomic import write_private
 from fathom.errors import BadInputError
-from fathom.probe.plan import STEP_ON, TRIALS
+from fathom.probe.plan import STEP_ON, TRIALS, CountersPlan
 from fathom.units import bytes_of
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
@@ -48,7 +48,7 @@ class Plan:
     at: tuple[int, ...] = ()
     on_slow_step: bool = False
     stop_after: int | str | None = None
-    counters: dict[str, Any] | None = None
+    counters: CountersPlan | None = None
     why_no_counters: str | None = None
     counter_samples: int | None = None
     what_if: tuple[str, ...] = ()
@@ -84,12 +84,12 @@ class Plan:
         """Return what was requested but will not be recorded, with reasons."""
         return [{"what": "counters", "why": self.why_no_counters}] if self.why_no_counters else []
 
-    def meeting(self, counters: dict[str, Any] | None, why: str | None) -> Plan:
+    def meeting(self, counters: CountersPlan | None, why: str | None) -> Plan:
         """Return this plan with the `counters` that the machine can sample, or the reason `why` it cannot."""
         if not self.samples:
             return self
         if counters and self.counter_samples:
-            counters = counters | {"samples": self.counter_samples}
+            counters = {**counters, "samples": self.counter_samples}
         return replace(self, counters=counters, why_no_counters=why)
 
     def write(self, raw: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from fathom.probe.orders import Job
+from fathom.probe.plan import CountersPlan
 
 INTERVAL_NS = 20_000
 # Samples beyond an image's capacity are lost once sampling stops (CUPTI 13.0). A sample takes about
@@ -34,7 +34,7 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
     return (windows, interval_ns) if windows else (1, -(-step // room))
 
 
-def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
+def jobs(groups: Sequence[Sequence[str]], wanted: CountersPlan) -> list[Job]:
     """Return one job per burst; `fitted` sets its size when its turn comes.
 
     Groups alternate, because a program may end or change its work. The first, largest group begins. Each
@@ -45,14 +45,14 @@ def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job
     return [Job("counters", 0, group=group) for _, group in turns]
 
 
-def fitted(job: Job, step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> Job:
+def fitted(job: Job, step_ns: float, groups: Sequence[Sequence[str]], wanted: CountersPlan) -> Job:
     """Return the job sized for steps of `step_ns` ns (0 if unknown), at most `wanted["steps"]` steps."""
     most, interval = int(wanted.get("steps") or MOST_STEPS), int(wanted.get("interval_ns") or INTERVAL_NS)
     windows, interval_ns = burst(step_ns, interval, len(groups[job.group]), most)
     return replace(job, windows=windows, interval_ns=interval_ns)
 
 
-def enough(wanted: Mapping[str, Any]) -> int:
+def enough(wanted: CountersPlan) -> int:
     """Return the number of samples that each group needs."""
     return int(wanted.get("samples") or ENOUGH_SAMPLES)
 
@@ -60,7 +60,7 @@ def enough(wanted: Mapping[str, Any]) -> int:
 class Tally:
     """Counts each group's active samples, because samples of an idle device say nothing about kernels."""
 
-    def __init__(self, planned: Sequence[Job], wanted: Mapping[str, Any]) -> None:
+    def __init__(self, planned: Sequence[Job], wanted: CountersPlan) -> None:
         self._enough_active = ENOUGH_ACTIVE * enough(wanted) / ENOUGH_SAMPLES
         self._left = Counter(job.group for job in planned)
         self._more = Counter({group: (MOST_TIMES - 1) * count for group, count in self._left.items()})

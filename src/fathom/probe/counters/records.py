@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 COPY, SET, RUNTIME, KERNEL = 1, 2, 5, 10
 KINDS = (KERNEL, COPY, SET)
@@ -40,12 +40,25 @@ LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only appe
 }
 
 
+class Event(TypedDict):
+    """An event in Kineto's format, but with `ts` and `dur` in ns."""
+
+    ph: str
+    cat: str
+    name: str
+    pid: int
+    tid: int
+    ts: float
+    dur: float
+    args: dict[str, object]
+
+
 def kind_of(address: int) -> int:
     """Return the record's kind."""
     return ctypes.c_uint32.from_address(address).value
 
 
-def event(kind: int, address: int) -> dict[str, Any]:
+def event(kind: int, address: int) -> Event:
     """Return the record at `address` as an event in Kineto's format, but with `ts` and `dur` in ns."""
     return _EVENTS[kind](fields(kind, address))
 
@@ -57,21 +70,29 @@ def fields(kind: int, address: int) -> dict[str, int]:
     return dict(zip(layout.fields, values, strict=True))
 
 
-def call(name: str, thread: int, start: int, end: int, correlation: int) -> dict[str, Any]:
+def call(name: str, thread: int, start: int, end: int, correlation: int) -> Event:
     """Return a call of the runtime in Kineto's format, but with `ts` and `dur` in ns."""
-    place = {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": thread, "tid": thread}
-    return {**place, "ts": start, "dur": end - start, "args": {"correlation": correlation}}
+    args: dict[str, object] = {"correlation": correlation}
+    return _event("cuda_runtime", name, (thread, thread), start, end - start, args)
 
 
-def _common(cat: str, name: str, record: dict[str, int], **more: Any) -> dict[str, Any]:
+def _event(
+    cat: str, name: str, place: tuple[int, int], start: int, length: int, args: dict[str, object]
+) -> Event:
+    pid, tid = place
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid,
+            "ts": start, "dur": length, "args": args}  # fmt: skip
+
+
+def _common(cat: str, name: str, record: dict[str, int], **more: object) -> Event:
     args = {key: record[key] for key in ("device", "context", "stream", "correlation")}
     if record["node"]:
         args["graph node id"] = record["node"]
-    place = {"ph": "X", "cat": cat, "name": name, "pid": record["device"], "tid": record["stream"]}
-    return {**place, "ts": record["start"], "dur": record["end"] - record["start"], "args": args | more}
+    start, length = record["start"], record["end"] - record["start"]
+    return _event(cat, name, (record["device"], record["stream"]), start, length, {**args, **more})
 
 
-def _kernel(record: dict[str, int]) -> dict[str, Any]:
+def _kernel(record: dict[str, int]) -> Event:
     return _common(
         "kernel",
         name_of(record["name"]),
@@ -86,13 +107,13 @@ def _kernel(record: dict[str, int]) -> dict[str, Any]:
     )
 
 
-def _copy(record: dict[str, int]) -> dict[str, Any]:
+def _copy(record: dict[str, int]) -> Event:
     source, target = _of(MEMORIES, record["source"]), _of(MEMORIES, record["target"])
     name = f"Memcpy {_of(COPIES, record['copy'])} ({source} -> {target})"
     return _common("gpu_memcpy", name, record, bytes=record["bytes"])
 
 
-def _set(record: dict[str, int]) -> dict[str, Any]:
+def _set(record: dict[str, int]) -> Event:
     name = f"Memset ({_of(MEMORIES, record['memory'])})"
     return _common("gpu_memset", name, record, bytes=record["bytes"])
 

@@ -13,6 +13,7 @@ from fathom.pristine import open, os, time
 from fathom.probe.counters import budget, reasons
 from fathom.probe.counters.collector import TIME, Chunk, Collector, OverflowedError
 from fathom.probe.device import device_in_use
+from fathom.probe.plan import CountersPlan
 from fathom.probe.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class CounterSampler:
 
     def __init__(self, session: Reporter) -> None:
         self._session = session
-        self._wanted: dict[str, Any] = session.plan.counters or {}
+        self._wanted: CountersPlan = session.plan.counters or {}
         self._collector: Collector | None = None
         self._job: Job | None = None
         self._device = self._interval = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from fathom.atomic import atomic_write
 from fathom.pristine import json, open
@@ -64,7 +63,7 @@ def write(
     return count
 
 
-def _events(burst: Iterator[Record], calls: list[RuntimeCall], thread: int) -> Iterator[dict[str, Any]]:
+def _events(burst: Iterator[Record], calls: list[RuntimeCall], thread: int) -> Iterator[records.Event]:
     for kind, address in burst:
         if kind in _WORK:
             yield records.event(kind, address)

@@ -101,10 +101,10 @@ class Calls:
         return result
 
     @guarded(PART)
-    def _computed(self, scheduler: Any) -> dict[str, Any]:
+    def _computed(self, scheduler: Any) -> dict[str, object]:
         self.batches.computed()
         return dict(scheduler.requests)  # those that finish leave the scheduler
 
     @guarded(PART)
-    def _updated(self, known: dict[str, Any]) -> None:
+    def _updated(self, known: dict[str, object]) -> None:
         self.batches.end(known, lambda own: int(own.num_output_tokens), lambda own: bool(own.is_finished()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fathom.atomic import atomic_write
 from fathom.pristine import json, open, os
@@ -70,7 +70,7 @@ class Beacon:
 
     def _leave(self, layout: FrameLayout) -> None:
         paths = sysconfig.get_paths()
-        record: dict[str, Any] = {
+        record: dict[str, object] = {
             "pid": os.getpid(),
             "layout": asdict(layout),
             "standard": sorted({paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)}),
@@ -85,7 +85,7 @@ class Beacon:
         """Open the pipe, for one message: an open file would be among the program's. Raises OSError."""
         return os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         try:
             pipe = self._open()  # fails if the recorder has ended, so that no write raises SIGPIPE
             try:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fathom.pristine import os
 from fathom.probe.frames.memory import ProcessMemory
@@ -123,7 +123,7 @@ def _search(memory: ProcessMemory) -> FrameLayout:
         code_type=id(CodeType),
         nothing=id(None),
         data=_place(memory.read(id(sample), sample.__sizeof__()), sample),
-        **strings,
+        **strings._asdict(),
     )
 
 
@@ -154,7 +154,14 @@ def _field(
     return _only(set.intersection(*places), "code objects")
 
 
-def _strings(memory: ProcessMemory) -> dict[str, Any]:
+class _Strings(NamedTuple):
+    length: int
+    kind: int
+    kind_mask: int
+    encodings: list[list[Any]]
+
+
+def _strings(memory: ProcessMemory) -> _Strings:
     """Find where a str keeps its length, encoding and data."""
     made = ["".join(list(text) * times) for _, text in _KINDS for times in range(2, 2 + _EACH)]
     data = [memory.read(id(text), text.__sizeof__()) for text in made]
@@ -170,7 +177,7 @@ def _strings(memory: ProcessMemory) -> dict[str, Any]:
         [kinds[i] & mask, encoding, _place(data[i * _EACH], made[i * _EACH].encode(encoding))]
         for i, (encoding, _) in enumerate(_KINDS)
     ]
-    return {"length": length, "kind": place, "kind_mask": mask, "encodings": encodings}
+    return _Strings(length, place, mask, encodings)
 
 
 def _identifies_kind(values: list[int]) -> bool:

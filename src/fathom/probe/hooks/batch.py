@@ -34,7 +34,7 @@ def size(data: Any, depth: int = 3) -> tuple[int | None, int | None]:
     return None, None
 
 
-def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
+def about(number: int, loader: Any, data: Any) -> dict[str, object]:
     """Return the `loader` record."""
     dataset = getattr(loader, "dataset", None)
     tensors, size_bytes = contents(data)

@@ -18,7 +18,7 @@ from fathom.probe.hooks.patches import Patches, after, around, before
 from fathom.probe.hooks.stages import PART, Stages, watch_fetchers, watch_pinning
 from fathom.probe.session import Session
 from fathom.probe.threads import native_id
-from fathom.probe.trials.ahead import Ahead
+from fathom.probe.trials.ahead import Ahead, LoaderState
 
 
 def install(session: Session, patches: Patches) -> None:
@@ -52,7 +52,7 @@ def _serve(ahead: Ahead, base: Any) -> None:
     patches = Patches()
 
     def remaining(original: Any, iterator: Any) -> Any:
-        data = ahead.next(iterator, original, {"loader": -1})
+        data = ahead.next(iterator, original, LoaderState(-1))
         if not ahead.pending:
             patches.undo()
         return data
@@ -77,14 +77,14 @@ class Iterators:
         self._register(iterator, self._numbers[loader], weakref.ref(loader))
 
     def _register(self, iterator: Any, number: int, of: Callable[[], Any] | None = None) -> None:
-        self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": of}
+        self._of[iterator] = LoaderState(number, of=of)
 
-    def known(self, iterator: Any) -> dict[str, Any]:
-        """Return the iterator's state, or {"loader": -1} if it is unknown."""
-        return self._of.get(iterator) or {"loader": -1}
+    def known(self, iterator: Any) -> LoaderState:
+        """Return the iterator's state, or that of loader -1 if it is unknown."""
+        return self._of.get(iterator) or LoaderState(-1)
 
-    def of(self, iterator: Any) -> dict[str, Any]:
-        """Return the state: loader, epoch, batch (count so far), made (batches of each worker), last.
+    def of(self, iterator: Any) -> LoaderState:
+        """Return the iterator's state.
 
         An iterator that began before the recording is registered now, as the only one of its loader.
         """
@@ -118,25 +118,25 @@ class Deliveries:
     def started(self, iterator: Any, loader: Any) -> None:
         """Register that `iterator` begins its first epoch."""
         self.iterators.started(iterator, loader)
-        self.session.facts.epoch(self.iterators.of(iterator)["loader"])
+        self.session.facts.epoch(self.iterators.of(iterator).loader)
 
     @guarded(PART)
     def reset(self, iterator: Any, loader: Any, first_iter: bool = False) -> None:
         """Count another epoch of `iterator`, which has persistent workers."""
         state = self.iterators.of(iterator)
-        state.update(epoch=state["epoch"] + 1, made={})
+        state.epoch, state.made = state.epoch + 1, {}
         if self.ahead is not None:
             self.ahead.reset(iterator)
         if not first_iter:
-            self.session.facts.epoch(state["loader"])
+            self.session.facts.epoch(state.loader)
 
     @guarded(PART)
     def received(self, iterator: Any, data: Any, worker: int) -> None:
         """Note that the next batch in order, made by `worker`, has arrived."""
         state = self.iterators.of(iterator)
-        nth = state["made"].get(worker, 0)
-        state["made"][worker] = nth + 1
-        state["last"] = (worker, iterator._workers[worker].pid, nth)
+        nth = state.made.get(worker, 0)
+        state.made[worker] = nth + 1
+        state.last = (worker, iterator._workers[worker].pid, nth)
         self.stages.pin = self.pinned.pop(id(data), None)
 
     @guarded(PART)
@@ -159,26 +159,26 @@ class Deliveries:
             return
         state, session = self.iterators.of(iterator), self.session
         end = time.time_ns()
-        if state["loader"] not in self.described:
+        if state.loader not in self.described:
             self._describe(iterator, state, data)
         samples, tokens = size(data)
-        session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
-        session.facts.batch(state["loader"], end, samples, tokens)
+        session.signal("loader", state.loader, grad=torch.is_grad_enabled())
+        session.facts.batch(state.loader, end, samples, tokens)
         session.batch(self._row(state, start, end - start))
-        state["batch"] += 1
+        state.batch += 1
 
     @guarded(PART)
-    def _describe(self, iterator: Any, state: dict[str, Any], data: Any) -> None:
+    def _describe(self, iterator: Any, state: LoaderState, data: Any) -> None:
         """Describe the loader, once."""
-        self.described.add(state["loader"])
-        loader = state["of"]() if state["of"] is not None else None
+        self.described.add(state.loader)
+        loader = state.of() if state.of is not None else None
         known = _loader_of(iterator) if loader is None else loader
-        self.session.say(about(state["loader"], known, data))
+        self.session.say(about(state.loader, known, data))
 
-    def _row(self, state: dict[str, Any], start: int, wait: int) -> tuple[Any, ...]:
+    def _row(self, state: LoaderState, start: int, wait: int) -> tuple[Any, ...]:
         """Return a row in the order of BATCH_COLUMNS."""
-        worker, pid, nth = state.pop("last", (None, None, None))
-        at = (state["loader"], state["epoch"], state["batch"], worker, pid, nth)
+        worker, pid, nth = state.take() or (None, None, None)
+        at = (state.loader, state.epoch, state.batch, worker, pid, nth)
         stages = self.stages
         made = (stages.fetch, stages.collate, stages.pin, stages.read, stages.decode, stages.read_bytes)
         return (*at, native_id(), start, wait, *made)

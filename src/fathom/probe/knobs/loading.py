@@ -11,7 +11,7 @@ from fathom.probe.session import Session
 ITERABLE = "loader: an IterableDataset divides its samples among its workers itself, so it stays as it is"
 
 
-def install(session: Session, patches: Patches, options: dict[str, Any]) -> None:
+def install(session: Session, patches: Patches, options: dict[str, object]) -> None:
     """Give every loader of a map-style dataset these options."""
     from torch.utils.data import DataLoader, IterableDataset
 
@@ -28,7 +28,7 @@ def install(session: Session, patches: Patches, options: dict[str, Any]) -> None
     patches.wrap(DataLoader, "__init__", around(chosen))
 
 
-def usable(given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def usable(given: dict[str, object], options: dict[str, object]) -> dict[str, object]:
     """Return the options that fit: those of worker processes only with workers."""
     workers = options.get("num_workers", given.get("num_workers", 0))
     if workers:

@@ -39,8 +39,8 @@ class Sites:
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
         self._sources: dict[str, int | None] = {}  # checksum of each source by path
         self._paths: dict[str, str] = {}
-        self._built: dict[str, dict[str, Any]] = {}
-        self._roots: list[tuple[dict[str, Any], Any]] = []
+        self._built: dict[str, dict[str, object]] = {}
+        self._roots: list[tuple[dict[str, object], str, Any]] = []  # with device and module
         self._met: WeakSet[Any] = WeakSet()
         self._steps: list[Place] = []
         self._main: str | None = None
@@ -64,7 +64,7 @@ class Sites:
             about = {name: optimizer.defaults.get(name) for name in OPTIMIZER}
             self._add("optimizer", optimizer, about, parameters)
 
-    def _add(self, kind: str, thing: Any, about: dict[str, Any], parameters: list[str]) -> None:
+    def _add(self, kind: str, thing: Any, about: dict[str, object], parameters: list[str]) -> None:
         facts = {k: v if v is None or isinstance(v, int) else bool(v) for k, v in about.items()}
         place = {"kind": kind, "type": type(thing).__name__, "stack": self._stack(), "about": facts}
         if len(self._built) < MOST_PLACES:
@@ -81,8 +81,8 @@ class Sites:
             return
         self._met.add(module)
         device = next(module.parameters()).device.type
-        place = {"kind": "module", "type": type(module).__name__, "stack": self._stack()}
-        self._roots.append(({**place, "about": {"device": device}}, ref(module)))
+        place: dict[str, object] = {"kind": "module", "type": type(module).__name__, "stack": self._stack()}
+        self._roots.append((place, device, ref(module)))
 
     @guarded(PART)
     def clock(self, _: str) -> None:
@@ -116,7 +116,10 @@ class Sites:
             return
         self._written = True
         torch = self._session.torch
-        roots = [{**place, "about": place["about"] | _effects(torch, to())} for place, to in self._roots]
+        roots = [
+            {**place, "about": {"device": device, **_effects(torch, to())}}
+            for place, device, to in self._roots
+        ]
         content = {
             "main": os.path.realpath(self._main) if self._main else None,
             "sources": self._sources,
@@ -161,7 +164,7 @@ def _checksum(path: str) -> int | None:
         return None
 
 
-def _effects(torch: Any, module: Any) -> dict[str, Any]:
+def _effects(torch: Any, module: Any) -> dict[str, object]:
     """Return which settings of a module are in effect, None where it has nothing that they act on."""
     if module is None:
         return {}
@@ -180,7 +183,7 @@ def _is_compiled(module: Any) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
-def _process(torch: Any) -> dict[str, Any]:
+def _process(torch: Any) -> dict[str, object]:
     """Return the settings of this process."""
     cuda = torch.backends.cuda
     attention = {

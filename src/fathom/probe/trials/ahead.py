@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,23 @@ NO_LOADER = "in most steps no data loader delivered a batch"
 OTHER_THREAD = "another thread than the stepping one takes batches from the loader"
 STATEFUL = "the loader can save its state, which would miss the batches fetched ahead"
 TOO_LARGE = "the batches of a trial would take too much of the free memory"
+
+
+@dataclass
+class LoaderState:
+    """The state of an iterator of the loader with this number."""
+
+    loader: int
+    epoch: int = 0
+    batch: int = 0  # count so far
+    made: dict[int, int] = field(default_factory=dict)  # batches by worker
+    last: tuple[int, int, int] | None = None  # worker, its process and its count, of the batch taken last
+    of: Callable[[], Any] | None = None  # returns the loader while it lives
+
+    def take(self) -> tuple[int, int, int] | None:
+        """Return `last`, and forget it."""
+        last, self.last = self.last, None
+        return last
 
 
 class Ahead(Trial):
@@ -80,9 +98,9 @@ class Ahead(Trial):
         if self.pending and self.serve is not None:
             self.serve()
 
-    def next(self, iterator: Any, original: Callable[[Any], Any], state: dict[str, Any]) -> Any:
+    def next(self, iterator: Any, original: Callable[[Any], Any], state: LoaderState) -> Any:
         """Return the next batch for the program, in order; `state` is the iterator's."""
-        loader = state["loader"]
+        loader = state.loader
         ready = self._ready.get(iterator)
         if not ready and (self.open or self._watching):
             self._look(iterator, loader)
@@ -95,7 +113,7 @@ class Ahead(Trial):
         if error is not None:
             raise error
         if made is not None:
-            state["last"] = made
+            state.last = made
         return batch
 
     @guarded("fetching batches ahead")
@@ -111,9 +129,7 @@ class Ahead(Trial):
         self._seen[iterator] = True
         self._leads.append(_lead(iterator))
 
-    def _fetch(
-        self, iterator: Any, original: Any, state: dict[str, Any], ready: deque[Any], count: int
-    ) -> None:
+    def _fetch(self, iterator: Any, original: Any, state: LoaderState, ready: deque[Any], count: int) -> None:
         for _ in range(count):
             try:
                 batch = original(iterator)
@@ -123,7 +139,7 @@ class Ahead(Trial):
             except Exception as error:  # raised later, when the program gets there
                 ready.append((None, error, None))
                 return
-            ready.append((batch, None, state.pop("last", None)))
+            ready.append((batch, None, state.take()))
             if len(ready) == 1 and not _fits(batch, count):
                 self.why, self.open = TOO_LARGE, False
                 return
