@@ -52,7 +52,7 @@ def _operating_system() -> Any:
     return ours
 
 
-def _copies() -> dict[str, Any]:
+def _copies() -> dict[str, object]:
     import json  # noqa: F401 - so that its code can be found
 
     return {
@@ -62,7 +62,7 @@ def _copies() -> dict[str, Any]:
     }
 
 
-def _modules() -> dict[str, Any]:
+def _modules() -> dict[str, object]:
     import _thread
     import gc
     import json

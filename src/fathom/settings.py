@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fathom.errors import BadInputError, file_error
 from fathom.regular import read_regular
@@ -12,7 +11,7 @@ from fathom.units import MIB
 FILE = "fathom.toml"
 
 
-def settings_in(file: Path) -> dict[str, Any] | None:
+def settings_in(file: Path) -> dict[str, object] | None:
     """Return the content of a settings file; None if there is no such file.
 
     Raises BadInputError for a file that cannot be read.

@@ -11,15 +11,15 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from importlib import import_module
-from typing import Any
 
 from fathom.gauges.catalogue import BY_ID, HOST, scope
 from fathom.gauges.contention import Contention
 from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import NotHereError, is_fatal
 from fathom.machine import Ceiling, Missing
+from fathom.machine.model import Conditions
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[dict[str, object]], None]
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def _marked(result: Ceiling | Missing, contention: Contention) -> Ceiling | Miss
     """Add to a host ceiling the share of the processors that other processes used during the measurement."""
     if isinstance(result, Missing):
         return result
-    conditions = {**result.conditions, "others": round(contention.others, 3)}
+    conditions: Conditions = {**result.conditions, "others": round(contention.others, 3)}
     return replace(result, conditions=conditions, flags=[*result.flags, *contention.flags])
 
 

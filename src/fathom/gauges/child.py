@@ -17,6 +17,8 @@ from typing import IO, Any
 GRACE_S = 40.0  # time for the ranks of a collective to end
 END_S = 10.0  # time for a process to exit after it closed its output
 
+Record = dict[str, Any]  # a line of JSON
+
 
 class Child:
     """Context manager that runs `python -m fathom.gauges JOB`, with `environment` added to this process's."""
@@ -42,7 +44,7 @@ class Child:
             self._lines.put(line)
         self._lines.put(None)
 
-    def next(self, patience_s: float) -> dict[str, Any] | None:
+    def next(self, patience_s: float) -> Record | None:
         """Return the next record, or None at the end. Raises TimeoutError after `patience_s` without one."""
         while True:
             try:
@@ -82,7 +84,7 @@ class Child:
         self._errors.close()
 
 
-def records(child: Child, patience: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def records(child: Child, patience: Mapping[str, float]) -> Iterator[Record]:
     """Yield records until the end. Raises TimeoutError if one takes longer than its gauge's `patience`."""
     wait = max(patience.values(), default=60.0)
     while (record := child.next(wait)) is not None:

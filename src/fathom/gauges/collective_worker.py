@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from fathom.gauges.timer import Run
 from fathom.units import MS_PER_S
@@ -20,6 +20,15 @@ PATIENCE_S = 60
 ELEMENT_BYTES = 2  # bf16, like gradients and activations
 
 Workload = Callable[[], object]
+
+
+class Row(TypedDict):
+    """The result of one collective: seconds per call by sample, of so many calls."""
+
+    kind: str
+    bytes: int
+    seconds: list[float]
+    repetitions: int
 
 
 def main() -> None:
@@ -42,13 +51,13 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def append(output: str, row: dict[str, Any]) -> None:
+def append(output: str, row: Row) -> None:
     """Append one row to the file `output`, where it survives a crash of this rank."""
     with open(output, "a") as file:  # noqa: PTH123
         file.write(json.dumps(row) + "\n")
 
 
-def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> dict[str, Any]:
+def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> Row:
     """Return a row for one collective of `size` bytes, with the slowest rank's seconds per call by sample."""
     ranks = dist.get_world_size()
     count = size // ELEMENT_BYTES // ranks * ranks

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from fathom.gauges.catalogue import COLLECTIVES
+from fathom.gauges.collective_worker import Row
 from fathom.gauges.conditions import ConditionSensors, Watch
 from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import Measurement, NotHereError, ceiling
 from fathom.gauges.timer import Sample
 from fathom.machine import Ceiling
+from fathom.machine.model import Setting
 from fathom.units import GIB, KIB, MIB
 
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 256 * MIB, GIB)
@@ -43,8 +44,8 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 @cache
-def _measured(job: GaugeJob) -> tuple[list[dict[str, Any]], Watch]:
-    """Return the first rank's rows `{"kind", "bytes", "seconds"}`, and the first GPU's sensor readings."""
+def _measured(job: GaugeJob) -> tuple[list[Row], Watch]:
+    """Return the first rank's rows, and the first GPU's sensor readings."""
     if len(job.devices) < 2:
         raise NotHereError("there is only one GPU")
     kinds = [name.removeprefix("collective.") for name in job.ids if name.startswith("collective.")]
@@ -59,7 +60,7 @@ def _measured(job: GaugeJob) -> tuple[list[dict[str, Any]], Watch]:
     return rows, watch
 
 
-def _run(ranks: int, task: dict[str, Any]) -> str:
+def _run(ranks: int, task: dict[str, object]) -> str:
     """Run the ranks, and return the reason from their log in case they failed."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, f"--nproc-per-node={ranks}", "-m", WORKER, json.dumps(task)]
@@ -94,17 +95,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _measure(kind: str, job: GaugeJob) -> Ceiling:
     rows, watch = _measured(job)
-    results = [_result(row, len(job.devices), watch) for row in rows if row["kind"] == kind]
-    if not results:
+    own = sorted((row for row in rows if row["kind"] == kind), key=lambda row: row["bytes"])
+    if not own:
         raise NotHereError("this collective did not finish")
-    series = [
-        {"bytes": t.at["bytes"], "value": t.rate, "seconds": t.sample.median}
-        for t in sorted(results, key=lambda t: t.at["bytes"])
+    results = [_result(row, len(job.devices), watch) for row in own]
+    series: list[Setting] = [
+        {"bytes": row["bytes"], "value": t.rate, "seconds": t.sample.median}
+        for row, t in zip(own, results, strict=True)
     ]
     return ceiling(f"collective.{kind}", max(results, key=lambda t: t.rate), series)
 
 
-def _result(row: dict[str, Any], ranks: int, watch: Watch) -> Measurement:
+def _result(row: Row, ranks: int, watch: Watch) -> Measurement:
     work = row["bytes"] * bus_factor(row["kind"], ranks)
     at = {"bytes": row["bytes"], "ranks": ranks}
     taken = Sample(tuple(row["seconds"]), row["repetitions"])

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from fathom.machine.model import Conditions
 from fathom.machine.nvml import REASONS, NvmlMissingError, load, reading, visible
 
 PERIOD = 0.02  # seconds between samples
@@ -76,7 +77,7 @@ class Watch:
             self.looks.append(self.sensors.read())
 
     @property
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self) -> Conditions:
         """The medians over the block, and every throttle reason seen in it."""
         return summary(self.looks)
 
@@ -87,7 +88,7 @@ class Watch:
         return tuple(f"the clocks were throttled: {REASONS[bit]}" for bit in sorted(DOUBTFUL) if seen & bit)
 
 
-def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
+def summary(looks: list[dict[str, float]]) -> Conditions:
     """Return the medians of the readings `looks`, the lowest SM clock, and all throttle reasons.
 
     Keys: sm_clock_mhz, sm_clock_min_mhz, memory_clock_mhz, power_w, temperature_c, throttle. Unknown values
@@ -107,7 +108,7 @@ def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
         "power_w": None if power is None else power / 1000,
         "temperature_c": middle("temperature_c"),
     }
-    known: dict[str, Any] = {name: value for name, value in readings.items() if value is not None}
+    known = cast(Conditions, {name: value for name, value in readings.items() if value is not None})
     if any("reasons" in look for look in looks):
         seen = _bits(looks)
         known["throttle"] = [name for bit, name in REASONS.items() if seen & bit]

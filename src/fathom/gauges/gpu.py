@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -89,7 +89,12 @@ class MeasuredGpu:
         return sample(lambda count: self.seconds(work, count, effort.lead_s), effort)
 
     def measure(
-        self, at: dict[str, Any], work: Workload, amount: float, effort: Effort, flags: tuple[str, ...] = ()
+        self,
+        at: Mapping[str, object],
+        work: Workload,
+        amount: float,
+        effort: Effort,
+        flags: tuple[str, ...] = (),
     ) -> Measurement:
         """Measure `work`, which does `amount` (bytes, FLOPs …) per call, and the conditions during it."""
         with Watch(self.sensors) as watch:

@@ -11,7 +11,7 @@ item          `.item()` of a number on an idle device
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import c_int32
 from functools import partial
@@ -24,7 +24,7 @@ from fathom.gauges import cuda
 from fathom.gauges.conditions import Watch
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import GaugeJob
-from fathom.gauges.measurements import Measurement, NotHereError, best
+from fathom.gauges.measurements import Measurement, NotHereError, best, point
 from fathom.gauges.timer import Effort, Run, Sample, sample
 from fathom.machine import Ceiling
 
@@ -50,7 +50,7 @@ def _empty(here: MeasuredGpu) -> Workload:
     return next(iter(_ways(here).values()))
 
 
-def _host(here: MeasuredGpu, run: Run, at: dict[str, Any], pace: Effort) -> Measurement:
+def _host(here: MeasuredGpu, run: Run, at: Mapping[str, object], pace: Effort) -> Measurement:
     """Measure with the host's clock. Sensors are read only at the end, because readings delay launches."""
     with Watch(here.sensors, thread=False) as watch:
         taken = sample(run, pace)
@@ -97,7 +97,7 @@ def _launch(job: GaugeJob) -> Ceiling:
     ceiling = best("latency.launch", results)
     with suppress(NotHereError):
         begun = _host(here, _until_begun(here), {"way": "cuda-core, idle"}, effort(job, BUDGET_S))
-        ceiling.series.append({**begun.at, "value": begun.sample.median})
+        ceiling.series.append(point(begun, begun.sample.median))
     return ceiling
 
 

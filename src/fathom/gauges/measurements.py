@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from fathom.gauges.catalogue import BY_ID, TIME
 from fathom.gauges.timer import Sample
 from fathom.machine import Ceiling
+from fathom.machine.model import Conditions, Setting
 
 # Errors after which a process's CUDA context is unusable.
 FATAL = ("illegal memory access", "unspecified launch failure", "misaligned address", "uncorrectable ECC")
@@ -27,10 +28,10 @@ def is_fatal(error: Exception) -> bool:
 class Measurement:
     """Samples at one setting `at`; `work` is the amount per repetition (bytes, FLOPs …), 1 for a latency."""
 
-    at: dict[str, Any]
+    at: Mapping[str, object]
     sample: Sample
     work: float = 1.0
-    conditions: dict[str, Any] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
     flags: tuple[str, ...] = ()
     by_host: bool = False  # the host's cores do the work, so that other load can only lengthen it
 
@@ -52,11 +53,16 @@ def best(name: str, results: Sequence[Measurement], known: Measurement | None = 
     if not results:
         raise NotHereError("every way to measure it failed here")
     unit = BY_ID[name].unit
-    series = [{**result.at, "value": _value(result, unit)} for result in results]
+    series = [point(result, _value(result, unit)) for result in results]
     return ceiling(name, known or max(results, key=lambda result: result.rate), series)
 
 
-def ceiling(name: str, result: Measurement, series: list[dict[str, Any]]) -> Ceiling:
+def point(result: Measurement, value: float) -> Setting:
+    """Return a point of a ceiling's series."""
+    return cast(Setting, {**result.at, "value": value})
+
+
+def ceiling(name: str, result: Measurement, series: list[Setting]) -> Ceiling:
     """Return the ceiling `name` with the value, quartiles and conditions of `result`."""
     unit = BY_ID[name].unit
     short, long = result.sample.quartiles
@@ -69,7 +75,7 @@ def ceiling(name: str, result: Measurement, series: list[dict[str, Any]]) -> Cei
         low=low,
         high=high,
         samples=len(result.sample.seconds),
-        at=result.at,
+        at=cast(Setting, result.at),
         series=series,
         conditions=result.conditions,
         flags=[*result.flags, *result.sample.flags],

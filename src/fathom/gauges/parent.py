@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
 
 from fathom.gauges.catalogue import BY_ID, LINKS, scope
-from fathom.gauges.child import Child, records
+from fathom.gauges.child import Child, Record, records
 from fathom.gauges.contention import refuse_busy, traces
 from fathom.gauges.planning import Batch, MeasurementPlan, batches, unplaced
 from fathom.machine import Ceiling, Missing
@@ -100,7 +99,7 @@ class _Session:
                 return f"it took longer than {patience[left[0]]:.0f} s" if left else ""
             return child.ending() if left else ""
 
-    def _take(self, record: dict[str, Any], batch: Batch, left: list[str]) -> None:
+    def _take(self, record: Record, batch: Batch, left: list[str]) -> None:
         if "begin" in record:
             self.report(GaugeProgress(record["begin"], batch.device, self.done_s, self.total_s))
         elif "end" in record and left and record["end"] == left[0]:
@@ -110,7 +109,7 @@ class _Session:
         elif "missing" in record:
             self._lose(batch, record["missing"]["id"], record["missing"]["why"])
 
-    def _add(self, record: dict[str, Any], batch: Batch) -> None:
+    def _add(self, record: Record, batch: Batch) -> None:
         ceiling = checked(record)
         if ceiling is None:
             self._lose(batch, str(record.get("id")), "its measurement returned no usable number")
@@ -123,7 +122,7 @@ class _Session:
         self.missing.append(Missing(id=name, why=why, device=batch.device))
 
 
-def checked(record: dict[str, Any]) -> Ceiling | None:
+def checked(record: Record) -> Ceiling | None:
     """Return a record as a ceiling; None if a field is wrong or a number is not finite and positive."""
     try:
         ceiling = Ceiling(**record)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, cast
 
-from fathom.machine.model import CeilingRecord, Machine
+from fathom.machine.model import CeilingRecord, Conditions, Machine, Setting
 from fathom.machine.store import MachineFileError
 
 BUSY = 0.25  # share of the processors; a ceiling measured while other processes used more is too low
@@ -31,9 +31,9 @@ class Ceiling:
     high: float
     samples: int
     device: int | None = None
-    at: dict[str, Any] = field(default_factory=dict)
-    series: list[dict[str, Any]] = field(default_factory=list)
-    conditions: dict[str, Any] = field(default_factory=dict)
+    at: Setting = field(default_factory=Setting)
+    series: list[Setting] = field(default_factory=list)
+    conditions: Conditions = field(default_factory=Conditions)
     flags: list[str] = field(default_factory=list)
 
     @property
@@ -119,7 +119,7 @@ def _records(machine: Machine, key: str, kind: Any, name: str) -> Any:
         ) from None
 
 
-def _checked(row: Any, known: set[str]) -> dict[str, Any]:
+def _checked(row: Any, known: set[str]) -> dict[str, object]:
     """Return the known fields of a record, without those that newer versions add.
 
     Raises TypeError if a field has the wrong type or is not finite.

@@ -6,7 +6,7 @@ a machine that only records may lack msgspec. Older and imported files lack keys
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 
 class Cache(TypedDict, total=False):
@@ -260,8 +260,37 @@ class Published(TypedDict):
     fraction: float
 
 
+# The size or shape that was measured, with the result. Each group of gauges adds settings that nothing reads.
+Setting = TypedDict(
+    "Setting",
+    {
+        "value": float,
+        "seconds": float,
+        "bytes": int,
+        "shape": list[int],
+        "threads": int,
+        "from": int,  # GPUs
+        "to": int,
+        "both_ways": bool,
+    },
+    total=False,
+)
+
+
+class Conditions(TypedDict, total=False):
+    """The state of the device during a measurement; on the host, the processors that others used."""
+
+    sm_clock_mhz: float  # the median, as of the others
+    sm_clock_min_mhz: float
+    memory_clock_mhz: float
+    power_w: float
+    temperature_c: float
+    throttle: list[str]  # reasons
+    others: float  # share
+
+
 class CeilingRecord(TypedDict, total=False):
-    """A `Ceiling`, or a `Missing` one with `why`; the sizes and conditions of each group of gauges differ."""
+    """A `Ceiling`, or a `Missing` one with `why`."""
 
     id: str
     why: str
@@ -271,9 +300,9 @@ class CeilingRecord(TypedDict, total=False):
     high: float
     samples: int
     device: int | None
-    at: dict[str, Any]
-    series: list[dict[str, Any]]
-    conditions: dict[str, Any]
+    at: Setting
+    series: list[Setting]
+    conditions: Conditions
     flags: list[str]
     datasheet: Published | None
 

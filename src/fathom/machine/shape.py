@@ -23,7 +23,7 @@ def require_machine(machine: Any, name: str) -> Machine:
     Errors call it `name`.
     """
     try:
-        kept = _without_null(msgspec.convert(machine, dict[str, Any]))
+        kept = _without_null(msgspec.convert(machine, dict[str, object]))
         checked = {part: value for part, value in kept.items() if part not in _CHECKED_BY_READERS}
         shape = msgspec.convert(checked, Machine)
     except msgspec.ValidationError as error:
@@ -38,7 +38,7 @@ def require_machine(machine: Any, name: str) -> Machine:
     return kept
 
 
-def _without_null(machine: dict[str, Any]) -> Machine:
+def _without_null(machine: dict[str, object]) -> Machine:
     """Return the machine without sections that are null, which are then absent for all readers."""
     kept = {part: value for part, value in machine.items() if value is not None or part not in _SECTIONS}
     if isinstance(host := kept.get("host"), dict) and host.get("cpu", host) is None:

@@ -30,7 +30,7 @@ class Applied:
     arguments: dict[str, str] = field(default_factory=dict)
     knobs: dict[str, str] = field(default_factory=dict)
     carries: dict[str, str] = field(default_factory=dict)
-    proof: dict[str, Any] = field(default_factory=dict)
+    proof: dict[str, object] = field(default_factory=dict)
     machine: str = ""  # the inventory of the machine that they were proven on, as JSON
 
     def words(self, command: list[str]) -> list[str]:

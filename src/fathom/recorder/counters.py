@@ -58,7 +58,7 @@ def _notes(raw: Path) -> Iterator[str]:
                     yield str(said["text"])
 
 
-def _record(line: str) -> dict[str, Any]:
+def _record(line: str) -> dict[str, object]:
     try:
         record = json.loads(line)
     except ValueError:

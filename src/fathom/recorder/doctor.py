@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fathom.machine import counters_of, free_bytes, inventory, known_machine, may_count, why_no_counters
 from fathom.machine.model import Machine
@@ -63,7 +62,7 @@ class Diagnosis:
     checks: list[DoctorCheck]
     machine: Machine
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return a JSON-able dict."""
         return asdict(self)
 

@@ -7,7 +7,9 @@ import traceback
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fathom.sounding import Facts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,7 +73,7 @@ def folded(store: Store, target: Path) -> Store:
     return writer.finish(manifest, store.machine)
 
 
-def _knowing(store: Store, facts: dict[int, dict[str, Any]]) -> list[Rank]:
+def _knowing(store: Store, facts: dict[int, Facts]) -> list[Rank]:
     """Return copies of the ranks, with `facts` of each rank added to its own."""
     ranks = []
     for known in store.manifest.ranks:

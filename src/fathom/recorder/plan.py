@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fathom.atomic import write_private
 from fathom.errors import BadInputError
@@ -54,7 +53,7 @@ class Plan:
     what_if: tuple[str, ...] = ()
     count_after: int | None = None
     max_size: int | None = None
-    acts: dict[str, Any] | None = None
+    acts: dict[str, object] | None = None
     witness: int | None = None
     until: float | None = None
     sites: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ COLUMNS = (
     *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
     *("busy_percent", "program_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
-TelemetryRow = dict[str, Any]
+TelemetryRow = dict[str, object]
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from fathom.atomic import private
 from fathom.units import NS_PER_S
@@ -20,7 +20,7 @@ SPARSE = 3000  # readings at that period, after which a sparse period is the tim
 class Sensor(Protocol):
     """A source of rows of the telemetry table, without their time."""
 
-    def read(self) -> dict[str, Any]: ...
+    def read(self) -> dict[str, object]: ...
 
 
 class Telemetry:

@@ -11,7 +11,6 @@ import tempfile
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from fathom.errors import last_line
 from fathom.referee import address
@@ -144,13 +143,13 @@ def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]
             times.append(sampled(worker, latency="included"))
         saved = sides.save(worker, 0, seed)
     target = str(sides.pair.plain if side == BASELINE else sides.pair.tuned)
-    answer, data = run_bare(sides, target, seeds)
+    alone, data = run_bare(sides, target, seeds)
     fastest = min(sample.host_ns or sample.ns for sample in times)
-    return saved, min(answer["times"]) / (fastest + OFFSET_NS), data
+    return saved, min(alone) / (fastest + OFFSET_NS), data
 
 
-def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any], list[bytes]]:
-    """Return `{"times": ns per call, …}`, and the bytes of each leaf of the last result. Raises SideError."""
+def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[list[float], list[bytes]]:
+    """Return the ns of each call, and the bytes of each leaf of the last result. Raises SideError."""
     spec = sides.spec(target)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x"
@@ -166,7 +165,8 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
         answer = json.loads((path.parent / "x.json").read_text())
         data = path.read_bytes()
     sizes = answer["leaves"]
-    return answer, [data[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+    leaves = [data[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+    return answer["times"], leaves
 
 
 def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:

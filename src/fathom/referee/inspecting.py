@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from fathom.errors import BadInputError
 from fathom.referee.blocks import sampled
+from fathom.referee.ceilings import CallWork
 from fathom.referee.child.side import GRADIENT
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
@@ -117,14 +117,15 @@ class Baseline:
         _comparable(result)
         chosen = [next(self._seeds) for _ in range(3)]
         self.side_effects = {Refusal(*pair) for pair in self.process.ask("inspect", seeds=chosen)}
-        self.work = self._work() | {"written": written(result)}
+        self.work = self._work()
+        self.work.written = written(result)
 
-    def _work(self) -> dict[str, Any]:
+    def _work(self) -> CallWork:
         try:
-            return dict(self.process.ask("work"))
+            return CallWork(**self.process.ask("work"))
         except SideError as error:
             self.notes.append(f"The work of a call is not known: {error}.")
-            return {}
+            return CallWork()
 
     def judge(self, claim: str | None = None, reduction: int | None = None) -> Judge:
         """Make a judge for one candidate."""

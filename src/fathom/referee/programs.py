@@ -224,7 +224,7 @@ def read_metrics(path: Path) -> Metrics:
     return arrays
 
 
-def _npz(path: Path) -> dict[str, Any]:
+def _npz(path: Path) -> dict[str, object]:
     with zipfile.ZipFile(path):  # else numpy would also accept a pickle or a single array
         pass
     with np.load(path, allow_pickle=False) as archive:

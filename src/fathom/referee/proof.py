@@ -180,11 +180,11 @@ def _timed(
 
 
 def _work(settings: Settings, baseline: Baseline) -> ceilings.CallWork:
-    work = ceilings.CallWork(**baseline.work)
+    work = baseline.work
     if settings.flops or settings.bytes:
         work = ceilings.CallWork(settings.flops, settings.bytes, work.written, None, "given")
-    work.unit = settings.unit or work.unit or ceilings.unit_of(baseline.about.dtype)
-    return work
+    unit = settings.unit or work.unit or ceilings.unit_of(baseline.about.dtype)
+    return msgspec.structs.replace(work, unit=unit)
 
 
 def _concluded(verdict: Verdict, pair: Pair, settings: Settings) -> Verdict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
-from typing import Any
 
 import msgspec
 
@@ -92,7 +91,7 @@ class Verdict(msgspec.Struct):
     excused: list[Refusal] = []  # observed, but allowed by the pair
     shared: list[Refusal] = []  # observed on both sides, so not a reason to refuse
     notes: list[str] = []
-    work: dict[str, Any] = {}
+    work: dict[str, object] = {}
     seconds: float = 0.0
 
     @property

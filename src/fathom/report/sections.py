@@ -209,7 +209,7 @@ def slow(examination: Examination, width: int) -> Iterator[Text]:
         yield from map(Text, textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    "))
 
 
-def _row(kind: str, row: dict[str, Any]) -> list[str]:
+def _row(kind: str, row: dict[str, object]) -> list[str]:
     """Return the `label value` pairs of one row, beginning with its kind, as in `worker 3`."""
     first = {kind: row[kind]} if kind in row else {}
     pairs = [pair for key, value in (first | row).items() for pair in _pairs(key, value)]

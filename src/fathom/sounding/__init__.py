@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LOADERS,
         TRACED,
         Counted,
+        Facts,
         HotSpot,
         LoaderFacts,
         Manifest,

@@ -11,6 +11,8 @@ from fathom.version import VERSION
 
 COMPILER, LOADERS, TRACED = "compiler", "loaders", "python_calls"  # keys of `Rank.facts`
 
+Facts = dict[str, Any]  # from the probe: Python version, compiler, loaders, counter groups ...
+
 
 class Problem(msgspec.Struct, omit_defaults=True):
     """Something damaged or missing in the recording. Damaged records are left out of every sum."""
@@ -32,7 +34,7 @@ class Rank(msgspec.Struct, omit_defaults=True):
     devices: dict[int, str] = {}  # device index to name
     step_on: str | None = None  # the source of its steps: `source` in the table of steps
     clock_error_ns: int | None = None  # error of the offset between the host's and the profiler's clock
-    facts: dict[str, Any] = {}  # from the probe: Python version, compiler, loaders, counter groups ...
+    facts: Facts = {}
 
 
 class Phase(msgspec.Struct, omit_defaults=True):
@@ -126,7 +128,7 @@ class Folding(msgspec.Struct):
 
     version: int | None = None
     abstained: list[dict[str, str]] = []
-    alignment: list[dict[str, Any]] = []
+    alignment: list[dict[str, object]] = []
 
 
 class HotSpot(msgspec.Struct):
@@ -153,7 +155,7 @@ class RankFacts(msgspec.Struct):
     counter_groups: list[list[str]] = []
     sampling: list[Sampling] = []
     folding: Folding | None = None
-    pools: list[dict[str, Any]] = []
+    pools: list[dict[str, object]] = []
     hot_spots: list[HotSpot] = []
     stacks: dict[str, float | None] = {}
     python_calls: int = 0  # that an imported trace records

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -54,7 +53,7 @@ def _why_missing(folder: Path) -> str:
 
 def _require_format(file: Path, data: bytes) -> None:
     try:
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("format")
+        version = msgspec.json.decode(data, type=dict[str, object]).get("format")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise NotASoundingError(
             f"{file} is damaged: it is not valid JSON; record or import it again."

@@ -8,14 +8,13 @@ rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from fathom.machine import from_machine
 from fathom.machine.datasheet import find as sheet_named
-from fathom.machine.model import Machine
+from fathom.machine.model import Machine, Setting
 from fathom.units import KIB, MIB
 
 _SHARE = ("all_gather", "reduce_scatter", "all_to_all")
@@ -68,7 +67,7 @@ def ceilings_of(machine: Machine, name: str) -> Ceilings:
     return Ceilings(measured, figure.value if figure else None)
 
 
-def _series(rows: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
+def _series(rows: Sequence[Setting]) -> list[tuple[float, float]]:
     return sorted((float(row["bytes"]), float(row["value"])) for row in rows)
 
 

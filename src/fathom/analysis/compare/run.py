@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import polars as pl
@@ -16,7 +15,7 @@ from fathom.analysis.results import Device, Examination, LedgerRow, Utilisation
 from fathom.analysis.rows import RowKey, rounded_ns
 from fathom.errors import BadInputError
 from fathom.machine.model import Machine
-from fathom.sounding import Store
+from fathom.sounding import Facts, Store
 from fathom.units import NS_PER_MS
 
 LONGER = "rare long steps"
@@ -62,7 +61,7 @@ class Run(msgspec.Struct):
     versions: dict[str, str]
     environment: dict[str, str]
     machine: Machine
-    facts: dict[str, Any]
+    facts: Facts
     clocks_mhz: list[float]  # of the device while it ran steps
     counters: list[Counter]
     others: float = 0.0  # share of the host's processors that other programs used during the steps

@@ -64,7 +64,7 @@ def rules() -> dict[str, Rule]:
     return msgspec.convert({**read["rules"], **stalls}, dict[str, Rule])
 
 
-def _spelled(template: dict[str, Any], reason: str) -> dict[str, Any]:
+def _spelled(template: dict[str, Any], reason: str) -> dict[str, object]:
     own = {key: [e.replace("REASON", reason) for e in template[key]] for key in ("of", "weight")}
     return {**template, **own, "title": template["title"].replace("REASON", reason.replace("_", " "))}
 

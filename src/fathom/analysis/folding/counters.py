@@ -12,7 +12,7 @@ from fathom.analysis.folding.readings import readings_of
 from fathom.analysis.folding.results import Folding, folding_from, packed, pools_from, unpacked
 from fathom.analysis.folding.rows import SAMPLED, STATIC, static_attributes
 from fathom.analysis.results import Abstained
-from fathom.sounding import COUNTERS, Store, conform
+from fathom.sounding import COUNTERS, Facts, Store, conform
 
 PHASE = "counters"
 _KERNELS = [
@@ -81,7 +81,7 @@ def counters_table(store: Store) -> pl.DataFrame:
     return pl.concat(frames) if frames else store.table("counters").collect()
 
 
-def _facts(store: Store, rank: int) -> dict[str, Any]:
+def _facts(store: Store, rank: int) -> Facts:
     about = next((entry for entry in store.manifest.ranks if entry.rank == rank), None)
     return about.facts if about else {}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import polars as pl
 
 from fathom.analysis.results import Abstained
-from fathom.sounding import COUNTERS
+from fathom.sounding import COUNTERS, Facts
 
 
 class Alignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ VERSION = 1  # increase it whenever the same samples fold to other figures
 FACT, POOLS = "folding", "pools"
 
 
-def facts_from(folding: Folding) -> dict[str, Any]:
+def facts_from(folding: Folding) -> Facts:
     """Return the facts of a rank that store a folding: `pools`, and under `folding` everything except rows.
 
     These are `version`, `abstained` (each with `what` and `why`) and `alignment` (the fields of `Alignment`
@@ -75,7 +75,7 @@ def facts_from(folding: Folding) -> dict[str, Any]:
     return {FACT: rest} | ({POOLS: msgspec.to_builtins(folding.pools)} if folding.pools else {})
 
 
-def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
+def folding_from(frame: pl.DataFrame, facts: Facts) -> Folding | None:
     """Return the stored folding from its rows and the rank's facts; None if none has this version.
 
     Unreadable facts count as missing.
@@ -91,7 +91,7 @@ def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
     return Folding(frame, abstained, alignment, pools_from(facts))
 
 
-def pools_from(facts: dict[str, Any]) -> list[Pool]:
+def pools_from(facts: Facts) -> list[Pool]:
     """Return the pools in a rank's facts, without malformed ones."""
     recorded = facts.get(POOLS)
     rows = [row for row in recorded if isinstance(row, dict)] if isinstance(recorded, list) else []
@@ -113,7 +113,7 @@ def packed(folding: Folding) -> bytes:
 def unpacked(data: bytes) -> Folding | None:
     """Decode a folding that `packed` encoded; None if the bytes are damaged."""
     try:
-        table, facts = msgspec.msgpack.decode(data, type=tuple[bytes, dict[str, Any]])
+        table, facts = msgspec.msgpack.decode(data, type=tuple[bytes, Facts])
         return folding_from(pl.read_parquet(io.BytesIO(table)).select(*COUNTERS), facts)
     except (msgspec.MsgspecError, pl.exceptions.PolarsError):
         return None

@@ -9,6 +9,6 @@ from fathom.lazy import exports
 if TYPE_CHECKING:
     from fathom.analysis.measures.facts import launch_size
     from fathom.analysis.measures.portraits import device_portraits, portraits_of
-    from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
+    from fathom.analysis.measures.results import CounterRow, Level, Measure, Portrait, Reason
 
 __all__, __getattr__ = exports(__name__)

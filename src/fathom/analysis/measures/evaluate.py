@@ -151,10 +151,10 @@ def catalogue() -> list[Definition]:
     return rows
 
 
-def _each(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _each(row: dict[str, object]) -> Iterator[dict[str, object]]:
     """Yield the row once per key of `each`, if it has any: {} becomes the key, {words} its value."""
     each = row.pop("each", None)
-    if each is None:
+    if not isinstance(each, dict):
         yield row
         return
     for key, words in each.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,15 @@ from fathom.analysis.intervals import covered, union
 from fathom.analysis.measures.evaluate import KnownValues, measures_of
 from fathom.analysis.measures.facts import Hardware, Launch, facts_of, fits, hardware, launch_size
 from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
-from fathom.analysis.measures.results import FamilyWork, Level, Measure, Portrait, Reason, UsualLaunch
+from fathom.analysis.measures.results import (
+    CounterRow,
+    FamilyWork,
+    Level,
+    Measure,
+    Portrait,
+    Reason,
+    UsualLaunch,
+)
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Device, LedgerRow
 from fathom.errors import BadInputError
@@ -26,7 +34,7 @@ from fathom.machine.model import Machine
 from fathom.sounding import Store
 from fathom.units import NS_PER_US, US_PER_MS, US_PER_S
 
-Rows = dict[str, list[dict[str, Any]]]  # counters by family
+Rows = dict[str, list[CounterRow]]  # counters by family
 SATURATED, BUSY = 0.80, 0.60  # use of a resource above which it sets the pace, or nearly does
 LATENCY = "latency"
 NOT_KNOWN = "not known"
@@ -152,7 +160,7 @@ def _portrait(
     device: Device,
     on: Hardware,
     timed: tuple[UsualLaunch, dict[str, float]],
-    counted: tuple[list[dict[str, Any]], str],
+    counted: tuple[list[CounterRow], str],
     abstained: list[Abstained],
 ) -> Portrait:
     launch, time_us = timed
@@ -209,11 +217,11 @@ def _work(entry: LedgerRow, mean_us: float) -> FamilyWork:
 def _by_family(counters: pl.DataFrame) -> Rows:
     rows: Rows = {}
     for row in counters.iter_rows(named=True):
-        rows.setdefault(row["family"], []).append(row)
+        rows.setdefault(row["family"], []).append(cast(CounterRow, row))
     return rows
 
 
-def _rows_of(family: str, counters: Rows, pool: str | None = None) -> tuple[list[dict[str, Any]], str]:
+def _rows_of(family: str, counters: Rows, pool: str | None = None) -> tuple[list[CounterRow], str]:
     """Return a family's rows, and the name that they describe: the family, its pool, or a group of either."""
     own = counters.get(family, [])
     if _sampled(own):
@@ -224,7 +232,7 @@ def _rows_of(family: str, counters: Rows, pool: str | None = None) -> tuple[list
     return own + _sampled(counters.get(label, [])), label
 
 
-def _sampled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sampled(rows: list[CounterRow]) -> list[CounterRow]:
     return [row for row in rows if row["source"] != "static"]
 
 

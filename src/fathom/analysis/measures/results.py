@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
@@ -95,6 +95,19 @@ class FamilyWork(msgspec.Struct):
     abstained: str
 
 
+class CounterRow(TypedDict):
+    """A row of the table `counters`."""
+
+    device: int
+    family: str
+    counter: str
+    value: float
+    unit: str | None
+    samples: int
+    error: float | None
+    source: str
+
+
 class Portrait(msgspec.Struct):
     """One kernel family on one device; figures are per step unless they say otherwise."""
 
@@ -110,7 +123,7 @@ class Portrait(msgspec.Struct):
     occupancy: Occupancy | None
     work: FamilyWork
     measures: list[Measure]
-    counters: list[dict[str, Any]]  # rows of the table `counters`
+    counters: list[CounterRow]
     counted_as: str  # the family, pool or group that the counters describe; "" without counters
     roofline: list[Level]
     bound: str  # its tightest limit, in a word or two

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from fathom.analysis.serving.entries import Entry
@@ -167,7 +165,7 @@ def _slowest(timed: pl.DataFrame, ledger: pl.DataFrame, tables: dict[str, pl.Dat
     for row in rows.iter_rows(named=True):
         facts = {name: row[name] for name in ("request", "ms", "first_ms", "prompt", "generated")}
         entire, first = (_entries_of(ledger, row["request"], column) for column in ("ms", "first_ms"))
-        behind, tokens = _ahead(row, tables)
+        behind, tokens = _ahead(row["request"], row["submitted_ns"], row["end_ns"], tables)
         result.append(
             SlowRequest(**facts, entries=entire, first_entries=first, behind=behind, behind_tokens=tokens)
         )
@@ -180,17 +178,17 @@ def _entries_of(ledger: pl.DataFrame, request: int, column: str) -> dict[str, fl
     return dict(zip(mine["entry"].to_list(), mine[column].to_list(), strict=True))
 
 
-def _ahead(row: dict[str, Any], tables: dict[str, pl.DataFrame]) -> tuple[int, int]:
+def _ahead(request: int, submitted_ns: int, end_ns: int, tables: dict[str, pl.DataFrame]) -> tuple[int, int]:
     """Return the other requests whose prompts were read while this one was in the queue, and their tokens."""
     turns = tables["turns"].join(
         tables["iterations"].select("iteration", "start_ns", "end_ns"), on="iteration"
     )
-    own = turns.filter(request=row["request"])["start_ns"].min()
-    until = row["end_ns"] if own is None else own
+    own = turns.filter(request=request)["start_ns"].min()
+    until = end_ns if own is None else own
     others = turns.filter(
-        pl.col("request") != row["request"],
+        pl.col("request") != request,
         pl.col("phase") != "decode",
-        pl.col("end_ns") > row["submitted_ns"],
+        pl.col("end_ns") > submitted_ns,
         pl.col("start_ns") < until,
     )
     return others["request"].n_unique(), int(others["tokens"].sum())

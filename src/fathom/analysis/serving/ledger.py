@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TypedDict, cast
 
 import polars as pl
 
@@ -26,20 +26,61 @@ from fathom.analysis.serving.entries import STAGES, Entry
 from fathom.units import NS_PER_MS
 
 Piece = tuple[int, int, Entry]
-Row = dict[str, Any]
 LEDGER = ("request", "entry", "ms", "first_ms")
 TABLES = ("requests", "request_spans", "iterations", "turns")
 _SPANS = {"send": Entry.STREAM, "detokenise": Entry.DETOKENISE}
+
+
+class Request(TypedDict):
+    """A row of the table `requests`, as far as it is read here."""
+
+    request: int
+    start_ns: int
+    submitted_ns: int
+    token_ns: int | None
+    sent_ns: int | None
+    end_ns: int
+
+
+class Span(TypedDict):
+    """A row of the table `request_spans`."""
+
+    request: int
+    what: str
+    start_ns: int
+    end_ns: int
+
+
+class Iteration(TypedDict):
+    """A row of the table `iterations`."""
+
+    iteration: int
+    kind: str
+    start_ns: int
+    prepared_ns: int | None
+    computed_ns: int | None
+    sampled_ns: int | None
+    end_ns: int
+
+
+class Turn(TypedDict):
+    """A row of the table `turns`: a request in an iteration."""
+
+    request: int
+    iteration: int
+    phase: str
+    tokens: int
+    generated: int
 
 
 @dataclass
 class Engine:
     """The iterations by number, with the turns of each, and what a decode takes the model alone."""
 
-    iterations: list[Row]
-    turns: dict[int, list[Row]] = field(default_factory=dict)  # by iteration
-    of: dict[int, list[Row]] = field(default_factory=dict)  # by request, in order
-    spans: dict[int, list[Row]] = field(default_factory=dict)  # by request
+    iterations: list[Iteration]
+    turns: dict[int, list[Turn]] = field(default_factory=dict)  # by iteration
+    of: dict[int, list[Turn]] = field(default_factory=dict)  # by request, in order
+    spans: dict[int, list[Span]] = field(default_factory=dict)  # by request
     starts: list[int] = field(default_factory=list)
     decode_ns: float | None = None
     one_by_one: bool = False  # requests wait for each other before they are submitted
@@ -52,11 +93,11 @@ class Engine:
 
 def engine_of(tables: dict[str, pl.DataFrame]) -> Engine:
     """Index the tables of an engine."""
-    engine = Engine(tables["iterations"].sort("start_ns").to_dicts())
-    for turn in tables["turns"].sort("iteration").iter_rows(named=True):
+    engine = Engine(cast(list[Iteration], tables["iterations"].sort("start_ns").to_dicts()))
+    for turn in cast(list[Turn], tables["turns"].sort("iteration").to_dicts()):
         engine.turns.setdefault(turn["iteration"], []).append(turn)
         engine.of.setdefault(turn["request"], []).append(turn)
-    for span in tables["request_spans"].iter_rows(named=True):
+    for span in cast(list[Span], tables["request_spans"].to_dicts()):
         engine.spans.setdefault(span["request"], []).append(span)
     engine.starts = [row["start_ns"] for row in engine.iterations]
     decodes = [_model_ns(row) for row in engine.iterations if row["kind"] == "decode"]
@@ -74,7 +115,7 @@ def request_ledger(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     engine = engine_of(tables)
     by_number = {row["iteration"]: row for row in engine.iterations}
     rows = []
-    for request in tables["requests"].iter_rows(named=True):
+    for request in cast(list[Request], tables["requests"].to_dicts()):
         entire, first = (partition(request, engine, by_number, early) for early in (False, True))
         rows += [
             (request["request"], entry.value, *(part.get(entry, 0) / NS_PER_MS for part in (entire, first)))
@@ -86,7 +127,7 @@ def request_ledger(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def partition(
-    request: Row, engine: Engine, by_number: dict[int, Row], first: bool = False
+    request: Request, engine: Engine, by_number: dict[int, Iteration], first: bool = False
 ) -> dict[Entry, int]:
     """Return nanoseconds by entry; with `first`, only until the first token was written."""
     turns = engine.of.get(request["request"], [])
@@ -107,7 +148,9 @@ def partition(
     return free.spent
 
 
-def _pieces(request: Row, turns: list[Row], engine: Engine, by_number: dict[int, Row]) -> Iterator[Piece]:
+def _pieces(
+    request: Request, turns: list[Turn], engine: Engine, by_number: dict[int, Iteration]
+) -> Iterator[Piece]:
     """Yield what is known about the request's time, what wins first."""
     for turn in turns:
         iteration = by_number[turn["iteration"]]
@@ -130,7 +173,7 @@ def _pieces(request: Row, turns: list[Row], engine: Engine, by_number: dict[int,
         yield from ((s["start_ns"], s["end_ns"], stage) for s in spans if s["what"] == stage)
 
 
-def _own(turn: Row, iteration: Row, turns: list[Row], decode_ns: float | None) -> Iterator[Piece]:
+def _own(turn: Turn, iteration: Iteration, turns: list[Turn], decode_ns: float | None) -> Iterator[Piece]:
     """Yield the parts of an iteration that works on the request."""
     start, end = iteration["start_ns"], iteration["end_ns"]
     begun = iteration["prepared_ns"] or start
@@ -152,7 +195,7 @@ _ENTRIES = {
 }
 
 
-def _share(turn: Row, turns: list[Row], model_ns: int, decode_ns: float | None) -> float:
+def _share(turn: Turn, turns: list[Turn], model_ns: int, decode_ns: float | None) -> float:
     """Return the share of the model's time that the request's own tokens cost."""
     if all(other["phase"] == "decode" for other in turns):
         return 1.0
@@ -162,14 +205,14 @@ def _share(turn: Row, turns: list[Row], model_ns: int, decode_ns: float | None) 
     return turn["tokens"] / total if total else 1.0
 
 
-def _before(request: Row, engine: Engine) -> Iterator[Piece]:
+def _before(request: Request, engine: Engine) -> Iterator[Piece]:
     """Yield the time before submission in which an engine that takes one request at a time worked."""
     low, high = request["start_ns"], request["submitted_ns"]
     served = [row for turns in engine.of.values() for row in (_residence(turns, engine),) if row]
     yield from ((max(low, s), min(high, e), Entry.QUEUE) for s, e in served if s < high and e > low)
 
 
-def _residence(turns: list[Row], engine: Engine) -> tuple[int, int]:
+def _residence(turns: list[Turn], engine: Engine) -> tuple[int, int]:
     first, last = engine.iterations[turns[0]["iteration"]], engine.iterations[turns[-1]["iteration"]]
     return first["start_ns"], last["end_ns"]
 
@@ -180,7 +223,7 @@ def _others(low: int, high: int, engine: Engine) -> Iterator[Piece]:
         yield row["start_ns"], row["end_ns"], Entry.WAITING
 
 
-def _model_ns(row: Row) -> int:
+def _model_ns(row: Iteration) -> int:
     return int((row["computed_ns"] or row["end_ns"]) - (row["prepared_ns"] or row["start_ns"]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
@@ -197,8 +197,18 @@ def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
     return max(weight, key=lambda name: weight[name], default=None)
 
 
-def site(works: Collection[Work | Call], *fields: str) -> dict[str, Any]:
+class Site(TypedDict, total=False):
+    """Where most of the work is, as fields of a Candidate."""
+
+    source: str | None
+    module: str | None
+    region: str | None
+    family: str | None
+
+
+def site(works: Collection[Work | Call], *fields: str) -> Site:
     """Return the location of most of the work as fields of a Candidate: `source`, `module`, `region` or
     `family`.
     """
-    return {field: usual((getattr(work, field), work.ms) for work in works) for field in fields}
+    usuals = {field: usual((getattr(work, field), work.ms) for work in works) for field in fields}
+    return cast(Site, usuals)

@@ -17,7 +17,7 @@ from fathom.analysis.intervals import NOTHING, Spans, covered, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.machine.model import Gpu, Machine
-from fathom.sounding import Store
+from fathom.sounding import Facts, Store
 from fathom.units import NS_PER_MS
 
 PHASES = ["timeline", "attribution"]
@@ -52,7 +52,7 @@ class Recorded(msgspec.Struct, dict=True):
     accounts: list[Account] = []  # of all ranks; of a large job, only of the first ones
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The rank's facts that no table holds."""
         return next((r.facts for r in self.store.manifest.ranks if r.rank == self.account.rank), {})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Any
 
 from fathom.gauges.__main__ import claim_output
+from fathom.gauges.child import Record
 from fathom.gauges.counters.bisection import qualify
 from fathom.gauges.counters.wanted import anchors, candidates
 from fathom.probe.counters import explain
@@ -22,7 +22,7 @@ def main() -> None:
         emit({"why": explain(error)})
 
 
-def _qualified(job: dict[str, Any]) -> dict[str, Any]:
+def _qualified(job: Record) -> dict[str, object]:
     from fathom.gauges.counters.chip import CuptiChip
 
     with CuptiChip(job["interval_ns"]) as chip:

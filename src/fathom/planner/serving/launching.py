@@ -45,12 +45,12 @@ def commands(of: Deployment, load: Load) -> dict[str, str]:
     return {"vllm": " ".join(vllm), "sglang": " ".join(sglang)}
 
 
-def load_test(of: Deployment, load: Load) -> dict[str, Any]:
+def load_test(of: Deployment, load: Load) -> dict[str, object]:
     """Return a load test whose result `recalibrated` reads: three concurrencies, and what runs them."""
     most = max(4, load.concurrency if load.arrival == "closed" else 64)
     counts = sorted({1, max(2, most // 4), most})
     lengths = {"prompt": load.prompt, "output": load.output}
-    points: list[dict[str, Any]] = [
+    points: list[dict[str, object]] = [
         lengths | {"concurrency": c, "ttft_ms": None, "tpot_ms": None} for c in counts
     ]
     run = [

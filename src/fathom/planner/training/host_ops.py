@@ -87,8 +87,8 @@ def rate_at(ceiling: Ceiling, flops: float) -> float:
         best[work] = max(best.get(work, 0.0), point["value"])
     if not best:
         return ceiling.value
-    work, rates = zip(*sorted(best.items()), strict=True)
-    return float(np.interp(math.log(flops), np.log(work), rates))
+    works, rates = zip(*sorted(best.items()), strict=True)
+    return float(np.interp(math.log(flops), np.log(works), rates))
 
 
 def share_of(name: str, table: dict[str, float]) -> float:

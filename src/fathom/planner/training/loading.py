@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import ASSUMED, MEASURED, Quantity
@@ -58,7 +59,7 @@ class Loader:
         is_small = self.sample_bytes.value < MIB and hardware["storage"].provenance == MEASURED
         return "storage.random" if is_small and "storage.random" in hardware.figures else "storage"
 
-    def bounds(self, hardware: Hardware, samples: Any, at: Layouts) -> dict[str, Any]:
+    def bounds(self, hardware: Hardware, samples: Any, at: Layouts) -> dict[str, npt.ArrayLike]:
         """Return the seconds that the samples of a step take by each limit of a host."""
         loaders = loaders_of(hardware, at)
         reading = self.sample_bytes.value / hardware[self._storage(hardware)].value

@@ -58,6 +58,9 @@ def known_models() -> list[str]:
     return list(_table())
 
 
+Config = dict[str, Any]  # a Hugging Face config.json
+
+
 def model(name: str) -> Model:
     """Return a public model by name, or the one of a config file. Raises BadInputError."""
     path = Path(name)
@@ -71,11 +74,11 @@ def model(name: str) -> Model:
 
 
 @cache
-def _table() -> dict[str, dict[str, Any]]:
+def _table() -> dict[str, Config]:
     return load("fathom.planner.workload", "models")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Config:
     import yaml
 
     try:
@@ -89,7 +92,7 @@ def _read(path: Path) -> dict[str, Any]:
     return config
 
 
-def parse_config(config: dict[str, Any], name: str = "model") -> Model:
+def parse_config(config: Config, name: str = "model") -> Model:
     """Return the model of a Hugging Face configuration; raises BadInputError for missing or odd sizes."""
     try:
         return _parsed(config, name)
@@ -99,7 +102,7 @@ def parse_config(config: dict[str, Any], name: str = "model") -> Model:
         ) from None
 
 
-def _parsed(config: dict[str, Any], name: str) -> Model:
+def _parsed(config: Config, name: str) -> Model:
     text = config.get("text_config") or config
     read = _Reader(text, name)
     hidden = read("hidden")
@@ -120,7 +123,7 @@ def _parsed(config: dict[str, Any], name: str) -> Model:
 class _Reader:
     """Reads sizes under the names that families of models give them."""
 
-    def __init__(self, config: dict[str, Any], name: str) -> None:
+    def __init__(self, config: Config, name: str) -> None:
         self.config, self.name = config, name
         self.kind = str(config.get("model_type", ""))
 
@@ -224,7 +227,7 @@ def _positions(read: _Reader) -> int:
     return int(next((read.config[n] for n in names if n in read.config), 0)) if learned else 0
 
 
-def _vision(config: dict[str, Any] | None) -> Vision | None:
+def _vision(config: Config | None) -> Vision | None:
     if not config:
         return None
     config = {"num_attention_heads": config.get("num_heads", 16), **config}

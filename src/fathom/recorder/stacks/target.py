@@ -264,13 +264,13 @@ class SampledProcess:
         ]
         rows = [row for row in resolved if row[3] is not None]
         self._torn += len(resolved) - len(rows)
-        new: list[dict[str, Any]] = [{"t": name, "rows": rows} for name, rows in self._new.items() if rows]
+        new: list[dict[str, object]] = [{"t": name, "rows": rows} for name, rows in self._new.items() if rows]
         if rows:
             new.append({"t": "samples", "thread": self._thread, "rows": rows})
         self._rows, self._new = [], {"frames": [], "stacks": []}
         self._append(new)
 
-    def _append(self, records: list[dict[str, Any]]) -> None:
+    def _append(self, records: list[dict[str, object]]) -> None:
         if records:
             with open(self._path, "a", opener=private) as file:
                 file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))

@@ -31,9 +31,9 @@ _HOMES = ("time", "gc", "threading", "os", "numpy", "numpy.linalg", "random", "t
 _GPU_HOMES = ("torch.cuda", "torch.cuda.Event", "torch.cuda.Stream", "torch.nn.functional", "torch.linalg")
 
 
-def functions() -> dict[str, Any]:
+def functions() -> dict[str, object]:
     """Return the public functions and classes of the watched libraries, by name."""
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     for home in (*_HOMES, *_GPU_HOMES):
         for name, value in list(vars(_named(home)).items()) if _named(home) else ():
             if callable(value) and (not name.startswith("_") or name in _WATCHED_PRIVATE):
@@ -53,7 +53,7 @@ def _named(home: str) -> Any:
     return target
 
 
-def replaced(before: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def replaced(before: dict[str, object]) -> Iterator[tuple[str, str]]:
     """Yield (reason, name) for every watched function or class that was replaced."""
     for name, value in before.items():
         home, _, last = name.rpartition(".")

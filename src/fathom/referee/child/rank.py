@@ -54,7 +54,7 @@ class Rank:
         self.forms: dict[str, Callable[..., Any]] = {name: load(place) for name, place in named if place}
         self.steps: dict[str, Callable[[], Any]] = {}
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """Return the device, the backend, and the sizes of the inputs."""
         every = [leaf for _, leaf in leaves(self._drawn(1)) if hasattr(leaf, "shape")]
         longest = max((extent for leaf in every for extent in leaf.shape), default=1)

@@ -26,7 +26,7 @@ def serve(spec: Spec, ask: IO[str], answer: IO[str]) -> None:
     """
     side: Side | None = None
 
-    def reply(content: dict[str, Any]) -> None:
+    def reply(content: dict[str, object]) -> None:
         answer.write(json.dumps(content) + "\n")
         answer.flush()
 

@@ -69,7 +69,7 @@ class Side:
 
         return Processor()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """Return the facts about this side that the parent needs (see `inspecting.About`)."""
         call = self.fresh(1)
         dtypes = (str(leaf.dtype) for _, leaf in leaves(call) if hasattr(leaf, "dtype"))

@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from fathom.referee.protocol import Described
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
+Call = tuple[tuple[Any, ...], dict[str, object]]  # positional and keyword arguments
 TEXT = (str, bytes, type(None))
 NUMBERS = (bool, int, float, complex)
 

@@ -63,7 +63,7 @@ def _spans(content: Exported) -> list[Any]:
     return list(kept.get_finished_spans())
 
 
-def _steps(content: Exported) -> list[tuple[str, int, int, dict[str, Any]]]:
+def _steps(content: Exported) -> list[tuple[str, int, int, dict[str, object]]]:
     rows = content.store.table("steps").filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())
     facts = ("rank", "step", "source", "phase", "samples", "tokens")
     return [
@@ -72,7 +72,7 @@ def _steps(content: Exported) -> list[tuple[str, int, int, dict[str, Any]]]:
     ]
 
 
-def _findings(content: Exported) -> list[tuple[str, int, int, dict[str, Any]]]:
+def _findings(content: Exported) -> list[tuple[str, int, int, dict[str, object]]]:
     start, end = content.span
     return [
         (

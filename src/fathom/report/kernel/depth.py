@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.text import Text
 
-from fathom.analysis.measures import Level, Measure, Portrait, Reason
+from fathom.analysis.measures import CounterRow, Level, Measure, Portrait, Reason
 from fathom.analysis.results import LedgerRow
 from fathom.report import ledger, units
 from fathom.report.screen import joined, paragraph
@@ -161,7 +160,7 @@ def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
         yield Text(f"{len(sampled) - len(ordered)} more with --all; all as folded with --counters", "dim")
 
 
-def _raw(rows: Sequence[dict[str, Any]], width: int) -> Iterator[Text]:
+def _raw(rows: Sequence[CounterRow], width: int) -> Iterator[Text]:
     """Yield the rows of the table `counters`."""
     if not rows:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -23,7 +23,7 @@ def print_dive(explanation: Explanation, spots: list[HotSpot], console: Console 
     show(lambda width: _page(explanation, spots, width), console)
 
 
-def dive_content(explanation: Explanation, spots: list[HotSpot]) -> dict[str, Any]:
+def dive_content(explanation: Explanation, spots: list[HotSpot]) -> dict[str, object]:
     """Return the content of `print_dive` for JSON."""
     import msgspec
 

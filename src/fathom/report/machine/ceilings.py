@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from rich.text import Text
 
 from fathom.machine import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
-from fathom.machine.model import Machine
+from fathom.machine.model import Machine, Setting
 from fathom.report import units
 from fathom.report.machine.words import labelled
 from fathom.report.screen import grouped, reasons_of
@@ -151,6 +150,6 @@ def _gb(value: float | None) -> str:
     return "·" if value is None else units.significant(value / 1e9)
 
 
-def _time(row: dict[str, Any] | None) -> str:
+def _time(row: Setting | None) -> str:
     seconds = row.get("seconds") if row else None
     return units.duration(1e3 * seconds) if seconds else ""

@@ -185,7 +185,7 @@ def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
         problems.append(Problem(SILENCE, text))
 
 
-def lost(meta: dict[str, Any], problems: list[Problem]) -> None:
+def lost(meta: dict[str, object], problems: list[Problem]) -> None:
     """Report the profiler's own messages about lost records."""
     notes = [note for key in ("INFO", "WARNING", "ERROR") for note in _texts(meta.get(key))]
     reports = [note for note in notes if _LOST.search(note)]

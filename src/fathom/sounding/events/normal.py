@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +14,7 @@ from fathom.sounding.events.steps import steps_from_ranges
 from fathom.sounding.events.trace import Origin, Trace
 from fathom.sounding.events.work import by_name
 from fathom.sounding.families import with_families
-from fathom.sounding.manifest import Problem
+from fathom.sounding.manifest import Facts, Problem
 from fathom.sounding.schema import TABLES, conform, empty
 
 _TABLES = {"ops": "name", "launches": "api", "kernels": "name"}  # and the column that must not be null
@@ -36,7 +35,7 @@ class Events:
     problems: list[Problem] = field(default_factory=list)
     abstained: list[dict[str, str]] = field(default_factory=list)
     samples: pl.DataFrame = field(default_factory=lambda: empty("samples"))
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
 
 def normalised(events: Events, step_range: str | None = None) -> Trace:

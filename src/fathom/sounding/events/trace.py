@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import polars as pl
 
 from fathom.machine.model import Gpu
-from fathom.sounding.manifest import Problem
+from fathom.sounding.manifest import Facts, Problem
 from fathom.sounding.schema import empty
 
 
@@ -66,6 +65,6 @@ class Trace:
     origin: Origin
     problems: list[Problem]
     samples: pl.DataFrame = field(default_factory=lambda: empty("samples"))
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
     abstained: list[dict[str, str]] = field(default_factory=list)
     stacks: pl.DataFrame = field(default_factory=lambda: empty("stacks"))

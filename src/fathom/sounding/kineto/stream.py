@@ -48,7 +48,7 @@ class TraceStream:
 
     def __init__(self, path: Path, exact: bool = False, kinds: Kinds = KINDS) -> None:
         self._decoder = Decoder(exact, kinds)
-        self.meta: dict[str, Any] = {}
+        self.meta: dict[str, object] = {}
         self._source = TraceSource(path)
         self._blocks = iter(self._source)
         self._bare = False  # whether the file is a list of events without an object around it
@@ -152,7 +152,7 @@ class TraceStream:
     def _read_head(self, text: bytes) -> bool:
         """Return whether `text` opens the list of the outermost object, not of a nested one."""
         try:
-            self.meta = msgspec.json.decode(text.removeprefix(_BOM) + b"]}", type=dict[str, Any])
+            self.meta = msgspec.json.decode(text.removeprefix(_BOM) + b"]}", type=dict[str, object])
         except _UNDECODABLE:
             return False
         return self.meta.pop("traceEvents", None) == []
@@ -167,9 +167,9 @@ class TraceStream:
         elif tail:
             raise self._source.bad("something follows its list of events")
 
-    def _decode_tail(self, tail: bytes) -> dict[str, Any]:
+    def _decode_tail(self, tail: bytes) -> dict[str, object]:
         try:
-            tail_keys: dict[str, Any] = msgspec.json.decode(b'{"":0' + tail, type=dict[str, Any])
+            tail_keys: dict[str, object] = msgspec.json.decode(b'{"":0' + tail, type=dict[str, object])
         except msgspec.DecodeError as error:
             why = (
                 _CUT_OFF

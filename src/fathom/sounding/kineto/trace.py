@@ -64,7 +64,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     )
 
 
-def _read(path: Path) -> tuple[TraceColumns, dict[str, Any]]:
+def _read(path: Path) -> tuple[TraceColumns, dict[str, object]]:
     """Read times as float64, which suits most traces; if it is too coarse, read the file again with times
     as text.
     """
@@ -74,7 +74,7 @@ def _read(path: Path) -> tuple[TraceColumns, dict[str, Any]]:
         return _read_as(path, exact=True)
 
 
-def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, Any]]:
+def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, object]]:
     columns = TraceColumns()
     with closing(TraceStream(path, exact)) as stream:
         for events in stream:
@@ -82,15 +82,15 @@ def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, Any]]:
     return columns, stream.meta
 
 
-def _base_ns(keys: dict[str, Any]) -> int:
+def _base_ns(keys: dict[str, object]) -> int:
     """Return the zero of the trace's times, in ns since the epoch."""
     base = keys.get("baseTimeNanoseconds", 0)
     return base if isinstance(base, int) and 0 <= base < 2**61 else 0
 
 
-def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Origin:
+def _origin(keys: dict[str, object], kernels: pl.DataFrame, pid: int | None) -> Origin:
     distributed = keys.get("distributedInfo")
-    job: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
+    job: dict[str, object] = distributed if isinstance(distributed, dict) else {}
     listed = keys.get("deviceProperties")
     described = [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
     devices = [device for device in described if _count(device.get("id")) is not None]
@@ -107,17 +107,17 @@ def _origin(keys: dict[str, Any], kernels: pl.DataFrame, pid: int | None) -> Ori
         pid=pid,
         rank=_count(job.get("rank")),
         world=_count(job.get("world_size")),
-        host=keys["host_name"] if isinstance(keys.get("host_name"), str) else None,
+        host=host if isinstance(host := keys.get("host_name"), str) else None,
         devices={device: names.get(device, "") for device in used},
         gpus=[_gpu(device) for device in devices if device.get("id") in used],
         versions=versions,
     )
 
 
-def _gpu(properties: dict[str, Any]) -> Gpu:
+def _gpu(properties: dict[str, object]) -> Gpu:
     names = ("computeMajor", "computeMinor", "numSms", "totalGlobalMem")
     counts = (_count(properties.get(name)) for name in names)
-    return listed_gpu(properties["id"], str(properties.get("name", "")), *counts)
+    return listed_gpu(_count(properties["id"]) or 0, str(properties.get("name", "")), *counts)
 
 
 def _count(value: Any) -> int | None:

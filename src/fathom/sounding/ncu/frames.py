@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from math import sqrt
 from operator import mul
-from typing import Any
 
 import polars as pl
 
@@ -44,7 +43,7 @@ def counters(launches: list[Launch], named: list[str]) -> pl.DataFrame:
     return conform("counters", pl.DataFrame([_row(*key, seen) for key, seen in sorted(groups.items())]))
 
 
-def _row(device: int, family: str, counter: str, seen: list[tuple[float, Launch]]) -> dict[str, Any]:
+def _row(device: int, family: str, counter: str, seen: list[tuple[float, Launch]]) -> dict[str, object]:
     values, weights = [value for value, _ in seen], _weights(counter, [launch for _, launch in seen])
     mean = sum(map(mul, values, weights)) / sum(weights)
     single = all(launch.count == 1 for _, launch in seen)
@@ -86,7 +85,7 @@ def kernels(launches: list[Launch], named: list[str]) -> pl.DataFrame:
     return conform("kernels", pl.DataFrame(rows, infer_schema_length=None))
 
 
-def _kernel(launch: Launch) -> dict[str, Any]:
+def _kernel(launch: Launch) -> dict[str, object]:
     value = launch.values.get
     shared = [value(f"launch__shared_mem_per_block_{kind}") for kind in ("static", "dynamic")]
     return {

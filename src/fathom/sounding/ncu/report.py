@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -55,9 +54,16 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
 def _run(*words: Path) -> tuple[int | None, str]:
     """Run `reading`; return its exit status (None if it timed out) and its last message."""
     command = [sys.executable, "-m", "fathom.sounding.ncu.reading", *map(str, words)]
-    how: dict[str, Any] = {"env": _environment(), "timeout": PATIENCE_S, "capture_output": True}
     try:
-        done = subprocess.run(command, text=True, errors="replace", check=False, **how)
+        done = subprocess.run(
+            command,
+            env=_environment(),
+            timeout=PATIENCE_S,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return None, ""
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1][:120]

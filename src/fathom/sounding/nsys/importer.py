@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from fathom.sounding.events import Events, Origin, Trace, normalised
 from fathom.sounding.events.database import Database
-from fathom.sounding.manifest import Problem
+from fathom.sounding.manifest import Facts, Problem
 from fathom.sounding.nsys import tables as source
 from fathom.sounding.nsys.about import GPUS, About
 from fathom.sounding.nsys.metrics import samples
@@ -101,7 +99,7 @@ def _events(
     used = own["kernels"]["device"].drop_nulls().unique().sort().to_list()
     sampled, groups = measured
     mine = sampled.filter(pl.col("device").is_in(used))
-    facts: dict[str, Any] = {"counter_groups": groups} if len(mine) else {}
+    facts: Facts = {"counter_groups": groups} if len(mine) else {}
     return Events(own, _origin(process, used, about), samples=mine, facts=facts)
 
 

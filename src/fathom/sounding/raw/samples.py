@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fathom.errors import FathomError
 from fathom.regular import RECORDS, read_regular
-from fathom.sounding.manifest import Problem
+from fathom.sounding.manifest import Facts, Problem
 from fathom.sounding.raw import ticks
 from fathom.sounding.raw.folder import Process, Raw, Record
 from fathom.sounding.schema import empty
@@ -37,7 +36,7 @@ class CounterSamples:
     problems: list[Problem] = field(default_factory=list)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Facts for the manifest; empty if nothing was sampled."""
         return {"counter_groups": self.groups, "sampling": self.bursts} if self.bursts else {}
 

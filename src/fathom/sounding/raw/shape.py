@@ -253,7 +253,7 @@ class LaunchShape(msgspec.Struct):
     start_ns: Time | None = None
     environment: dict[str, str] | None = None
     settings: dict[str, str] | None = None
-    machine: dict[str, Any] | None = None
+    machine: dict[str, object] | None = None
 
 
 class AbstainedShape(msgspec.Struct):
@@ -297,7 +297,7 @@ class StretchOfSamples(msgspec.Struct):
     dropped: Count = 0
 
 
-STACKS: dict[str, Any] = {
+STACKS: dict[str, object] = {
     "frames": list[tuple[str, str, Count]],
     "stacks": list[list[Number]],
     "samples": list[Sample],
@@ -305,7 +305,7 @@ STACKS: dict[str, Any] = {
 }
 
 
-RECORDS: dict[str, Any] = {
+RECORDS: dict[str, object] = {
     "process": ProcessShape,
     "clock": ClockShape,
     "marks": MarksShape,
@@ -329,7 +329,7 @@ RECORDS: dict[str, Any] = {
     "dynamo": Counted,
     "loader": LoaderFacts,
 }
-FILES: dict[str, Any] = {"launch.json": LaunchShape, "end.json": EndShape}
+FILES: dict[str, object] = {"launch.json": LaunchShape, "end.json": EndShape}
 _KINDS: dict[Any, Any] = {pl.String: str, pl.Boolean: bool}
 
 
@@ -349,7 +349,7 @@ def checked(record: Any, shape: Any) -> Any:
     return msgspec.convert(record, shape, str_keys=True)
 
 
-def checked_file(name: str, content: dict[str, Any]) -> dict[str, Any]:
+def checked_file(name: str, content: dict[str, object]) -> dict[str, object]:
     """Return the content of `launch.json` or `end.json`. Raises ValueError if it has another shape."""
     checked(content, FILES[name])
     try:

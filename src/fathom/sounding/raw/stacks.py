@@ -9,6 +9,7 @@ import polars as pl
 
 from fathom.probe.frames import ITERATORS, SAMPLED, SPARSE
 from fathom.regular import RECORDS, decode, read_json, read_regular
+from fathom.sounding.manifest import Facts
 from fathom.sounding.raw.folder import Record
 from fathom.sounding.raw.shape import STACKS, FramesShape, IteratorsShape, StretchOfSamples, checked
 from fathom.sounding.raw.tables import in_phases
@@ -137,7 +138,7 @@ def is_program(file: str, about: Record) -> bool:
     return not file.startswith(tuple(f"{folder.rstrip('/')}/" for folder in folders))
 
 
-def _facts(samples: StackSamples) -> dict[str, Any]:
+def _facts(samples: StackSamples) -> Facts:
     """Return counts of samples taken and dropped, and samples per second, in stretches of dense sampling."""
     bursts = [stretch for stretch in samples.stretches if stretch.get("rate") != SPARSE]
     taken = sum(int(stretch.get("samples", 0)) for stretch in bursts)

@@ -124,7 +124,7 @@ class Buffers(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True):
     """The results of one process."""
 
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, object] = {}
     agents: list[Agent] = []
     strings: Strings = Strings()
     kernel_symbols: list[Symbol] = []
@@ -278,4 +278,4 @@ def _origin(process: Process, gpus: list[Agent], kernels: pl.DataFrame) -> Origi
     names = {device: gpus[device].product_name or gpus[device].name for device in used}
     pid = process.metadata.get("pid")
     entries = [listed_gpu(device, name) for device, name in names.items()]
-    return Origin(pid if is_pid(pid) else None, None, None, None, names, entries, {})
+    return Origin(pid if isinstance(pid, int) and is_pid(pid) else None, None, None, None, names, entries, {})
