@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,70 +10,28 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry, cause_of, idle_entry
-from fathom.analysis.intervals import Array, Spans
-from fathom.analysis.ledger import Ledger
-from fathom.analysis.peers import Meetings
-from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.buckets import UNKNOWN_SIZES, Buckets, buckets_of
 from fathom.analysis.replay.changes import BUCKET, EXPOSED, HIGH, LOW, Change
 from fathom.analysis.replay.critical import critical_path
+from fathom.analysis.replay.lengths import FELT, ReplayedSteps
 from fathom.analysis.replay.loader import within_pace
-from fathom.analysis.replay.model import FLOOR, QUICKEST, Model, pace_for
-from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.results import Gain, Moved, Prediction
-from fathom.analysis.replay.weights import moving_ns
 from fathom.analysis.results import Abstained, CriticalPart, LedgerRow
-from fathom.analysis.rows import INFLATED, busy_ms
 from fathom.analysis.steps import Clean
 from fathom.analysis.subjects import gpu_name, label
 from fathom.analysis.waits import HOOKED
-from fathom.errors import BadInputError
-from fathom.sounding import MOST_CACHED, Store
 from fathom.timing import interval
 from fathom.units import NS_PER_MS, NS_PER_US
 
 WRONG = 0.05  # relative error on the recorded step above which the model makes no predictions
-FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
-MOST_LATE = 4  # ranks that others wait for, replayed of a large job
 WHAT = "prediction"
 
 
-class Replay:
+class Replay(ReplayedSteps):
     """The replay of one rank of a sounding. Building it reads the timelines of all ranks."""
 
-    def __init__(
-        self,
-        store: Store,
-        rank: int | None = None,
-        kind: str | None = None,
-        read: Mapping[int, Timeline] | None = None,
-        known: ReplayedDevice | None = None,
-        met: Meetings | None = None,
-        late: Sequence[int] = (),
-    ) -> None:
-        """Replay steps of `kind` of `rank`.
-
-        The defaults are the kind with the most time and the first rank with steps. `read` maps ranks to
-        timelines that were already read. `known` is the device, if it was already chosen. `met` has the
-        arrivals at collectives, if they are known. Of a large job, only `rank` (by default the first) and the
-        first of the ranks `late` are replayed; the others arrive as recorded. Raises BadInputError if `rank`
-        was not recorded.
-        """
-        if rank is not None and rank not in store.ranks:
-            ranks = ", ".join(str(r) for r in store.ranks)
-            others = f"use one of: {ranks}" if ranks else "the recording has no ranks"
-            raise BadInputError(f"Rank {rank} was not recorded; {others}.")
-        chosen = _replayed(store, rank, late)
-        self.store, self.model = store, Model.of(store, read, met, chosen)
-        self.collectives: pl.DataFrame | None = None  # of the device, in the columns of `collectives_of`
-        self._left_out = len(store.ranks) - len(chosen)
-        self._rows: dict[str, float] = {}
-        self._made: dict[tuple[object, ...], Array] = {}
-        wanted = self.model.timelines if rank is None else [rank]
-        self.device = known or next(
-            filter(None, (first_device(self.model.timelines[r], kind) for r in wanted)), None
-        )
+    collectives: pl.DataFrame | None = None  # of the device, in the columns of `collectives_of`
 
     def calibrate(self, clean: Clean | None, ledger: Sequence[LedgerRow]) -> Replay:
         """Use the report's clean step, and its ledger, which limits gains; return self."""
@@ -125,53 +82,9 @@ class Replay:
         return [] if self._refusal else critical_path(self.model, self._device)
 
     @cached_property
-    def clean(self) -> Clean | None:
-        """The clean step, if one was recorded."""
-        if self.device is None:
-            return None
-        busy = 0.0 if self.device.index is None else busy_ms(self._ledger)
-        steps = self.model.timelines[self.device.rank].every
-        return clean_of(steps, self.device.windows.kind, busy)
-
-    @cached_property
-    def error(self) -> float:
-        """Relative error of a replay of the recorded step that uses constants for all slack.
-
-        A replay with the recorded slack is exact, unless records contradict each other. The larger of both
-        errors counts.
-        """
-        both = (float(self._steps(typical=typical).mean()) for typical in (True, False))
-        return max(abs(ms / self._recorded - 1) for ms in both)
-
-    @cached_property
-    def pace(self) -> float:
-        """Ratio of clean to profiled host time for which the replay is as long as the clean step.
-
-        It is QUICKEST if the device hides the host. A difference beyond the host's idle time counts as
-        profiling overhead, as in the ledger.
-        """
-        if self.clean is None or self.device is None:
-            return 1.0
-        if not self._pace_known:
-            return QUICKEST
-        if self.clean.median_ms >= self._recorded:
-            return 1.0
-        before = self.device.by_entry(self._ledger)
-        host_ms = sum(before.get(entry, 0.0) for entry in INFLATED) if self.device.index is not None else 0.0
-        goal = max(self.clean.median_ms, self._recorded - host_ms)
-        if host_ms <= 0:
-            return 1.0
-        return pace_for(goal, lambda host: float(self._steps(host=host).mean()), self._recorded)
-
-    @cached_property
-    def _ledger(self) -> Ledger:
-        """The recorded ledger."""
-        return self._device.recorded or self._device.ledger(self.model.timelines[self._device.rank])
-
-    @cached_property
-    def _recorded(self) -> float:
-        windows = self._device.windows
-        return windows.total_ns / int(windows.used.sum()) / NS_PER_MS
+    def _rows(self) -> dict[str, float]:
+        """Milliseconds of the clean ledger by entry, which limit gains; empty before `calibrate`."""
+        return {}
 
     @cached_property
     def _refusal(self) -> Abstained | None:
@@ -222,55 +135,6 @@ class Replay:
             f"whatever its size, {source}"
         ]
 
-    def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
-        """Return the length of each used step in a replay, in ms; cached."""
-        device, long = self._device, host if host < 1.0 and self._by_chance else 1.0
-        key = (*changes, host, long, typical)
-        if key not in self._made:
-            times = self.model.times(changes, host=host, long=long, typical=typical)
-            self._made[key] = np.maximum(
-                device.steps_ms(self.model.timelines[device.rank], times.of(device.rank)),
-                self._moving_ms(changes),
-            )
-        return self._made[key]
-
-    def _moving_ms(self, changes: Sequence[Change]) -> float:
-        """Return the time per step in which collectives move bytes, which bounds a step that hides them all.
-
-        It is that of the busiest stream; 0 if `changes` do not hide them.
-        """
-        others = [change for change in changes if change.selector != EXPOSED]
-        if len(others) == len(changes):
-            return 0.0
-        parts = [part for part in self.model.parts if part.rank == self._device.rank]
-        windows = self._device.windows_in(self.model.timelines[self._device.rank])
-        used = Spans(windows.starts[windows.used], windows.ends[windows.used])
-        ns = sum((moving_ns(part, others, used) for part in parts), Counter[int]())
-        return max(ns.values(), default=0.0) / len(used.starts) / NS_PER_MS
-
-    @cached_property
-    def _by_chance(self) -> bool:
-        """Return whether a replay with the fastest host takes longer than the clean step.
-
-        If so, unrecorded stretches in profiled steps are longer than usual.
-        """
-        if self.clean is None or self.device is None or self.device.index is None:
-            return False
-        quick = self.model.times(host=FLOOR).of(self.device.rank)
-        lengths = self.device.steps_ms(self.model.timelines[self.device.rank], quick)
-        return float(lengths.mean()) > self.clean.median_ms
-
-    @property
-    def _marked(self) -> int:
-        """The number of recorded steps of the rank, used or not."""
-        steps = self.model.timelines[self._device.rank].steps
-        return max(steps.filter(pl.col("parent").is_null()).height, 1)
-
-    @property
-    def _device(self) -> ReplayedDevice:
-        assert self.device is not None
-        return self.device
-
     def _gains(self, changes: Sequence[Change], host: float) -> Gain:
         """Return the gain; its interval covers the variation between steps and the error of the model."""
         each = self._steps(host=host) - self._steps(changes, host=host)
@@ -288,17 +152,6 @@ class Replay:
             profiled = float((self._steps() - self._steps(changes)).mean())
             low, high = min(low, profiled), max(high, profiled)
         return Gain(ms, low, high)
-
-    @cached_property
-    def _pace_known(self) -> bool:
-        """Whether a faster host would shorten the step, so that the clean step shows the host's pace.
-
-        On a processor, the step is the host's work, which nothing hides.
-        """
-        return (
-            self._device.index is None
-            or float(self._steps(host=QUICKEST).mean()) < (1 - FELT) * self._recorded
-        )
 
     def _empty(self, changes: Sequence[Change]) -> Prediction:
         names = [str(change) for change in changes]
@@ -401,14 +254,6 @@ def _bounds(changes: Sequence[Change]) -> list[list[Change]]:
     return [
         [replace(c, pattern=bound) if c.selector == BUCKET else c for c in changes] for bound in (LOW, HIGH)
     ]
-
-
-def _replayed(store: Store, rank: int | None, late: Sequence[int]) -> list[int]:
-    """Return the ranks to replay: all, or those of a large job that matter most."""
-    if len(store.ranks) <= MOST_CACHED:
-        return store.ranks
-    first = store.ranks[0] if rank is None else rank
-    return sorted({first, *late[:MOST_LATE]})
 
 
 def _less(step_ms: float, gain: Gain) -> tuple[float, list[float]]:

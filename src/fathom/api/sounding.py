@@ -1,18 +1,16 @@
-"""The names of `import fathom`: `record` a part of this program, `open` a sounding."""
+"""Soundings: open one, analyse it, compare several."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    import polars as pl
+from fathom.api.tables import Tables
 
+if TYPE_CHECKING:
     from fathom.analysis import Spread
     from fathom.analysis.compare import Run, SoundingComparison
     from fathom.analysis.folding import Excerpt
@@ -20,21 +18,15 @@ if TYPE_CHECKING:
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
     from fathom.machine.model import Machine
-    from fathom.planner.serving import ServingPlan
-    from fathom.planner.training import Plan, RecordedJob
-    from fathom.recorder import SelfRecording
+    from fathom.planner.training import RecordedJob
     from fathom.report import Recording
     from fathom.sounding import Manifest, Store
     from fathom.tips import Scores
 
 T = TypeVar("T")
-_DERIVED = (
-    *("windows", "ledger", "profiled_ledger", "categories", "op_shapes", "collectives"),
-    *("ranks", "late_ranks", "jitter", "pipeline", "experts", "request_ledger"),
-)
 
 
-class Sounding:
+class Sounding(Tables):
     """A recording: its tables, and the analysis of its steps, which is computed once and on demand.
 
         sounding = fathom.open("train.fathom")
@@ -126,170 +118,6 @@ class Sounding:
     def step(self) -> Step:
         """The repeating step: `clean_ms` with its interval `ci_ms`, `timeline_ms` as profiled, rates, `n`."""
         return self.examine().step
-
-    @property
-    def ledger(self) -> pl.DataFrame:
-        """The ledger of the clean step: one row per rank, device, entry and detail.
-
-        - `rank`, `device` (`cuda:0`), `entry` (`compute`, `idle: python` …), `detail` (like a kernel family)
-        - `ms`: milliseconds per step, which sum to the step time; `count`: pieces of work per step
-        - `inferred`: whether `ms` is the profiled time minus its share of the profiling overhead or, if clean
-          steps are longer, a wait that was lengthened, or the unattributed rest
-        - `flops`, `bytes`: work per step, from shapes and dtypes; `abstained`: the reason if they are null
-        - `flops_per_s`, `bytes_per_s`: achieved rates, of a device in the profiled steps, of a CPU in `ms`
-        - `at_ceiling_ms`: milliseconds that the work takes at the measured ceiling; `bound`: that ceiling
-
-        The other columns are those of `LedgerRow`. Without a clean step, as in imported traces, this is
-        `profiled_ledger`.
-        """
-        return _rows(self.examine(), "ledger")
-
-    @property
-    def profiled_ledger(self) -> pl.DataFrame:
-        """The ledger of the profiled steps, which include profiling overhead; same columns as `ledger`."""
-        return _rows(self.examine(), "profiled_ledger")
-
-    @property
-    def windows(self) -> pl.DataFrame:
-        """The time window of each step: one row per rank, device and step.
-
-        `start_ns` and `end_ns` are nanoseconds since the epoch, and `kind` is the kind of the step. `used` is
-        true if the window enters the means; otherwise `why_not` has the reason.
-        """
-        return _rows(self.examine(), "windows")
-
-    @property
-    def collectives(self) -> pl.DataFrame:
-        """Communication of the profiled steps: one row per rank, device, operation, size, dtype and group.
-
-        - `rank`, `device` (`cuda:0`), `operation` (`all_reduce` …), `library`, `bytes`, `dtype`, `group`
-        - `count`: number per step; `min_ms`, `median_ms`, `max_ms`: milliseconds of one
-        - `total_ms`, `overlapped_ms` (while a compute kernel runs), `exposed_ms`: milliseconds per step
-        - `waiting_ms`, `moving_ms`: before and since the last peer arrived; null if ranks are missing
-        - `algorithm_bytes_per_s`, `bus_bytes_per_s`, `ceiling_bytes_per_s`: bandwidth, and that of the links
-
-        The other columns are those of `Collective`.
-        """
-        return _rows(self.examine(), "collectives")
-
-    @property
-    def categories(self) -> pl.DataFrame:
-        """Device work by category: one row per rank, device and category, longest first.
-
-        - `name`: matmul, attention, convolution, norm, elementwise, embedding, optimizer, communication …
-        - `ms`, `count`, `flops`: per step, of the same step as `ledger`, whose work they sum to
-        """
-        return _rows(self.examine(), "categories")
-
-    @property
-    def op_shapes(self) -> pl.DataFrame:
-        """Ops by input shapes in the profiled steps: one row per rank, device, op, shapes and dtypes.
-
-        - `op`, `shapes`, `dtypes`, `category`; `count`: calls per step; `ms`: device milliseconds per step
-        - `min_us`, `median_us`, `max_us`: device time of one call
-        - `flops_per_s`, `bytes_per_s`: smallest, median and largest rate of its calls, null if unknown
-
-        The 100 longest rows of each device are kept.
-        """
-        return _rows(self.examine(), "shapes")
-
-    @property
-    def ranks(self) -> pl.DataFrame:
-        """The ranks of a job: one row per rank; empty for a single rank.
-
-        - `rank`, `host`, `step_ms`, `compute_ms`, `communication_ms`, `waiting_ms`, `moving_ms`, `copy_ms`,
-          `idle_ms`: the profiled step of its first device
-        - `last`: collectives that waited for it the longest; `cost_ms`: time per step that its lateness costs
-        - `score`: its share of all time lost to late ranks; `lost_in`: the entry in which it lost the time
-        - `peak_allocated_bytes`, `peak_reserved_bytes`: of its allocator; null if not recorded
-        """
-        from fathom.analysis.results import RankSummary
-
-        return _table(self.examine().ranks, RankSummary)
-
-    @property
-    def late_ranks(self) -> pl.DataFrame:
-        """Ranks that others waited for: one row per rank, costliest first.
-
-        The columns are those of `LateRank`; `operations` is text, like `4 all_to_all`, and so is `entries`,
-        like `idle: input 12.1 ms`.
-        """
-        from msgspec.structs import asdict
-
-        from fathom.analysis.communication import LateRank
-
-        rows = [
-            {
-                **asdict(rank),
-                "operations": ", ".join(f"{count} {name}" for name, count in rank.operations.items()),
-                "entries": ", ".join(f"{row.entry} {row.ms:.3g} ms" for row in rank.entries),
-            }
-            for rank in self.examine().late
-        ]
-        return _table(rows, LateRank)
-
-    @property
-    def jitter(self) -> pl.DataFrame:
-        """The spread of each collective over steps: one row per collective of the step, largest first.
-
-        - `operation`, `name` of its kernel, `place` among collectives of that kernel, `n`: steps
-        - `total_p50_ms`, `total_p99_ms`, `total_p999_ms`: percentiles of the time since the median rank came
-        - `late_…`: until the last rank arrived; `transfer_…`: from then to the end
-        """
-        from fathom.analysis.communication import Jitter
-
-        return _table(self.examine().jitter, Jitter)
-
-    @property
-    def pipeline(self) -> pl.DataFrame:
-        """The pipeline that ranks form by sends and receives: one row per stage; empty if they form none.
-
-        - `rank`, `place` (0: the first stage), `compute_ms`, `bubble_ms` and `share` of the step
-        - `micro_batches` per step, `schedule`, `expected` share of the bubble with stages of equal length,
-          `imbalance`: the longest stage over the mean one; the same in all rows
-        """
-        import polars as pl
-        from msgspec.structs import asdict
-
-        from fathom.analysis.communication import Pipeline, Stage
-
-        names = [*Stage.__struct_fields__, *(n for n in Pipeline.__struct_fields__ if n != "stages")]
-        formed = self.examine().pipeline
-        if formed is None:
-            return pl.DataFrame(schema=names)
-        return pl.DataFrame([{**asdict(formed), "stages": None, **asdict(row)} for row in formed.stages])[
-            names
-        ]
-
-    @property
-    def experts(self) -> pl.DataFrame:
-        """Tokens of the experts on each rank: `rank`, and `load`, over those of the mean rank.
-
-        It is empty if all-to-alls deliver equal parts.
-        """
-        from fathom.analysis.communication import ExpertLoad
-
-        return _table(self.examine().experts, ExpertLoad)
-
-    @property
-    def request_ledger(self) -> pl.DataFrame:
-        """Where each request's time goes: one row per rank, request and entry; empty without requests.
-
-        - `request`: its number in the table `requests`; `entry`: queue, prefill, decode … (`Entry`)
-        - `ms`: milliseconds, which sum to the time from its arrival to its last byte
-        - `first_ms`: the part until its first token was written, which sum to the time to first token
-        """
-        import polars as pl
-
-        from fathom.analysis.serving import TABLES, request_ledger
-
-        ledgers = [
-            request_ledger({name: self.store.table(name, rank).collect() for name in TABLES}).select(
-                pl.lit(rank).alias("rank"), pl.all()
-            )
-            for rank in self.store.ranks
-        ]
-        return pl.concat(ledgers)
 
     @property
     def findings(self) -> list[Finding]:
@@ -495,53 +323,6 @@ class Sounding:
             save_spans(content, str(target))
         return str(target)
 
-    def table(self, name: str) -> pl.LazyFrame:
-        """Return a recorded table of all ranks, with a `rank` column: `steps`, `ops`, `launches`, `kernels` …
-
-        Times, such as `start_ns`, are nanoseconds since the epoch. `counters` has the counters of each kernel
-        family; they are computed here if the recording has only samples. Raises BadInputError for an unknown
-        table; the message lists all tables.
-        """
-        if name != "counters":
-            return self.store.table(name)
-        from fathom.analysis.folding import counters_table
-
-        return counters_table(self.store).lazy()
-
-    def tables(self) -> pl.DataFrame:
-        """Return the tables that `sql` knows: `table`, `rows`, and `columns` separated by commas.
-
-        `rows` and `columns` are null for tables that are computed when they are named.
-        """
-        import polars as pl
-
-        from fathom.sounding import TABLES
-
-        frames = {name: self.store.table(name) for name in TABLES}
-        counts = [frame.select(pl.len()).collect().item() for frame in frames.values()]
-        columns = [", ".join(frame.collect_schema().names()) for frame in frames.values()]
-        none = [None] * len(_DERIVED)
-        content = {"table": [*frames, *_DERIVED], "rows": [*counts, *none], "columns": [*columns, *none]}
-        return pl.DataFrame(content, schema={"table": pl.String, "rows": pl.Int64, "columns": pl.String})
-
-    def sql(self, query: str, most_rows: int | None = None, most_bytes: int | None = None) -> pl.DataFrame:
-        """Run one SELECT over the recorded tables and the computed ones.
-
-        The computed ones are `windows`, `ledger`, `profiled_ledger`, `categories`, `op_shapes`,
-        `collectives`, `ranks`, `late_ranks`, `jitter`, `pipeline`, `experts` and `request_ledger`.
-
-        Raises BadInputError for any other statement, for unknown tables and columns, and for a result of more
-        than `most_rows` rows or `most_bytes` bytes.
-        """
-        from fathom.sounding import TABLES, select
-
-        asked = {name for name in (*TABLES, *_DERIVED) if re.search(rf"\b{name}\b", query)}
-        frames = {name: self.table(name) for name in TABLES if name in asked}  # reading checks a table
-        for name in asked.intersection(_DERIVED):  # computed only if named: analysis takes a while
-            frames[name] = getattr(self, name).lazy()
-        others = [name for name in (*TABLES, *_DERIVED) if name not in frames]
-        return select(frames, query, others, most_rows, most_bytes)
-
     def __repr__(self) -> str:
         count = len(self.store.ranks)
         ranks = "1 rank" if count == 1 else f"{count} ranks"
@@ -551,36 +332,6 @@ class Sounding:
         from fathom.report import to_html
 
         return to_html(self.examine())
-
-
-def _rows(examination: Examination, what: str) -> pl.DataFrame:
-    import msgspec
-    import polars as pl
-
-    from fathom.analysis.communication import Collective
-    from fathom.analysis.results import Category, LedgerRow, OpShape, Window
-
-    rows = [
-        {"rank": device.rank, "device": device.device, **msgspec.structs.asdict(row)}
-        for device in examination.devices
-        for row in getattr(device.communication if what == "collectives" else device, what, ())
-    ]
-    kinds = {"windows": Window, "collectives": Collective, "categories": Category, "shapes": OpShape}
-    kind = kinds.get(what, LedgerRow)
-    names = ["rank", "device", *kind.__struct_fields__]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
-
-
-def _table(rows: Sequence[Any], kind: Any) -> pl.DataFrame:
-    """Return structs (or dicts with their fields) as a table with the fields of `kind`."""
-    import msgspec
-    import polars as pl
-
-    names = list(kind.__struct_fields__)
-    plain = [row if isinstance(row, dict) else msgspec.structs.asdict(row) for row in rows]
-    return (
-        pl.DataFrame(plain, infer_schema_length=None).select(names) if plain else pl.DataFrame(schema=names)
-    )
 
 
 def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
@@ -620,82 +371,3 @@ def compare(
 
 def _opened(sounding: Sounding | str | Path) -> Sounding:
     return sounding if isinstance(sounding, Sounding) else open(sounding)
-
-
-class record:  # noqa: N801 - used like a function
-    """`with fathom.record("train.fathom") as recording:` records this program's steps until the block ends.
-
-    Works in scripts and notebooks. Under `fathom run`, which records the whole program, it does nothing.
-    Afterwards `recording.sounding` is the `Sounding`, or None if nothing was recorded. `depth`, `steps`,
-    `settle`, `step_on`, `at`, `on_slow_step` and `what_if` mean the same as for `fathom run`. An existing
-    sounding is overwritten only with `replace=True`. Raises BadInputError for invalid options. On entering,
-    raises FathomError if `depth="counters"` and hardware counters cannot be sampled.
-    """
-
-    def __init__(
-        self,
-        path: str | Path,
-        depth: str = "auto",
-        steps: int | None = None,
-        *,
-        settle: int | str = "auto",
-        step_on: str = "auto",
-        at: tuple[int, ...] = (),
-        on_slow_step: bool = False,
-        replace: bool = False,
-        what_if: tuple[str, ...] = (),
-    ) -> None:
-        from fathom.recorder import Plan
-
-        self.path = Path(path)
-        self.sounding: Sounding | None = None
-        self._plan = Plan(depth, steps, settle, step_on, tuple(at), on_slow_step, what_if=tuple(what_if))
-        self._replace = replace
-        self._session: SelfRecording | None = None
-
-    def __enter__(self) -> record:
-        from fathom.recorder import SelfRecording
-
-        self._session = SelfRecording(self.path, self._plan, replace=self._replace)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if self._session is None:
-            return
-        store = self._session.end(kind)
-        self.sounding = None if store is None else Sounding(store)
-
-
-def plan(model: str, on: str | None = None, *, gpus: int, batch: int | None = None, **options: Any) -> Plan:
-    """Return the plan of a training job: the best layout, its step time, memory, ledger and cost.
-
-    `model` is the name of a public model, the path of a Hugging Face config.json, or a sounding, whose own
-    kernels are then planned. `on` is a system or the path of a machine file; an H100 by default, or the
-    recorded machine. `options` are those of `fathom plan train`: `seq`, `precision`, `stack`, `objective`,
-    `tokens`, `price`, `tp`, `sample_time`, `checkpoint` … Raises BadInputError if no layout works.
-
-        plan = fathom.plan("llama3-70b", "h100", gpus=256, batch=1024, tp=4)
-        print(plan.step.value, plan.layout)
-    """
-    from fathom.planner.training import ask, is_sounding, plan_recorded, plan_training
-
-    if is_sounding(model):
-        return plan_recorded(open(model).on_more(gpus, on, batch=batch, **options))
-    return plan_training(ask(model, on or "h100", gpus=gpus, batch=batch, **options))
-
-
-def plan_serving(model: str, on: str = "h100", **options: Any) -> ServingPlan:
-    """Return the plan of serving a model: latencies, rates and cost, and the fewest GPUs that hold limits.
-
-    `options` are those of `fathom plan serve`, with underscores; `engine` is `engine_name`. Raises
-    BadInputError with the nearest that works.
-
-        plan = fathom.plan_serving("llama3-70b", "h100", weights="fp8", rate=8.0, tpot="50ms")
-        print(plan.gpus, plan.figures["ttft"].value)
-    """
-    from fathom.planner.serving import ask_serving, plan_serving
-    from fathom.planner.training import system_called
-
-    return plan_serving(ask_serving(model, system_called(on), **options))
