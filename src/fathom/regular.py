@@ -18,9 +18,9 @@ DOCUMENT = 64 * MIB  # largest JSON document that is read whole: manifests, mach
 RECORDS = 4 * GIB  # largest file of raw records
 
 
-def require_regular(path: str | os.PathLike[str], most: int | None = None) -> int:
-    """Return the file's size in bytes. Raises OSError if it is not a regular file, or larger than `most`."""
-    return _size(os.stat(path), path, most)  # noqa: PTH116 - pathlib would be imported for nothing else
+def require_regular(path: str | os.PathLike[str]) -> int:
+    """Return the file's size in bytes. Raises OSError if it is not a regular file."""
+    return _size(os.stat(path), path, None)  # noqa: PTH116 - pathlib would be imported for nothing else
 
 
 def open_regular(path: str | os.PathLike[str], most: int | None = None) -> BinaryIO:

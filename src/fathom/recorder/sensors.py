@@ -97,13 +97,13 @@ def _cpu_percent() -> Callable[[], float] | None:
 class ProgramLoad:
     """The share of all processors' time that a program and its descendants use."""
 
-    def __init__(self, tree: ProcessTree, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tree, self._clock = tree, clock
-        self._used, self._at = tree.processor_seconds(), clock()
+    def __init__(self, tree: ProcessTree) -> None:
+        self._tree = tree
+        self._used, self._at = tree.processor_seconds(), time.monotonic()
 
     def percent(self) -> float | None:
         """Return the share since the last call in %; None if it is unknown or a process has ended."""
-        used, now = self._tree.processor_seconds(), self._clock()
+        used, now = self._tree.processor_seconds(), time.monotonic()
         before, passed = self._used, (now - self._at) * (os.cpu_count() or 1)
         self._used, self._at = used, now
         known = used is not None and before is not None and used >= before and passed > 0

@@ -206,16 +206,16 @@ def claimed(claim: Claim) -> str:
     return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"
 
 
-def print_kind(kind: Kind, console: Console | None = None) -> None:
+def print_kind(kind: Kind) -> None:
     """Print one kind in full."""
-    show(lambda width: _kind(kind, width), console)
+    show(lambda width: _kind(kind, width))
 
 
-def print_kinds(kinds: Sequence[Kind], console: Console | None = None) -> None:
+def print_kinds(kinds: Sequence[Kind]) -> None:
     """Print ids and titles, one per line, group by group."""
     wide = max(len(kind.id) for kind in kinds) + 2
     lines = [Text.assemble((f"{kind.id:<{wide}}", "bold"), kind.title) for kind in kinds]
-    show(lambda _: lines, console)
+    show(lambda _: lines)
 
 
 def _kind(kind: Kind, width: int) -> Iterator[Text]:

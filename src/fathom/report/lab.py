@@ -114,10 +114,10 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         yield Text(f"{' ' * INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
 
 
-def print_pair_findings(kinds: Sequence[PairFinding], console: Console | None = None) -> None:
+def print_pair_findings(kinds: Sequence[PairFinding]) -> None:
     """Print which findings appear on the plain form of a pair and not on the tuned form."""
     lines = [_named(kind) for kind in kinds] or [Text(f"{' ' * INDENT}no finding names it", "dim")]
-    show(lambda _: lines, console)
+    show(lambda _: lines)
 
 
 def _named(kind: PairFinding) -> Text:

@@ -17,9 +17,9 @@ LARGE = 1e6  # values above are written with a power of ten
 LITTLE = 0.001  # of the step: smaller rows share one line
 
 
-def print_plan(plan: Plan, console: Console | None = None, all_rows: bool = False) -> None:
+def print_plan(plan: Plan, all_rows: bool = False) -> None:
     """Print a plan."""
-    show(lambda width: _lines(plan, width, all_rows), console)
+    show(lambda width: _lines(plan, width, all_rows))
 
 
 def _lines(plan: Plan, width: int, all_rows: bool) -> Iterator[Text]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict
-from rich.console import Console
 from rich.text import Text
 
 from fathom.planner import Quantity
@@ -20,24 +19,24 @@ BAR = 10
 _LATENCIES = ("ttft", "ttft_p50", "ttft_p99", "tpot", "tpot_p50", "tpot_p99", "end_to_end")
 
 
-def print_serving_plan(plan: ServingPlan, console: Console | None = None) -> None:
+def print_serving_plan(plan: ServingPlan) -> None:
     """Print a plan of serving."""
-    show(lambda width: _serving(plan), console)
+    show(lambda width: _serving(plan))
 
 
-def print_reliability_plan(plan: ReliabilityPlan, console: Console | None = None) -> None:
+def print_reliability_plan(plan: ReliabilityPlan) -> None:
     """Print a plan of a long run."""
-    show(lambda width: _reliability(plan), console)
+    show(lambda width: _reliability(plan))
 
 
-def print_machines(comparison: Comparison, console: Console | None = None) -> None:
+def print_machines(comparison: Comparison) -> None:
     """Print two machines under one workload."""
-    show(lambda width: _machines(comparison), console)
+    show(lambda width: _machines(comparison))
 
 
-def print_shapes(advice: Sequence[Advice], console: Console | None = None) -> None:
+def print_shapes(advice: Sequence[Advice]) -> None:
     """Print the sizes of a model that a nearby one would beat."""
-    show(lambda width: _shapes(advice), console)
+    show(lambda width: _shapes(advice))
 
 
 def _seconds(seconds: float) -> str:

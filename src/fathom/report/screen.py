@@ -29,7 +29,7 @@ def cells(console: Console) -> int:
     return min(max(width, NARROW), BROAD)
 
 
-def show(page: Callable[[int], Iterable[Text]], console: Console | None) -> None:
+def show(page: Callable[[int], Iterable[Text]], console: Console | None = None) -> None:
     """Print the lines that `page` returns for the console's width; in plain ASCII without Unicode.
 
     Control characters are replaced here, for all pages. The default is standard output without rich's own

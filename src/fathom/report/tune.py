@@ -37,9 +37,9 @@ def print_tuned(result: Tuned, console: Console | None = None) -> None:
     show(lambda width: within_margins(_page(result, width - 2), width - 2), console)
 
 
-def print_knobs(extra: Sequence[Knob] = (), console: Console | None = None) -> None:
+def print_knobs(extra: Sequence[Knob] = ()) -> None:
     """Print every knob with its values, its risk and the findings that suggest it."""
-    show(lambda width: within_margins(_knobs([*catalogue(), *extra], width - 2), width - 2), console)
+    show(lambda width: within_margins(_knobs([*catalogue(), *extra], width - 2), width - 2))
 
 
 def print_ranking(ranking: Ranking, console: Console | None = None) -> None:

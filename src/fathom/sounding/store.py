@@ -18,7 +18,7 @@ from fathom.atomic import atomic_write, create_private, write_private
 from fathom.errors import BadInputError, NotASoundingError, file_error
 from fathom.machine import require_machine
 from fathom.machine.model import Machine
-from fathom.redaction import redact_all
+from fathom.redaction import HINT, own_patterns, redact_all, redact_name
 from fathom.regular import open_regular, read_json
 from fathom.replacing import Aside
 from fathom.sounding.checking import collected, flaw, require_valid, scanned
@@ -26,7 +26,6 @@ from fathom.sounding.manifest import Manifest, Rank
 from fathom.sounding.manifest_file import MANIFEST, read_manifest
 from fathom.sounding.missing import without_removed_ranks
 from fathom.sounding.packing import unpack
-from fathom.sounding.redacting import redacted
 from fathom.sounding.schema import TABLES, conform, empty
 
 MACHINE = "machine.json"
@@ -288,7 +287,7 @@ def _valid(frame: pl.DataFrame, table: str, file: Path) -> pl.DataFrame:
 
 
 def _write_table(file: Path, frame: pl.DataFrame) -> None:
-    redacted(frame).write_parquet(file, compression="zstd", compression_level=1, statistics=False)
+    _redacted(frame).write_parquet(file, compression="zstd", compression_level=1, statistics=False)
 
 
 def _without_secrets(manifest: Manifest) -> Manifest:
@@ -325,3 +324,17 @@ def require(file: Path, expected: int) -> None:
         raise NotASoundingError(file_error(file, error)) from None
     if actual != expected:
         raise NotASoundingError(f"{file} was damaged after it was written; record or import it again.")
+
+
+def _redacted(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the table without secrets. Only the few texts that may contain one are looked at in Python."""
+    for name, kind in frame.schema.items():
+        if kind == pl.String and (changed := _changed(frame[name])):
+            frame = frame.with_columns(pl.col(name).replace(changed))
+    return frame
+
+
+def _changed(column: pl.Series) -> dict[str, str]:
+    known = column.unique().drop_nulls()
+    texts = known if own_patterns() else known.filter(known.str.contains(HINT))
+    return {text: new for text in texts if (new := redact_name(text)) != text}

@@ -28,26 +28,14 @@ SHORTEST = 8  # of one shape
 KINDS = 2  # of shapes: a backward pass alternates between inputs' and weights' gradients
 
 
-def _plain(sizes: Sizes, first: int = 0) -> tuple[int, int, int, int] | None:
+def _product(sizes: Sizes, rank: int, first: int = 0) -> tuple[int, int, int, int] | None:
+    """Return rows, columns, terms and batch of the matmul of two tensors of this rank, from `first` on."""
     if len(sizes) < first + 2:
         return None
     a, b = sizes[first], sizes[first + 1]
-    if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
+    if len(a) != rank or len(b) != rank or a[-1] != b[-2]:
         return None
-    return a[0], b[1], a[1], 1
-
-
-def _added(sizes: Sizes) -> tuple[int, int, int, int] | None:
-    return _plain(sizes, 1)
-
-
-def _batched(sizes: Sizes, first: int = 0) -> tuple[int, int, int, int] | None:
-    if len(sizes) < first + 2:
-        return None
-    a, b = sizes[first], sizes[first + 1]
-    if len(a) != 3 or len(b) != 3 or a[2] != b[1]:
-        return None
-    return a[1], b[2], a[2], a[0]
+    return a[-2], b[-1], a[-1], a[0] if rank == 3 else 1
 
 
 def _linear(sizes: Sizes) -> tuple[int, int, int, int] | None:
@@ -60,10 +48,10 @@ def _linear(sizes: Sizes) -> tuple[int, int, int, int] | None:
 
 
 FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
-    "aten::mm": _plain,
-    "aten::addmm": _added,
-    "aten::bmm": _batched,
-    "aten::baddbmm": lambda sizes: _batched(sizes, 1),
+    "aten::mm": lambda sizes: _product(sizes, 2),
+    "aten::addmm": lambda sizes: _product(sizes, 2, 1),
+    "aten::bmm": lambda sizes: _product(sizes, 3),
+    "aten::baddbmm": lambda sizes: _product(sizes, 3, 1),
     "aten::linear": _linear,
 }
 

@@ -230,11 +230,11 @@ def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:
     return {key: q for key, q in known.items() if key not in figures}
 
 
-def assumed_host(gpus: int = 8, cores: int = 96) -> dict[str, Quantity]:
+def assumed_host(gpus: int = 8) -> dict[str, Quantity]:
     """Return the figures of a host that nobody published or measured."""
     return {
         "host_gpus": Quantity(gpus, "", ASSUMED, "GPUs of a usual server"),
-        "cores": spread(cores, 0.3, "", ASSUMED, "cores of a usual server; measure the machine"),
+        "cores": spread(96, 0.3, "", ASSUMED, "cores of a usual server; measure the machine"),
         "storage": Quantity(1e9, "B/s", ASSUMED, _STORAGE, 0.5e9, 4e9),
     }
 

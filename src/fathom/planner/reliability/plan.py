@@ -157,7 +157,7 @@ class ReliabilityPlan(msgspec.Struct, kw_only=True):
     notes: list[str]
 
 
-def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
+def plan_reliability(run: Run) -> ReliabilityPlan:
     """Return the plan; simulation chooses the checkpoint interval if none is given."""
     mtbf = run.failures.mtbf_h(run.gpus)
     checkpoint = run.checkpoint
@@ -170,13 +170,11 @@ def plan_reliability(run: Run, seed: int = 0) -> ReliabilityPlan:
     )  # fmt: skip
     _possible(job)
     most = max(_RAREST * mtbf_s, job.interval_s)
-    curve = [_point(job, factor, seed) for factor in _FACTORS if job.interval_s * factor <= most]
+    curve = [_point(job, factor) for factor in _FACTORS if job.interval_s * factor <= most]
     if run.interval_s is None:
         job = replace(job, interval_s=max(curve, key=lambda point: point.goodput).interval_s)
     sample = replace(job, work_s=min(job.work_s, _SAMPLE * mtbf_s))
-    spent = simulate(sample, _TRIALS, seed, (run.failures.spread, _DOWN_SPREAD)) * (
-        job.work_s / sample.work_s
-    )
+    spent = simulate(sample, _TRIALS, (run.failures.spread, _DOWN_SPREAD)) * (job.work_s / sample.work_s)
     wall = spent.sum(1)
     days = _summary(wall / 86400, "days", run)
     return ReliabilityPlan(
@@ -235,9 +233,9 @@ def _possible(job: Job) -> None:
         )
 
 
-def _point(job: Job, factor: float, seed: int) -> Point:
+def _point(job: Job, factor: float) -> Point:
     at = replace(job, interval_s=job.interval_s * factor)
-    spent = simulate(replace(at, work_s=min(job.work_s, _SAMPLE * job.mtbf_s)), _SHORT, seed)
+    spent = simulate(replace(at, work_s=min(job.work_s, _SAMPLE * job.mtbf_s)), _SHORT)
     down = job.detection_s + job.restart_s + job.checkpoint.load_s
     formula = expected_goodput(at.interval_s, job.checkpoint.stop_s, down, job.mtbf_s)
     return Point(at.interval_s, float(spent[:, 0].sum() / spent.sum()), formula)

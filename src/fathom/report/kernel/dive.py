@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
 from fathom.report.screen import paragraph, show
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 _SPOTS = 6
 
 
-def print_dive(explanation: Explanation, spots: list[HotSpot], console: Console | None = None) -> None:
+def print_dive(explanation: Explanation, spots: list[HotSpot]) -> None:
     """Print the limits of the kernel, heaviest first, then its stalls by line and instruction."""
-    show(lambda width: _page(explanation, spots, width), console)
+    show(lambda width: _page(explanation, spots, width))
 
 
 def dive_content(explanation: Explanation, spots: list[HotSpot]) -> dict[str, object]:

@@ -52,25 +52,7 @@ def stacks(store: Store) -> Figure[Frame] | None:
 
 def rows_of(counts: pl.DataFrame) -> list[Frame]:
     """Return a row per frame with its depth and its extent as a share of the samples."""
-    return _rows(_trunkless(counts), int(counts["len"].sum()))
-
-
-def _trunkless(counts: pl.DataFrame) -> list[tuple[list[str], int]]:
-    """Return frames of each stack with its count, without the frames that all stacks begin with."""
-    counts = counts.sort("len", "stack", descending=[True, False])
-    split = [
-        ([f for f in str(text).split(";") if not OWN.search(f)], int(n)) for text, n in counts.iter_rows()
-    ]
-    split = [(frames, n) for frames, n in split if frames]
-    shared = 0
-    while all(len(frames) > shared + 1 for frames, _ in split) and (
-        len({frames[shared] for frames, _ in split}) == 1
-    ):
-        shared += 1
-    return [(frames[shared:], n) for frames, n in split]
-
-
-def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[Frame]:
+    stacks, total = _trunkless(counts), int(counts["len"].sum())
     rows: list[Frame] = []
 
     def lay(members: list[tuple[list[str], int]], depth: int, start: int) -> None:
@@ -98,6 +80,21 @@ def _rows(stacks: list[tuple[list[str], int]], total: int) -> list[Frame]:
 
     lay(stacks, 0, 0)
     return rows
+
+
+def _trunkless(counts: pl.DataFrame) -> list[tuple[list[str], int]]:
+    """Return frames of each stack with its count, without the frames that all stacks begin with."""
+    counts = counts.sort("len", "stack", descending=[True, False])
+    split = [
+        ([f for f in str(text).split(";") if not OWN.search(f)], int(n)) for text, n in counts.iter_rows()
+    ]
+    split = [(frames, n) for frames, n in split if frames]
+    shared = 0
+    while all(len(frames) > shared + 1 for frames, _ in split) and (
+        len({frames[shared] for frames, _ in split}) == 1
+    ):
+        shared += 1
+    return [(frames[shared:], n) for frames, n in split]
 
 
 def _draw(rows: list[Frame]) -> Any:
