@@ -47,7 +47,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def kinds() -> dict[str, Kind]:
     """All kinds by id, group by group."""
-    rows = [row for group in GROUPS for row in load(__package__, group)]
+    rows = [{"group": group, **row} for group in GROUPS for row in load(__package__, group)]
     return {kind.id: kind for kind in msgspec.convert(rows, list[Kind])}
 
 
