@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -19,6 +19,14 @@ HEAD = """#!/bin/sh
 # Lines that need a decision or a reboot are commented out: uncomment those you want.
 # Variables and limits take effect only in the shell that sources this file: . ./fix.sh
 """
+# Fields that a row need not repeat: those of its table, and those of its reader.
+OF_TABLE: dict[str, dict[str, Any]] = {
+    "container": {"needs": ["decision"]},  # a person starts containers and pods
+    "kubernetes": {"needs": ["decision"]},
+}
+OF_READER: dict[str, dict[str, Any]] = {
+    "variable": {"fix": "Unset the variable.", "commands": ["unset {names}"], "needs": ["shell"]},
+}
 NEEDS: dict[Need, str] = {
     "root": "root",
     "reboot": "a reboot, or reloading the driver",
@@ -36,7 +44,12 @@ def checks() -> tuple[Check, ...]:
 
 def _table(group: str) -> list[Check]:
     rows = load("fathom.machine.checks", f"rows/{group}")
-    return [msgspec.convert({"id": f"{group}.{name}", **row}, Check) for name, row in rows.items()]
+    common = OF_TABLE.get(group, {})
+    full = (
+        {"id": f"{group}.{name}", **common, **OF_READER.get(row.get("reader"), {}), **row}
+        for name, row in rows.items()
+    )
+    return msgspec.convert(list(full), list[Check])
 
 
 def chosen(only: list[str]) -> list[Check]:
