@@ -47,10 +47,10 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     title: str
     of: list[str]
-    unit: str
     words: str
     remedy: str
-    weight: list[str]
+    unit: str = "%"
+    weight: list[str] = []
     above: float = math.inf
     below: float = -math.inf
 
@@ -65,8 +65,8 @@ def rules() -> dict[str, Rule]:
 
 
 def _spelled(template: dict[str, Any], reason: str) -> dict[str, object]:
-    own = {key: [e.replace("REASON", reason) for e in template[key]] for key in ("of", "weight")}
-    return {**template, **own, "title": template["title"].replace("REASON", reason.replace("_", " "))}
+    of = [expression.replace("REASON", reason) for expression in template["of"]]
+    return {**template, "of": of, "title": template["title"].replace("REASON", reason.replace("_", " "))}
 
 
 def explain(family: str, counters: Mapping[str, float]) -> Explanation:
@@ -88,7 +88,7 @@ def _fact(name: str, rule: Rule, counters: Mapping[str, float]) -> Fact | None:
         if value is None:
             continue
         holds = value > rule.above or value < rule.below
-        weights = (value_of(weight, counters) for weight in rule.weight)
+        weights = (value_of(weight, counters) for weight in rule.weight or rule.of)
         weight = next((w for w in weights if w is not None), 0.0)
         words, used = rule.words.format(value=value), names(expression)
         return Fact(name, rule.title, value, rule.unit, holds, max(weight, 0.0), words, rule.remedy, used)

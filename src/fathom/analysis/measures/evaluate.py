@@ -132,9 +132,9 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     title: str
     group: str
-    unit: str
     meaning: str
     sources: list[Source]
+    unit: str = "%"
     healthy: tuple[float | None, float | None] = (None, None)
     low: str = ""
     high: str = ""
