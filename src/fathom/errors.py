@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from errno import ENOSPC
 from pathlib import Path
@@ -40,6 +41,22 @@ def file_error(path: object, error: OSError, action: str = "read") -> str:
     else:
         why = f"{error.strerror or error}; check the path"
     return f"{path} cannot be {action}: {why}."
+
+
+def unimportable(path: object, why: str) -> BadInputError:
+    """Return the error for a file of another tool that cannot be imported."""
+    return BadInputError(f"{path} cannot be imported: {why}.")
+
+
+@contextmanager
+def file_errors(
+    path: object, action: str = "read", kind: type[FathomError] = BadInputError
+) -> Iterator[None]:
+    """Context manager that raises `kind`, with the sentence of `file_error`, instead of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(file_error(path, error, action)) from None
 
 
 def nearest(name: str, known: Collection[str], listed: str = "") -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fathom.atomic import atomic_write
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors
 from fathom.machine.model import Machine
 from fathom.settings import settings_in
 
@@ -100,11 +100,8 @@ def write_settings(applied: Applied, path: Path, header: str = "") -> None:
     for name, table in tables.items():
         if isinstance(table, dict) and table:
             lines += ["", f"[{name}]", *(_line(key, value) for key, value in table.items())]
-    try:
-        with atomic_write(path) as part:
-            Path(part).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(file_error(path, error, "written")) from None
+    with file_errors(path, "written"), atomic_write(path) as part:
+        Path(part).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _line(key: str, value: Any) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.atomic import write_private
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_error, file_errors
 from fathom.machine.model import Machine
 from fathom.probe.inherited import RAW, TEARDOWN
 from fathom.recorder.command import CannotLaunchError
@@ -123,11 +123,9 @@ class NewFolder:
 
 def check_creatable(folder: Path) -> None:
     """Raise BadInputError if `folder` cannot be created, because measuring ceilings first takes long."""
-    try:
+    with file_errors(folder, "created"):
         parent = next(place for place in folder.absolute().parents if place.exists())
         Path(tempfile.mkdtemp(prefix=".fathom-", dir=parent)).rmdir()
-    except OSError as error:
-        raise BadInputError(file_error(folder, error, "created")) from None
 
 
 def check_free(folder: Path, replace: bool) -> None:

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from fathom.atomic import atomic_write
-from fathom.errors import BadInputError, NotASoundingError, file_error
+from fathom.errors import BadInputError, NotASoundingError, file_error, file_errors
 from fathom.regular import open_regular
 from fathom.units import GIB
 
@@ -33,12 +33,9 @@ def pack(folder: Path, output: Path | None = None) -> Path:
     target = output or packed_name(folder)
     if target.exists():
         raise BadInputError(f"{target} already exists; choose another name with -o.")
-    try:
-        with atomic_write(target) as part, zipfile.ZipFile(part, "w") as archive:
-            for file in sorted(p for p in folder.rglob("*") if p.suffix in _KEPT and p.is_file()):
-                _add(archive, file, file.relative_to(folder).as_posix())
-    except OSError as error:
-        raise BadInputError(file_error(target, error, "written")) from None
+    with file_errors(target, "written"), atomic_write(target) as part, zipfile.ZipFile(part, "w") as archive:
+        for file in sorted(p for p in folder.rglob("*") if p.suffix in _KEPT and p.is_file()):
+            _add(archive, file, file.relative_to(folder).as_posix())
     return target
 
 
@@ -57,6 +54,13 @@ def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:
         shutil.copyfileobj(source, sink, 1 << 20)
 
 
+def temporary_folder() -> Path:
+    """Return a new folder, which is removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="fathom-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def unpack(file: Path) -> Path:
     """Unpack a packed sounding into a temporary directory, which is removed when this process ends.
 
@@ -69,8 +73,7 @@ def unpack(file: Path) -> Path:
         )
     if _directory_bytes(file) > MOST_DIRECTORY:
         raise NotASoundingError(f"{file} lists too many files; use the sounding's folder instead.")
-    folder = Path(tempfile.mkdtemp(prefix="fathom-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary_folder()
     try:
         with zipfile.ZipFile(file) as archive:
             _check(file, archive.infolist(), shutil.disk_usage(folder).free)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fathom.errors import BadInputError, NotASoundingError
 from fathom.sounding.manifest_file import MANIFEST
-from fathom.sounding.packing import SUFFIX
+from fathom.sounding.packing import SUFFIX, temporary_folder
 from fathom.sounding.raw import import_raw
 from fathom.sounding.remote import download, is_url
 from fathom.sounding.store import Store, open_store
@@ -87,9 +84,7 @@ def _opened(path: Path) -> Store:
     """Open a sounding; finish raw records first, which a killed recorder leaves."""
     if not (path / "raw").is_dir() or (path / MANIFEST).exists():
         return open_store(path)
-    folder = Path(tempfile.mkdtemp(prefix="fathom-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return import_raw(path, folder / path.name)
+    return import_raw(path, temporary_folder() / path.name)
 
 
 def _named(who: int | str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors, unimportable
 from fathom.regular import open_regular
 from fathom.sounding.chrome import read_chrome
 from fathom.sounding.events import Trace
@@ -42,12 +42,11 @@ def read_traces(path: Path, step_range: str | None = None) -> list[Trace]:
     Raises BadInputError if the file is none that Fathom knows, cannot be read, has no such range or no event.
     """
     if path.name.endswith(_XPLANE):
-        why = "XProf's protocol buffers are not read; import the .trace.json.gz beside it"
-        raise BadInputError(f"{path} cannot be imported: {why}.")
+        raise unimportable(path, "XProf's protocol buffers are not read; import the .trace.json.gz beside it")
     with exported(path) as file:
         traces = [trace for trace in _read(file, path, step_range) if any(map(len, trace.tables.values()))]
     if not traces:
-        raise BadInputError(f"{path} cannot be imported: none of its events has a valid name, start and end.")
+        raise unimportable(path, "none of its events has a valid name, start and end")
     return traces
 
 
@@ -77,11 +76,8 @@ def _with_ranges(trace: Trace, step_range: str | None) -> Trace:
 
 
 def _head(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            return file.read(len(MAGIC))
-    except OSError as error:
-        raise BadInputError(file_error(path, error)) from None
+    with file_errors(path), open_regular(path) as file:
+        return file.read(len(MAGIC))
 
 
 def _read_database(file: Path, path: Path, step_range: str | None) -> list[Trace]:

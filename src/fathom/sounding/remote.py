@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
-from fathom.sounding.packing import SUFFIX, pack
+from fathom.sounding.packing import SUFFIX, pack, temporary_folder
 
 MANIFEST = "manifest.json"
 
@@ -47,9 +44,7 @@ def download(url: str) -> Path:
     The directory is removed when this process ends. Raises BadInputError if that fails.
     """
     system, root = _system(url)
-    folder = Path(tempfile.mkdtemp(prefix="fathom-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    target = folder / (root.rstrip("/").rpartition("/")[2] or "job")
+    target = temporary_folder() / (root.rstrip("/").rpartition("/")[2] or "job")
     try:
         system.get(root, str(target), recursive=bool(system.isdir(root)))
     except Exception as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fathom.atomic import write_private
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors
 from fathom.lab import Technique, chosen, techniques
 from fathom.timing import MARGIN, Clock, SystemClock
 from fathom.tuner.kernels import (
@@ -155,10 +155,8 @@ def _winner(contest: Contest, proposals: list[_Proposal], how: Searching) -> _Pr
 def _written(winner: _Proposal, output: Path | None) -> str | None:
     if output is None:
         return None
-    try:
+    with file_errors(output, "written"):
         write_private(output, winner.path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInputError(file_error(output, error, "written")) from None
     return str(output)
 
 

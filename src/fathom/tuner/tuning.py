@@ -17,7 +17,7 @@ import msgspec
 
 from fathom.atomic import write_private
 from fathom.diagnosis import examine
-from fathom.errors import BadInputError, file_error, last_line
+from fathom.errors import BadInputError, file_errors, last_line
 from fathom.machine import bounding
 from fathom.recorder import Applied, default_name, resolve_command
 from fathom.referee import Verdict, running
@@ -100,7 +100,7 @@ def _opened(folder: Path, command: list[str], options: Options) -> Iterator[Path
     """Context manager with the folder of this search, locked. Raises BadInputError if it is another's."""
     about = {"command": command, "cwd": str(Path.cwd()), "until": options.until, "step_on": options.step_on}
     file = folder / "search.json"
-    try:
+    with file_errors(folder, "used"):
         if options.replace and file.exists():
             shutil.rmtree(folder)
         if folder.exists() and any(folder.iterdir()) and not file.exists():
@@ -111,8 +111,6 @@ def _opened(folder: Path, command: list[str], options: Options) -> Iterator[Path
                 f"{folder} holds the search of another command; choose another with -o, or add --replace."
             )
         write_private(file, json.dumps(about))
-    except OSError as error:
-        raise BadInputError(file_error(folder, error, "used")) from None
     with open(folder / "lock", "w") as lock:  # noqa: PTH123
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors
 from fathom.machine.checks.model import plain
 from fathom.regular import open_regular
 
@@ -129,13 +129,11 @@ def _called(file: Path) -> str:
 
 def _content(file: Path) -> bytes:
     """Read at most one byte more than the size limit."""
-    try:
+    with file_errors(_called(file)):
         if file == STDIN:
             return sys.stdin.buffer.read(LARGEST + 1)
         with open_regular(file) as stream:
             return stream.read(LARGEST + 1)
-    except OSError as error:
-        raise BadInputError(file_error(_called(file), error)) from None
 
 
 def _problem(error: Exception) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fathom.analysis.results import Examination
 from fathom.atomic import atomic_write
-from fathom.errors import BadInputError, file_error
+from fathom.errors import file_errors
 from fathom.sounding import Store
 
 
@@ -30,8 +30,5 @@ class Exported:
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
     """Give the path of a file that replaces `path` at the end. Raises BadInputError if that fails."""
-    try:
-        with atomic_write(path) as part:
-            yield Path(part)
-    except OSError as error:
-        raise BadInputError(file_error(path, error, "written")) from None
+    with file_errors(path, "written"), atomic_write(path) as part:
+        yield Path(part)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import file_errors
 from fathom.report.export.exported import written
 from fathom.sounding import TABLES, Store
 
@@ -19,10 +19,8 @@ def save_tables(store: Store, folder: Path, kind: str, results: dict[str, pl.Dat
 
     In CSV, lists are joined by spaces. Raises BadInputError if a file cannot be written.
     """
-    try:
+    with file_errors(folder, "created"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(file_error(folder, error, "created")) from None
     frames = {name: store.table(name) for name in TABLES if store.has(name)}
     frames |= {name: frame.lazy() for name, frame in results.items() if len(frame)}
     files = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import msgspec
 import polars as pl
 from msgspec import field
 
-from fathom.sounding.events.arrays import DAMAGED, InexactError, ints, to_ns
+from fathom.sounding.events.arrays import DAMAGED, ints, to_ns
 from fathom.sounding.kineto.events import Event, ExactEvent
-from fathom.sounding.kineto.stream import TraceStream
+from fathom.sounding.kineto.stream import collected
 
 _NAMES = {"process_name", "thread_name"}
 _TEXTS = ("correlation_id", "step_num", "hlo_op", "kernel_details", "memcpy_details")
@@ -117,18 +116,7 @@ class Intervals:
 
 def read_intervals(path: Path) -> Intervals:
     """Read a trace of any size, plain or gzipped. Raises BadInputError if it is none."""
-    try:
-        return _read(path, exact=False)
-    except InexactError:
-        return _read(path, exact=True)
-
-
-def _read(path: Path, exact: bool) -> Intervals:
-    intervals = Intervals()
-    with closing(TraceStream(path, exact, (_Event, _ExactEvent, Args))) as stream:
-        for events in stream:
-            intervals.add(events)
-    return intervals
+    return collected(path, Intervals, (_Event, _ExactEvent, Args))[0]
 
 
 def _id(value: Any) -> Any:

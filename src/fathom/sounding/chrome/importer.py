@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fathom.errors import BadInputError
+from fathom.errors import unimportable
 from fathom.sounding.chrome.events import Intervals, read_intervals
 from fathom.sounding.events import Events, Origin, Trace, normalised
 from fathom.sounding.events.steps import STEP
@@ -30,7 +30,7 @@ def read_chrome(path: Path, step_range: str | None = None) -> Trace:
     intervals = read_intervals(path)
     rows = intervals.table()
     if rows.is_empty():
-        raise BadInputError(f"{path} cannot be imported: it has neither operators nor device work.")
+        raise unimportable(path, "it has neither operators nor device work")
     device = _lanes(intervals)
     at_device = pl.col("lane").is_in([*device])
     host = rows.filter(~at_device & ~pl.col("lane").is_in(_derived(intervals, device)))

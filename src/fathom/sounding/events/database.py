@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors, unimportable
 from fathom.regular import require_regular
 from fathom.sounding.events.arrays import integers
 from fathom.units import MIB
@@ -28,6 +28,7 @@ _LONGEST = 1 << 16  # characters that are read of a text
 _LARGEST = 64 * MIB  # most bytes of one row
 _LEAST_ROW = 4  # bytes that a row takes at least
 _FREE_TEXT = 64 * MIB  # bytes of text that any file may have
+_TYPES = {int: pl.Int64, float: pl.Float64, str: pl.String}
 _LEAST_VERSION = (3, 37)  # of SQLite: earlier ones do not list tables apart from views
 
 
@@ -36,10 +37,8 @@ class Database:
 
     def __init__(self, file: Path, path: Path | None = None) -> None:
         self.path = path or file  # as errors name it, if `file` is only made from it
-        try:
+        with file_errors(file):
             self._size = require_regular(file)
-        except OSError as error:
-            raise BadInputError(file_error(file, error)) from None
         self._connection = self._open(file)
 
     def __enter__(self) -> Self:
@@ -61,7 +60,7 @@ class Database:
 
     def bad(self, why: str) -> BadInputError:
         """Return the error for a file that cannot be imported."""
-        return BadInputError(f"{self.path} cannot be imported: {why}.")
+        return unimportable(self.path, why)
 
     @cached_property
     def tables(self) -> frozenset[str]:
@@ -93,6 +92,14 @@ class Database:
         )
         blocks = self._bounded(f"SELECT {chosen} FROM {_quoted(table)}")
         return pl.concat([_frame(block, kept) for block in blocks] or [_frame([], kept)])
+
+    def read_all(self, table: str, wanted: Mapping[str, type]) -> pl.DataFrame:
+        """Return the `wanted` columns like `read`, and those that the table lacks as null."""
+        rows = self.read(table, wanted)
+        if not rows.width:
+            return pl.DataFrame(schema={name: _TYPES[kind] for name, kind in wanted.items()})
+        lacking = {name: kind for name, kind in wanted.items() if name not in rows.columns}
+        return rows.with_columns(pl.lit(None, _TYPES[kind]).alias(name) for name, kind in lacking.items())
 
     def _bounded(self, query: str) -> Iterator[list[Row]]:
         """Yield rows in blocks. Raises BadInputError if they are more than the file can hold."""
@@ -129,4 +136,4 @@ def _column(name: str, kind: type, values: list[Any]) -> pl.Series:
         return integers(name, values)
     accepted = (int, float) if kind is float else kind
     kept = [kind(value) if isinstance(value, accepted) else None for value in values]
-    return pl.Series(name, kept, pl.Float64 if kind is float else pl.String)
+    return pl.Series(name, kept, _TYPES[kind])

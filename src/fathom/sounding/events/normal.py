@@ -54,14 +54,12 @@ def normalised(events: Events, step_range: str | None = None) -> Trace:
     tables = {"ops": ops, "launches": launches, "kernels": kernels}
     return Trace(
         {table: conform(table, frame.with_columns(**_LABELS)) for table, frame in tables.items()},
-        pl.DataFrame(schema={"k": pl.Int64, "ns": pl.Int64, "thread": pl.Int64}),
-        steps,
-        empty("memory"),
         events.origin,
         problems,
-        events.samples,
-        events.facts,
-        events.abstained,
+        steps=steps,
+        samples=events.samples,
+        facts=events.facts,
+        abstained=events.abstained,
     )
 
 

@@ -10,6 +10,8 @@ from fathom.machine.model import Gpu
 from fathom.sounding.manifest import Facts, Problem
 from fathom.sounding.schema import empty
 
+_MARKS = {"k": pl.Int64, "ns": pl.Int64, "thread": pl.Int64}
+
 
 def is_pid(value: object) -> bool:
     """Return whether a value of a file can be the number of a process."""
@@ -59,11 +61,11 @@ class Trace:
     """
 
     tables: dict[str, pl.DataFrame]
-    marks: pl.DataFrame
-    steps: pl.DataFrame
-    memory: pl.DataFrame
     origin: Origin
     problems: list[Problem]
+    marks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_MARKS))
+    steps: pl.DataFrame = field(default_factory=lambda: empty("steps"))
+    memory: pl.DataFrame = field(default_factory=lambda: empty("memory"))
     samples: pl.DataFrame = field(default_factory=lambda: empty("samples"))
     facts: Facts = field(default_factory=dict)
     abstained: list[dict[str, str]] = field(default_factory=list)

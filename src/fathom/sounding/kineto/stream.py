@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import msgspec
 from isal import igzip_threaded
 from isal.igzip_lib import IsalError
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors, unimportable
 from fathom.regular import open_regular
+from fathom.sounding.events.arrays import InexactError
 from fathom.sounding.kineto.events import KINDS, Decoder, Event, Kinds
 
 LONGEST = 64 << 20  # most bytes of one event, or of the keys before or after the events
@@ -212,6 +214,35 @@ def _why_no_list(text: bytes) -> str:
     return _OTHER
 
 
+class Collector(Protocol):
+    """Takes the events of a trace, one block after the other."""
+
+    def add(self, events: list[Event]) -> None:
+        """Add one block. Raises InexactError if the events' times must be read as text."""
+
+
+C = TypeVar("C", bound=Collector)
+
+
+def collected(path: Path, new: Callable[[], C], kinds: Kinds = KINDS) -> tuple[C, dict[str, Any]]:
+    """Return a new collector with the events of a trace, and the other keys of the file.
+
+    Times are read as float64, which suits most traces; if it is too coarse, the file is read again with times
+    as text. Raises BadInputError like TraceStream.
+    """
+    try:
+        return _collected(TraceStream(path, False, kinds), new())
+    except InexactError:
+        return _collected(TraceStream(path, True, kinds), new())
+
+
+def _collected(stream: TraceStream, collector: C) -> tuple[C, dict[str, Any]]:
+    with closing(stream):
+        for events in stream:
+            collector.add(events)
+    return collector, stream.meta
+
+
 class TraceSource:
     """Iterate over a file in blocks; gzipped files are decompressed on a separate thread."""
 
@@ -219,11 +250,8 @@ class TraceSource:
         self.path = path
 
     def __iter__(self) -> Generator[bytes]:
-        try:
-            with open_regular(self.path) as file:
-                packed = file.read(2) == _GZIP
-        except OSError as error:
-            raise BadInputError(file_error(self.path, error)) from None
+        with file_errors(self.path), open_regular(self.path) as file:
+            packed = file.read(2) == _GZIP
         try:
             with self._open(packed) as stream:
                 while block := stream.read(BLOCK):
@@ -238,7 +266,7 @@ class TraceSource:
 
     def bad(self, why: str) -> BadInputError:
         """Return the error for a file that cannot be imported."""
-        return BadInputError(f"{self.path} cannot be imported: {why}.")
+        return unimportable(self.path, why)
 
 
 def _reason(error: Exception, packed: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import polars as pl
 from fathom.errors import BadInputError
 from fathom.machine.model import Gpu
 from fathom.sounding.events import integrity
-from fathom.sounding.events.arrays import InexactError
 from fathom.sounding.events.steps import marks, profiler_steps
 from fathom.sounding.events.trace import Origin, Trace, listed_gpu
 from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.device import device_table, memory_table
 from fathom.sounding.kineto.host import host_tables
-from fathom.sounding.kineto.stream import TraceStream
+from fathom.sounding.kineto.stream import collected
 from fathom.sounding.manifest import TRACED, Problem
 from fathom.sounding.schema import conform
 
@@ -33,7 +31,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     left out and listed in `problems`. Raises BadInputError if the file is not a trace or cannot be read
     completely.
     """
-    columns, keys = _read(Path(path))
+    columns, keys = collected(Path(path), TraceColumns)
     problems: list[Problem] = []
     base = _base_ns(keys)
     host = host_tables(columns, base, burst, problems)
@@ -54,32 +52,14 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     labels = {"phase": pl.lit(phase), "burst": pl.lit(burst, pl.Int32)}
     return Trace(
         {name: conform(name, frame.with_columns(**labels)) for name, frame in tables.items()},
+        _origin(keys, kernels, columns.pid),
+        problems,
         marks(host.notes),
         steps,
         memory_table(columns, base, phase, host.ops),
-        _origin(keys, kernels, columns.pid),
-        problems,
         facts={TRACED: columns.python_calls} if columns.python_calls else {},
         stacks=conform("stacks", host.stacks.with_columns(**labels)),
     )
-
-
-def _read(path: Path) -> tuple[TraceColumns, dict[str, object]]:
-    """Read times as float64, which suits most traces; if it is too coarse, read the file again with times
-    as text.
-    """
-    try:
-        return _read_as(path, exact=False)
-    except InexactError:
-        return _read_as(path, exact=True)
-
-
-def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, object]]:
-    columns = TraceColumns()
-    with closing(TraceStream(path, exact)) as stream:
-        for events in stream:
-            columns.add(events)
-    return columns, stream.meta
 
 
 def _base_ns(keys: dict[str, object]) -> int:

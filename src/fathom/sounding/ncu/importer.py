@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, unimportable
 from fathom.sounding.manifest import HotSpot, Manifest, Phase, Problem, Rank
 from fathom.sounding.ncu.frames import SOURCE, counters, families, kernels
 from fathom.sounding.ncu.launch import DURATION, Launch, Spot
-from fathom.sounding.ncu.lines import bad, encoding, head
+from fathom.sounding.ncu.lines import encoding, head
 from fathom.sounding.ncu.report import read_report
 from fathom.sounding.ncu.spots import hot_spots
 from fathom.sounding.ncu.table import read_csv
@@ -77,11 +77,11 @@ def import_ncu(
 def _read(path: Path, ncu: Path | None, problems: list[Problem]) -> list[Launch]:
     start = head(path)
     if not start:
-        raise bad(path, "it is empty; profile again")
+        raise unimportable(path, "it is empty; profile again")
     if path.suffix in _REPORTS or start.startswith(_MAGIC):
         launches = read_report(path, ncu)
         if not launches:
-            raise bad(path, "it has no kernel; profile again")
+            raise unimportable(path, "it has no kernel; profile again")
         return launches
     file = read_csv(path)
     if file.strange:
@@ -99,9 +99,11 @@ def _checked(path: Path, launches: list[Launch]) -> list[Launch]:
     for launch in launches:
         for name, value in launch.values.items():
             if not abs(value) <= _LARGEST:  # true for NaN too
-                raise bad(path, f"its {name} of {value:.3g} is larger than a GPU can count; profile again")
+                raise unimportable(
+                    path, f"its {name} of {value:.3g} is larger than a GPU can count; profile again"
+                )
     if not 0 <= 1e9 * sum(launch.values.get(DURATION, 0.0) for launch in launches) <= _LARGEST:
-        raise bad(path, f"the sum of its {DURATION} is not a time; profile again")
+        raise unimportable(path, f"the sum of its {DURATION} is not a time; profile again")
     return launches
 
 

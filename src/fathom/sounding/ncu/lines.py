@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import file_errors, unimportable
 from fathom.regular import open_regular
 
 LONGEST = 16 << 20  # characters per line; a header of three thousand metrics has a few hundred thousand
@@ -16,18 +16,10 @@ _MOST_JOINED = 100  # most lines in one quoted text
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def bad(path: Path, why: str) -> BadInputError:
-    """Return the error for a file of ncu that cannot be imported."""
-    return BadInputError(f"{path} cannot be imported: {why}.")
-
-
 def head(path: Path, size: int = 4096) -> bytes:
     """Return the first `size` bytes of a file. Raises BadInputError if it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            return file.read(size)
-    except OSError as error:
-        raise BadInputError(file_error(path, error)) from None
+    with file_errors(path), open_regular(path) as file:
+        return file.read(size)
 
 
 def encoding(start: bytes) -> str:
@@ -40,7 +32,7 @@ def read_lines(path: Path) -> Iterator[str]:
     start = head(path)
     kind = encoding(start)
     if kind == "utf-8" and b"\0" in start:
-        raise bad(path, "it is binary, neither a .ncu-rep report nor text")
+        raise unimportable(path, "it is binary, neither a .ncu-rep report nor text")
     with path.open("rb") as file:
         yield from _joined(path, _physical(path, file, kind))
 
@@ -49,7 +41,9 @@ def _physical(path: Path, file: BinaryIO, kind: str) -> Iterator[str]:
     text = TextIOWrapper(file, encoding=kind, errors="replace", newline="")
     while line := text.readline(LONGEST):
         if len(line) >= LONGEST or "\0" in line:
-            raise bad(path, "it has a line of more than 16 MiB or of binary data, which no output of ncu has")
+            raise unimportable(
+                path, "it has a line of more than 16 MiB or of binary data, which no output of ncu has"
+            )
         yield line
 
 
@@ -59,6 +53,6 @@ def _joined(path: Path, lines: Iterator[str]) -> Iterator[str]:
         while row.startswith('"') and row.count('"') % 2:
             more = next(lines, None)
             if more is None or count >= _MOST_JOINED:
-                raise bad(path, "it is cut off within a quoted text; export it again")
+                raise unimportable(path, "it is cut off within a quoted text; export it again")
             row, count = row + more, count + 1
         yield row.rstrip("\r\n")

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, unimportable
 from fathom.sounding.ncu.launch import Launch
-from fathom.sounding.ncu.lines import bad
 
 VARIABLE = "FATHOM_NCU"  # path of the ncu program, or of the folder of Nsight Compute
 MODULE = "ncu_report"
@@ -41,7 +40,7 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
         result = Path(own) / "launches.json"
         status, said = _run(folder, path, result)
         if status == UNREADABLE:
-            raise bad(path, f"Nsight Compute's reader cannot read it ({said}); profile again")
+            raise unimportable(path, f"Nsight Compute's reader cannot read it ({said}); profile again")
         if status == NOT_LOADED:
             raise NoReaderError(path, f"{folder / _FILE} does not load ({said}); repair its installation")
         if status != 0:

@@ -9,8 +9,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from fathom.data import load
+from fathom.errors import unimportable
 from fathom.sounding.ncu.launch import DURATION, Launch
-from fathom.sounding.ncu.lines import bad, read_lines
+from fathom.sounding.ncu.lines import read_lines
 from fathom.sounding.ncu.numbers import TwoNotationsError, base_unit, decimal_mark, is_absent, plain, to_float
 
 _DATA = re.compile(r'"?\d+"?,')
@@ -43,10 +44,10 @@ def read_csv(path: Path) -> CsvFile:
         elif line.strip():
             _take(file, line)
     if not file._header:
-        raise bad(path, f"it is not a CSV of ncu (no header with Kernel Name){_said(file)}; {HOW}")
+        raise unimportable(path, f"it is not a CSV of ncu (no header with Kernel Name){_said(file)}; {HOW}")
     _convert(file)
     if not any(launch.values for launch in file.launches.values()):
-        raise bad(path, f"it has no launch with a value{_said(file)}; profile again, and {HOW}")
+        raise unimportable(path, f"it has no launch with a value{_said(file)}; profile again, and {HOW}")
     return file
 
 
@@ -66,19 +67,21 @@ def _take(file: CsvFile, line: str) -> None:
     elif len(fields) == len(file._header) and (_DATA.match(line) or not fields[0]):
         _row(file, fields)
     elif _DATA.match(line):
-        raise bad(file.path, f"its row {line[:40]!r} is damaged or cut off; export it again")
+        raise unimportable(file.path, f"its row {line[:40]!r} is damaged or cut off; export it again")
     else:
         file.strange += 1
 
 
 def _begin(file: CsvFile, header: list[str]) -> None:
     if file._header and _form(header) != _form(file._header):
-        raise bad(file.path, f"it mixes two pages of ncu; export each page to its own file, or {HOW}")
+        raise unimportable(
+            file.path, f"it mixes two pages of ncu; export each page to its own file, or {HOW}"
+        )
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
-        raise bad(file.path, f"it has the column {twice} twice; export it again")
+        raise unimportable(file.path, f"it has the column {twice} twice; export it again")
     if _form(header) != "summary" and "ID" not in header:
-        raise bad(file.path, f"it has no column ID, which identifies launches; {HOW}")
+        raise unimportable(file.path, f"it has no column ID, which identifies launches; {HOW}")
     file._header, file._units = header, None
     file._tables += 1
 
@@ -105,7 +108,7 @@ def _raw_row(file: CsvFile, fields: list[str], row: dict[str, str]) -> None:
         file._units = fields
         return
     if file._units is None:
-        raise bad(file.path, f"it has no row of units; {HOW}")
+        raise unimportable(file.path, f"it has no row of units; {HOW}")
     launch = _launch(file, row)
     for (name, text), unit in zip(row.items(), file._units, strict=True):
         if _METRIC.fullmatch(name):
@@ -154,16 +157,18 @@ def _convert(file: CsvFile) -> None:
         mark = decimal_mark(number for number in numbers.values() if number)
         values = {text: to_float(number, mark) for text, number in numbers.items() if number}
     except TwoNotationsError:
-        raise bad(
+        raise unimportable(
             file.path, "its numbers use both 1,234.5 and 1.234,5; give a file from a single machine"
         ) from None
     except ValueError:
-        raise bad(file.path, "it has a number that cannot be read; export it again") from None
+        raise unimportable(file.path, "it has a number that cannot be read; export it again") from None
     for launch, metric, text, unit in file._raw:
         if text in values:
             scale, base = base_unit(unit)
             if metric == DURATION and base != "s":
-                raise bad(file.path, f"its {DURATION} is in '{unit}', which is not a unit of time; {HOW}")
+                raise unimportable(
+                    file.path, f"its {DURATION} is in '{unit}', which is not a unit of time; {HOW}"
+                )
             launch.values[metric], launch.units[metric] = values[text] * scale, base
         elif is_absent(text):
             launch.absent.add(metric)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors
 from fathom.regular import require_regular
 
 ENDINGS = (".nsys-rep", ".qdrep")
@@ -25,10 +25,8 @@ def exported(path: Path) -> Iterator[Path]:
     if path.suffix not in ENDINGS:
         yield path
         return
-    try:
+    with file_errors(path):
         require_regular(path)
-    except OSError as error:
-        raise BadInputError(file_error(path, error)) from None
     nsys = shutil.which("nsys")
     if nsys is None:
         raise BadInputError(

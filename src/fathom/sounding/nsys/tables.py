@@ -5,8 +5,6 @@ Versions of nsys differ in their tables and columns: what is missing is null.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from fathom.sounding.events.database import Database
@@ -54,7 +52,7 @@ class Tables:
     def ops(self) -> pl.DataFrame:
         """Return the NVTX ranges; those of torch's `emit_nvtx` are ops, with their shapes."""
         wanted = {**_SPAN, "eventType": int, "text": str, "textId": int, "globalTid": int}
-        rows = _complete(self._base.read(RANGES, wanted), wanted)
+        rows = self._base.read_all(RANGES, wanted)
         rows = rows.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
         left_open = rows.filter(pl.col("end").is_null()).group_by(pl.col("globalTid") // _PROCESS).len()
         self.open_ranges = dict(left_open.iter_rows())
@@ -74,7 +72,7 @@ class Tables:
     def launches(self) -> pl.DataFrame:
         """Return the calls of the CUDA runtime and driver."""
         wanted = {**_SPAN, "globalTid": int, "correlationId": int, "nameId": int}
-        rows = self._named(_complete(self._base.read(CALLS, wanted), wanted), "nameId", "api")
+        rows = self._named(self._base.read_all(CALLS, wanted), "nameId", "api")
         return rows.select(
             *_thread(),
             pl.col("api").str.replace(_VERSION, ""),
@@ -89,7 +87,7 @@ class Tables:
         return pl.concat([_renamed(part) for part in parts], how="diagonal")
 
     def _kernels(self) -> pl.DataFrame:
-        rows = _complete(self._base.read(KERNELS, _KERNEL), _KERNEL)
+        rows = self._base.read_all(KERNELS, _KERNEL)
         rows = self._named(self._named(rows, "demangledName", "full"), "shortName", "short")
         shared = pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory")
         return rows.with_columns(
@@ -102,7 +100,7 @@ class Tables:
 
     def _copies(self) -> pl.DataFrame:
         wanted = {**_WORK, "bytes": int, "copyKind": int, "srcKind": int, "dstKind": int}
-        rows = _complete(self._base.read(COPIES, wanted), wanted)
+        rows = self._base.read_all(COPIES, wanted)
         direction = pl.col("copyKind").replace_strict(_DIRECTIONS, default="unknown")
         source, target = (_memory(pl.col(side)) for side in ("srcKind", "dstKind"))
         return rows.with_columns(
@@ -111,14 +109,14 @@ class Tables:
 
     def _sets(self) -> pl.DataFrame:
         wanted = {**_WORK, "bytes": int, "memKind": int}
-        rows = _complete(self._base.read(SETS, wanted), wanted)
+        rows = self._base.read_all(SETS, wanted)
         return rows.with_columns(
             kind=pl.lit("set"), name=pl.format("Memset ({})", _memory(pl.col("memKind")))
         )
 
     def _graphs(self) -> pl.DataFrame:
         wanted = {**_WORK, "graphId": int}
-        rows = _complete(self._base.read(GRAPHS, wanted), wanted)
+        rows = self._base.read_all(GRAPHS, wanted)
         return rows.with_columns(
             kind=pl.lit("compute"), name=pl.format("CUDA graph {}", pl.col("graphId").fill_null(0))
         )
@@ -129,16 +127,6 @@ class Tables:
             return rows.with_columns(pl.lit(None, pl.String).alias(name))
         strings = self._strings.rename({"id": by, "value": name})
         return rows.join(strings, on=by, how="left", maintain_order="left")
-
-
-def _complete(rows: pl.DataFrame, wanted: Mapping[str, type]) -> pl.DataFrame:
-    """Add the wanted columns that the table lacks, as null."""
-    kinds = {int: pl.Int64, str: pl.String}
-    if not rows.width:
-        return pl.DataFrame(schema={name: kinds[kind] for name, kind in wanted.items()})
-    return rows.with_columns(
-        pl.lit(None, kinds[kind]).alias(name) for name, kind in wanted.items() if name not in rows.columns
-    )
 
 
 def _thread() -> tuple[pl.Expr, pl.Expr]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fathom.errors import BadInputError
+from fathom.errors import unimportable
 from fathom.sounding.events import Origin, Trace
 from fathom.sounding.manifest import Problem
 from fathom.sounding.otel import sglang, vllm
@@ -40,7 +40,7 @@ def read_otel(paths: list[Path]) -> Trace:
     every = [request for requests in of.values() for request in requests]
     kept = sorted(filter(_is_possible, every), key=lambda request: (request.start_ns, request.end_ns))
     if not kept:
-        raise BadInputError(f"{paths[0]} cannot be imported: {_lacks(read)}.")
+        raise unimportable(paths[0], _lacks(read))
     engines = [name for name, requests in of.items() if requests]
     return Trace(
         tables={
@@ -48,9 +48,6 @@ def read_otel(paths: list[Path]) -> Trace:
             "requests": _requests(kept),
             "request_spans": _stages(kept),
         },
-        marks=pl.DataFrame(schema={"k": pl.Int64, "ns": pl.Int64, "thread": pl.Int64}),
-        steps=empty("steps"),
-        memory=empty("memory"),
         origin=Origin(None, None, None, None, {}, [], {}),
         problems=list(_problems(read, every, kept, engines)),
         facts={"engines": engines},

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors, unimportable
 from fathom.regular import open_regular
 from fathom.sounding.kineto.stream import TraceSource
 from fathom.units import GIB
@@ -130,11 +130,8 @@ def _is_framed(head: bytes, path: Path) -> bool:
     """Return whether the file begins with a length that fits into it, and a TracesData."""
     if len(head) <= _LENGTH.size or head[_LENGTH.size] != _FIRST or head[:2] == b"\x1f\x8b":
         return False
-    try:
-        with open_regular(path) as file:
-            size = file.seek(0, 2)
-    except OSError as error:
-        raise BadInputError(file_error(path, error)) from None
+    with file_errors(path), open_regular(path) as file:
+        size = file.seek(0, 2)
     return 2 < _LENGTH.unpack_from(head)[0] <= size - _LENGTH.size
 
 
@@ -160,7 +157,7 @@ def read_spans(paths: list[Path]) -> Spans:
                 if result.damaged > damaged
                 else "it is empty"
             )
-            raise BadInputError(f"{path} cannot be imported: {why}.")
+            raise unimportable(path, why)
     return result
 
 

@@ -25,7 +25,6 @@ _COPY = {
     **_SPAN, "name_id": int, "dst_agent_id": int, "src_agent_id": int, "size": int, "queue_id": int,
     "stream_id": int,
 }  # fmt: skip
-_KINDS = {int: pl.Int64, str: pl.String}
 
 
 def is_rocpd(base: Database) -> bool:
@@ -71,11 +70,7 @@ class _Run:
 
     def _read(self, table: str, wanted: Mapping[str, type]) -> pl.DataFrame:
         """Read a table of this run; the columns that it lacks are null."""
-        rows = self._base.read(f"rocpd_{table}{self._suffix}", wanted)
-        if not rows.width:
-            return pl.DataFrame(schema={name: _KINDS[kind] for name, kind in wanted.items()})
-        lacks = {name: kind for name, kind in wanted.items() if name not in rows.columns}
-        return rows.with_columns(pl.lit(None, _KINDS[kind]).alias(name) for name, kind in lacks.items())
+        return self._base.read_all(f"rocpd_{table}{self._suffix}", wanted)
 
     def _gpus(self) -> pl.DataFrame:
         wanted = {"id": int, "type": str, "type_index": int, "product_name": str, "name": str}

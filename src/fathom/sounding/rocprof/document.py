@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import file_errors, unimportable
 from fathom.regular import open_regular, read_regular
 from fathom.sounding.events import Events, Origin, Trace, is_pid, listed_gpu, normalised
 from fathom.sounding.events.arrays import integers
@@ -149,22 +149,16 @@ def is_document(path: Path) -> bool:
 def read_document(path: Path, step_range: str | None = None) -> list[Trace]:
     """Return one trace per process with device work. Raises BadInputError if there is none, or damage."""
     try:
-        document = msgspec.json.decode(read_regular(path, _MOST), type=Document)
-    except OSError as error:
-        raise BadInputError(file_error(path, error)) from None
+        with file_errors(path):
+            document = msgspec.json.decode(read_regular(path, _MOST), type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(
-            f"{path} cannot be imported: it is not a valid result of rocprofv3 ({error})."
-        ) from None
-    if len(document.processes) > MOST_PROCESSES:
-        raise BadInputError(
-            f"{path} cannot be imported: it holds {len(document.processes):,} processes, and one host "
-            f"runs at most {MOST_PROCESSES}."
-        )
+        raise unimportable(path, f"it is not a valid result of rocprofv3 ({error})") from None
+    if (count := len(document.processes)) > MOST_PROCESSES:
+        why = f"it holds {count:,} processes, and one host runs at most {MOST_PROCESSES}"
+        raise unimportable(path, why)
     every = [_events(process) for process in document.processes if process.buffer_records.kernel_dispatch]
     if not every:
-        why = "it has no kernel dispatches; record with `rocprofv3 --kernel-trace`"
-        raise BadInputError(f"{path} cannot be imported: {why}.")
+        raise unimportable(path, "it has no kernel dispatches; record with `rocprofv3 --kernel-trace`")
     return [normalised(events, step_range) for events in every]
 
 
