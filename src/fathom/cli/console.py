@@ -6,15 +6,18 @@ import re
 import sys
 import tempfile
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fathom.errors import first_line, foreseen
+from fathom.errors import BadInputError, first_line, foreseen
 from fathom.redaction import redact_text
 from fathom.visible import escaped, visible_line
+
+BAD_INPUT = 2  # exit status
 
 
 def say(text: str) -> None:
@@ -49,6 +52,16 @@ def explain(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {first_line(error)}{_keep_details(error)}"
 
 
+@contextmanager
+def bad_input_exits() -> Iterator[None]:
+    """Context manager that ends the command with the status BAD_INPUT if an input cannot be used."""
+    try:
+        yield
+    except BadInputError as error:
+        say(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+
+
 def _keep_details(error: Exception) -> str:
     try:
         with tempfile.NamedTemporaryFile("w", prefix="fathom-error-", suffix=".txt", delete=False) as file:
@@ -79,8 +92,6 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 def seconds_of(text: str, option: str = "--budget") -> float:
     """Parse a duration such as 90s, 10m or 1h. Raises BadInputError."""
-    from fathom.errors import BadInputError
-
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([smh]?)", text.strip())
     if match is None or not float(match[1]):
         raise BadInputError(f"{option} takes a time such as 90s, 10m or 1h, not '{text}'.")
@@ -89,8 +100,6 @@ def seconds_of(text: str, option: str = "--budget") -> float:
 
 def page_path(path: Path) -> Path:
     """Return the path of a page. Raises BadInputError unless it ends in `.html`."""
-    from fathom.errors import BadInputError
-
     if path.suffix != ".html":
         raise BadInputError(f"{path} does not end in .html; give a file name that does.")
     return path

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import examples, say, write_json
+from fathom.cli.console import bad_input_exits, examples, write_json
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
     from fathom.analysis.compare import GateResult
 
-OVER, BAD_INPUT = 1, 2
+OVER = 1
 EXAMPLES = examples(
     "fathom gate candidate.fathom --baseline main.fathom",
     "fathom gate --baseline a1.fathom a2.fathom --candidate b1.fathom b2.fathom --markdown comment.md",
@@ -38,12 +38,9 @@ def gate(
     A budget is exceeded only if its figure is beyond the limit by more than noise. Exit status: 0 if all
     budgets are met, 1 if one is exceeded or its figure is unknown, 2 if the input cannot be used.
     """
-    try:
+    with bad_input_exits():
         result = _checked(budgets, [*(soundings or []), *(candidate or [])], baseline or [], kind, rank)
         _written(result, junit, markdown)
-    except BadInputError as error:
-        say(str(error))
-        raise typer.Exit(BAD_INPUT) from None
     from fathom.report import print_gate
 
     (write_json if json else print_gate)(result)

@@ -8,10 +8,9 @@ from typing import Literal
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import examples, say, write_json
-from fathom.errors import BadInputError
+from fathom.cli.console import bad_input_exits, examples, write_json
 
-NOT_PROVEN, BAD_INPUT = 1, 2
+NOT_PROVEN = 1
 EXAMPLES = examples(
     "fathom prove norm.py:plain norm.py:fused",
     "fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:work --json",
@@ -81,15 +80,12 @@ def prove(
     from fathom.referee import Pair, Settings, chosen_from, command_of, prove_pair
     from fathom.report import print_verdict
 
-    try:
+    with bad_input_exits():
         sides = [command_of(side) if command else side for side in (baseline, candidate)]
         given |= {"plain": sides[0], "tuned": sides[1], "allow": tuple(allow or ())}
         pair = chosen_from(Pair, given).with_inputs()
         with shown("starting") as seen:
             messages = {"progress": seen.progress, "tell": seen.tell}
             verdict = prove_pair(pair, chosen_from(Settings, given | messages))
-    except BadInputError as error:
-        say(str(error))
-        raise typer.Exit(BAD_INPUT) from None
     (write_json if json else print_verdict)(verdict)
     raise typer.Exit(0 if verdict.verdict in _ENOUGH[require] else NOT_PROVEN)

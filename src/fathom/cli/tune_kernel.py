@@ -7,10 +7,10 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import examples, say, seconds_of, write_json
+from fathom.cli.console import bad_input_exits, examples, seconds_of, write_json
 from fathom.errors import BadInputError
 
-NOT_PROVEN, BAD_INPUT = 1, 2
+NOT_PROVEN = 1
 HELP = """Rank implementations of a function: each is proven against it, on every shape.
 
 Candidates run in a sandbox: a separate process group without a network where the system permits it, with
@@ -68,7 +68,7 @@ def kernel(
     from fathom.report import print_ranking
     from fathom.tuner import Sandbox, Searching, rank_kernels, search_kernels, search_technique
 
-    try:
+    with bad_input_exits():
         searches = _searches(reference, directory, search, technique, output)
         sandbox, time_s = Sandbox(limit_s, memory_gib), seconds_of(time, "--time")
         proof = {"budget_s": budget_s, "margin": margin, "fresh": fresh, "sanitize": sanitize}
@@ -81,9 +81,6 @@ def kernel(
             else:
                 given = str(reference), Path(str(directory)), sandbox
                 ranking = rank_kernels(*given, budget_s, margin, fresh, sanitize, seen.progress)
-    except BadInputError as error:
-        say(str(error))
-        raise typer.Exit(BAD_INPUT) from None
     (write_json if json else print_ranking)(ranking)
     raise typer.Exit(0 if ranking.proven else NOT_PROVEN)
 

@@ -7,10 +7,8 @@ from pathlib import Path
 import typer
 from typer import Option
 
-from fathom.cli.console import examples, print_json, say
-from fathom.errors import BadInputError
+from fathom.cli.console import bad_input_exits, examples, print_json
 
-BAD_INPUT = 2
 EXAMPLES = examples(
     "fathom machine check --only gpu",
     "fathom machine check --manifest pod.yaml --json",
@@ -41,12 +39,9 @@ def check(
     from fathom.machine.checks import fix_script as script_of
     from fathom.report import print_checks
 
-    try:
+    with bad_input_exits():
         which = chosen(only or (["kubernetes"] if manifest else []))
         results = examine(this_host(), which, manifest or ())
-    except BadInputError as error:
-        say(str(error))
-        raise typer.Exit(BAD_INPUT) from None
     if json:
         print_json(as_json(results))
     elif fix_script:
