@@ -186,10 +186,10 @@ class ComparedProperty(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     id: str
     what: str
     reads: list[str]
-    when: Literal["other", "less", "beyond", "version"]
-    severity: Severity
     why: str
     spoils: list[str]
+    when: Literal["other", "less", "beyond", "version"] = "other"
+    severity: Severity = "check again"
     needs: Literal["", "gpus", "several"] = ""
     tolerance: float = 0.0
     numbers: int = 2
