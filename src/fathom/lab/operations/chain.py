@@ -43,12 +43,9 @@ def cache_blocks(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
       rows of 1,024 took 0.55 of the time of the plain form, and 64 rows of 64 took 3.7 times as long.
     not_when: The matrix fits in the cache, torch.compile may be used, which fuses the chain, or the work
       runs on a GPU, where each call costs a launch.
-    shows:
-      bytes from memory: five readings and five writes of the matrix → one each
+    shows: {bytes from memory: five readings and five writes of the matrix → one each}
     no_finding: a recording of the processor has no counters of its memory.
-    parameters:
-      ROWS: [1, 4, 16, 64, 256, 1024]
-      COLUMNS: [64, 256, 512, 1024]"""
+    parameters: {ROWS: [1, 4, 16, 64, 256, 1024], COLUMNS: [64, 256, 512, 1024]}"""
     out, buffers = torch.empty_like(x), x.new_empty(2, ROWS, COLUMNS)
     for top in range(0, x.shape[0], ROWS):
         for left in range(0, x.shape[1], COLUMNS):

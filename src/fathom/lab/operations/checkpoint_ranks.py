@@ -78,8 +78,7 @@ def async_checkpoint(state: Tensor, weight: Tensor) -> Step:
     cost: Host memory for a copy of the state, and a thread that takes time from Python between steps.
     not_when: Checkpoints take longer to write than the steps between them, or host memory has no room for a
       copy.
-    shows:
-      pause of training for a checkpoint: the time to write it → the time to copy it to the host
+    shows: {pause of training for a checkpoint: the time to write it → the time to copy it to the host}
     no_finding: a pause for a checkpoint of several ranks is found as slow steps, whose remedy depends on
       the program.
     needs: {ranks: 2}

@@ -101,8 +101,7 @@ def overlapped_gradients(weights: list[Tensor], batches: Tensor) -> Step:
       sum.
     not_when: The backward pass is much shorter than the communication, or gradients are accumulated over
       many micro-batches (then reduce only in the last one, with `no_sync`).
-    shows:
-      exposed communication: all of it → the last bucket
+    shows: {exposed communication: all of it → the last bucket}
     no_gain: two H100s over NVLink, 0.8 % faster, less than the margin. 805 MB of gradients take 2.4 ms of a
       step of 54 ms at the measured bandwidth, so little can be hidden.
     findings: [communication-exposed, communication-after-backward]
@@ -150,8 +149,7 @@ def compressed_gradients(weights: list[Tensor], batches: Tensor) -> Step:
       rounding, and again in each partial sum), and two conversions per bucket.
     not_when: Communication is hidden by the backward pass, groups are very large (sums lose more), or the
       loss disagrees with that of a run in float32.
-    shows:
-      bytes of all-reduces per step: four per parameter → two per parameter
+    shows: {bytes of all-reduces per step: four per parameter → two per parameter}
     no_gain: two H100s over NVLink, as fast. The float32 form hides its communication behind the backward
       pass, but for the last bucket.
     findings: [communication-wide-gradients]

@@ -36,8 +36,7 @@ def candidates_first(logits: Tensor) -> tuple[Tensor, Tensor]:
       write it several times.
     not_when: The candidates are bounded by a share of all words (top-p alone), which needs the sum over all;
       or the answer is greedy (argmax).
-    shows:
-      kernel families of the sampling: a softmax and a radix sort of the vocabulary → a selection
+    shows: {kernel families of the sampling: a softmax and a radix sort of the vocabulary → a selection}
     no_finding: No rule knows which ops choose a token.
     proof: {cache: warm}"""
     highest, words = logits.topk(CANDIDATES, dim=-1)

@@ -111,8 +111,7 @@ def kept_parameters(weights: list[Tensor], batches: Tensor) -> Step:
       gathers, one reduce-scatter) to two.
     not_when: The unsharded parameters do not fit, or the second gathers are hidden by the backward pass
       anyway.
-    shows:
-      all-gathers per block and step: two → one
+    shows: {all-gathers per block and step: two → one}
     findings: [communication-exposed, communication-gathered-twice]
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -129,8 +128,7 @@ def prefetched_parameters(weights: list[Tensor], batches: Tensor) -> Step:
     cost: Memory of one more gathered block. The bytes of communication stay the same.
     not_when: Communication takes longer than compute in total (order does not change that), or the host is
       far ahead of the device, so that gathers are issued early already.
-    shows:
-      exposed all-gathers: some in each block → the first one
+    shows: {exposed all-gathers: some in each block → the first one}
     no_gain: two H100s over NVLink, between 0 and 2 % slower. The host is far ahead of the device there.
     findings: [communication-exposed, communication-gathers-late]
     needs: {ranks: 2}

@@ -109,8 +109,7 @@ def layered_handover(states: Tensor, weights: Tensor) -> Step:
     cost: One message per layer instead of one, and multiprocessors that copy while others compute.
     not_when: Prompts are so short that latency bounds the messages, or the link is so slow that the transfer
       takes longer than the prefill.
-    shows:
-      exposed communication of a prompt: the cache of all layers → part of the last
+    shows: {exposed communication of a prompt: the cache of all layers → part of the last}
     findings: [communication-exposed]
     needs: {ranks: 2}
     proof: {latency: included}"""

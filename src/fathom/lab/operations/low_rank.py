@@ -30,8 +30,7 @@ def factors_in_turn(x: Tensor, down: Tensor, up: Tensor) -> Tensor:
       twentieth of the time on one core of a Xeon.
     not_when: The full matrix is used many times, as with an adapter that is merged into its layer once. The
       rank is more than half the width.
-    shows:
-      FLOPs of the products in the report: 2 w² (r + n) → 4 n w r
+    shows: {FLOPs of the products in the report: 2 w² (r + n) → 4 n w r}
     no_finding: A recording has the shapes of both products, but not that their order is free.
     """
     return (x @ down) @ up

@@ -52,8 +52,7 @@ def foreach_optimizer(weights: Numbers, gradients: Numbers) -> Numbers:
       stay the same, and temporaries take as much memory as the parameters.
     not_when: The fused kernel supports these parameters (it saves bytes too), memory is nearly full, or there
       are a few large parameters.
-    shows:
-      kernel launches in the optimizer's step: a dozen per parameter → a dozen in all
+    shows: {kernel launches in the optimizer's step: a dozen per parameter → a dozen in all}
     findings: [kernels-for-loop-optimizer, host-launch-bound]
     proof: {latency: included}"""
     return _stepped(weights, gradients, foreach=True)
@@ -70,8 +69,7 @@ def fused_optimizer(weights: Numbers, gradients: Numbers) -> Numbers:
     not_when: There are a few large parameters (only bandwidth matters then), gradients are unscaled or
       clipped in their own pass anyway, or parameters are of a subclass that the fused kernel does not
       support.
-    shows:
-      kernel launches in the optimizer's step: a dozen per parameter → a few in all
+    shows: {kernel launches in the optimizer's step: a dozen per parameter → a few in all}
     findings: [kernels-for-loop-optimizer, kernels-unfused-optimizer, host-launch-bound]
     proof: {latency: included}"""
     return _stepped(weights, gradients, fused=True)

@@ -120,8 +120,7 @@ def one_forward_one_backward(weights: list[Tensor], batch: Tensor) -> Step:
     cost: None. The bubble is the same, (p-1)/(m+p-1) of the step with p stages and m micro-batches. Memory
       falls from m micro-batches to at most p, so m can grow, which shrinks the bubble.
     not_when: There are no more micro-batches than stages.
-    shows:
-      micro-batches whose activations a stage holds: all → at most the number of stages
+    shows: {micro-batches whose activations a stage holds: all → at most the number of stages}
     gains: memory
     no_finding: it saves memory of activations, and no finding judges memory of several ranks.
     needs: {ranks: 2}
@@ -139,8 +138,7 @@ def interleaved_stages(weights: list[Tensor], batch: Tensor) -> Step:
     cost: v times as many messages between ranks, and some more activations in memory.
     not_when: There are many more micro-batches than stages (the bubble is small), or the links between
       ranks are slow.
-    shows:
-      idle time at the start and end of a step: p-1 micro-batches → (p-1)/v
+    shows: {idle time at the start and end of a step: p-1 micro-batches → (p-1)/v}
     findings: [communication-pipeline-bubble]
     no_gain: two H100s, 0.97 times as fast. With two stages the bubble is small, and messages double.
     needs: {ranks: 2}
@@ -158,8 +156,7 @@ def zero_bubble(weights: list[Tensor], batch: Tensor) -> Step:
     cost: Activations stay in memory until their gradients of weights are computed. The backward pass
       becomes two passes through autograd, which takes host time.
     not_when: Steps are bound by launches, or there are many more micro-batches than stages.
-    shows:
-      idle time at the end of a step: (p-1)/v backward passes → little
+    shows: {idle time at the end of a step: (p-1)/v backward passes → little}
     findings: [communication-pipeline-bubble]
     needs: {ranks: 2}
     proof: {latency: included}"""

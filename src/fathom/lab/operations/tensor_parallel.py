@@ -102,8 +102,7 @@ def async_tensor_parallel(x: Tensor, up: Tensor, down: Tensor) -> Step:
       size of the activations.
     not_when: GPUs are not connected by NVLink, or parts are so small that their products leave
       multiprocessors idle.
-    shows:
-      exposed communication per block: an all-gather and a reduce-scatter → the first part
+    shows: {exposed communication per block: an all-gather and a reduce-scatter → the first part}
     findings: [communication-exposed]
     needs: {ranks: 2, gpu: true, capability: 8.0}
     proof: {latency: included}"""
