@@ -27,8 +27,7 @@ _IF_ANY = ("counters", "requests")
 
 def import_(
     traces: list[Path] = Argument(
-        metavar="TRACE…",
-        help="Traces, results of ncu (.ncu-rep, .csv), or a raw recording.",
+        metavar="TRACE…", help="Traces, results of ncu (.ncu-rep, .csv), or a raw recording."
     ),
     output: Path | None = Option(None, "-o", "--output", help="Path of the sounding. [default: NAME.fathom]"),
     step_range: str | None = Option(

@@ -8,10 +8,7 @@ from typer import Option
 
 from fathom.cli.console import Machine, Price, SoundingPath, examples, say
 
-EXAMPLES = examples(
-    "fathom open train.fathom",
-    "fathom open train.fathom --to train.html",
-)
+EXAMPLES = examples("fathom open train.fathom", "fathom open train.fathom --to train.html")
 
 
 def open_(

@@ -190,12 +190,7 @@ def run(
 
 
 def _record(
-    command: list[str],
-    plan: Plan,
-    place: Destination,
-    replace: bool,
-    measure: bool,
-    applied: Applied,
+    command: list[str], plan: Plan, place: Destination, replace: bool, measure: bool, applied: Applied
 ) -> Recording:
     from fathom import gauges
     from fathom.cli.progress import measured

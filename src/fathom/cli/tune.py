@@ -122,12 +122,7 @@ class _Tune(TyperGroup):
 
 
 app = group(cls=_Tune, help="Search settings of a program, or rank kernels.")
-app.command(
-    PROGRAM,
-    context_settings={"allow_interspersed_args": False},
-    help=HELP,
-    epilog=EXAMPLES,
-)(tune)
+app.command(PROGRAM, context_settings={"allow_interspersed_args": False}, help=HELP, epilog=EXAMPLES)(tune)
 app.command("kernel", help=tune_kernel.HELP, epilog=tune_kernel.EXAMPLES)(tune_kernel.kernel)
 
 

@@ -20,10 +20,7 @@ Measure = Callable[[MeasurementPlan], tuple[list[Ceiling], list[Missing]]]
 
 
 def keep(
-    machine: Machine,
-    ceilings: Sequence[Ceiling],
-    missing: Sequence[Missing],
-    folder: Path | None = None,
+    machine: Machine, ceilings: Sequence[Ceiling], missing: Sequence[Missing], folder: Path | None = None
 ) -> tuple[Machine, Path]:
     """Merge the results into the stored machine file; return the machine and the file's path.
 
@@ -34,10 +31,7 @@ def keep(
 
 
 def merge(
-    earlier: Machine,
-    machine: Machine,
-    ceilings: Sequence[Ceiling],
-    missing: Sequence[Missing],
+    earlier: Machine, machine: Machine, ceilings: Sequence[Ceiling], missing: Sequence[Missing]
 ) -> Machine:
     """Return `machine` with all ceilings; a new one replaces the earlier one of the same id and device.
 

@@ -67,9 +67,7 @@ def _record(line: str) -> dict[str, object]:
 
 
 def to_sample(
-    machine: Machine,
-    environment: Mapping[str, str] = os.environ,
-    open_nvml: Callable[[], Any] = load,
+    machine: Machine, environment: Mapping[str, str] = os.environ, open_nvml: Callable[[], Any] = load
 ) -> tuple[CountersPlan | None, str | None]:
     """Return (the counters for the probe, None), or (None, why there are none and what to do)."""
     if why := why_no_counters(machine):

@@ -32,9 +32,7 @@ TRACE_ENDINGS = (
         ".db",
     ),
 )
-_OTHERS = {
-    b"PK\x03\x04": "it is a zip file; a packed sounding needs no import, open it with `fathom report`",
-}
+_OTHERS = {b"PK\x03\x04": "it is a zip file; a packed sounding needs no import, open it with `fathom report`"}
 _JAX_RUNS = "plugins/profile/*"  # a folder per call of jax.profiler.trace
 _PATTERNS = ("*.json", "*.json.gz")
 

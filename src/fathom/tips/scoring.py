@@ -224,10 +224,7 @@ def of_machine(machine: Machine, checks: Iterable[Result], manifest: bool = Fals
 
 
 def of_sounding(
-    examination: Examination,
-    machine: Machine,
-    checks: Iterable[Result] = (),
-    why_no_checks: str = NO_CHECKS,
+    examination: Examination, machine: Machine, checks: Iterable[Result] = (), why_no_checks: str = NO_CHECKS
 ) -> Evidence:
     """The evidence of a recording: its findings, and the checks of its machine where they are known."""
     results = {result.id: result for result in checks}

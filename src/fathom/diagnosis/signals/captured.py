@@ -28,8 +28,7 @@ def captured(recorded: Recorded) -> Captured:
         raise UnknownSignalError("kernels were recorded without their graphs")
     rows = rows.with_columns(window=recorded.window(rows)).filter(pl.col("window") >= 0)
     by_step = rows.group_by("window").agg(
-        graphed=pl.col("graph_node").is_not_null().mean(),
-        ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        graphed=pl.col("graph_node").is_not_null().mean(), ns=(pl.col("end_ns") - pl.col("start_ns")).sum()
     )
     lengths = (windows.ends - windows.starts)[windows.used]
     at = by_step["window"].to_numpy()

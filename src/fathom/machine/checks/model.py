@@ -161,11 +161,7 @@ def _fill(command: str, fill: Mapping[str, str]) -> str | None:
 
 
 def _subject(finding: Observation) -> dict[str, str]:
-    return {
-        "subject": plain(finding.subject),
-        "status": finding.status,
-        "observed": plain(finding.observed),
-    }
+    return {"subject": plain(finding.subject), "status": finding.status, "observed": plain(finding.observed)}
 
 
 def plain(text: str) -> str:

@@ -89,10 +89,7 @@ def _processes(parts: dict[str, pl.DataFrame]) -> list[int]:
 
 
 def _events(
-    process: int,
-    parts: dict[str, pl.DataFrame],
-    about: About,
-    measured: tuple[pl.DataFrame, list[list[str]]],
+    process: int, parts: dict[str, pl.DataFrame], about: About, measured: tuple[pl.DataFrame, list[list[str]]]
 ) -> Events:
     own = {name: part.filter(process=process).drop("process") for name, part in parts.items()}
     own["kernels"] = _on_gpus(own["kernels"], about.physical.filter(pid=process & _PID))

@@ -14,10 +14,7 @@ from fathom.sounding.schema import TABLES
 
 PHASES = ("prefill", "decode", "recompute")
 _RENAMED = {"arrival_ns": "start_ns"}
-_TIMES = (
-    *("arrival", "submitted", "token", "sent", "end", "start"),
-    *("prepared", "computed", "sampled"),
-)
+_TIMES = (*("arrival", "submitted", "token", "sent", "end", "start"), *("prepared", "computed", "sampled"))
 
 
 def serving(process: Process, processes: Iterable[Process] = ()) -> dict[str, pl.DataFrame]:

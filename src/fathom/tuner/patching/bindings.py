@@ -12,15 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fathom.tuner.patching.sites import Frame
-from fathom.tuner.patching.source import (
-    FUNCTIONS,
-    Edit,
-    Function,
-    RefusedError,
-    Source,
-    inside,
-    last_name,
-)
+from fathom.tuner.patching.source import FUNCTIONS, Edit, Function, RefusedError, Source, inside, last_name
 
 Scope = Function | ast.Module
 PASSING = ("_contextlib.py",)  # of torch: decorators such as no_grad, which pass all arguments on

@@ -34,11 +34,7 @@ def synchronous(signals: Signals) -> Candidates:
     left = max(seen.idle_ms - moved - ms_of(copies), 0.0)
     yield Candidate(
         kind="communication-synchronous",
-        claims=[
-            *_idle(signals, left),
-            *copies,
-            *exposed_claims(signals, moved),
-        ],
+        claims=[*_idle(signals, left), *copies, *exposed_claims(signals, moved)],
         evidence=[
             Evidence(f"tiny, blocking {seen.operation} calls", seen.count, "per step"),
             Evidence("time without compute around them", seen.idle_ms, "ms per step"),
@@ -61,10 +57,7 @@ def unused(signals: Signals) -> Candidates:
         return
     yield Candidate(
         kind="communication-unused-parameters",
-        claims=[
-            *_idle(signals, seen.idle_ms),
-            *exposed_claims(signals, seen.reduced_ms),
-        ],
+        claims=[*_idle(signals, seen.idle_ms), *exposed_claims(signals, seen.reduced_ms)],
         evidence=[
             Evidence("parameters whose use is reduced in each step, as int32", seen.parameters, "parameters"),
             Evidence("idle time of the device during the search", seen.idle_ms, "ms per step"),

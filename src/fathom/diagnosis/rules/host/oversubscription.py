@@ -32,11 +32,7 @@ def oversubscription(signals: Signals) -> Candidates:
     yield Candidate(
         kind="host-cpu-oversubscription",
         claims=claims,
-        evidence=[
-            *shown,
-            *_waits(signals),
-            Evidence("wait for batches", lost, "ms per step"),
-        ],
+        evidence=[*shown, *_waits(signals), Evidence("wait for batches", lost, "ms per step")],
         changes=("input=0",) if seen is None else (),
         gain_ms=seen,
         doubt=0.4,  # with one thread each, workers may still be too slow

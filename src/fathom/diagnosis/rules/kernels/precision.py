@@ -30,10 +30,7 @@ MEMORY = 0.55  # of an activation's time with half the bytes
 CONVOLVES = re.compile(r"cudnn|conv|[dw]grad|winograd", re.IGNORECASE)
 # TF32 has one switch for matrix products and one for convolutions: each names its action and its code.
 SWITCHES = {
-    "products": (
-        "Allow TF32 for float32 matmuls",
-        'torch.set_float32_matmul_precision("high")',
-    ),
+    "products": ("Allow TF32 for float32 matmuls", 'torch.set_float32_matmul_precision("high")'),
     "convolutions": (
         "Allow TF32 for float32 convolutions",
         "torch.backends.cudnn.allow_tf32 = True    # the default, which the program changed",
