@@ -111,7 +111,6 @@ def examples(*commands: str) -> str:
 
 
 def group(**options: Any) -> typer.Typer:
-    """A group of commands."""
     return typer.Typer(
         add_completion=False,
         rich_markup_mode=None,  # its libraries take longer to import than all of Fathom

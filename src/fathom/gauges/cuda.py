@@ -24,8 +24,6 @@ class TorchStream:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel."""
-
     core: Any
     handle: Any
 

@@ -31,7 +31,6 @@ class Operation:
 
     @cached_property
     def functions(self) -> dict[str, ast.FunctionDef]:
-        """Its functions by name."""
         return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
 
     @cached_property

@@ -52,7 +52,6 @@ class Sample(msgspec.Struct, frozen=True):
 
 @cache
 def names() -> dict[str, Names]:
-    """Return the names by engine."""
     return {engine: msgspec.convert(row, Names) for engine, row in load(__package__, "metrics").items()}
 
 

@@ -34,7 +34,6 @@ class Gains:
 
 
 def trial_of(search: Search, choice: Choice) -> Trial:
-    """Return the run of a choice."""
     return Trial(search.setting(choice), search.work(choice), search.patience_s(choice))
 
 

@@ -146,7 +146,6 @@ class Contest:
 
     @property
     def reference(self) -> str:
-        """The address of the reference."""
         return str(self.pair["plain"])
 
     def ranked(self, path: Path, settings: Options) -> Ranked:

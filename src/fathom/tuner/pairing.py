@@ -44,7 +44,6 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """The seconds left."""
         return self.total_s - self.used_s
 
 

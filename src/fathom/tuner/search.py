@@ -163,7 +163,6 @@ class Search:
             yield knob, next(value for value in knob.values if value.name == name)
 
     def setting(self, choice: Choice) -> Applied:
-        """Return the settings of a choice."""
         return merged([_applied(value) for _, value in self.values(choice)])
 
     def work(self, choice: Choice) -> float:

@@ -18,7 +18,6 @@ class Counted(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
         return sum(steps for steps, _ in self.bins.values())
 
     @property

@@ -146,7 +146,6 @@ def _first(ns: Any) -> Any:
 
 
 def insight(sounding: Sounding) -> Insight:
-    """Return the insight into a sounding."""
     result = sounding.examine()
     device = next(iter(result.devices), None)
     used = device.utilisation if device else None

@@ -38,7 +38,6 @@ def on_screen(watch: Watch, publish: Publish, console: Console, note: str = "") 
 
 
 def print_page(live: Live, console: Console) -> None:
-    """Print the page once."""
     for line in live_page(live, min(console.width, 120), 1000):
         console.print(line, no_wrap=True, crop=False, highlight=False)
 

@@ -106,7 +106,6 @@ class Activity:
         return False, self._names.get(int(number), f"system call {int(number)}")
 
     def close(self) -> None:
-        """Close the files."""
         for file in (self._call, self._stat, self._scheduler):
             if file is not None:
                 os.close(file)

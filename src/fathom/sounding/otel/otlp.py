@@ -67,7 +67,6 @@ class Span(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its identity."""
         return self.trace_id, self.span_id
 
     @property

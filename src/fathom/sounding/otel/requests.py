@@ -61,6 +61,5 @@ def duration(facts: Facts, name: str) -> int | None:
 
 
 def set_tokens(request: Answered, facts: Facts) -> None:
-    """Set the counts of tokens."""
     request.prompt, request.generated = count(facts, PROMPT), count(facts, GENERATED)
     request.cached = count(facts, CACHED)

@@ -47,7 +47,6 @@ class Knob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def catalogue() -> tuple[Knob, ...]:
-    """Return all knobs."""
     return tuple(knob for group in GROUPS for knob in msgspec.convert(load(__package__, group), list[Knob]))
 
 

@@ -53,7 +53,6 @@ class Draft:
             self.drop(knob, why)
 
     def files(self) -> dict[str, bytes]:
-        """Return the changed files."""
         return {path: text.encode() for path, text in self._changed().items()}
 
     def _changed(self) -> dict[str, str]:

@@ -38,7 +38,6 @@ class Program:
         return self.source(scripts.pop() or "")
 
     def source_of(self, frame: Frame) -> Source:
-        """Return the source of a frame."""
         return self.source(frame.file)
 
     def source(self, file: str) -> Source:

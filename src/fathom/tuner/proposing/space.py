@@ -49,7 +49,6 @@ class Space:
         return {parameter.name: parameter.default for parameter in self.parameters}
 
     def any_choice(self, source: random.Random) -> Choice:
-        """Return any choice."""
         return {parameter.name: parameter.any_value(source) for parameter in self.parameters}
 
     def all(self) -> Iterator[Choice]:
