@@ -172,6 +172,6 @@ def chosen(names: Sequence[str], folder: Path = FOLDER, listing: str = LISTING) 
     return list(selected.values())
 
 
-def naming(kind: str, folder: Path = FOLDER) -> list[Technique]:
+def naming(kind: str) -> list[Technique]:
     """Return the techniques whose headers list this kind of finding."""
-    return [technique for technique in techniques(folder).values() if kind in technique.header.findings]
+    return [technique for technique in techniques().values() if kind in technique.header.findings]

@@ -25,7 +25,7 @@ def endpoint(url: str, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, f"{base}/{path}", "", ""))
 
 
-def require_answer(url: str, model: str, key: str | None = None, patience_s: float = PATIENCE_S) -> None:
+def require_answer(url: str, model: str, key: str | None = None) -> None:
     """Send one short request, so that a wrong address, name or key shows before a load test.
 
     Raises BadInputError with the server's reason.
@@ -38,7 +38,7 @@ def require_answer(url: str, model: str, key: str | None = None, patience_s: flo
         to, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
     )
     try:
-        with urllib.request.urlopen(authorise(asked, key), timeout=patience_s) as answer:
+        with urllib.request.urlopen(authorise(asked, key), timeout=PATIENCE_S) as answer:
             answer.read(MOST)
     except urllib.error.HTTPError as error:
         if error.code in KEYLESS:

@@ -82,7 +82,7 @@ def _add(writer: Writer, manifest: Manifest, trace: Trace, rank: int) -> list[Gp
     manifest.abstained += [row for row in trace.abstained if row not in manifest.abstained]
     about = Rank(rank, origin.pid, origin.host, origin.world, origin.devices, source, facts=trace.facts)
     manifest.ranks.append(about)
-    manifest.phases.append(_phase(trace, rank))
+    manifest.phases.append(Phase(rank, "timeline", 0, *_bounds(trace), len(trace.steps)))
     manifest.versions.update(origin.versions)
     return origin.gpus
 
@@ -109,10 +109,6 @@ def _mark_steps(trace: Trace, manifest: Manifest) -> None:
         manifest.abstained.append(
             {"what": "steps", "why": "the trace marks no steps, and its work does not repeat"}
         )
-
-
-def _phase(trace: Trace, rank: int) -> Phase:
-    return Phase(rank, "timeline", 0, *_bounds(trace), len(trace.steps))
 
 
 def _bounds(trace: Trace) -> tuple[int, int]:

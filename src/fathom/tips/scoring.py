@@ -131,7 +131,7 @@ def _of_checks(tip: Tip, evidence: Evidence) -> Iterator[_Answer]:
     for name in tip.by.checks:
         result = evidence.checks.get(name)
         if result is None:
-            yield _Answer("unknown", NOT_CHECKED if evidence.checks else evidence.why_no_checks)
+            yield _Answer("unknown", NOT_CHECKED if evidence.checks else NO_CHECKS)
         elif result.status == "not_applicable" and name in evidence.unanswered:
             yield _Answer("unknown", evidence.unanswered[name])
         else:
@@ -204,7 +204,6 @@ class Evidence:
     """
 
     checks: Mapping[str, Result] = field(default_factory=dict)
-    why_no_checks: str = NO_CHECKS
     losses: Mapping[str, list[Loss]] = field(default_factory=dict)
     not_analysed: Mapping[str, str] = field(default_factory=dict)
     why_no_findings: str = ""
@@ -223,15 +222,12 @@ def of_machine(machine: Machine, checks: Iterable[Result], manifest: bool = Fals
     )
 
 
-def of_sounding(
-    examination: Examination, machine: Machine, checks: Iterable[Result] = (), why_no_checks: str = NO_CHECKS
-) -> Evidence:
+def of_sounding(examination: Examination, machine: Machine, checks: Iterable[Result] = ()) -> Evidence:
     """The evidence of a recording: its findings, and the checks of its machine where they are known."""
     results = {result.id: result for result in checks}
     step = examination.step
     return Evidence(
         checks=results,
-        why_no_checks=why_no_checks,
         losses=_losses(examination),
         not_analysed={
             abstained.what.removeprefix(_FINDING): abstained.why

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from copy import copy
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,9 @@ class Watch:
     def view(self) -> Live:
         """Return what is known now."""
         now = self.clock()
-        ranks = sorted((rank.view(now) for rank in self._ranks.values() if rank.has_steps), key=_order)
+        ranks = sorted(
+            (rank.view(now) for rank in self._ranks.values() if rank.has_steps), key=attrgetter("rank", "pid")
+        )
         view = Live(
             str(self.folder),
             [visible_line(str(word)) for word in self._launch.get("command") or []],
@@ -247,10 +250,6 @@ class Watch:
 
 def _times(alert: Alert) -> tuple[float, float]:
     return alert.baseline_ms, alert.step_ms
-
-
-def _order(rank: RankView) -> tuple[int, int]:
-    return rank.rank, rank.pid
 
 
 def _json(file: Path) -> dict[str, Any]:
