@@ -1,5 +1,3 @@
 """The knobs: one row of data for each decision that the program leaves open."""
 
 from fathom.tuner.knobs.catalogue import Knob, Value, catalogue, fitting
-
-__all__ = ["Knob", "Value", "catalogue", "fitting"]

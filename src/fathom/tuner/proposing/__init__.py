@@ -3,5 +3,3 @@
 from fathom.tuner.proposing.evolution import Evolution
 from fathom.tuner.proposing.source import Source, read_source
 from fathom.tuner.proposing.space import Choice, Parameter, Space
-
-__all__ = ["Choice", "Evolution", "Parameter", "Source", "Space", "read_source"]

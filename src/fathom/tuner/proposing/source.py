@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_errors
 from fathom.regular import read_regular
 from fathom.tuner.proposing.space import Choice, Parameter, Space
-from fathom.tuner.proposing.triton import usual_values
 
 DECLARATION = "parameters"
+# The usual values of a Triton kernel's configuration.
+WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
+LEAST_BLOCK, AROUND = 16, (-2, -1, 0, 1, 2)  # powers of two beside the value in the file
 Literals = dict[str, list[ast.expr]]  # by name, in the order of the file
 
 
@@ -49,10 +51,9 @@ class Source:
 def read_source(path: Path, declared: Mapping[str, Sequence[Any]] | None = None) -> Source:
     """Read a file; `declared` replaces its declaration of parameters. Raises BadInputError."""
     try:
-        text = read_regular(path).decode()
+        with file_errors(path):
+            text = read_regular(path).decode()
         tree = ast.parse(text)
-    except OSError as error:
-        raise BadInputError(file_error(path, error)) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadInputError(f"{path} is not valid Python: {error}.") from None
     literals = _literals(tree)
@@ -102,8 +103,23 @@ def _usual(literals: Literals, wanted: Mapping[str, Any]) -> Iterator[Parameter]
         if name in wanted or len(present) != 1:
             continue
         value = present.pop()
-        if values := usual_values(name, value):
+        if values := _usual_values(name, value):
             yield Parameter(name, values, value)
+
+
+def _usual_values(name: str, value: Any) -> tuple[int, ...] | None:
+    """Return the values to try for a constant of this name; None if it is not part of a configuration."""
+    plain = name.lower().lstrip("_")
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    if plain == "num_warps":
+        return WARPS
+    if plain == "num_stages":
+        return STAGES
+    if plain.startswith("block") and value > 0 and value & (value - 1) == 0:
+        blocks = (value << power if power >= 0 else value >> -power for power in AROUND)
+        return tuple(block for block in blocks if block >= min(LEAST_BLOCK, value))
+    return None
 
 
 def _literals(tree: ast.Module) -> Literals:
