@@ -1,5 +1,3 @@
 """The command line: `fathom`, or `python -m fathom`."""
 
 from fathom.cli.main import app, main
-
-__all__ = ["app", "main"]

@@ -16,27 +16,3 @@ from fathom.timing.ratio import (
     widened_tail,
 )
 from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean, weighted_quantile
-
-__all__ = [
-    "ARRIVALS",
-    "MARGIN",
-    "RESAMPLES",
-    "SETTLED",
-    "SHARE",
-    "Clock",
-    "Decision",
-    "Ratio",
-    "SystemClock",
-    "compare",
-    "decide",
-    "interval",
-    "mad",
-    "median",
-    "midmean",
-    "next_arrival",
-    "require_margin",
-    "settled",
-    "student",
-    "weighted_quantile",
-    "widened_tail",
-]

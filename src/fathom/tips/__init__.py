@@ -13,22 +13,3 @@ from fathom.tips.scoring import (
     of_sounding,
     score,
 )
-
-__all__ = [
-    "AREAS",
-    "CONDITIONS",
-    "PLANNED",
-    "STATUSES",
-    "By",
-    "Evidence",
-    "Loss",
-    "Score",
-    "Scores",
-    "Status",
-    "Tip",
-    "chosen",
-    "of_machine",
-    "of_sounding",
-    "score",
-    "tips",
-]

@@ -10,8 +10,6 @@ from typer import Option
 from fathom.cli.console import examples, group, print_json
 from fathom.cli.machine import check, compare, measure
 
-__all__ = ["app"]
-
 HELP = "Show this machine's inventory and ceilings, check its setup, and compare it with another."
 EXAMPLES = examples("fathom machine", "fathom machine --json > here.json")
 app = group()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fathom.cli.console import examples, group
 from fathom.cli.plan import buy, check, listing, reliability, serve, train
 
-__all__ = ["app"]
-
 HELP = """Plan training and serving on machines and sizes that you do not have: time, memory,
 layout, cost, and the goodput of long runs.
 

@@ -2,5 +2,3 @@
 
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
-
-__all__ = ["findings", "leads"]

@@ -5,5 +5,3 @@ them; `remedy` is code or a setting that can be tried without changes.
 """
 
 from fathom.diagnosis.kinds.catalogue import Kind, kinds, kinds_of_steps, resembling
-
-__all__ = ["Kind", "kinds", "kinds_of_steps", "resembling"]

@@ -1,5 +1,3 @@
 """Rules: functions of signals that yield candidates. Each is in one small file, in its kind's group."""
 
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, NotAnalysed, Rule, needs, rule, rules
-
-__all__ = ["Candidate", "Claim", "Evidence", "NotAnalysed", "Rule", "needs", "rule", "rules"]

@@ -6,29 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import fathom.machine.checks.readers  # noqa: F401  (registers them)
+import fathom.machine.checks.readers  # registers them
 from fathom.machine.checks.host import Host, this_host
 from fathom.machine.checks.manifest import pods
 from fathom.machine.checks.model import Check, Observation, Result, as_json, conclude
 from fathom.machine.checks.registry import read
 from fathom.machine.checks.tables import GROUPS, checks, chosen, fix_script, recalled, stored
-
-__all__ = [
-    "GROUPS",
-    "Check",
-    "Host",
-    "Observation",
-    "Result",
-    "as_json",
-    "checks",
-    "chosen",
-    "examine",
-    "fix_script",
-    "pods",
-    "recalled",
-    "stored",
-    "this_host",
-]
 
 
 def examine(host: Host, which: Iterable[Check] | None = None, manifests: Sequence[Path] = ()) -> list[Result]:

@@ -3,16 +3,3 @@
 from fathom.recorder.dive.choosing import Target, choose
 from fathom.recorder.dive.diving import Dive, dive, explanation_of, families_of, spots_of
 from fathom.recorder.dive.profiling import SETS, CannotProfileError, ncu_command
-
-__all__ = [
-    "SETS",
-    "CannotProfileError",
-    "Dive",
-    "Target",
-    "choose",
-    "dive",
-    "explanation_of",
-    "families_of",
-    "ncu_command",
-    "spots_of",
-]

@@ -2,5 +2,3 @@
 
 from fathom.recorder.stacks.codes import Codes, Walker, line_table
 from fathom.recorder.stacks.sampler import StackSampler, rehearse, why_no_stacks
-
-__all__ = ["Codes", "StackSampler", "Walker", "line_table", "rehearse", "why_no_stacks"]

@@ -2,5 +2,3 @@
 
 from fathom.sounding.events.normal import Events, normalised
 from fathom.sounding.events.trace import Origin, Trace, is_pid, listed_gpu
-
-__all__ = ["Events", "Origin", "Trace", "is_pid", "listed_gpu", "normalised"]

@@ -1,5 +1,3 @@
 """Kineto traces, the files that torch.profiler writes."""
 
 from fathom.sounding.kineto.trace import NothingReadError, Trace, read_trace
-
-__all__ = ["NothingReadError", "Trace", "read_trace"]

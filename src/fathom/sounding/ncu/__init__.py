@@ -3,5 +3,3 @@
 from fathom.sounding.ncu.importer import import_ncu, is_ncu
 from fathom.sounding.ncu.launch import Launch
 from fathom.sounding.ncu.report import NoReaderError
-
-__all__ = ["Launch", "NoReaderError", "import_ncu", "is_ncu"]

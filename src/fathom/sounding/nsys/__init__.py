@@ -2,5 +2,3 @@
 
 from fathom.sounding.nsys.importer import is_nsys, read_nsys
 from fathom.sounding.nsys.report import ENDINGS, exported
-
-__all__ = ["ENDINGS", "exported", "is_nsys", "read_nsys"]

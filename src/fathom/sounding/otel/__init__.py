@@ -2,5 +2,3 @@
 
 from fathom.sounding.otel.importer import read_otel
 from fathom.sounding.otel.otlp import is_otlp
-
-__all__ = ["is_otlp", "read_otel"]

@@ -2,5 +2,3 @@
 
 from fathom.sounding.raw.importer import import_raw
 from fathom.sounding.raw.times import step_times
-
-__all__ = ["import_raw", "step_times"]

@@ -2,5 +2,3 @@
 
 from fathom.sounding.rocprof.database import is_rocpd, read_rocpd
 from fathom.sounding.rocprof.document import is_document, read_document
-
-__all__ = ["is_document", "is_rocpd", "read_document", "read_rocpd"]
