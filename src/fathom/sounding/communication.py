@@ -18,7 +18,7 @@ class Library(msgspec.Struct, frozen=True):
     library: str
     names: str
     operations: dict[str, str]
-    other: str
+    other: str = OTHER
 
 
 @cache
