@@ -3,8 +3,6 @@
 It reads by default. Programs run only if they match a pattern that the user allowed. Needs the extra `agent`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

@@ -1,7 +1,5 @@
 """Examine a sounding: derive findings, a verdict and an account from its analyses."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.diagnosis.examine import examine

@@ -1,7 +1,5 @@
 """Measure this machine's ceilings in child processes, so that the parent survives their crashes."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

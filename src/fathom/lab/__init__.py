@@ -4,8 +4,6 @@ Operations import `Draw`, `Source`, the helpers that draw inputs, and the module
 else lists, shows and runs techniques.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

@@ -77,7 +77,7 @@ def here(machine: Machine) -> Here:
     gpus = machine.get("gpus") or []
     if not gpus:
         return Here(None, str(machine.get("why_no_gpu") or "there is none"), torch)
-    if not torch_gpus():
+    if not _torch_sees_it():
         return Here(None, "torch sees no CUDA device", torch)
     return Here(float(gpus[0].get("compute_capability") or 0), "", torch, gpus=torch_gpus())
 
@@ -95,6 +95,10 @@ def room(machine: Machine, at: Here) -> int:
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _torch_sees_it() -> bool:
+    return torch_gpus() > 0
 
 
 def torch_gpus() -> int:

@@ -1,7 +1,5 @@
 """Load a server through aiperf, and judge the run: `drive` one rate, `sweep` several."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

@@ -1,7 +1,5 @@
 """The parent of a recorded program: launch, telemetry, supervision, finishing."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

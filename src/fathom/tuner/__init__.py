@@ -1,7 +1,5 @@
 """Searches settings of programs and parameters of kernels; the referee proves those that are kept."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

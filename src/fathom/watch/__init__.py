@@ -1,7 +1,5 @@
 """Follow a program while `fathom run` records it: `fathom watch`."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

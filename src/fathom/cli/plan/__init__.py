@@ -1,7 +1,5 @@
 """`fathom plan`: how long, how many, which layout, at which cost, before the hardware is there."""
 
-from __future__ import annotations
-
 from fathom.cli.console import examples, group
 from fathom.cli.plan import buy, check, listing, reliability, serve, train
 

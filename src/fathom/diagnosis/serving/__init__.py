@@ -1,7 +1,5 @@
 """Findings on the requests of a serving engine: what lengthens them, and what a remedy would save."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports

@@ -1,7 +1,5 @@
 """Typed signals of one sounding, the only input of rules. Each is read lazily and only once."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

@@ -1,7 +1,5 @@
 """Find out which hardware counters this machine can stream, and which of them in the same pass."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from fathom.lazy import exports
