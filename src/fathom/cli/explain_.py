@@ -5,6 +5,7 @@ from __future__ import annotations
 from typer import Argument, Option
 
 from fathom.cli.console import examples, print_json
+from fathom.errors import BadInputError
 
 EXAMPLES = examples("fathom explain --list", "fathom explain host-launch-bound")
 
@@ -16,7 +17,6 @@ def explain(
 ) -> None:
     """Explain a kind of finding: its mechanism, signs and remedy."""
     from fathom.diagnosis import kinds, resembling
-    from fathom.errors import BadInputError
     from fathom.report import print_kind, print_kinds
 
     if (kind is None) == (not every):

@@ -8,6 +8,7 @@ from typing import Literal
 from typer import Argument, Option
 
 from fathom.cli.console import Price, examples, write_json
+from fathom.errors import BadInputError
 
 EXAMPLES = examples(
     "fathom load http://127.0.0.1:8000 --model qwen --rate 4 --requests 200",
@@ -99,8 +100,6 @@ def load(
 
 
 def _rates(text: str) -> list[float]:
-    from fathom.errors import BadInputError
-
     try:
         rates = [float(word) for word in text.split(",")]
     except ValueError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typer import Option
 
 from fathom.cli.console import examples, say
+from fathom.errors import BadInputError
 
 EXAMPLES = examples(
     "fathom mcp --root ~/project",
@@ -46,8 +47,6 @@ def mcp_(
     """
     import secrets
     from importlib.util import find_spec
-
-    from fathom.errors import BadInputError
 
     if find_spec("mcp") is None:
         raise BadInputError(EXTRA)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from fathom.cli.console import say
+from fathom.errors import BadInputError
 from fathom.visible import visible_line
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def ranks_shown(sounding: Sounding, on: str = "") -> Iterator[None]:
     `on` is where: "" for this machine, or "ray". Raises BadInputError for anything else.
     """
     from fathom.analysis import Spread, is_large
-    from fathom.errors import BadInputError
 
     if on not in ("", "ray"):
         raise BadInputError(f"--on {on}: ranks can only be divided among a Ray cluster; write --on ray.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from fathom.cli.console import Price, examples, write_json
+from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
     from fathom.tips import Scores
@@ -42,7 +43,6 @@ def tips(
     checked. Without a sounding, findings are unknown.
     """
     from fathom.api import open
-    from fathom.errors import BadInputError
     from fathom.report import print_tips
     from fathom.tips import STATUSES, Scores, chosen
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from fathom.cli.console import examples, write_json
+from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
     from fathom.machine.compare import MachineComparison, ResultKind
@@ -69,7 +70,6 @@ def _settings(path: Path, comparison: MachineComparison) -> list[ResultKind]:
 
 def _of_settings(path: Path) -> Machine:
     """Return the machine on which the settings of a file were proven."""
-    from fathom.errors import BadInputError
     from fathom.recorder import read_settings
 
     machine = read_settings(path).inventory()
@@ -80,7 +80,6 @@ def _of_settings(path: Path) -> Machine:
 
 def _of_sounding(path: Path) -> Machine:
     """Return the machine of a sounding, with the versions of the program's libraries."""
-    from fathom.errors import BadInputError
     from fathom.sounding import open_store
 
     store = open_store(path)

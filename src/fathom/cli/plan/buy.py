@@ -47,6 +47,7 @@ def buy(
     from fathom.machine import parse_price
     from fathom.planner.buying import compare_sides
     from fathom.planner.training import is_sounding, system_called
+    from fathom.report import print_machines
 
     chips = (system_called(first), system_called(second))
     paid: list[float | None] = [None, None]
@@ -60,12 +61,7 @@ def buy(
         options |= {"output": output, "concurrency": concurrency, "requests": 4 * concurrency}
         sides, account = _served(model, chips, paid, tokens, tp, options)
     comparison = compare_sides(sides[0], sides[1], chips, account)
-    if json:
-        print_json(comparison)
-    else:
-        from fathom.report import print_machines
-
-        print_machines(comparison)
+    (print_json if json else print_machines)(comparison)
 
 
 def _served(
@@ -115,11 +111,7 @@ def shapes(
     from fathom.planner.buying import advise
     from fathom.planner.training import system_called
     from fathom.planner.workload import model as model_called
+    from fathom.report import print_shapes
 
     advice = advise(model_called(model), system_called(on), tokens, tp)
-    if json:
-        print_json(advice)
-    else:
-        from fathom.report import print_shapes
-
-        print_shapes(advice)
+    (print_json if json else print_shapes)(advice)

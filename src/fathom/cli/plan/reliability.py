@@ -36,6 +36,7 @@ def reliability(
     from fathom.planner.hardware import hardware, quantity
     from fathom.planner.reliability import Run, explained, failures_of, plan_reliability
     from fathom.planner.workload import model as model_called
+    from fathom.report import print_reliability_plan
 
     chip = hardware(on).name
     run = Run(
@@ -49,6 +50,4 @@ def reliability(
     elif explain:
         print("\n".join(explained(plan)))
     else:
-        from fathom.report import print_reliability_plan
-
         print_reliability_plan(plan)

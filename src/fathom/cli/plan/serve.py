@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from fathom.cli.console import examples, print_json
+from fathom.cli.console import examples, page_path, print_json
 
 EXAMPLES = examples(
     "fathom plan serve llama3-70b --on h100 --weights fp8 --rate 8 --ttft 1s --tpot 50ms --price 2.5/h",
@@ -63,6 +63,7 @@ def serve(
     """Plan the serving of a model: TTFT, TPOT and cost by simulation, and the fewest GPUs for limits."""
     from fathom.planner.serving import ask_serving, explained, plan_serving
     from fathom.planner.training import system_called
+    from fathom.report import print_serving_plan
 
     question = ask_serving(
         model, system_called(on), engine_name=engine, weights=weights, kv=kv, prompt=prompt, output=output,
@@ -80,7 +81,6 @@ def serve(
 
         save_text(planned_test(question), load_test)
     if html:
-        from fathom.cli.console import page_path
         from fathom.report import save_serving_plan
 
         save_serving_plan(plan, page_path(html))
@@ -91,6 +91,4 @@ def serve(
     elif launch:
         print("\n".join(plan.launch.values()))
     else:
-        from fathom.report import print_serving_plan
-
         print_serving_plan(plan)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from fathom.cli.console import examples, print_json
+from fathom.cli.console import examples, page_path, print_json
 
 if TYPE_CHECKING:
     from fathom.planner.training import Plan
@@ -75,6 +75,7 @@ def train(
 ) -> None:
     """Search every valid layout of a training job, and plan the best one."""
     from fathom.planner.training import is_sounding
+    from fathom.report import print_plan
 
     options = {
         "seq": seq, "precision": precision, "stack": stack, "objective": objective, "tokens": tokens,
@@ -88,7 +89,6 @@ def train(
     planned = _of_recording if is_sounding(model) else _of_model
     plan, derived = planned(model, on, gpus=gpus, batch=batch, assume=assume, **given)
     if html:
-        from fathom.cli.console import page_path
         from fathom.report import save_plan
 
         save_plan(plan, page_path(html))
@@ -101,8 +101,6 @@ def train(
     elif explain:
         print("\n".join(derived()))
     else:
-        from fathom.report import print_plan
-
         print_plan(plan, all_rows=all_)
 
 
