@@ -11,7 +11,6 @@ from pydantic import Field
 
 from fathom.agent.roots import Roots
 from fathom.api import Sounding, compare, open
-from fathom.errors import BadInputError
 from fathom.report import digest
 from fathom.report.digest import Digest
 
@@ -137,15 +136,11 @@ class Reading:
         self, kind: Annotated[str | None, Field(description="Id of a finding; omit to list all.")] = None
     ) -> Digest:
         """Explain a kind of finding: mechanism, signs, remedy, and techniques of the lab that fix it."""
-        from fathom.diagnosis import kinds, resembling
+        from fathom.diagnosis import kind_called, kinds
 
         if kind is None:
             return digest.all_kinds(list(kinds().values()))
-        if kind not in kinds():
-            similar = ", ".join(resembling(kind)[:5])
-            hint = f"similar ones: {similar}" if similar else "call without a kind to list all"
-            raise BadInputError(f"There is no kind of finding {kind[:60]!r}; {hint}.")
-        return digest.kind(kinds()[kind])
+        return digest.kind(kind_called(kind, "call without a kind to list all"))
 
     def lab_show(
         self,

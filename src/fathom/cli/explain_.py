@@ -16,16 +16,12 @@ def explain(
     json: bool = Option(False, "--json", help="Print it as JSON."),
 ) -> None:
     """Explain a kind of finding: its mechanism, signs and remedy."""
-    from fathom.diagnosis import kinds, resembling
+    from fathom.diagnosis import kind_called, kinds
     from fathom.report import print_kind, print_kinds
 
     if (kind is None) == (not every):
         raise BadInputError("Name one kind of finding, or give --list.")
-    if kind is not None and kind not in kinds():
-        similar = ", ".join(resembling(kind)[:5])
-        instead = f"similar ones: {similar}" if similar else "--list shows all"
-        raise BadInputError(f"There is no kind of finding {kind[:60]!r}; {instead}.")
-    chosen = list(kinds().values()) if kind is None else [kinds()[kind]]
+    chosen = list(kinds().values()) if kind is None else [kind_called(kind, "--list shows all")]
     if json:
         print_json(chosen if every else chosen[0])
     elif every:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fathom.diagnosis.examine import examine
-from fathom.diagnosis.kinds import Kind, kinds, kinds_of_steps, resembling
+from fathom.diagnosis.kinds import Kind, kind_called, kinds, kinds_of_steps
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ __all__ = [
     "examine",
     "findings_in",
     "form_findings",
+    "kind_called",
     "kinds",
     "kinds_of_steps",
     "pair_findings",
-    "resembling",
 ]

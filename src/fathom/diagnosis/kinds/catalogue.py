@@ -8,6 +8,7 @@ from functools import cache
 import msgspec
 
 from fathom.data import load
+from fathom.errors import BadInputError
 
 OF_STEPS = ("input", "host", "framework", "kernels", "communication", "device", "numbers")
 OF_REQUESTS = "serving"
@@ -55,6 +56,15 @@ def kinds() -> dict[str, Kind]:
 def kinds_of_steps() -> dict[str, Kind]:
     """The kinds that are looked for in steps, by id: all but those on requests."""
     return {name: kind for name, kind in kinds().items() if kind.group in OF_STEPS}
+
+
+def kind_called(name: str, listing: str) -> Kind:
+    """Return the kind with this id. Raises BadInputError; `listing` is how the caller lists all kinds."""
+    if name not in kinds():
+        similar = ", ".join(resembling(name)[:5])
+        instead = f"similar ones: {similar}" if similar else listing
+        raise BadInputError(f"There is no kind of finding {name[:60]!r}; {instead}.")
+    return kinds()[name]
 
 
 def resembling(name: str) -> list[str]:
