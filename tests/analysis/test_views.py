@@ -137,5 +137,5 @@ def test_rows_of_ops_differ_at_any_width(width: int) -> None:
 
 def test_the_table_of_ops_names_its_step() -> None:
     """Its times are those of profiled steps, while the ledger beside it is of the clean one."""
-    assert "profiled step, 9.00 ms" in shown([op([[8]], ["float"])], 98)[-1]
+    assert "profiled steps, 9.00 ms" in shown([op([[8]], ["float"])], 98)[-1]
     assert "profiled step" not in "".join(shown([op([[8]], ["float"])], 98, None))

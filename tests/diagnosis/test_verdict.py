@@ -128,12 +128,12 @@ def test_a_family_below_its_ceiling_says_what_its_counters_show_to_limit_it():
     _, parts = conclude(result, step, [], [], PEAK, {"add 8·128": "latency"})
     assert parts[-1].part == "add 8·128 below its ceiling: limited by latency"
     known = [
-        Family("a", 1.0, "issue slots used", 0.7, {"x": 1.0}),
+        Family("a", 1.0, "instruction issue", 0.7, {"x": 1.0}),
         Family("b", 1.0, "latency", 0.4, {"x": 1.0}),
     ]
     silent = [Family("c", 1.0, "not known", None, {"x": 1.0}), Family("d", 1.0, "latency", 0.1, {})]
     signals = Signals({"kernels.counted": known + silent})
-    assert limited_of(signals) == {"a": "issue slots used, 70 %", "b": "latency"}
+    assert limited_of(signals) == {"a": "instruction issue, 70 %", "b": "latency"}
 
 
 @pytest.mark.parametrize(
@@ -367,11 +367,13 @@ def test_a_clean_step_far_longer_than_the_profiled_ones_says_so():
     )
 
 
-@pytest.mark.parametrize(("name", "expected"), [("cpu", "Python"), ("cuda:0", "idle: Python")])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("cpu", "Python between operations"), ("cuda:0", "idle: python")]
+)
 def test_a_processor_that_runs_python_is_not_called_idle(name, expected):
     rows = [LedgerRow("ops", "aten::mm", 5.0), LedgerRow("idle: python", "main (a.py:3)", 5.0)]
     _, parts = verdict_of(Device(0, name, [], 10.0, rows, None))
-    assert f"{expected} between operations: main (a.py:3)" in [part.part for part in parts]
+    assert f"{expected}: main (a.py:3)" in [part.part for part in parts]
 
 
 def test_findings_that_own_the_time_of_the_bound_explain_it_whatever_the_bound_of_their_kind():

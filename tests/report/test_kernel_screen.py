@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import fathom
 from fathom.analysis.folding import Excerpt
 from fathom.cli.main import app
 from fathom.errors import BadInputError
@@ -183,3 +184,11 @@ def test_hostile_names_stay_text_in_a_picture():
     root = ElementTree.fromstring(drawing)
     assert "<script" not in drawing and "\x1b" not in drawing
     assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 1
+
+
+def test_shares_are_of_the_clean_step_as_in_the_report():
+    opened = fathom.open(EXAMPLE)
+    clean_ms = opened.examine().step.clean_ms
+    assert all(
+        portrait.share == pytest.approx(portrait.ms / clean_ms, rel=1e-6) for portrait in opened.kernel()
+    )

@@ -193,7 +193,7 @@ def test_without_a_step_nothing_is_said_to_be_absent():
 def test_a_figure_is_not_cut_off_its_words():
     evidence = [Evidence("words " * 30, 31.8, "ms per step")]
     item = finding("input-too-few-workers", [], evidence=evidence)
-    assert ": 31.8 ms per step · fathom explain" in text(gpu(findings=[item]), 80)
+    assert ": 31.8 ms per step\n     fathom explain" in text(gpu(findings=[item]), 80)
 
 
 def finding(kind: str, claims: list[Claim], **more) -> Finding:

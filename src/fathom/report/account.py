@@ -75,5 +75,5 @@ def label(part: Part, room: int) -> str:
 def _owner(part: Part) -> str:
     """Return the owner's name: for a family, only its limit, because its name is in the line already."""
     if part.owner.startswith(_LEAD):
-        return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "headroom"
+        return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "ceiling gap"
     return part.owner.removeprefix(_FINDING).removeprefix(_CAUSE)

@@ -1,4 +1,4 @@
-"""Show findings as text, with two lines each in the report and in full for `fathom findings`."""
+"""Show findings as text, with two or three lines each in the report and in full for `fathom findings`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ ONLY_REQUESTS = "The checks of steps do not apply, because only requests were re
 NONE = "Nothing found that costs 1 % of the {noun} or more"
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
-EVIDENCE = 30  # columns that a line of evidence needs beside a place
 LEAST = 12  # columns of text beside a figure
 SUITS = 0.1, 1000.0  # values that their unit suits
 BYTES = {"MB": MB, "GB": GB}
@@ -50,7 +49,7 @@ def unseen_of(abstained: Iterable[Abstained]) -> int:
 
 
 def section(examination: Examination, width: int) -> Iterator[Text]:
-    """Yield the largest findings: gain and title, then one line of evidence."""
+    """Yield the largest findings: gain and title, evidence, and how to read more."""
     findings, noun = examination.findings, examination.step.noun
     yield Text("findings", "bold")
     if not findings:
@@ -58,29 +57,32 @@ def section(examination: Examination, width: int) -> Iterator[Text]:
         yield from (Text(f"  {line}", "dim") for line in said)
     for finding in findings[:SHOWN]:
         yield Text.assemble("  ", (f"{gain_of(finding):<{GAIN}}  ", "green"), (finding.title, "bold"))
-        yield Text(f"    {_first_line(finding, width - 4, noun)}", "dim")
+        yield from (Text(f"    {line}", "dim") for line in _below(finding, width - 4, noun))
     if len(findings) > SHOWN:
         yield Text(f"  and {len(findings) - SHOWN} more: fathom findings SOUNDING", "dim")
 
 
-def _first_line(finding: Finding, width: int, noun: str) -> str:
-    """Return the first evidence, shortened to leave room for the hint, and the place.
+def _below(finding: Finding, width: int, noun: str) -> list[str]:
+    """Return the first evidence, and the command that explains the finding with its place: one line or two.
 
-    If the place does not fit, only the file's name and line are shown, beside fewer words of evidence.
+    If the place does not fit beside the command, only the file's name and line are shown.
     """
-    explain = f"fathom explain {finding.id}"
-    saved = f"{units.a_day(finding.saves_per_day)} · " if finding.saves_per_day else ""
-    room = width - len(explain) - len(saved) - 3
-    at = place(finding)
-    first = shown(finding.evidence[0], room, noun) if finding.evidence else units.shorten(at, room)
-    line = f"{saved}{first} · {explain}"
-    if not at or len(line) + len(at) + 3 <= width:
-        return joined(line, at)
-    here = (finding.where.source or "").rpartition("/")[2]
-    less = room - len(here) - 3
-    if not here or not finding.evidence or less < EVIDENCE:
-        return line
-    return f"{saved}{shown(finding.evidence[0], less, noun)} · {explain} · {here}"
+    saved = units.a_day(finding.saves_per_day) if finding.saves_per_day else ""
+    explain, at = f"fathom explain {finding.id}", place(finding)
+    here = (finding.where.source or "").rpartition("/")[2] or at
+    first = shown(finding.evidence[0], None, noun) if finding.evidence else ""
+    if (line := _fitting(width, joined(saved, first, explain), at, here)) or not first:
+        return [line or units.shorten(joined(saved, explain, here), width)]
+    room = width - (len(saved) + 3 if saved else 0)
+    return [
+        joined(saved, shown(finding.evidence[0], room, noun)),
+        _fitting(width, explain, at, here) or explain,
+    ]
+
+
+def _fitting(width: int, line: str, *places: str) -> str:
+    """Return the line with the first of the places beside which it fits, "" if it fits with none of them."""
+    return next((full for at in places if len(full := joined(line, at)) <= width), "")
 
 
 def print_findings(

@@ -1,4 +1,4 @@
-"""Headroom: kernel families far below their ceilings, without a known cause, and where to look next."""
+"""Headroom: kernel families far below their ceilings beyond what findings claim, and where to look next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fathom.report.screen import joined, paragraph, show
 
 TITLE = "Headroom"
 ROOM = 16  # columns that an op needs at least
-FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its {ceiling} (no cause identified)"
+FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its {ceiling}, beyond the findings"
 NONE = "No kernel family would save 1 % of the step by getting closer to its ceiling."
 PART = 24  # characters of a name that are shown, because `fathom kernel` accepts parts of names
 _WORD = re.compile(r"\w+")

@@ -33,7 +33,7 @@ KINDS = (
     GroupStyle(Entry.COMPUTE, "█", "green", "families"),
     GroupStyle(Entry.OPS, "█", "green", "ops"),  # on a CPU
     GroupStyle(Entry.COMMUNICATION, "▓", "magenta", "collectives"),
-    GroupStyle(Entry.COPY, "▒", "yellow", "directions"),
+    GroupStyle(Entry.COPY, "▒", "yellow", "kinds"),
     GroupStyle("idle", "░", "red", "causes"),
     GroupStyle(Entry.UNATTRIBUTED, "·", "blue", "differences"),
 )
@@ -66,7 +66,7 @@ def of_profiled(device: Device) -> Iterator[Text]:
     """Yield that a table is about profiled steps, if the ledger is that of the clean step."""
     if device.observer_ms is not None and device.total_ms:
         length = units.duration(device.total_ms)
-        yield Text(f"  times and shares of the profiled step, {length}, not of the clean one", "dim")
+        yield Text(f"  times and shares of the mean over all profiled steps, {length}", "dim")
 
 
 def groups(device: Device, by_launch: bool = True) -> list[LedgerGroup]:

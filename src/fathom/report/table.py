@@ -188,7 +188,7 @@ def speed_of_light(device: Device) -> str:
     """Return what the device's time at its ceilings is, with the share of the work that was modelled."""
     known = device.at_ceiling_known or 0.0
     text = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
-    text += " from the datasheet" if device.ceilings == DATASHEET else ""
+    text = f"datasheet {text}" if device.ceilings == DATASHEET else text
     return text if known >= COMPLETE else f"{text} ({100 * known:.0f} % modelled)"
 
 

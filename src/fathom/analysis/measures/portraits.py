@@ -173,13 +173,14 @@ def _portrait(
     measures, _ = measures_of(KnownValues(rows, facts_of(on, mean)))
     roof = levels(measures, mean, on)
     bound, used, reasons = limit(measures, roof)
+    step_ms = (device.total_ms or 0.0) + (device.observer_ms or 0.0)  # clean if that is known
     return Portrait(
         family=entry.detail,
         entry=entry.entry,
         rank=device.rank,
         device=device.device,
         ms=entry.ms,
-        share=entry.ms / device.total_ms if device.total_ms else 0.0,
+        share=entry.ms / step_ms if step_ms else 0.0,
         launches=entry.count,
         time_us=time_us,
         launch=launch,

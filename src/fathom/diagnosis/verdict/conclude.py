@@ -53,7 +53,7 @@ def account_of(pieces: Iterable[Piece]) -> list[Part]:
 
 
 def limited_of(signals: Signals) -> dict[str, str]:
-    """Return each family's limit, such as `issue slots used, 70 %` or `latency`; {} without counters."""
+    """Return each family's limit, such as `instruction issue, 70 %` or `latency`; {} without counters."""
     known: list[Family] = signals.get("kernels.counted").value or []
     named = (family for family in known if family.measures and family.bound not in ("", NOT_KNOWN))
     return {family.name: _words(family) for family in named}

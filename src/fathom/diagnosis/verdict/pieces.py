@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry, cause_of
-from fathom.analysis.entries import IDLE as IDLE_PREFIX
 from fathom.analysis.results import Device, Finding, Lead, LedgerRow
 from fathom.analysis.work import class_of
 from fathom.diagnosis.grouping import summed
@@ -42,13 +41,10 @@ _NEEDS_PLACE = Entry.PYTHON  # says nothing without the function that ran
 _PLACED = (_NEEDS_PLACE, Entry.BLOCKED)  # their detail names the function
 _IDLE_WORDS: dict[str, str] = {
     Entry.INPUT: "idle: waiting for input",
-    Entry.DISPATCHING: "idle: preparing launches",
-    Entry.DEVICE_GAP: "idle: between kernels",
     Entry.FIRST_USE: "idle: first use of libraries and code",
     Entry.UNRECORDED: "idle: a copy waits for unrecorded work",
     Entry.NO_WORK: "no work requested",
     Entry.UNEXPLAINED: "idle: no cause recorded",
-    Entry.PYTHON: "idle: Python between operations",
     Entry.BLOCKED: "idle: the host is blocked",
     Entry.OWN_HOOKS: "Fathom's own hooks",
 }
@@ -283,9 +279,9 @@ def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:
         return Piece(_IDLE_WORDS[Entry.UNEXPLAINED], UNEXPLAINED, "unknown", IDLE, ms)
     words = _IDLE_WORDS.get(row.entry, row.entry)
     if needs_place and known.on_processor:  # it runs Python, so it is not idle
-        words = words.removeprefix(IDLE_PREFIX)
+        words = "Python between operations"
     if needs_place and known.python == "launch" and not row.detail:
-        return Piece("idle: Python between launches", f"cause {cause}", bound, IDLE, ms)
+        return Piece(words, f"cause {cause}", bound, IDLE, ms)
     if needs_place and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
         return Piece(words, UNEXPLAINED, bound, IDLE, ms)
     placed = row.entry in _PLACED and row.detail

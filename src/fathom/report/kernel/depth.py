@@ -42,7 +42,7 @@ def _times(portrait: Portrait) -> str:
     times = {label: units.duration(us / US_PER_MS) for label, us in portrait.time_us.items()}
     count = f"{runs(portrait)} " if portrait.launches else ""
     launches = f"{count}launches of {times['mean']}"
-    step = f"{units.duration(portrait.ms)} a step ({units.share(portrait.share, 1.0)} %)"
+    step = f"{units.duration(portrait.ms)} per step ({units.share(portrait.share, 1.0)} %)"
     return f"{portrait.label} · {step} · {launches}, most {times['p10']} to {times['p90']}"
 
 
@@ -116,7 +116,7 @@ def _work(portrait: Portrait) -> str:
         )
         parts.append(f"must do {amount}, runs at {rate}")
     if work.at_ceiling_ms is not None:
-        parts.append(f"at the ceiling ({work.bound}) {units.duration(work.at_ceiling_ms)} a step")
+        parts.append(f"at the ceiling ({work.bound}) {units.duration(work.at_ceiling_ms)} per step")
     return joined(*parts)
 
 
