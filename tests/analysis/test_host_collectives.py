@@ -84,3 +84,55 @@ def test_one_rank_keeps_its_wait_whole(tmp_path: Path) -> None:
     alone, _ = ranks([(10, 30)])
     examination = examination_of(tmp_path / "s", alone)
     assert nanoseconds(examination.devices[0])["idle: waiting for peers"] == 22 * MS * STEPS
+
+
+SCALARS, CALL = 12, 200_000  # all-reduces of one scalar in a step, one after the other, in ns
+
+
+def log_scalars(line: Timeline, zero: int, long: int) -> None:
+    """A step that begins at `zero` and averages scalars over ranks; `long` of the calls take 3 ms."""
+    at = zero + 10 * MS
+    line.step(zero, zero + STEP)
+    line.op("aten::mm", zero, at)
+    for k in range(SCALARS):
+        end = at + (3 * MS if k < long else CALL)
+        called = line.op("c10d::allreduce_", at, at + 10_000)
+        moved = line.op("gloo:all_reduce", at, end, POOL[0], kind="annotation")
+        if line.phase == "attribution":
+            line.tables["ops"][called] |= {"source": "train.py(7): log", "line": 9}
+            line.tables["ops"][moved] |= {"shapes": "[[]]", "dtypes": '["float"]'}
+        line.wait(PEERS, at + 10_000, end)
+        at = end
+    line.op("aten::mm", at, zero + STEP)
+
+
+def logged(rank: int, long: int, busy_percent: float) -> Timeline:
+    line = Timeline(rank=rank)
+    line.steps(*range(-STEPS * STEP, 1, STEP), phase="clean")
+    sensors = {"device": -1, "busy_percent": busy_percent, "program_percent": 25.0, "phase": "clean"}
+    for k in range(STEPS):
+        line.add("telemetry", time_ns=(k - STEPS) * STEP, **sensors)
+        log_scalars(line, k * STEP, long)
+    line.phase, line.burst = "attribution", 1
+    log_scalars(line, STEPS * STEP, long)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("busy_percent", "long", "gain"),
+    [
+        (40.0, 0, 11 * 0.2),
+        (40.0, 4, 11 / 12 * (8 * 0.2 + 4 * 3)),  # processors are free: the calls themselves take long
+        (99.0, 4, 11 / 12 * (8 * 0.2 + 4 * 3 * 0.2)),  # other programs had them meanwhile
+    ],
+)
+def test_reductions_of_scalars_are_joined(
+    tmp_path: Path, busy_percent: float, long: int, gain: float
+) -> None:
+    lines = [logged(rank, long, busy_percent) for rank in range(2)]
+    examination = examination_of(tmp_path / "s", *lines)
+    communication = examination.devices[0].communication
+    assert communication and [row.bytes for row in communication.collectives] == [4]
+    [small] = [f for f in examination.findings if f.id == "communication-small-messages"]
+    assert small.gain_ms == pytest.approx(gain, rel=0.1)
+    assert small.where and small.where.source == "train.py(9): log"

@@ -91,7 +91,7 @@ def _of_region(ops: pl.DataFrame, row: int) -> RecordedCall:
     shapes, types = (json.loads(ops[field][row] or "[]") for field in ("shapes", "dtypes"))
     dtype = DTYPES.get(types[0]) if types else None
     shape = shapes[0] if shapes else None
-    if name not in _EQUAL or dtype is None or not shape or not all(isinstance(n, int) for n in shape):
+    if name not in _EQUAL or dtype is None or shape is None or not all(isinstance(n, int) for n in shape):
         return RecordedCall(name, None, dtype, None, "", "")
     return RecordedCall(name, round(np.prod(shape) * SIZE[dtype]), dtype, None, "", "")
 

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from fathom.analysis import CPU
+from fathom.analysis import CPU, others_share
 from fathom.analysis.communication import (
     NO_CAUSE,
     ON_HOST,
@@ -18,6 +18,7 @@ from fathom.analysis.communication import (
     fixed_time,
     lead_ms,
     ms_by_entry,
+    operation,
     shared_out,
 )
 from fathom.analysis.results import Claim, Device, LedgerRow
@@ -30,6 +31,7 @@ SMALL = 256 * KIB  # bytes: below it, latency sets the time of a collective
 LARGE = MIB  # bytes: a gradient's bucket, no metric
 RUN = 8  # collectives in a row
 LONG_NS = 500_000  # of an op of a processor that separates runs of collectives
+LONG_CALL = 3.0  # times the median: a longer call waited for a processor if other programs use them all
 CALLS = "^c10d::"  # ops that call collectives
 REDUCES = ("all_reduce", "reduce_scatter")
 FORWARD = "DistributedDataParallel.forward"  # annotated by torch
@@ -94,7 +96,31 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
         fixed=min(fixed.ns / max(float(moving.mean()), 1.0), 1.0),
         families=tuple(rows["family"].drop_nulls().unique().sort()),
         wall_ms=recorded.per_step_ms(float(runs["end_ns"].sum())),
+        preempted_ms=_preempted_ms(recorded, rows),
+        source=_calling_line(recorded, rows["operation"][0]),
     )
+
+
+def _preempted_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
+    """Return the time per step that calls of a host took beyond LONG_CALL medians; 0 if processors were free.
+
+    If other programs use all processors, threads wait for one, however few calls they make.
+    """
+    if recorded.account.indices or not others_share(recorded.store, recorded.account)[1]:
+        return 0.0
+    length = (rows["end_ns"] - rows["start_ns"]).to_numpy()
+    return recorded.per_step_ms(float((length - LONG_CALL * np.median(length)).clip(0).sum()))
+
+
+def _calling_line(recorded: Recorded, name: str) -> str | None:
+    """Return the line that calls most collectives of an operation; None if no lines were recorded."""
+    ops = recorded.ops.filter(pl.col("name").str.contains(CALLS)).drop_nulls("ran")
+    mine = [
+        line
+        for op, line in ops.select("name", "ran").iter_rows()
+        if operation(op[len("c10d::") :].strip("_")) == name
+    ]
+    return max(sorted(set(mine)), key=mine.count, default=None)
 
 
 @signal("communication.repeated", "ms per step")

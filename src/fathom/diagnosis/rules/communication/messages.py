@@ -21,6 +21,7 @@ MOSTLY = 0.9  # of the products' time in a narrow type
 HALF = 0.5  # of the bytes
 CONVERTED = 4.0  # times the bytes of fp32 gradients that casting and casting back read and write: 16 B for 4
 EXPOSED = 0.03  # of the step
+PREEMPTED_DOUBT = 0.5  # a call that is not made can lose no processor, but how often it would is unknown
 
 
 def _change(signals: Signals, families: Collection[str], factor: float, share: float) -> tuple[str, ...]:
@@ -75,13 +76,14 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
     undisturbed = min(
         signals.number("step.mean_ms", timeline) / timeline, 1.0
     )  # calls are slower if profiled
-    gain = undisturbed * messages.wall_ms * messages.saved
+    gain = undisturbed * max(messages.wall_ms - messages.preempted_ms, 0.0) * messages.saved
     return Candidate(
         kind="communication-small-messages",
         claims=on_host(signals, gain),
         evidence=_evidence(messages),
         gain_ms=gain,
-        doubt=0.3,
+        doubt=PREEMPTED_DOUBT if messages.preempted_ms else 0.3,
+        source=messages.source,
     )
 
 
@@ -100,6 +102,7 @@ def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
         changes=() if calling else _change(signals, messages.families, 1 - saved, share),
         gain_ms=ms_of(claims) if calling else None,
         doubt=0.3,
+        source=messages.source,
         family=messages.families[0] if messages.families else None,
     )
 
