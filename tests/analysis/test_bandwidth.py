@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fathom.analysis.communication import bus_factor, ceilings_of
+from fathom.analysis.communication import at_their_size, bus_factor, ceilings_of
+from fathom.analysis.communication.results import Collective
+from fathom.analysis.results import LedgerRow
 
 
 # https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: all-reduce S/t * (2*(n-1)/n),
@@ -40,3 +42,29 @@ def test_a_measured_ceiling_is_that_of_the_message_size() -> None:
 
 def test_without_measurement_and_datasheet_there_is_no_ceiling() -> None:
     assert ceilings_of({}, "an unknown chip").at("all_reduce", 1e6) == (None, "")
+
+
+def collective(family: str, count: float, size: float, ceiling: float, source: str) -> Collective:
+    times = dict.fromkeys(("min_ms", "median_ms", "max_ms", "total_ms", "overlapped_ms", "exposed_ms"), 1.0)
+    return Collective(
+        "all_reduce", "NCCL", count, overlap=0.0, bytes=size, ceiling_bytes_per_s=ceiling, ceiling=source,
+        families=[family], **times,
+    )  # fmt: skip
+
+
+def test_the_ledger_has_the_ceiling_of_the_message_sizes() -> None:
+    rows = [
+        LedgerRow("moving bytes", family, 5.0, 1.0, bound="link")
+        for family in ("small", "mixed", "published")
+    ]
+    at_their_size(
+        rows,
+        [
+            collective("small", 1.0, 2**20, 10e9, "measured at 1 MiB"),
+            collective("mixed", 3.0, 2**20, 10e9, "measured at 1 MiB"),
+            collective("mixed", 1.0, 2**20, 100e9, "measured at 1 GiB"),
+            collective("published", 1.0, 2**20, 450e9, "datasheet"),
+        ],
+        100e9,
+    )
+    assert [row.at_ceiling_ms for row in rows] == pytest.approx([10.0, (3 * 10 + 1) / 4, 1.0])

@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.analysis.clean import Profiled, clean_entries, typical
 from fathom.analysis.columns import filled
-from fathom.analysis.communication import ceilings_of, communication_of
+from fathom.analysis.communication import at_their_size, ceilings_of, communication_of
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
@@ -248,6 +248,9 @@ def _communicate(to: Account, device: Device, machine: Machine, subject: Subject
     ceilings, world = ceilings_of(machine, device.name), to.timeline.about.world
     device.communication = communication_of(subject.collectives, subject.computing, used, ceilings, world)
     if device.communication is not None:
+        limits = bounds_of(machine, subject.index)
+        if limits is not None and limits.link:
+            at_their_size(device.ledger, device.communication.collectives, limits.link)
         device.communication.slowed_ms = sum(subject.slowed.values()) / len(used.starts) / NS_PER_MS
 
 

@@ -8,7 +8,7 @@ from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.analysis.communication.account import communication_of, placed_groups, slowed_by_collectives
-    from fathom.analysis.communication.bandwidth import bus_factor, ceilings_of
+    from fathom.analysis.communication.bandwidth import at_their_size, bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
     from fathom.analysis.communication.host import host_collectives, met_on_host, on_host

@@ -7,16 +7,19 @@ rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 
-from fathom.machine import from_machine
+from fathom.analysis.communication.results import Collective
+from fathom.analysis.results import LedgerRow
+from fathom.machine import MEASURED, from_machine
 from fathom.machine.datasheet import find as sheet_named
 from fathom.machine.model import Machine, Setting
 from fathom.units import KIB, MIB
 
+LINK = "link"  # the bound of a collective in a ledger
 _SHARE = ("all_gather", "reduce_scatter", "all_to_all")
 _ONCE = ("broadcast", "reduce", "send_recv", "gather", "scatter")
 
@@ -51,7 +54,7 @@ class Ceilings(msgspec.Struct):
             sizes, rates = zip(*series, strict=True)
             at = float(np.interp(np.log(size), np.log(sizes), rates))
             nearest = min(sizes, key=lambda measured: abs(np.log(measured / size)))
-            return at, f"measured at {_size(nearest)}"
+            return at, f"{MEASURED} at {_size(nearest)}"
         return (self.link, "datasheet") if self.link else (None, "")
 
 
@@ -65,6 +68,26 @@ def ceilings_of(machine: Machine, name: str) -> Ceilings:
     sheet = sheet_named({"name": name})
     figure = sheet.figures.get("link") if sheet else None
     return Ceilings(measured, figure.value if figure else None)
+
+
+def at_their_size(rows: Iterable[LedgerRow], collectives: Iterable[Collective], link: float) -> None:
+    """Set the time at the ceiling of collectives in a ledger to that of their message sizes, where measured.
+
+    So far it is that at `link`, the highest bus bandwidth of any size, which small messages never reach.
+    """
+    needed: dict[str, list[tuple[float, float]]] = {}
+    unknown: set[str] = set()
+    for collective in collectives:
+        ceiling, moved = collective.ceiling_bytes_per_s, collective.count * (collective.bytes or 0.0)
+        for family in collective.families:
+            if ceiling and moved and collective.ceiling.startswith(MEASURED):
+                needed.setdefault(family, []).append((moved, moved * link / ceiling))
+            else:
+                unknown.add(family)
+    for row in rows:
+        if row.bound == LINK and row.at_ceiling_ms is not None and row.detail in needed.keys() - unknown:
+            moved, longer = (sum(column) for column in zip(*needed[row.detail], strict=True))
+            row.at_ceiling_ms *= longer / moved
 
 
 def _series(rows: Sequence[Setting]) -> list[tuple[float, float]]:
