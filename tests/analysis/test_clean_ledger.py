@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import polars as pl
 import pytest
 
-from fathom.analysis.clean import BEYOND, Profiled, clean_entries
+from fathom.analysis.clean import BEYOND, Profiled, clean_entries, in_all_ranks, typical
 from fathom.analysis.entries import DISTORTED, Entry
 from fathom.analysis.results import LedgerRow
+from fathom.analysis.steps import MOST_RANKS, lengths_of_ranks
+from fathom.sounding.schema import conform
 
 ROWS = {(Entry.OPS, "aten::mm"): 2.0, (Entry.PYTHON, "loop (a.py:3)"): 8.0, (Entry.INPUT, ""): 0.2}
 
@@ -28,3 +32,41 @@ def test_otherwise_the_excess_is_taken_off_the_hosts_rows():
     entries = {entry for entry, _ in rows}
     assert entries >= {Entry.PYTHON, Entry.INPUT} and Entry.UNATTRIBUTED not in entries
     assert sum(rows.values()) == pytest.approx(1.01 * 10.1 / BEYOND, abs=1e-6)
+
+
+class Job:
+    """Steps of each rank, by their lengths in ms."""
+
+    def __init__(self, *lengths_ms: list[float]) -> None:
+        self.ranks = list(range(len(lengths_ms)))
+        self._lengths = lengths_ms
+
+    def table(self, name: str, rank: int) -> pl.LazyFrame:
+        ends = np.cumsum(self._lengths[rank]) * 1e6
+        columns = {
+            "step": range(len(ends)),
+            "mark_ns": np.concatenate([[0], ends[:-1]]).astype(np.int64),
+            "end_ns": ends.astype(np.int64),
+            "phase": ["timeline"] * len(ends),
+        }
+        return conform(name, pl.DataFrame(columns)).lazy()
+
+
+def test_all_ranks_choose_the_same_usual_steps_though_their_lengths_differ():
+    """Rank 0 is late in the second step, and rank 1 passes that on to its third."""
+    first, second = [10.0, 18.0, 10.0, 40.0, 11.0], [10.0, 10.0, 18.0, 40.0, 11.0]
+    means = lengths_of_ranks(Job(first, second))
+    steps = np.arange(5)
+    alone = [typical(np.array(each) * 1e6) for each in (first, second)]
+    assert (alone[0] != alone[1]).any()
+    chosen = [typical(in_all_ranks(means, steps, np.array(each) * 1e6)) for each in (first, second)]
+    assert (chosen[0] == chosen[1]).all() and not chosen[0][3]
+
+
+def test_a_rank_alone_and_steps_that_others_lack_keep_their_lengths():
+    assert lengths_of_ranks(Job([10.0, 20.0])) == {}
+    assert lengths_of_ranks(Job(*([[10.0]] * (MOST_RANKS + 1)))) == {}
+    means = lengths_of_ranks(Job([10.0, 20.0], [10.0]))
+    assert means == {0: 10e6}
+    own = np.array([10e6, 20e6])
+    assert in_all_ranks(means, np.arange(2), own) is own

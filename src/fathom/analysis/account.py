@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import polars as pl
 
-from fathom.analysis.clean import Profiled, clean_entries, typical
+from fathom.analysis.clean import Profiled, clean_entries, in_all_ranks, typical
 from fathom.analysis.columns import filled
 from fathom.analysis.communication import at_their_size, ceilings_of, communication_of
 from fathom.analysis.entries import Entry, idle_entry
@@ -27,6 +27,7 @@ from fathom.analysis.steps import (
     clean_step,
     first_profiled,
     growth,
+    lengths_of_ranks,
     ran_ahead,
     stretches,
     undisturbed,
@@ -75,6 +76,7 @@ class Account(msgspec.Struct):
     devices: list[Device] = msgspec.field(default_factory=list)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
     problems_of_clean: list[Problem] = msgspec.field(default_factory=list)
+    lengths_of_ranks: dict[int, float] = msgspec.field(default_factory=dict)  # mean ns by step number
 
     @property
     def indices(self) -> list[int]:
@@ -135,6 +137,7 @@ def account_of(
     runs = [] if ahead else runs
     source, hooked = _source(timeline.steps, steps), Waits(every_wait, timeline.caller)
     result = Account(timeline, rank, kind, source, clean_step(runs), runs, devices, waits, steps, hooked)
+    result.lengths_of_ranks = lengths_of_ranks(store)
     for subject, work in zip(devices, works(store, rank, devices, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     _add_regions_and_copies(result)
@@ -310,7 +313,10 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
     windows = subject.ledger.windows
     chosen = windows.used.copy()
     if usual:
-        chosen[windows.used] = typical((windows.ends - windows.starts)[windows.used], step_ms * NS_PER_MS)
+        lengths = (windows.ends - windows.starts)[windows.used]
+        if subject.index is None:
+            lengths = in_all_ranks(to.lengths_of_ranks, windows.steps[windows.used], lengths)
+        chosen[windows.used] = typical(lengths, step_ms * NS_PER_MS)
     rows = step_of(subject.ledger, chosen)
     ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
     waits = to.waits.of_steps(to.stretches, usual)

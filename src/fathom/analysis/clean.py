@@ -59,6 +59,15 @@ def typical(lengths: Array, least: float = 0.0) -> Array:
     return distance <= max(NEAR * middle, float(np.median(distance)))
 
 
+def in_all_ranks(means: Mapping[int, float], steps: Array, lengths: Array) -> Array:
+    """Return the lengths of steps in the mean of all ranks (`means`), or `lengths` if one of them is unknown.
+
+    A step is late in one rank and waited for in another, so all ranks have to choose the same usual steps.
+    """
+    known = [means.get(step) for step in steps.tolist()]
+    return lengths if None in known else np.array(known, float)
+
+
 def clean_entries(profiled: Profiled, waits: Mapping[str, float], step_ms: float) -> list[LedgerRow]:
     """Return the rows of a clean step, largest first; they sum to `step_ms`.
 

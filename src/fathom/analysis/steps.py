@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.intervals import Array, Spans, covered
+from fathom.sounding import Store
 from fathom.timing import interval, mad, median
 from fathom.units import MS_PER_S, NS_PER_MS
 
@@ -20,6 +21,7 @@ PROFILED = ["timeline", "attribution", "slow"]
 UNEVEN = 0.02  # of the median: if the mean is longer by more, steps are uneven
 GREW = 0.2  # of the first third's median: the last third of steps that is longer by more has grown
 CERTAIN = 6.0  # times the noise of a median
+MOST_RANKS = 16  # with more, each rank keeps to its own steps
 ALIKE = 0.02  # relative difference below which steps before and after the profiler are alike
 
 
@@ -235,3 +237,20 @@ def _timed(runs: list[Stretch]) -> tuple[Array, Array]:
 def _per_second(amounts: list[int | None], seconds: float) -> float | None:
     known = [amount for amount in amounts if amount is not None]
     return sum(known) / seconds if known and len(known) == len(amounts) and seconds > 0 else None
+
+
+def lengths_of_ranks(store: Store) -> dict[int, float]:
+    """Return the mean length in ns, over all ranks, of each step of the timeline that all of them recorded.
+
+    {} for a single rank, or for more than MOST_RANKS.
+    """
+    if not 1 < len(store.ranks) <= MOST_RANKS:
+        return {}
+    complete = pl.col("parent").is_null() & (pl.col("end_ns") > pl.col("mark_ns"))
+    length = (pl.col("end_ns") - pl.col("mark_ns")).alias("ns")
+    each = [
+        store.table("steps", rank).filter(complete, pl.col("phase") == "timeline").select("step", length)
+        for rank in store.ranks
+    ]
+    means = pl.concat(each).group_by("step").agg(pl.col("ns").mean(), ranks=pl.len()).collect()
+    return dict(means.filter(ranks=len(store.ranks)).select("step", "ns").iter_rows())
