@@ -327,6 +327,19 @@ def test_a_trace_that_is_lost_or_damaged_is_a_problem(tmp_path, content):
     assert len(store.table("steps").collect()) == 5
 
 
+def test_a_trace_without_operators_is_no_damage(tmp_path):
+    """vLLM's scheduler has steps, and its workers, other processes, run the operators."""
+    records, file = [process(), clock(), marks(0, 2), marks(2, 4, "timeline", 2)], "trace-7-2-timeline.json"
+    records.append({"t": "trace", "phase": "timeline", "burst": 2, "file": file, "k0": 2, "k1": 4})
+    folder = write(tmp_path, {7: records})
+    begun = {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "pid": 7, "tid": 7, "ts": 1, "s": "g"}
+    (folder / "raw" / file).write_text(json.dumps({"schemaVersion": 1, "traceEvents": [begun]}))
+    store = import_raw(folder)
+    assert not store.manifest.problems
+    (why,) = (row["why"] for row in store.manifest.abstained if row["what"] == "operators of rank 0")
+    assert "1 burst" in why
+
+
 def test_what_is_no_recording_is_refused(tmp_path):
     with pytest.raises(BadInputError, match="has no raw records"):
         import_raw(tmp_path)

@@ -128,9 +128,9 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
     about = _about(process, number, shifts, sampled)
     about.facts.update(rate)
     about.facts.update(_timeline(process, placed))
-    return RecordedRank(
-        about, _phases(marked, number, own["summaries"]), problems + sampled.problems, _not_placed(placed)
-    )
+    damaged = [problem for problem in problems if problem.what != traces.EMPTY]
+    skipped = _not_placed(placed) + _empty(number, len(problems) - len(damaged))
+    return RecordedRank(about, _phases(marked, number, own["summaries"]), damaged + sampled.problems, skipped)
 
 
 def _timeline(process: Process, placed: placing.Placed) -> Record:
@@ -149,6 +149,15 @@ def _not_placed(placed: placing.Placed) -> list[dict[str, str]]:
         "the other launches have no op, module or source line"
     )
     return [{"what": "attribution", "why": why}]
+
+
+def _empty(number: int, bursts: int) -> list[dict[str, str]]:
+    """Return the reason why bursts have no operators."""
+    if not bursts:
+        return []
+    count = f"{bursts} {'burst' if bursts == 1 else 'bursts'}"
+    why = f"PyTorch's profiler recorded {count} of its process, without any"
+    return [{"what": f"operators of rank {number}", "why": why}]
 
 
 def _streams(frame: pl.DataFrame) -> pl.DataFrame:

@@ -10,13 +10,14 @@ import polars as pl
 
 from fathom.errors import FathomError
 from fathom.regular import RECORDS, read_json
-from fathom.sounding.kineto import read_trace
+from fathom.sounding.kineto import NothingReadError, read_trace
 from fathom.sounding.manifest import Problem
 from fathom.sounding.raw.folder import Process, Raw, Record
 from fathom.sounding.schema import TABLES
 
 # A frame in Kineto's notation; the line is the first one of the function.
 SOURCE = r"^(?<file>.*)\((?<line>\d+)\): (?<function>.*)$"
+EMPTY = "empty-trace"  # no damage: the process ran no operators
 TOLERANCE_NS = 50_000  # calls of several threads may begin in another order than their numbers by this much
 
 
@@ -64,6 +65,9 @@ def read_traces(
             continue
         try:
             trace_tables, shift, wrong = _trace(raw, record, marked)
+        except NothingReadError:  # an engine's scheduler, whose workers are other processes
+            problems.append(Problem(EMPTY, record["phase"], rank=number))
+            continue
         except FathomError as error:
             problems.append(
                 Problem("trace-lost", str(error), rank=number, spoils=["kernels", "ops", "launches"])
