@@ -1,6 +1,7 @@
 """Requests as an ASGI server sees them: arrival, every chunk of the answer, the last byte.
 
-An answer that the client is slow to read ends when the kernel could send its last byte.
+An answer that the client is slow to read ends when the kernel could send its last byte, or when the server
+closed the connection: uvicorn does 5 s after the last write.
 """
 
 from __future__ import annotations
