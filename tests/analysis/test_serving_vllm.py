@@ -12,6 +12,7 @@ import pytest
 import fathom
 from benchmarks.serving.ledger import agrees
 from fathom.load.exposition import Reading, reading
+from fathom.report.serving import facts
 from fathom.sounding import import_raw, import_traces
 from tests.support.paths import DATA
 
@@ -122,3 +123,11 @@ def test_vllms_spans_describe_the_same_requests(recorded, requests, tmp_path):
     assert (own["start_ns"] >= load["start_ns"]).all()
     late = (load["end_ns"] - own["end_ns"]) / MS
     assert late.abs().median() < 5
+
+
+def test_a_cache_that_is_hardly_used_is_not_called_empty(recorded):
+    """1 GB holds half a million tokens of this model: 0 % would read as if nothing had been measured."""
+    serving = fathom.open(recorded / "made.fathom").examine().serving
+    assert serving is not None and 0 < serving.kv_peak < 0.005
+    (share,) = (fact.split()[-3] for fact in facts(serving) if fact.startswith("KV cache"))
+    assert float(share) == pytest.approx(100 * serving.kv_peak, rel=0.05)

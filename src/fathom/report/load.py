@@ -80,7 +80,7 @@ def _state(server: Server) -> Iterator[str]:
             yield f"{sum(values) / len(values):.3g} requests {name} (at most {max(values):.3g})"
     cache = [state.cache for state in server.states if state.cache is not None]
     if cache:
-        yield f"KV cache at most {100 * max(cache):.0f} % full"
+        yield f"KV cache at most {units.significant(100 * max(cache), 2)} % full"
     if server.hit_rate is not None:
         yield f"{100 * server.hit_rate:.0f} % of prompt tokens cached"
     if server.accepted is not None:

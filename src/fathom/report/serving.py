@@ -71,7 +71,7 @@ def facts(serving: Serving) -> Iterator[str]:
     if serving.prompt_tokens and serving.cached_tokens is not None:
         yield f"{100 * serving.cached_tokens / serving.prompt_tokens:.0f} % of prompt tokens cached"
     if serving.kv_peak is not None:
-        yield f"KV cache at most {100 * serving.kv_peak:.0f} % full"
+        yield f"KV cache at most {units.significant(100 * serving.kv_peak, 2)} % full"
     if serving.drafted_tokens:
         share = 100 * serving.accepted_tokens / serving.drafted_tokens
         yield f"{share:.0f} % of drafted tokens accepted"
