@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from errno import ENOSPC
 from pathlib import Path
+
+NAMED, WIDE = 4, 60  # names in a message, characters of a name
 
 
 class FathomError(Exception):
@@ -72,6 +74,12 @@ def foreseen(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         return file_error(error.filename or "a file", error, "used")
     return None
+
+
+def no_match(noun: str, pattern: str, names: Sequence[str]) -> str:
+    """Return the sentence for a pattern that no name matches; `names` are those that exist, largest first."""
+    known = ", ".join(name if len(name) <= WIDE else f"{name[: WIDE - 1]}…" for name in names[:NAMED])
+    return f"No {noun} matches '{pattern}'; the largest are {known}." if known else f"No {noun} was recorded."
 
 
 def first_line(error: BaseException) -> str:

@@ -70,4 +70,4 @@ def test_a_bad_machine_file_is_refused(tmp_path: Path, text: str) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(text)
     done = run_fathom("report", str(KEPT), "--machine", str(bad), cwd=tmp_path)
-    assert done.returncode == 1 and "Traceback" not in done.stderr and "machine file" in done.stderr
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "machine file" in done.stderr

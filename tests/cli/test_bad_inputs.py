@@ -34,7 +34,7 @@ def invoke(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(list(words), done.exit_code, done.stdout, done.stderr)
 
 
-def refused(done: subprocess.CompletedProcess[str], status: int = 1) -> str:
+def refused(done: subprocess.CompletedProcess[str], status: int = 2) -> str:
     """Its message: one line on standard error, with no traceback."""
     assert done.returncode == status, (done.returncode, done.stderr)
     assert done.stdout == "" and "Traceback" not in done.stderr
@@ -443,7 +443,7 @@ def test_a_full_disk_while_packing(tmp_path):
 
 def test_a_full_disk_while_importing_keeps_the_records(tmp_path):
     folder = recording(tmp_path)
-    refused(with_small_files(tmp_path, 500, "import", "r.fathom"))
+    refused(with_small_files(tmp_path, 500, "import", "r.fathom"), 1)
     assert not (folder / "manifest.json").exists() and (folder / "raw" / "proc-5.jsonl").exists()
 
 
@@ -480,3 +480,15 @@ def test_a_device_or_a_link_is_not_replaced_by_an_export(tmp_path: Path) -> None
     link.symlink_to(target)
     assert invoke("export", sounding, link, "--to", "otel").returncode == 0
     assert link.is_symlink() and target.read_text() != "old"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("report", "x.fathom", "--by", "shape"), "'shape' is not one of 'kernel', 'launch'"),
+        (("load", "http://127.0.0.1:1", "--model", "m", "--rate", "0"), "'--rate': it must be greater than"),
+    ],
+)
+def test_a_wrong_value_is_explained_without_the_words_of_a_library(words, message, tmp_path):
+    done = run_fathom(*words, cwd=tmp_path)
+    assert done.returncode == 2 and message in done.stderr and "Value error" not in done.stderr

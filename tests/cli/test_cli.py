@@ -133,7 +133,7 @@ def test_an_empty_table_can_be_asked(sounding):
 )
 def test_nonsense_in_sql_is_one_sentence(sounding, sql, says):
     shown = invoke("query", sounding, sql)
-    assert shown.exit_code == 1 and says in shown.output
+    assert shown.exit_code == 2 and says in shown.output
     assert shown.output.startswith("fathom: ") and shown.output.count("\n") == 1
 
 
@@ -161,12 +161,12 @@ def test_a_pack_of_a_pack_goes_beside_it_and_not_where_it_was_unpacked(tmp_path,
     packed = tmp_path / "a.fathom.zip"
     invoke("pack", sounding, "-o", packed)
     done = invoke("pack", packed)
-    assert done.exit_code == 1 and f"{packed} already exists" in done.output
+    assert done.exit_code == 2 and f"{packed} already exists" in done.output
 
 
 def test_a_pack_overwrites_nothing(tmp_path, sounding):
     (tmp_path / "a.zip").write_text("mine")
-    assert invoke("pack", sounding, "-o", tmp_path / "a.zip").exit_code == 1
+    assert invoke("pack", sounding, "-o", tmp_path / "a.zip").exit_code == 2
     assert (tmp_path / "a.zip").read_text() == "mine"
 
 
@@ -211,7 +211,7 @@ def test_reading_commands_start_without_the_checks_of_types(tmp_path):
     )
     missing = str(tmp_path / "none.fathom")
     done = subprocess.run([PYTHON, "-c", code, missing], env=environment(), capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "False"] and missing in done.stderr
+    assert done.stdout.split() == ["2", "False"] and missing in done.stderr
 
 
 def test_few_threads_are_asked_for_by_commands_that_read_alone(monkeypatch):

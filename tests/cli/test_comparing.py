@@ -59,12 +59,12 @@ def test_json_is_the_comparison_of_the_api(a, b):
 )
 def test_both_sides_must_be_given(words):
     shown = invoke("compare", *words)
-    assert shown.exit_code == 1 and "Give a baseline and a candidate" in shown.stderr
+    assert shown.exit_code == 2 and "Give a baseline and a candidate" in shown.stderr
 
 
 def test_a_rank_that_was_not_recorded(a, b):
     shown = invoke("compare", a, b, "--rank", "7")
-    assert shown.exit_code == 1 and "no rank 7; use one of: 0, 1" in shown.stderr
+    assert shown.exit_code == 2 and "no rank 7; use one of: 0, 1" in shown.stderr
 
 
 @pytest.mark.parametrize(("limit", "status"), [("+5 %", 0), ("<= 1 ms", 1), ("fast", 2)])

@@ -35,7 +35,7 @@ def test_one_kind_is_told_in_full(tmp_path, name):
 @pytest.mark.parametrize("words", [[], ["no-such-kind"], ["too-few", "--list"], ["\x1b[31m"], ["x" * 10_000]])
 def test_what_is_no_kind_is_refused_in_one_sentence(tmp_path, words):
     done = run_fathom("explain", *words, cwd=tmp_path)
-    assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
 
 
 def test_every_kind_that_is_listed_has_a_rule_that_finds_it():

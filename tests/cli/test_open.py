@@ -22,7 +22,7 @@ def test_open_shows_the_page_in_the_browser(tmp_path, monkeypatch):
 
 def test_a_page_needs_the_suffix_html(tmp_path):
     result = CliRunner().invoke(app, ["report", str(SOUNDING), "--html", str(tmp_path / "page.txt")])
-    assert result.exit_code == 1 and "does not end in .html" in result.output
+    assert result.exit_code == 2 and "does not end in .html" in result.output
 
 
 @needs_figures

@@ -98,7 +98,7 @@ def test_a_manifest_is_judged(tmp_path):
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     shown = invoke(*words)
-    assert shown.exit_code == 1 and shown.stdout == "" and len(shown.stderr.splitlines()) == 1
+    assert shown.exit_code == 2 and shown.stdout == "" and len(shown.stderr.splitlines()) == 1
 
 
 def test_a_pipe_that_closes_early_is_no_error(tmp_path):

@@ -64,7 +64,7 @@ def test_bad_input_is_one_sentence(recording, tmp_path, monkeypatch, words, text
     (tmp_path / "done.fathom").mkdir()
     (tmp_path / "done.fathom" / "manifest.json").write_text("{}")
     status, output = watched(*words)
-    assert status == 1 and text in output.replace("\n", " ") and "Traceback" not in output
+    assert status == 2 and text in output.replace("\n", " ") and "Traceback" not in output
 
 
 def test_the_command_loads_no_tables(recording, tmp_path):

@@ -229,7 +229,7 @@ def test_the_command_tells_all_and_the_report_the_first(tmp_path):
 
 def test_a_sounding_that_is_not_there_is_one_sentence(tmp_path):
     done = run_fathom("findings", "nothing.fathom", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
 

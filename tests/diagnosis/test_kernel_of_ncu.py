@@ -124,4 +124,4 @@ def test_what_holds_nothing_back_costs_no_blocks_and_never_fewer(sounding: Path)
 
 def test_a_name_that_is_not_there_is_an_error_of_one_sentence(sounding: Path) -> None:
     result = CliRunner().invoke(app, ["kernel", str(sounding), "nothing-like-it"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2

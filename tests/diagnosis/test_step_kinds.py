@@ -122,7 +122,7 @@ def test_the_command_takes_a_kind_and_says_which_there_are(decoding: fathom.Soun
     assert json.loads(done.stdout)["step"]["kind"] == "prefill"
     wrong = run_fathom("report", decoding.path, "--kind", "train", cwd=tmp_path)
     assert (
-        wrong.returncode == 1
+        wrong.returncode == 2
         and "decode (1), prefill (2)" in wrong.stderr
         and len(wrong.stderr.split("\n")) == 2
     )

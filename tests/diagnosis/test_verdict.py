@@ -139,10 +139,10 @@ def test_a_family_below_its_ceiling_says_what_its_counters_show_to_limit_it():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("nvjet_sm90_tst_128x256_64x4 2x66·384", "matrix product"),
+        ("nvjet_sm90_tst_128x256_64x4 2x66·384", "matmul"),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop 132·384", "attention"),
         ("GammaBetaBackwardCUDAKernelTemplate<float> 8·32x32", "normalisation"),
-        ("aten::addmm", "matrix product"),
+        ("aten::addmm", "matmul"),
         ("cunn_SoftMaxBackward<LogSoftMaxBackwardEpilogue> 8192·512", "softmax and loss"),
         ("triton_poi_fused_add_mul 1024·128", "compiled"),
         ("multi_tensor_apply_kernel<FusedAdamMathFunctor> 320·512", "optimizer"),

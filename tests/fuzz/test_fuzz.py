@@ -53,6 +53,6 @@ def test_as_users_run_it(tmp_path: Path, name: str) -> None:
     case = json.loads((CORPUS / f"{name}.json").read_text())
     for words in prepare(case, tmp_path / "case"):
         done = run_fathom(*words, cwd=tmp_path, timeout=30)
-        assert done.returncode in (0, 1) and "Traceback" not in done.stderr
+        assert done.returncode in (0, 2) and "Traceback" not in done.stderr
         assert "unexpected" not in done.stderr and "\x1b" not in done.stdout + done.stderr
-        assert done.stderr.count("\n") == done.returncode
+        assert done.stderr.count("\n") == bool(done.returncode)

@@ -84,7 +84,8 @@ def _wrong(done: Any, words: list[str]) -> str | None:
     lines = done.stderr.count("\n")
     judges = words[0] == "gate" or words[:2] == ["machine", "check"]
     judged = judges and done.exit_code == 1 and not lines  # a budget is exceeded, or a check failed
-    if done.exit_code not in (0, 2) and lines != 1 and not judged:  # 2: the command line itself is wrong
+    usage = done.exit_code == 2 and done.stderr.startswith("Usage:")  # the command line itself is wrong
+    if done.exit_code and lines != 1 and not judged and not usage:
         return f"{lines} lines on standard error: {done.stderr[:200]!r}"
     return _strange(done.stdout + done.stderr)
 

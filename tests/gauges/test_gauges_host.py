@@ -190,6 +190,6 @@ def test_the_command_measures_and_remembers(tmp_path):
 )
 def test_the_command_refuses_impossible_requests(tmp_path, words, said):
     done = run_fathom("machine", "measure", *words, cwd=tmp_path, FATHOM_HOME=str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr
     assert done.stdout == ""

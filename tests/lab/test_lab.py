@@ -427,8 +427,8 @@ def test_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fathom.lab.running.here", lambda _: CPU)
     done = call("run", "transpose", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)[0]["state"] == "skipped"
-    assert call("run").exit_code == 1 and call("run", "transpose", "--all").exit_code == 1
-    assert call("show", "nothing").exit_code == 1
+    assert call("run").exit_code == 2 and call("run", "transpose", "--all").exit_code == 2
+    assert call("show", "nothing").exit_code == 2
 
 
 @pytest.mark.parametrize(("word", "ratio"), [("slower", 1.25), ("faster", 0.5)])

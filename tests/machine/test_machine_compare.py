@@ -383,7 +383,7 @@ def test_bad_inputs_are_one_line_and_a_status(files, name, content, says):
     elif content is not None:
         (files / name).write_text(content)
     done = CliRunner().invoke(app, ["machine", "compare", str(files / "laptop.json"), str(files / name)])
-    assert done.exit_code == 1 and done.stdout == ""
+    assert done.exit_code == 2 and done.stdout == ""
     assert "remove it" not in done.stderr  # it is the user's file, and may be anything
     assert says in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
 
@@ -395,7 +395,7 @@ def test_an_imported_trace_has_no_machine(files):
     done = CliRunner().invoke(
         app, ["machine", "compare", str(files / "t.fathom"), str(files / "laptop.json")]
     )
-    assert done.exit_code == 1 and "was imported without its machine" in done.stderr
+    assert done.exit_code == 2 and "was imported without its machine" in done.stderr
 
 
 def test_a_truncated_sounding_is_refused(files):
@@ -403,4 +403,4 @@ def test_a_truncated_sounding_is_refused(files):
     done = CliRunner().invoke(
         app, ["machine", "compare", str(files / "cut.fathom.zip"), str(files / "laptop.json")]
     )
-    assert done.exit_code == 1 and done.stderr.count("\n") == 1
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1

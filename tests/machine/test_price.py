@@ -110,4 +110,4 @@ def test_the_command_takes_a_price_and_refuses_anything_else(tmp_path: Path) -> 
     (tmp_path / "fathom.toml").write_text('[cost]\nprice = "4/h"\n')
     assert "4.00 USD per GPU-hour" in run_fathom("report", str(sounding), cwd=tmp_path).stdout
     refused = run_fathom("report", str(sounding), "--price", "cheap", cwd=tmp_path)
-    assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1

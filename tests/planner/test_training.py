@@ -151,7 +151,7 @@ def test_recomputation_trades_memory_for_time():
     kept = peak_bytes(LLAMA, job, at, rates())["activations"]
     taken = Step(LLAMA, H100, job, at, rates()).seconds()
     assert kept[0] > kept[1] > kept[2] and taken[0] < taken[1] < taken[2]
-    products = Step(LLAMA, H100, job, at, rates()).entries()["matrix products"]
+    products = Step(LLAMA, H100, job, at, rates()).entries()["matmuls"]
     layers = 1 - 128256 * 4096 / LLAMA.parameters  # the output matrix is not repeated
     assert products[2] / products[0] == pytest.approx(1 + layers / 3, rel=0.03)
 
@@ -364,7 +364,7 @@ def test_the_all_reduces_of_the_backward_pass_hide_beside_its_products():
     before, after = (sent[name]["tensor parallel"] for name in ("megatron-2021", "megatron-2022"))
     share = constants()["beside"]
     assert after / before == pytest.approx([(2 + 2 * share) / 4, (4 + 2 * share) / 6])
-    assert (sent["megatron-2021"]["matrix products"] == sent["megatron-2022"]["matrix products"]).all()
+    assert (sent["megatron-2021"]["matmuls"] == sent["megatron-2022"]["matmuls"]).all()
 
 
 def test_the_runs_that_calculon_publishes_are_planned_as_well_as_calculon_plans_them():

@@ -303,7 +303,7 @@ def test_without_a_result_the_reason_is_given(
 
 def refused(done: subprocess.CompletedProcess[str], word: str) -> None:
     last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
     assert word in last and last.startswith("fathom: ") and last.endswith("."), done.stderr
 
 

@@ -51,7 +51,7 @@ def test_a_good_machine_records_surface_and_timeline(tmp_path):
 @pytest.mark.parametrize(
     ("answers", "what", "surface"),
     [
-        ({"torch": None}, "torch", False),
+        ({"torch": None}, "torch", True),
         ({"torch": "1.13.1"}, "torch", False),
         ({"torch": "2.3.9"}, "torch", False),
         ({"python": "3.9.18"}, "Python", False),

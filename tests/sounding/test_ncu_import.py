@@ -170,7 +170,7 @@ def test_bad_files_are_one_sentence_and_leave_nothing(tmp_path: Path, data: byte
     file = tmp_path / "bad.csv"
     file.write_bytes(data)
     done = CliRunner().invoke(app, ["import", str(file), "-o", str(tmp_path / "out.fathom")])
-    assert done.exit_code == 1 and word in done.stderr, done.stderr
+    assert done.exit_code == 2 and word in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1 and done.stderr.rstrip().endswith(".")
     assert not (tmp_path / "out.fathom").exists()
 
@@ -178,7 +178,7 @@ def test_bad_files_are_one_sentence_and_leave_nothing(tmp_path: Path, data: byte
 def test_nothing_at_the_path_and_folders(tmp_path: Path) -> None:
     for path in (tmp_path / "none.csv", tmp_path):
         done = CliRunner().invoke(app, ["import", str(path)])
-        assert done.exit_code == 1 and done.stderr.count("\n") == 1
+        assert done.exit_code == 2 and done.stderr.count("\n") == 1
     with pytest.raises(BadInputError):
         import_ncu([tmp_path / "none.csv"], tmp_path / "o")
 
@@ -195,7 +195,7 @@ def test_the_command_knows_results_of_ncu_by_what_they_hold(
     trace.write_text('{"traceEvents": [], "note": "Kernel Name"}')
     assert not is_ncu(trace)
     both = CliRunner().invoke(app, ["import", str(log), str(trace)])
-    assert both.exit_code == 1 and "cannot be combined" in both.stderr
+    assert both.exit_code == 2 and "cannot be combined" in both.stderr
 
 
 @given(st.floats(-1e15, 1e15, allow_nan=False), st.integers(0, 6), st.sampled_from(["en", "de", "fr", "ch"]))

@@ -65,7 +65,7 @@ def test_where_the_warps_wait(installed: Path, tmp_path: Path) -> None:
 )
 def test_bad_reports(installed: Path, tmp_path: Path, content: bytes, word: str) -> None:
     done = CliRunner().invoke(app, ["import", str(report(tmp_path, content)), "-o", str(tmp_path / "o")])
-    assert done.exit_code == 1 and word in done.stderr and done.stderr.count("\n") == 1
+    assert done.exit_code == 2 and word in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "o").exists()
 
 
@@ -85,7 +85,7 @@ def test_a_reader_that_ends_its_process(installed: Path, tmp_path: Path) -> None
     reader = installed / "extras" / "python" / "ncu_report.py"
     reader.write_text(reader.read_text() + "\nimport os\ndef load_report(path): os.abort()\n")
     done = CliRunner().invoke(app, ["import", str(report(tmp_path)), "-o", str(tmp_path / "o")])
-    assert done.exit_code == 1 and "ended with SIGABRT" in done.stderr and done.stderr.count("\n") == 1
+    assert done.exit_code == 2 and "ended with SIGABRT" in done.stderr and done.stderr.count("\n") == 1
     assert "ncu --import k.ncu-rep --page raw --csv > k.csv" in done.stderr
 
 

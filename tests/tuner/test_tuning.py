@@ -192,3 +192,10 @@ def test_the_folder_of_another_search_is_refused(place: Path, monkeypatch: pytes
     run(Simulated(FakeClock(), lambda _: 1.0), place, monkeypatch, only=("garbage",))
     with pytest.raises(BadInputError, match="another command"):
         tune([*COMMAND, "--more"], Options(folder=place / "train.tune"))
+
+
+def test_a_program_that_cannot_be_recorded_leaves_no_folder(place: Path) -> None:
+    folder = place / "train.tune"
+    with pytest.raises(BadInputError, match="status 3"):
+        tune([sys.executable, "-c", "raise SystemExit(3)"], Options(folder=folder))
+    assert not folder.exists()

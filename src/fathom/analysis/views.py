@@ -21,7 +21,7 @@ MOST = 100  # rows of shapes
 MOSTLY = 0.5  # of a call inside the used windows: others are cut by their bounds
 COMMUNICATION, COPY, OTHER = "communication", "copy", "other"
 # Names of categories for classes of work; other classes keep their names.
-NAMES = {"matrix product": "matmul", "normalisation": "norm", "copy and cast": COPY}
+NAMES = {"normalisation": "norm", "copy and cast": COPY}
 _OPTIMIZER = "Optimizer."  # begins the names of regions around optimizer steps
 
 

@@ -29,7 +29,7 @@ RUN_EXAMPLES = examples(
 FAILED = 1
 
 
-@app.command("list", epilog=LIST_EXAMPLES)
+@app.command("list", short_help="List techniques and their gains here.", epilog=LIST_EXAMPLES)
 def list_(
     names: list[str] | None = Argument(None, help="Names or groups. [default: all]"),
     json: bool = Option(False, "--json", help="Print it as JSON."),
@@ -45,7 +45,7 @@ def list_(
     (print_json if json else print_techniques)(rows)
 
 
-@app.command("show", epilog=SHOW_EXAMPLE)
+@app.command("show", short_help="Show one technique.", epilog=SHOW_EXAMPLE)
 def show(
     name: str = Argument(help="A technique."),
     json: bool = Option(False, "--json", help="Print it as JSON."),

@@ -46,7 +46,7 @@ from fathom.errors import FathomError
 from fathom.version import VERSION
 
 DEBUG = "FATHOM_DEBUG"
-INTERRUPTED = 130
+BAD_INPUT, INTERRUPTED = 2, 130
 
 
 class _Group(TyperGroup):
@@ -65,11 +65,14 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _plain(error.message)
+            raise
         except FathomError as error:
             if os.environ.get(DEBUG):
                 raise
             say(str(error))
-            raise SystemExit(1) from None
+            raise SystemExit(BAD_INPUT) from None
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
@@ -77,12 +80,18 @@ class _Group(TyperGroup):
             raise SystemExit(1) from None
 
 
+def _plain(message: str) -> str:
+    """Return the message about a value without the words that pydantic, which checks it, puts before it."""
+    return message.removeprefix("Value error, ").replace("Input should be", "it must be", 1)
+
+
 app = group(
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Where your accelerator's time goes, all the way down.",
-    epilog="Begin with: fathom run -- python train.py",
+    epilog="Begin with: fathom run -- python train.py\n\n"
+    "Exit status: 2 if an input cannot be used, 1 for other failures; `run` has the program's.",
 )
 
 
@@ -104,6 +113,7 @@ def _options(
 app.command(
     "run",
     cls=run.RunCommand,
+    options_metavar="[OPTIONS] --",
     short_help="Record a program, and report where its step time goes.",
     context_settings={"allow_interspersed_args": False},
     help=run.HELP,
@@ -149,7 +159,7 @@ for _function, _examples, _about in (
     app.command(_name, short_help=_about, epilog=_examples)(_function)
 app.add_typer(lab.app, name="lab", short_help="Prove optimisation techniques on this machine.")
 app.add_typer(tune.app, name="tune", short_help="Search settings that are proven faster.")
-app.add_typer(plan.app, name="plan", short_help="Plan training on machines that you do not have.")
+app.add_typer(plan.app, name="plan", short_help="Plan training and serving on machines that you lack.")
 app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
 
 

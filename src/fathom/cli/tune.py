@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fathom.cli import tune_kernel
 from fathom.cli.console import examples, group, say, seconds_of, write_json
@@ -59,7 +59,7 @@ def tune(
     steps: int | None = Option(None, min=1, help="Timed steps per run. [default: two seconds' worth]"),
     step_on: str = Option("auto", help="Event that marks a step, as in `fathom run`."),
     margin: float = Option(
-        0.01, min=0, max=1, help="Largest difference that counts as the same, as a share."
+        0.01, min=0, max=0.5, help="Largest difference that counts as the same, as a share."
     ),
     in_place: bool = Option(False, "--in-place", help="Run in the current folder instead of a copy."),
     gpus: list[str] | None = Option(
@@ -121,8 +121,23 @@ class _Tune(TyperGroup):
         return super().parse_args(ctx, args if args[:1] in (["kernel"], [PROGRAM]) else [PROGRAM, *args])
 
 
+class _Program(TyperCommand):
+    """The command without the name that it has within the group."""
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        path = (ctx.parent or ctx).command_path
+        formatter.write_usage(path, " ".join(self.collect_usage_pieces(ctx)))
+
+
 app = group(cls=_Tune, help="Search settings of a program, or rank kernels.")
-app.command(PROGRAM, context_settings={"allow_interspersed_args": False}, help=HELP, epilog=EXAMPLES)(tune)
+app.command(
+    PROGRAM,
+    cls=_Program,
+    options_metavar="[OPTIONS] --",
+    context_settings={"allow_interspersed_args": False},
+    help=HELP,
+    epilog=EXAMPLES,
+)(tune)
 app.command("kernel", help=tune_kernel.HELP, epilog=tune_kernel.EXAMPLES)(tune_kernel.kernel)
 
 

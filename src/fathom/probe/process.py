@@ -30,7 +30,7 @@ def rank() -> tuple[int | None, int | None, int | None]:
 
 
 def describe(role: str, start_ns: int) -> dict[str, object]:
-    """Return the `process` record."""
+    """Return the record of this process: ids, rank, program, versions."""
     own, local, world = rank()
     return {
         "t": "process",

@@ -97,21 +97,22 @@ def examine_host(
     machine = known_machine(inventory) if machine is None else machine
     program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
     answers = (ask or ask_python)(program)
-    torch = [_python(program, answers), _torch(answers), _kineto(answers)]
+    torch = [_python(program, answers), _torch(program, answers), _kineto(answers)]
     gpu = [_gpu(machine), _cuda(machine, answers), _cupti(machine, answers)]
     counting = [_permission(machine, root), _sampling(machine, answers), _qualified(machine)]
     around = [_stacks(program), _libraries(), _disk(), _path(environment), _container(machine)]
-    depths = _depths(torch, gpu) | {"counters": ""}
+    depths = _depths(torch, gpu, answers) | {"counters": ""}
     why = why_no_counters(machine, root) or why_not(answers.cuda_built, answers.cupti_python)
     depths["counters"] = depths["timeline"] or why or ""
     return Diagnosis(depths, [*torch, *gpu, *counting, *around], machine)
 
 
-def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck]) -> dict[str, str]:
+def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck], answers: Answers) -> dict[str, str]:
     def reasons(checks: list[DoctorCheck]) -> str:
         return "; ".join(check.found for check in checks if check.ok is False)
 
-    return {"surface": reasons(torch[:2]), "timeline": reasons([*torch, *gpu])}
+    # Surface depth works without torch, but not with one that is too old.
+    return {"surface": reasons(torch[: 2 if answers.torch else 1]), "timeline": reasons([*torch, *gpu])}
 
 
 def ask_python(program: str) -> Answers:
@@ -138,10 +139,11 @@ def _python(program: str, answers: Answers) -> DoctorCheck:
     return DoctorCheck("Python", not old, result, "use Python 3.10 or later for the program")
 
 
-def _torch(answers: Answers) -> DoctorCheck:
+def _torch(program: str, answers: Answers) -> DoctorCheck:
     version = answers.torch
     if not version:
-        return DoctorCheck("torch", False, "torch was not found", "give the program's Python with --python")
+        fix = "if the program uses torch, give its Python with --python; without, only surface depth works"
+        return DoctorCheck("torch", False, f"torch was not found in {answers.executable or program}", fix)
     old = _version(version) < OLDEST_TORCH
     result = f"torch {version}{' is too old' if old else ''}"
     return DoctorCheck("torch", not old, result, "use torch 2.4 or later")

@@ -13,6 +13,11 @@ from typing import Any
 
 from fathom.errors import BadInputError
 
+_NO_FUNCTION = "{place} has no '{name}'; give one of its functions."
+_MISSING = {
+    "inputs": "{place} defines no inputs(seed), which returns a call's arguments; add it, or use --inputs."
+}
+
 
 def split(address: str) -> tuple[str, str]:
     """Split an address into module or file and name. Raises BadInputError."""
@@ -53,7 +58,7 @@ def load(address: str) -> Callable[..., Any]:
     target: Any = module_of(place)
     for part in name.split("."):
         if not hasattr(target, part):
-            raise BadInputError(f"{place} has no '{name}'; give one of its functions.")
+            raise BadInputError(_MISSING.get(name, _NO_FUNCTION).format(place=place, name=name))
         target = getattr(target, part)
     if not callable(target):
         raise BadInputError(f"{address} is not callable; give a function.")

@@ -32,7 +32,7 @@ from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
 
 NOTHING = "nothing-compared"
-INSTEAD = f"--metrics names a file that both write; --allow {NOTHING} races them without"
+INSTEAD = f"name a file that both write with --metrics, or skip the comparison with --allow {NOTHING}"
 LAST = 300  # bytes of a failing program's output that are searched for its message
 
 

@@ -24,7 +24,8 @@ def git(folder: Path, *words: str) -> str:
     done = _run(folder, *words)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-        raise BadInputError(f"git {words[0]} failed: {said.removeprefix('fatal: ').rstrip('.')}.")
+        hint = "; run it inside the program's git repository" if "not a git repository" in said else ""
+        raise BadInputError(f"git {words[0]} failed: {said.removeprefix('fatal: ').rstrip('.')}{hint}.")
     return done.stdout.strip()
 
 

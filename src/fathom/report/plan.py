@@ -77,7 +77,7 @@ def _ledger(plan: Plan) -> Iterator[Text]:
         bar = units.bar(row.ms / total, BAR)
         yield Text(f"{line}  ").append(bar, "green" if row.entry == "compute" else "yellow")
     if small:
-        named = f"below {LITTLE:.1%} each: {', '.join(row.detail for row in small)}"
+        named = f"below {100 * LITTLE:.1f} % each: {', '.join(row.detail for row in small)}"
         yield Text(_ledger_line(named, sum(row.ms for row in small), total), "dim")
     yield Text(_ledger_line("step", total, total), "bold")
 
@@ -123,8 +123,8 @@ def _checkpoint(plan: Plan) -> Iterator[Text]:
         f"the job for {stop}, safe after {write}"
     )
     yield Text(
-        f"goodput {goodput.value:.1%} ({goodput.low:.1%} to {goodput.high:.1%}){days}; a failure every "
-        f"{saved.mtbf_h:.3g} h"
+        f"goodput {100 * goodput.value:.1f} % ({100 * goodput.low:.1f} to {100 * goodput.high:.1f}){days}; "
+        f"a failure every {saved.mtbf_h:.3g} h"
     )
 
 

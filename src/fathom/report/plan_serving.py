@@ -151,7 +151,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         f"{'fleets within the limits':<30}{'GPUs':>6}{'TTFT':>12}{'TPOT':>12}{'met':>8}{'$/h':>10}{'kW':>8}"
     )
     for row in plan.choices:
-        share = f"{row.within_limits:.1%}"
+        share = f"{100 * row.within_limits:.1f} %"
         price = f"{row.dollars_per_hour:,.0f}" if row.dollars_per_hour else units.MISSING
         yield Text(
             f"{fleet_words(row):<30}{row.gpus:>6}{_seconds(row.ttft_s):>12}"
@@ -162,7 +162,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
 def _reliability(plan: ReliabilityPlan) -> Iterator[Text]:
     low, high = plan.goodput.interval
     yield Text(
-        f"Goodput {plan.goodput.value:.1%} ({low:.1%} to {high:.1%}); wall time "
+        f"Goodput {100 * plan.goodput.value:.1f} % ({100 * low:.1f} % to {100 * high:.1f} %); wall time "
         f"{_span(plan.wall_days, ' days')}.",
         "bold",
     )
@@ -173,7 +173,7 @@ def _reliability(plan: ReliabilityPlan) -> Iterator[Text]:
     )
     yield from (Text(f"! {note}", "yellow") for note in plan.notes)
     yield Text("")
-    yield from _bars("where the wall time goes", plan.entries)
+    yield from _bars("where the wall time goes, on average", plan.entries)
     yield Text("")
     yield Text(
         f"Checkpoint every {_seconds(plan.interval_s)}: {plan.checkpoint_bytes / 1e9:,.0f} GB, "
@@ -182,9 +182,12 @@ def _reliability(plan: ReliabilityPlan) -> Iterator[Text]:
     yield Text(
         f"  best by Young's formula {_seconds(plan.young_s)}, by Daly's {_seconds(plan.daly_s)}", "dim"
     )
+    yield Text("goodput by checkpoint interval, if failures come at the expected rate", "dim")
     yield _headings(f"{'interval':>12}{'simulated':>12}{'formula':>12}")
     for point in plan.curve:
-        yield Text(f"{_seconds(point.interval_s):>12}{point.goodput:>12.2%}{point.formula:>12.2%}")
+        yield Text(
+            f"{_seconds(point.interval_s):>12}{100 * point.goodput:>10.2f} %{100 * point.formula:>10.2f} %"
+        )
     worst = sorted(plan.components.items(), key=lambda part: -part[1])[:5]
     yield Text("failures per day: " + ", ".join(f"{name} {rate:.2f}" for name, rate in worst), "dim")
     if plan.dollars:
@@ -254,6 +257,6 @@ def _shapes(advice: Sequence[Advice]) -> Iterator[Text]:
         return
     yield _headings(f"{'size':<22}{'now':>10}{'nearest':>10}{'gain':>8}  why")
     for row in advice:
-        gain = f"{row.gain:.1%}" if row.gain else units.MISSING
+        gain = f"{100 * row.gain:.1f} %" if row.gain else units.MISSING
         yield Text(f"{row.what:<22}{row.size:>10,}{row.nearest:>10,}{gain:>8}  {row.why}")
-    yield Text("Gain: time per FLOP of all matrix products, from tiles and waves alone (assumed).", "dim")
+    yield Text("Gain: time per FLOP of all matmuls, from tiles and waves alone (assumed).", "dim")

@@ -14,7 +14,7 @@ from fathom.report.screen import grouped, joined, paragraph, show, unknown
 from fathom.tips import AREAS, STATUSES, Score, Scores, Status
 
 INDENT = 3
-LABEL = 6  # columns
+LABEL = 9  # columns
 COLUMN = 10
 NAMED = 3  # most ids listed per reason; more are counted
 _SIGNS: dict[Status, tuple[str, str]] = {
@@ -65,7 +65,7 @@ def _entry(entry: Score, width: int) -> Iterator[Text]:
     yield from _title(Text(f"{sign} ", style), entry, width)
     yield from _labelled("saves", _cost(entry), width, "green")
     yield from _labelled("", entry.text, width)
-    label = {"broken": "found", "kept": "found", "to-be-read": "see"}.get(entry.status, "why")
+    label = {"broken": "evidence", "kept": "evidence", "to-be-read": "see"}.get(entry.status, "why")
     yield from _labelled(label, entry.reason, width, style)
     yield from _labelled("see", _look(entry), width, "cyan")
 

@@ -68,6 +68,8 @@ def unpack(file: Path) -> Path:
     outside the directory.
     """
     if not zipfile.is_zipfile(file):
+        if file.suffix == ".zip":
+            raise NotASoundingError(f"{file} is damaged or incomplete; copy or pack it again.")
         raise NotASoundingError(
             f"{file} is not a packed sounding; if it is a trace, import it with `fathom import {file}`."
         )

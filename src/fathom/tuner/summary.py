@@ -61,4 +61,4 @@ def write_proven(path: Path, result: Tuned, applied: Applied) -> None:
         proof={"ratio": ratio, "interval": interval, "command": result.command},
         machine=msgspec.json.encode(machine).decode(),
     )
-    write_settings(proven, path, f"Settings that `fathom tune` proved {result.gain:.1%} faster.")
+    write_settings(proven, path, f"Settings that `fathom tune` proved {100 * result.gain:.1f} % faster.")

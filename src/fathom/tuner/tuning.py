@@ -50,6 +50,7 @@ ROUNDED = (
     "Losses and weights may differ by three times what rounding the results of the program's own operations"
     " at random does to them."
 )
+BEFORE = "before.fathom"  # the recording of the program as it is
 Say = Callable[[str], None]
 
 
@@ -91,7 +92,9 @@ def tune(command: list[str], options: Options) -> Tuned:
             return _Tuning(command, options, place, scratch).run()
         finally:
             scratch.remove()
-            for left in (place / "run", *place.glob("lane-*")):
+            # Without a recording nothing can go on, and the folder would block other searches.
+            recorded = (place / BEFORE).exists()
+            for left in (place / "run", *place.glob("lane-*")) if recorded else (place,):
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -131,7 +134,7 @@ class _Tuning:
 
     def run(self) -> Tuned:
         self._record()
-        store = open_store(self.place / "before.fathom")
+        store = open_store(self.place / BEFORE)
         self.examination = examine(store, bounding(store.machine))
         self.facts = facts_of(store, self.examination)
         knobs = self._knobs()
@@ -175,7 +178,7 @@ class _Tuning:
 
     def _record(self) -> None:
         """Record the program as it is, once."""
-        path = self.place / "before.fathom"
+        path = self.place / BEFORE
         if path.exists():
             return
         self._remember("recording the program")
@@ -362,7 +365,7 @@ class _Tuning:
             runs=len(self.paired.seconds),
             step_ms=sorted(base_ms)[len(base_ms) // 2],
             until=self.options.until,
-            sounding=str(self.place / "before.fathom"),
+            sounding=str(self.place / BEFORE),
             removed=[
                 Tried({k: v}, "done", share_of(gains.get(k)), self.known[k].share)
                 for k, v in finalist.items()

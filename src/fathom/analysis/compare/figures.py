@@ -31,7 +31,7 @@ Interval = tuple[float, float]
 class Row(msgspec.Struct, frozen=True):
     """A figure: where it is in a run, and its relative standard deviation between runs.
 
-    `peak` names the share that a figure is of its peak, which both sides must have in common.
+    `peak` names the peak that a share refers to; both sides must share it.
     """
 
     group: str

@@ -28,8 +28,9 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Facts about a family: first those beyond their threshold, then by weight. `unseen` rules lack
-    counters.
+    """Facts about a family, those beyond their threshold first, then by weight.
+
+    `unseen` lists rules whose counters were not recorded.
     """
 
     family: str

@@ -10,9 +10,7 @@ from fathom.analysis.replay.changes import DEVICE, LATE, NAMED, Change
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.weights import changes_something, named_pieces
-from fathom.errors import BadInputError
-
-SHOWN, WIDE = 4, 60  # names in an error, characters of a name
+from fathom.errors import BadInputError, no_match
 
 
 def check(model: Model, changes: Sequence[Change]) -> None:
@@ -27,8 +25,7 @@ def check(model: Model, changes: Sequence[Change]) -> None:
             and not any(_named(part, change) for part in model.parts)
         ):
             what = {"family": "kernel family", "op": "op"}.get(change.selector, change.selector)
-            known = ", ".join(_largest(model.parts, change)) or "none"
-            raise BadInputError(f"No {what} matches '{change.pattern}'; the largest are: {known}.")
+            raise BadInputError(no_match(what, change.pattern, _largest(model.parts, change)))
 
 
 def _named(part: Part, change: Change) -> bool:
@@ -45,8 +42,7 @@ def _largest(parts: Iterable[Part], change: Change) -> list[str]:
     for part in parts:
         for name, ns in _op_times(part) if change.selector == "op" else _piece_times(part, change):
             total[name] = total.get(name, 0.0) + ns
-    largest = sorted(total, key=lambda name: -total[name])[:SHOWN]
-    return [name if len(name) <= WIDE else name[: WIDE - 1] + "…" for name in largest]
+    return sorted(total, key=lambda name: -total[name])
 
 
 def _op_times(part: Part) -> Iterable[tuple[str, float]]:

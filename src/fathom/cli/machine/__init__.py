@@ -41,6 +41,8 @@ def show(
         print_machine(machine, from_machine(machine, name), missing_from(machine, name))
 
 
-app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
-app.command("check", epilog=check.EXAMPLES)(check.check)
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("measure", short_help="Measure this machine's ceilings.", epilog=measure.EXAMPLES)(
+    measure.measure
+)
+app.command("check", short_help="Check the settings of this host.", epilog=check.EXAMPLES)(check.check)
+app.command("compare", short_help="Compare two machines.", epilog=compare.EXAMPLES)(compare.compare)

@@ -15,11 +15,15 @@ EXAMPLES = examples(
     "fathom plan check train.fathom",
 )
 app = group(help=HELP, epilog=EXAMPLES, no_args_is_help=True)
-app.command("train", epilog=train.EXAMPLES)(train.train)
-app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
-app.command("reliability", epilog=reliability.EXAMPLES)(reliability.reliability)
-app.command("buy", epilog=buy.BUY_EXAMPLES)(buy.buy)
-app.command("shapes", epilog=buy.SHAPES_EXAMPLES)(buy.shapes)
-app.command("check", epilog=check.EXAMPLES)(check.check)
-app.command("models")(listing.models)
-app.command("systems")(listing.systems)
+app.command("train", short_help="Plan the best layout of a training job.", epilog=train.EXAMPLES)(train.train)
+app.command("serve", short_help="Plan TTFT, TPOT and GPUs of serving.", epilog=serve.EXAMPLES)(serve.serve)
+app.command(
+    "reliability",
+    short_help="Plan failures and checkpoints of a long run.",
+    epilog=reliability.EXAMPLES,
+)(reliability.reliability)
+app.command("buy", short_help="Compare two machines by time and cost.", epilog=buy.BUY_EXAMPLES)(buy.buy)
+app.command("shapes", short_help="Find wasteful sizes of a model.", epilog=buy.SHAPES_EXAMPLES)(buy.shapes)
+app.command("check", short_help="Compare a plan with a recording.", epilog=check.EXAMPLES)(check.check)
+app.command("models", short_help="List public models that can be planned.")(listing.models)
+app.command("systems", short_help="List systems that can be planned.")(listing.systems)

@@ -32,8 +32,12 @@ def serve(
     trace: Path | None = Option(None, help="File of lines: arrival in seconds, prompt, output tokens."),
     requests: int = Option(200, min=1, max=10_000, help="Requests that are simulated."),
     hit: float = Option(0.0, min=0, max=1, help="Share of prompts found in the prefix cache."),
-    ttft: str | None = Option(None, help="Limit of the time to the first token, like 1s."),
-    tpot: str | None = Option(None, help="Limit of the time per output token, like 50ms."),
+    ttft: str | None = Option(
+        None, help="Limit of the time to the first token, like 1s or 500ms; a number alone is in ms."
+    ),
+    tpot: str | None = Option(
+        None, help="Limit of the time per output token, like 50ms; a number alone is in ms."
+    ),
     share: float = Option(0.99, min=0, max=1, help="Share of requests that must meet the limits."),
     objective: str = Option("gpus", "--for", help="Fewest gpus, dollars or watts."),
     tp: int | None = Option(None, min=1, help="Tensor parallelism of a replica."),

@@ -29,10 +29,10 @@ def train(
     ),
     gpus: int = Option(8, min=1, help="GPUs of the job."),
     batch: int | None = Option(
-        None, min=1, help="Sequences in a step, over all GPUs; of a sounding, as many per GPU by default."
+        None, min=1, help="Sequences per step, over all GPUs; required unless MODEL is a sounding."
     ),
     seq: int | None = Option(None, min=1, help="Tokens in a sequence; 8192 by default."),
-    precision: str | None = Option(None, help="Matrix products: bf16 (default), fp8, mxfp8, nvfp4."),
+    precision: str | None = Option(None, help="Dtype of matmuls: bf16 (default), fp8, mxfp8, nvfp4."),
     stack: str | None = Option(None, help="Software: megatron (default), torchtitan, megatron-26.02 …"),
     objective: str | None = Option(None, "--for", help="Best for time (default), dollars or energy."),
     tokens: float | None = Option(None, help="Tokens of the whole run, for days and cost."),

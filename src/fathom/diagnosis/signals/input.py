@@ -103,7 +103,7 @@ def told_tokens(recorded: Recorded) -> float:
 
 @signal("input.micro_steps")
 def micro_steps(recorded: Recorded) -> int:
-    """Batches per step."""
+    """Return the median number of batches per step."""
     steps = recorded.rows("steps").filter(phase="timeline").collect()
     openings = steps.drop_nulls("parent").group_by("burst", "parent").len()["len"]
     return max(int(openings.median() or 1), 1)  # type: ignore[arg-type]

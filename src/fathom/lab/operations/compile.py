@@ -85,7 +85,7 @@ def by_library(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
 
 
 def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
-    """title: Let torch.compile tune matrix products
+    """title: Let torch.compile tune matmuls
     pair: {group: framework, plain: by_library, inputs: layer_inputs, reference: _layer, work: layer_work}
     saves: time of products whose shape the library handles badly, and passes over their results
     idea: In its default mode the compiler leaves products to cuBLAS and puts the operations that follow into

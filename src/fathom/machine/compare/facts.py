@@ -10,7 +10,7 @@ from fathom.machine.store import MachineFileError
 
 
 class CpuFacts(msgspec.Struct):
-    """Part of the inventory's `cpu`."""
+    """Fields of the inventory's `cpu` that comparisons read."""
 
     model: str | None = None
     architecture: str | None = None

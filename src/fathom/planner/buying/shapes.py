@@ -124,7 +124,7 @@ def _rules(model: Model, tp: int) -> Iterator[Advice]:
             if mixer.head_dim not in (64, 128, 256):
                 nearest = min((64, 128, 256), key=lambda d: abs(d - mixer.head_dim))
                 idle = 1 - mixer.head_dim / (64 * math.ceil(mixer.head_dim / 64))
-                why = f"fused attention pads it: {idle:.0%} of its tile is idle"
+                why = f"fused attention pads it: {100 * idle:.0f} % of its tile is idle"
                 yield Advice("head size", mixer.head_dim, nearest, 0.0, why)
     for mlp in {block.mlp for block in model.blocks}:
         if isinstance(mlp, Experts) and mlp.experts % 8:

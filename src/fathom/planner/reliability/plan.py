@@ -284,8 +284,9 @@ def explained(plan: ReliabilityPlan) -> list[str]:
         f"{plan.checkpoint} stops the job for {plan.stop_s:.2f} s, safe after {plan.write_s:.1f} s",
         f"Young: √(2 × {plan.stop_s:.2f} s × {3600 * plan.mtbf_h.value:.0f} s) = {plan.young_s:.0f} s; "
         f"Daly: {plan.daly_s:.0f} s; best simulated: {plan.interval_s:.0f} s",
-        f"goodput: 1 − checkpoints {plan.entries['checkpoints']:.2%} − lost work "
-        f"{plan.entries['lost work']:.2%} "
-        f"− detection and restart {down:.2%} − spares {plan.entries['waiting for a spare']:.2%} "
-        f"= {plan.goodput.value:.1%}",
+        f"goodput: 1 − checkpoints {100 * plan.entries['checkpoints']:.2f} % − lost work "
+        f"{100 * plan.entries['lost work']:.2f} % "
+        f"− detection and restart {100 * down:.2f} % "
+        f"− spares {100 * plan.entries['waiting for a spare']:.2f} % "
+        f"= {100 * plan.goodput.value:.1f} %",
     ]

@@ -63,7 +63,7 @@ def load_test(of: Deployment, load: Load) -> dict[str, object]:
 
 
 def recalibrated(of: Deployment, path: Path) -> Constants:
-    """Return the constants after the results of a load test. Raises BadInputError if the file has none."""
+    """Return the constants refitted to the results of a load test. Raises BadInputError without any."""
     rows = [_point(row, path) for row in _rows(path)]
     if sum(load.requests for load, _ in rows) > _MOST_REQUESTS:
         most = f"{_MOST_REQUESTS // 4:,}, all results together"

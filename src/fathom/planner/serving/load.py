@@ -53,7 +53,7 @@ class Load:
                 raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")
         if not SLOWEST <= self.rate <= FASTEST:
             raise BadInputError(
-                f"rate is {self.rate:g}; give one from {SLOWEST:g} to {FASTEST:g} requests/s."
+                f"--rate is {self.rate:g}; give a number from {SLOWEST:g} to {FASTEST:g} requests per second."
             )
 
     def drawn(self, seed: int = 0) -> list[Request]:

@@ -278,7 +278,9 @@ def _notes(q: Question, fleet: Fleet, served: Served) -> list[str]:
         notes.append(f"{served.preempted} requests were preempted, because the KV cache was full.")
     if q.limits.any and not q.limits.met_by(served):
         share = served.within(q.limits.ttft, q.limits.tpot)
-        notes.append(f"Only {share:.1%} of requests meet the limits; {q.limits.share:.0%} should.")
+        notes.append(
+            f"Only {100 * share:.1f} % of requests meet the limits; {100 * q.limits.share:.0f} % should."
+        )
     return notes
 
 

@@ -141,13 +141,14 @@ def _impossible(candidates: list[Deployment], load: Load, limits: Limits, values
             f"A limit of {1e3 * limits.tpot:.3g} ms per token is below the speed of light: "
             f"{fastest.model.name} reads its "
             f"weights in {1e3 * floor(fastest):.3g} ms on tp {fastest.tp} of "
-            f"{fastest.hardware.name} at the peak bandwidth."
+            f"{fastest.hardware.name} at the peak bandwidth; raise --tpot, or use more or faster GPUs."
         )
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
     best = min((serve(Fleet(of), alone, values) for of in candidates), key=lambda s: _misses(s, limits))
     return (
         f"No layout meets the limits even for a single request; the nearest has a TTFT of "
-        f"{1e3 * best.ttft.mean():.3g} ms and {1e3 * best.tpot.mean():.3g} ms per token."
+        f"{1e3 * best.ttft.mean():.3g} ms and {1e3 * best.tpot.mean():.3g} ms per token; "
+        "raise --ttft or --tpot, or use more or faster GPUs."
     )
 
 

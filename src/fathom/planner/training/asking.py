@@ -47,6 +47,7 @@ def ask(
 
     `others` are degrees, and figures of loading and checkpoints, which `workload`, a file, may state too.
     """
+    planned = model_called(model)
     if batch is None:
         raise BadInputError("The plan of a model needs a batch; give --batch, the sequences of a step.")
     if tokens is not None and not 0 < tokens < math.inf:
@@ -61,7 +62,7 @@ def ask(
     system = _changed(system_called(on), price, memory, [*assume, *figures.assumed()])
     wanted |= _coded("sharding", sharding, SHARDING) | _coded("recompute", recompute, RECOMPUTE)
     return Question(
-        model_called(model),
+        planned,
         system,
         stack_called(stack),
         Job(seq, batch, gpus, ALIASES.get(precision.lower(), precision.lower()), figures.loader()),

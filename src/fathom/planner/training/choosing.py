@@ -25,7 +25,7 @@ USABLE = 0.95  # of the memory: the rest is the driver's and other processes'
 _IDLE_POWER, _BUSY_POWER = 0.35, 0.6  # shares of the rated power, at rest and added by compute
 # The entry of a measured ledger to which each part of a planned step belongs.
 ENTRIES = {
-    "matrix products": "compute",
+    "matmuls": "compute",
     "attention": "compute",
     "norms and elementwise": "compute",
     "optimizer": "compute",

@@ -59,7 +59,7 @@ class Step:
         stage = Layer(*(value * fullest for value in vars(layers).values()))
         last = self._on_last_stage(head)
         times = {
-            "matrix products": stage.matmul + last.matmul,
+            "matmuls": stage.matmul + last.matmul,
             "attention": stage.attention,
             "norms and elementwise": stage.vector + last.vector,
             "host": stage.host,

@@ -177,13 +177,15 @@ def loading_notes(loading: Loading) -> list[str]:
     step = loading.rest_s + loading.wait_s
     if loading.needed and loading.wait_s > _NOTED * step:
         return [
-            f"A step waits {_words(loading.wait_s)} for input ({loading.wait_s / step:.0%}): loading takes "
+            f"A step waits {_words(loading.wait_s)} for input "
+            f"({100 * loading.wait_s / step:.0f} %): loading takes "
             f"{_words(loading.seconds.value)}, limited by {loading.limit}; {_remedy(loading)} would keep up."
         ]
     if loading.seconds.high > loading.rest_s or loading.seconds.value > _TIGHT * loading.rest_s:
         return [
             f"Loading takes {_words(loading.seconds.value)} ({_words(loading.seconds.low)} to "
-            f"{_words(loading.seconds.high)}), {loading.seconds.value / loading.rest_s:.0%} of the step, "
+            f"{_words(loading.seconds.high)}), "
+            f"{100 * loading.seconds.value / loading.rest_s:.0f} % of the step, "
             f"limited by {loading.limit}: it may not keep up."
         ]
     return []

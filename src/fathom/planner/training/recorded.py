@@ -229,9 +229,9 @@ def carried(job: RecordedJob) -> dict[str, float]:
     kept = [row for row in recording.device.ledger if not _is_communication(row)]
     work = [row for row in kept if not row.entry.startswith(IDLE) and row.ms > 0]
     clean = _clean_share(kept, sum(row.ms for row in work))
-    times = dict.fromkeys(("matrix products", "other kernels", "copies"), 0.0)
+    times = dict.fromkeys(("matmuls", "other kernels", "copies"), 0.0)
     for row in work:
-        name = "copies" if row.entry == Entry.COPY else "matrix products" if row.unit else "other kernels"
+        name = "copies" if row.entry == Entry.COPY else "matmuls" if row.unit else "other kernels"
         times[name] += clean * row.ms * changed.get(row.detail, 1.0) / MS_PER_S
     busy = sum(times.values())
     total = _total_ms(job, _changes(job, changed), busy * MS_PER_S, clean * sum(row.ms for row in work))

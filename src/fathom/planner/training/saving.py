@@ -187,7 +187,7 @@ def saving_notes(saver: Saver, system: Hardware, state: State, saving: Saving) -
         (
             saving.share > _COSTLY,
             lambda: (
-                f"Checkpoints stop the job for {saving.share:.1%} of the time; "
+                f"Checkpoints stop the job for {100 * saving.share:.1f} % of the time; "
                 f"{_better(saver, system, state, saving)}"
             ),
         ),
@@ -220,9 +220,9 @@ def saving_derivation(saving: Saving) -> Iterator[str]:
     yield (
         f"one every {saving.every_steps} steps ({saving.interval_s:.4g} s of work): stops "
         f"{saving.stop_s.value:.4g} / ({saving.interval_s:.4g} + {saving.stop_s.value:.4g}) = "
-        f"{saving.stop_s.value / (saving.interval_s + saving.stop_s.value):.2%} of the time"
+        f"{100 * saving.stop_s.value / (saving.interval_s + saving.stop_s.value):.2f} % of the time"
     )
-    yield f"goodput with a failure every {saving.mtbf_h:.4g} h: {saving.goodput.value:.1%}"
+    yield f"goodput with a failure every {saving.mtbf_h:.4g} h: {100 * saving.goodput.value:.1f} %"
     for row in saving.assumptions:
         yield (
             f"  {row.name}: {row.value:.4g} ({row.low:.4g} to {row.high:.4g}) moves the goodput by "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, no_match
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,11 +88,10 @@ def _single_family(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     families = meant(pattern, names)
     if len(families) == 1:
         return families[0]
-    listed = "; ".join((families or names)[:_LISTED]) + ("; …" if len(families or names) > _LISTED else "")
-    if families:
-        raise BadInputError(f"'{pattern}' matches {len(families)} families; choose one of them: {listed}.")
-    why = f"No kernel family of {where} matches '{pattern}'"
-    raise BadInputError(f"{why}; the longest-running ones are {listed}.")
+    if not families:
+        raise BadInputError(no_match(f"kernel family of {where}", pattern, names))
+    listed = "; ".join(families[:_LISTED]) + ("; …" if len(families) > _LISTED else "")
+    raise BadInputError(f"'{pattern}' matches {len(families)} families; choose one of them: {listed}.")
 
 
 def selector(name: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.measures import Portrait
-from fathom.errors import BadInputError, file_error
+from fathom.errors import BadInputError, file_error, no_match
 from fathom.report import units
 from fathom.report.kernel.depth import GOOD, LABEL, NOT_KNOWN, colour, depth, labelled, measure_of, name, runs
 from fathom.report.screen import MARGIN, grouped, show, within_margins
@@ -40,7 +40,7 @@ def named(families: Sequence[str], pattern: str | None) -> list[str]:
         return list(families)
     own = meant(pattern, families)
     if not own:
-        raise BadInputError(f"No kernel family matches '{pattern}'; leave the name out to list all.")
+        raise BadInputError(no_match("kernel family", pattern, families))
     return own
 
 

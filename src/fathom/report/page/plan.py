@@ -119,7 +119,7 @@ def _scaling(plan: Plan) -> Figure[Scaled]:
         {"gpus": row.gpus, "efficiency": row.efficiency, "extrapolated": row.extrapolated}
         for row in plan.scaling
     ]
-    table = [["GPUs", "Efficiency"], *([f"{r['gpus']:,}", f"{r['efficiency']:.1%}"] for r in rows)]
+    table = [["GPUs", "Efficiency"], *([f"{r['gpus']:,}", f"{100 * r['efficiency']:.1f} %"] for r in rows)]
     about = "Efficiency of the same layout on more GPUs, with the wait for the slowest rank."
     return Figure("scaling", "Weak scaling", about, rows, _efficiency, table)
 
@@ -150,7 +150,7 @@ def sensitivity(
         for row in assumptions
     ]
     table = [["Assumption", f"Moves {what} by", "Provenance", "Source"]]
-    table += [[r["name"], f"{r['moves']:.1%}", r["provenance"], r["source"]] for r in rows]
+    table += [[r["name"], f"{100 * r['moves']:.1f} %", r["provenance"], r["source"]] for r in rows]
     return Figure("sensitivity", title, about, rows, _bars, table)
 
 

@@ -108,7 +108,7 @@ class Intervals:
         return self.lanes.setdefault((_id(event.pid), _id(event.tid)), len(self.lanes))
 
     def threads_of(self) -> dict[int, int]:
-        """Return the number of each lane's thread: its own, unless it is not a unique number."""
+        """Return each lane's thread id, or the lane's index if ids are not unique."""
         ids = ints([tid for _, tid in self.lanes]).tolist() if self.lanes else []
         own = len(set(ids)) == len(ids) and all(0 <= number < 2**53 for number in ids)
         return {lane: ids[place] if own else lane for place, lane in enumerate(self.lanes.values())}

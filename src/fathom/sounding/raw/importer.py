@@ -273,7 +273,7 @@ def _versions(raw: Raw) -> dict[str, str]:
             versions["python"] = process.head["python"]
     machine = (raw.launch.get("machine") or {}).get("versions") or {}
     known = {str(name): str(value) for name, value in machine.items() if value is not None}
-    if raw.processes and "torch" not in versions:  # Fathom's own environment has it, the program's has not
+    if "torch" not in versions:  # the machine's packages are those of Fathom's own environment
         known = {name: value for name, value in known.items() if name not in PACKAGES}
     return known | versions
 
