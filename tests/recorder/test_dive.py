@@ -124,7 +124,7 @@ def test_a_unique_kernel_name_needs_one_launch(tmp_path: Path) -> None:
     ("pattern", "word"),
     [
         ("transpose", "matches 2 families"),
-        ("nothing", "matches 'nothing'; the longest-running"),
+        ("nothing", "matches 'nothing'; the largest"),
         ("tran(", "matches 'tran('"),
         ("AllReduce", "collective"),
     ],

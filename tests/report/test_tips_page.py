@@ -53,7 +53,7 @@ def test_a_broken_tip_shows_its_cost_its_evidence_and_where_to_look():
     for part in (
         "!! Load data with enough worker processes  data.workers",
         "saves    3.2 ms (2.0–4.0), 12 % of a train step · 22.7 USD per day and GPU",
-        "found Too few workers (batches are late: 41 %)",
+        "evidence Too few workers (batches are late: 41 %)",
         "fathom explain input-too-few-workers · fathom lab run loader-workers",
         "1 broken · 1 unknown · 0 to be read · 0 kept · 0 not applicable",
         "?? os.boost: no switch",
@@ -66,7 +66,7 @@ def test_tips_for_one_loss_share_its_cost():
     other = replace(BROKEN, id="data.other", title="Load less data")
     text = page(BROKEN, other)
     assert (
-        text.count("saves    3.2 ms") == 1 and "or    Load less data  data.other" in text and ALONE not in text
+        text.count("saves    3.2 ms") == 1 and "or       Load less data  data.other" in text and ALONE not in text
     )
     assert ALONE in page(BROKEN, replace(other, findings=("input-collate",)))
 
