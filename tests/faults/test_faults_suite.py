@@ -93,12 +93,12 @@ def test_labels_of_a_fault_are_consistent(program: Program):
     named = [*fault.expected, *fault.forbidden, *fault.allowed, *fault.parts]
     assert set(named) <= set(kinds()) and len(named) == len(set(named))
     assert fault.kind not in fault.forbidden + fault.allowed
-    assert fault.forbidden and fault.why
+    assert fault.forbidden and fault.why, "give `forbidden` findings and `why`"
     assert fault.expected[:1] == [fault.kind] or fault.known_gap
     assert fault.severity == sorted(set(fault.severity)) and set(fault.severity) <= {1, 2, 3}
-    assert len(fault.share) == len(fault.severity)
+    assert len(fault.share) == len(fault.severity), "`share` has one number per severity"
     assert fault.share == sorted(fault.share) and all(0 <= part < 1 for part in fault.share)
-    assert min(fault.share) >= 0.05 or fault.known_gap
+    assert min(fault.share) >= 0.05 or fault.known_gap, "a fault costs 5 % of the step or more"
     assert set(fault.needs) <= {"gpu", "gpus", "ranks", "compile", "cupy", "cores", "steps"}
 
 
@@ -128,11 +128,13 @@ def test_a_program_is_ordinary_pytorch(program: Program):
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not any(name.partition(".")[0] == "fathom" for name in imported)
-    assert {"faults.common"} <= imported
+    assert {"faults.common"} <= imported, "import what is needed from faults.common"
     said = ast.get_docstring(tree) or ""
-    assert len(said.split("\n\n")) == (2 if program.fault.kind else 1)
-    assert ("options.faulty" in source) == bool(program.fault.kind)
-    assert ("options.by(" in source) == (program.fault.severity == [1, 2, 3])
+    paragraphs = 2 if program.fault.kind else 1
+    assert len(said.split("\n\n")) == paragraphs, "the docstring: the fault, then what the user believes"
+    assert ("options.faulty" in source) == bool(program.fault.kind), "only faults have options.faulty"
+    scaled = program.fault.severity == [1, 2, 3]
+    assert ("options.by(" in source) == scaled, "options.by(mild, medium, severe) scales three severities"
 
 
 @pytest.fixture(scope="module")

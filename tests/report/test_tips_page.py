@@ -66,7 +66,9 @@ def test_tips_for_one_loss_share_its_cost():
     other = replace(BROKEN, id="data.other", title="Load less data")
     text = page(BROKEN, other)
     assert (
-        text.count("saves    3.2 ms") == 1 and "or       Load less data  data.other" in text and ALONE not in text
+        text.count("saves    3.2 ms") == 1
+        and "or       Load less data  data.other" in text
+        and ALONE not in text
     )
     assert ALONE in page(BROKEN, replace(other, findings=("input-collate",)))
 
