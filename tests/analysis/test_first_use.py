@@ -45,7 +45,7 @@ def test_starting_the_device_is_no_lack_of_memory() -> None:
     assert ledger["idle: allocator"] < 100
     kinds = {finding.id for finding in examination.findings}
     assert not kinds & {"host-allocator-retries", "host-empty-cache", "host-autotuning", "host-cuda-malloc"}
-    after = Replay(imported("alexnet")).predict([parse("first use=0")])
+    after = Replay(imported("alexnet")).predict([parse("first-use=0")])
     assert after.predicted_ms == pytest.approx(43_425 - ledger["idle: first use"], rel=0.05)
 
 

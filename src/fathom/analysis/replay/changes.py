@@ -60,9 +60,10 @@ ENTRIES: dict[str, str] = {  # the selector that changes an entry of the ledger
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _MOST = 1e6  # the largest factor, or duration in ms, so that int64 nanoseconds do not overflow
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
+SPELLED = {cause.replace(" ", "-"): cause for cause in CAUSES}  # selectors have hyphens, entries have blanks
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, {EXPOSED}, {BUCKET}, " + ", ".join(CAUSES)
+    f"input, sync, {RECOMPUTED}, {WAITING}, {LATE}:RANK, {LINK}, {EXPOSED}, {BUCKET}, " + ", ".join(SPELLED)
 )
 
 
@@ -110,6 +111,7 @@ def parse(text: str) -> Change:
     if not equals or not what.strip():
         raise BadInputError(f"'{text}' is not a change; write SELECTOR=FACTOR with one of: {FORMS}.")
     selector, _, pattern = (part.strip() for part in what.partition(":"))
+    selector = SPELLED.get(selector, selector)
     if selector == BUCKET:
         return _of_bucket(text, pattern, value)
     if selector == "entry":

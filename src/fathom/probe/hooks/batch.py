@@ -18,19 +18,22 @@ LIBRARY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep,
 DEEPEST, MOST = 6, 4096  # levels and parts of a batch that are examined
 
 
-def size(data: Any, depth: int = 3) -> tuple[int | None, int | None]:
-    """Return (samples, tokens): the first tensor's first dimension, and the elements of `input_ids`."""
+def size(data: Any, depth: int = 3, least: int = 1) -> tuple[int | None, int | None]:
+    """Return (samples, tokens): the first tensor's first dimension, and the elements of `input_ids`.
+
+    A tensor with fewer dimensions than `least` is not a batch of samples.
+    """
     if isinstance(data, torch.Tensor):
-        return (data.shape[0] if data.dim() else None), None
+        return (data.shape[0] if data.dim() >= least else None), None
     if depth == 0:
         return None, None
     if isinstance(data, Mapping):
         ids = data.get(TOKENS)
         if isinstance(ids, torch.Tensor) and ids.dim() == 2:
             return ids.shape[0], ids.numel()
-        return size(next(iter(data.values()), None), depth - 1)
+        return size(next(iter(data.values()), None), depth - 1, least)
     if isinstance(data, (tuple, list)) and data:
-        return size(data[0], depth - 1)
+        return size(data[0], depth - 1, least)
     return None, None
 
 

@@ -109,7 +109,7 @@ class ForwardCalls:
         if clock is not None and clock != ("forward", id(root)):
             return
         data = args or kwargs
-        samples, tokens = size(data)
+        samples, tokens = size(data, least=2)  # a vector may be anything, not a batch
         if id(root) not in self._batch_first:
             self._batch_first[id(root)] = _batch_first(called)
         if not self._batch_first[id(root)] and _short(args, kwargs):
