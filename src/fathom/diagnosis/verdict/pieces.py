@@ -234,7 +234,7 @@ def _nature(row: LedgerRow, known: Known) -> str:
         return "arithmetic outside the matrix units at its ceiling"
     if row.bound.startswith("matmul."):
         return "other matrix work at its ceiling"
-    products = " of matrix products" if row.product_flops else ""
+    products = " of matrix work" if row.product_flops else ""
     bandwidth = "measured" if known.ceilings == MEASURED else "datasheet's"
     return f"memory traffic{products} at the {bandwidth} bandwidth"
 
