@@ -124,6 +124,28 @@ def test_other_programs_on_the_host_are_noise():
     assert compare(quiet[:1], quiet[1:]).verdict == "slower"
 
 
+def test_steps_beside_programs_that_use_nearly_all_processors_are_not_comparable():
+    """Their noise is a factor without bound, which no interval shows; an op that is gone shows even so."""
+    sides = [
+        changed(
+            example(GPT),
+            clean_ms=[ms] * 20,
+            entries={CLEAN: [RunEntry("ops", op, round(ms * 1e6), [round(ms * 1e6)] * 10, count=1.0)]},
+            others=0.92,
+        )
+        for op, ms in (("aten::sort", 10.0), ("aten::mul", 12.0))
+    ]
+    result = compare(sides[:1], sides[1:])
+    assert result.verdict == "inconclusive" and result.interval is None
+    assert "Not comparable: other programs used 92 % of the host's processors." in result.headline
+    assert [(change.detail, change.band_ns) for change in result.moved] == [
+        ("aten::mul", None),
+        ("aten::sort", None),
+    ]
+    (budget,) = check(budgets_in({"budgets": {"step": "+1 %"}}, "x"), result).budgets
+    assert budget.status == "unknown" and "other programs used 92 %" in budget.why
+
+
 @pytest.mark.parametrize(("others", "free_ms"), [(0.5, 10.0), (0.8, 25.0), (0.9, 50.0)])
 def test_a_program_that_gets_the_rest_of_the_processors_has_not_changed(others: float, free_ms: float):
     """A fair scheduler gives a program with threads for all processors those that others leave."""

@@ -124,6 +124,14 @@ def test_a_timeline_of_an_abandoned_clock_does_not_outweigh_a_settling(tmp_path)
     assert "slower-steps" not in {problem.what for problem in store.manifest.problems}
 
 
+def test_a_settling_of_an_abandoned_source_of_steps_counts_no_steps(tmp_path):
+    """The program called fathom.step() only after steps of an optimizer had settled."""
+    early = [clock(0, "optimizer"), marks(0, 6, "clean", 1, source="optimizer"), {"t": "resettled", "k": 4}]
+    store = import_raw(write(tmp_path, {7: [process(), *early, clock(8), marks(8, 9, "clean", 3)]}))
+    assert not [absence for absence in store.manifest.abstained if "first" in absence["what"]]
+    assert store.table("steps").collect()["phase"].unique().to_list() == ["clean"]
+
+
 def test_a_lost_mark_leaves_a_gap_and_no_long_step(tmp_path):
     store = import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 3), marks(5, 3)]}))
     assert store.table("steps").collect()["step"].to_list() == [0, 1, 5, 6]

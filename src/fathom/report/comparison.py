@@ -17,6 +17,7 @@ from fathom.analysis.compare import (
     ComparedRun,
     Figure,
     SoundingComparison,
+    incomparable,
     leading,
     name_of,
     percent,
@@ -82,6 +83,8 @@ def _verdict(comparison: SoundingComparison) -> Text:
     if comparison.interval is not None:
         low, high = map(percent, comparison.interval)
         line.append(f"   99 % interval {low} to {high}", "dim")
+    if incomparable(comparison):
+        line.append("   not comparable: see the end", "yellow")
     return line.append("   too few steps", "yellow") if few else line
 
 

@@ -198,6 +198,17 @@ def test_the_late_rank_of_the_terminals_opening_is_on_the_page():
     assert "Rank 1 is late" in sentence and sentence in words
 
 
+def test_shares_of_late_ranks_are_those_of_the_times_beside_them():
+    """The limit of what a rank can cost leaves nothing of the first one, which was last nearly always."""
+    examination = gpu(devices=[device(0), device(1)])
+    examination.late = [
+        LateRank(0, 38, 400, {"all_reduce": 38}, 0.2, 3.69, 0.22),
+        LateRank(1, 362, 400, {"all_reduce": 362}, 0.1, 0.0, 0.78),
+    ]
+    words = " ".join(Page(page(Recording(examination))).words)
+    assert "3.69 ms 100 %" in words and "0 ms 0 %" in words
+
+
 @needs_figures
 def test_figures_are_valid_vega_lite(parsed_page):
     import altair

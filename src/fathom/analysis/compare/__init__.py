@@ -18,6 +18,6 @@ if TYPE_CHECKING:
         SoundingComparison,
     )
     from fathom.analysis.compare.run import CLEAN, Run, run_of
-    from fathom.analysis.compare.words import cause_of, leading, name_of, percent
+    from fathom.analysis.compare.words import cause_of, incomparable, leading, name_of, percent
 
 __all__, __getattr__ = exports(__name__)

@@ -23,8 +23,8 @@ from typing import Any, Literal
 import msgspec
 
 from fathom.analysis.compare.figures import OF_DATASHEET
-from fathom.analysis.compare.results import ENOUGH, HOST_TIME, Change, Figure, SoundingComparison
-from fathom.analysis.compare.words import name_of
+from fathom.analysis.compare.results import ENOUGH, HOST_TIME, STEP_TIME, Change, Figure, SoundingComparison
+from fathom.analysis.compare.words import incomparable, name_of
 from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
 from fathom.units import NS_PER_MS
@@ -194,7 +194,8 @@ def _judged(
         return "unknown", measured.why
     over = (measured.candidate - limit) * (1 if budget.upper else -1)
     if measured.band is None:
-        return ("kept", "") if over <= 0 else ("unknown", "inconclusive: too few steps to estimate the noise")
+        why = incomparable(comparison) or "too few steps to estimate the noise"
+        return ("kept", "") if over <= 0 else ("unknown", f"inconclusive: {why}")
     if over > measured.band:
         beyond = not budget.upper and measured.at_least
         return ("unknown", BOUND) if beyond else ("exceeded", "")
@@ -205,7 +206,7 @@ def _judged(
 
 def _quieter(budget: Budget, comparison: SoundingComparison) -> str:
     """Return what reduces the noise."""
-    busy = next((a.why for a in comparison.abstained if a.what == HOST_TIME), "")
+    busy = next((a.why for a in comparison.abstained if a.what in (HOST_TIME, STEP_TIME)), "")
     few = _few(budget, comparison)
     return busy or (
         _too_few(few) if few is not None else "record each side several times, on an idle machine"

@@ -9,10 +9,19 @@ import numpy as np
 
 from fathom.analysis.compare import causes, figures, noise
 from fathom.analysis.compare.align import Pair, align
-from fathom.analysis.compare.results import ENOUGH, HOST_TIME, Cause, Change, ComparedRun, SoundingComparison
+from fathom.analysis.compare.results import (
+    ENOUGH,
+    HOST_TIME,
+    STEP_TIME,
+    Cause,
+    Change,
+    ComparedRun,
+    SoundingComparison,
+)
 from fathom.analysis.compare.run import CLEAN, MEAN, PROFILED, Run
 from fathom.analysis.compare.sides import SideEntry, entries_of, ops_of
 from fathom.analysis.compare.words import headline, too_few
+from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained
 from fathom.analysis.subjects import CPU
 from fathom.errors import BadInputError
@@ -21,6 +30,7 @@ from fathom.units import NS_PER_MS
 
 MATERIAL = 0.001  # of the step: smaller changes do not count
 MARKS = {"train", "replay", "step"}  # kinds that depend on what marks a step, as a CUDA graph does
+ONE_SIDE = ("baseline only", "candidate only")
 LEAST = 3  # steps of a run from which its noise is computed
 
 
@@ -68,7 +78,7 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
             *figures.collectives(baseline, candidate),
             *figures.counters(both, baseline, candidate),
         ],
-        abstained=list(_abstained(baseline, candidate, basis)),
+        abstained=list(_abstained(baseline, candidate, basis, interval)),
         damaged=[run.name for run in (*baseline, *candidate) if not run.examination.integrity.ok],
         device=candidate[0].device,
     )
@@ -122,11 +132,15 @@ def _few(counts: Iterable[int]) -> int | None:
 def _interval(
     baseline: Sequence[Run], candidate: Sequence[Run], basis: str, before: int, after: int
 ) -> tuple[float, float] | None:
-    """Return the interval of the ratio; None if a recording has too few steps to know its noise."""
+    """Return the interval of the ratio; None if a recording has too few steps to know its noise, or other
+    programs may have changed the step by any factor.
+    """
     sides = [_step_variances(runs, basis) for runs in (baseline, candidate)]
     if None in sides:
         return None
     width = noise.band([part for side in sides for part in side or []])
+    if max(run.others for run in (*baseline, *candidate)) > noise.BUSY and width > log(noise.WIDEST):
+        return None
     middle = log(after / before)
     return exp(middle - width), exp(middle + width)
 
@@ -199,7 +213,9 @@ def _changes(
         ]
         recorded = all(side.each for side in (a, b) if side)
         width = max(noise.band(parts, tests), MATERIAL * before) if recorded else step
-        changes.append(_change(a, b, how, width, clocks))
+        if step is None and others > noise.BUSY and noise.kind_of((a or b).entry) == noise.HOST:
+            width = None
+        changes.append(_change(a, b, how, width, MATERIAL * before, clocks))
     return sorted(changes, key=lambda change: -abs(change.change_ns))
 
 
@@ -208,6 +224,7 @@ def _change(
     b: SideEntry | None,
     how: str,
     width: float | None,
+    least: float,
     clocks: causes.Clocks | None,
 ) -> Change:
     last = b or a
@@ -216,6 +233,9 @@ def _change(
     change = after - before
     launched = last.launched if last.launched.op or not a else a.launched
     moved = width is not None and abs(change) > width
+    gone = how in ONE_SIDE and last.entry == Entry.OPS and (last.count or 0) >= 1
+    if not moved and gone and abs(change) > least:
+        moved, width = True, None  # no noise removes an op from every step
     return Change(
         entry=last.entry,
         detail=last.details[0],
@@ -236,7 +256,12 @@ def _change(
     )
 
 
-def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) -> Iterator[Abstained]:
+def _abstained(
+    baseline: Sequence[Run],
+    candidate: Sequence[Run],
+    basis: str,
+    interval: tuple[float, float] | None,
+) -> Iterator[Abstained]:
     """Yield what was not compared, and why."""
     if basis == PROFILED:
         lacking = dict.fromkeys(run.name for run in (*baseline, *candidate) if CLEAN not in run.entries)
@@ -248,9 +273,10 @@ def _abstained(baseline: Sequence[Run], candidate: Sequence[Run], basis: str) ->
     if few is not None and basis != PROFILED:
         yield Abstained("small changes of entries", too_few(few, "record more with --steps"))
     others = max(run.others for run in (*baseline, *candidate))
+    busy = f"other programs used {100 * others:.0f} % of the host's processors; record on an idle host"
     if others > noise.BUSY:
-        why = f"other programs used {100 * others:.0f} % of the host's processors; record on an idle host"
-        yield Abstained(HOST_TIME, why)
+        few = min(len(_steps(run, basis)) for run in (*baseline, *candidate)) < LEAST
+        yield Abstained(HOST_TIME if interval or few else STEP_TIME, busy)
     on_gpu = any(run.device != CPU for run in (*baseline, *candidate))
     if on_gpu and not all(any(run.counters for run in runs) for runs in (baseline, candidate)):
         yield Abstained("counters", "a side has no hardware counters")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fathom.analysis.results import Abstained
 
+STEP_TIME = "the step's time"  # not compared if noise could change it by any factor
 HOST_TIME = "small changes of the host's time"  # not compared on a busy host
 ENOUGH = 8  # steps of a run, from which its noise is known well
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fathom.analysis.compare.align import short
 from fathom.analysis.compare.causes import summed
-from fathom.analysis.compare.results import ENOUGH, Cause, Change, SoundingComparison
+from fathom.analysis.compare.results import ENOUGH, STEP_TIME, Cause, Change, SoundingComparison
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import step_noun
 from fathom.analysis.work.classes import class_of
@@ -44,9 +44,16 @@ def headline(result: SoundingComparison) -> str:
     verdict = _VERDICTS[result.verdict] + (", too few steps" if few else "")
     text = f"{verdict}: the {step_noun(result.kind)} took {before} ms, now {after} ms, "
     if result.interval is None:
-        return f"{text}{percent(result.ratio)}."
+        why = incomparable(result)
+        return f"{text}{percent(result.ratio)}." + (f" Not comparable: {why}." if why else "")
     low, high = map(percent, result.interval)
     return f"{text}{percent(result.ratio)} ({low} to {high}). {leading(result)}".rstrip()
+
+
+def incomparable(result: SoundingComparison) -> str:
+    """Return why the noise leaves no interval of the step, without the advice; "" if it does not."""
+    why = next((absence.why for absence in result.abstained if absence.what == STEP_TIME), "")
+    return why.partition(";")[0]
 
 
 def leading(result: SoundingComparison) -> str:

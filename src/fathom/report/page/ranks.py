@@ -15,6 +15,7 @@ from fathom.report.page.recording import WIDTH, Recording, Section
 
 ENTRIES = 8
 COLLECTIVES = 40
+TINY = 1e-9  # ms
 LABELLED = 24  # ranks: more have cells too small for text
 
 
@@ -34,9 +35,10 @@ def section(recording: Recording) -> Section | None:
     shared = [device.communication for device in devices if device.communication]
     if len(devices) < 2 and not shared:
         return None
+    lost_ms = sum(r.cost_ms for r in result.late)
     late = [
         {"rank": r.rank, "last": f"{r.last} of {r.of}", "behind": units.duration(r.behind_ms),
-         "cost": units.duration(r.cost_ms), "score": f"{100 * r.score:.0f} %",
+         "cost": units.duration(r.cost_ms), "share": f"{100 * r.cost_ms / max(lost_ms, TINY):.0f} %",
          "where": communication.lost_in(r).removeprefix("; ")}
         for r in result.late
     ]  # fmt: skip

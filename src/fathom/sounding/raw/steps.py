@@ -90,7 +90,8 @@ def _settlings(processes: list[Process]) -> list[int]:
     settlings = []
     for process in processes:
         timed = [length for record in process.of("device") for length in lengths(record.get("marks", []))]
-        settlings += [k for record in process.of("resettled") if not _as_before(timed, k := record["k"])]
+        mine = [record["k"] for record in process.of("resettled") if record["k"] > first(process)]
+        settlings += [k for k in mine if not _as_before(timed, k)]
     return settlings
 
 
