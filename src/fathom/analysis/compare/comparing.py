@@ -213,7 +213,8 @@ def _changes(
         ]
         recorded = all(side.each for side in (a, b) if side)
         width = max(noise.band(parts, tests), MATERIAL * before) if recorded else step
-        if step is None and others > noise.BUSY and noise.kind_of((a or b).entry) == noise.HOST:
+        on_host = any(noise.kind_of(side.entry) == noise.HOST for side in (a, b) if side)
+        if step is None and others > noise.BUSY and on_host:
             width = None
         changes.append(_change(a, b, how, width, MATERIAL * before, clocks))
     return sorted(changes, key=lambda change: -abs(change.change_ns))

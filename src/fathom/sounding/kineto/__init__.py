@@ -1,3 +1,3 @@
 """Kineto traces, the files that torch.profiler writes."""
 
-from fathom.sounding.kineto.trace import NothingReadError, Trace, read_trace
+from fathom.sounding.kineto.trace import NothingReadError, NoWorkError, Trace, read_trace

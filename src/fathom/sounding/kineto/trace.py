@@ -20,7 +20,11 @@ from fathom.sounding.manifest import TRACED, Problem
 from fathom.sounding.schema import conform
 
 
-class NothingReadError(BadInputError):
+class NoWorkError(BadInputError):
+    """The trace has neither operators nor device work."""
+
+
+class NothingReadError(NoWorkError):
     """The trace has no events of the kinds that torch.profiler records."""
 
 
@@ -38,7 +42,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     kernels = device_table(columns, base, problems)
     tables = {"ops": host.ops, "launches": host.launches, "kernels": kernels}
     if not len(host.ops) and not len(kernels):
-        kind = BadInputError if len(host.launches) else NothingReadError
+        kind = NoWorkError if len(host.launches) else NothingReadError
         raise kind(
             f"{path} cannot be imported: it has neither operators nor device work; export it from"
             " torch.profiler with the activities CPU and CUDA."

@@ -10,7 +10,7 @@ import polars as pl
 
 from fathom.errors import FathomError
 from fathom.regular import RECORDS, read_json
-from fathom.sounding.kineto import NothingReadError, read_trace
+from fathom.sounding.kineto import NothingReadError, NoWorkError, read_trace
 from fathom.sounding.manifest import Problem
 from fathom.sounding.raw.folder import Process, Raw, Record
 from fathom.sounding.schema import TABLES
@@ -19,6 +19,10 @@ from fathom.sounding.schema import TABLES
 SOURCE = r"^(?<file>.*)\((?<line>\d+)\): (?<function>.*)$"
 EMPTY = "empty-trace"  # no damage: the process ran no operators
 TOLERANCE_NS = 50_000  # calls of several threads may begin in another order than their numbers by this much
+
+
+class _UnfinishedError(Exception):
+    """The program ended as a burst began, before its first step did: nothing is lost."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ def read_traces(
         except NothingReadError:  # an engine's scheduler, whose workers are other processes
             problems.append(Problem(EMPTY, record["phase"], rank=number))
             continue
+        except _UnfinishedError:
+            continue
         except FathomError as error:
             problems.append(
                 Problem("trace-lost", str(error), rank=number, spoils=["kernels", "ops", "launches"])
@@ -86,7 +92,16 @@ def _trace(
     path = raw.trace(record["file"])
     if path is None:
         raise FathomError(f"The trace {record['file']} is missing, so its burst was left out.")
-    trace = read_trace(path, phase=record["phase"], burst=record["burst"])
+    try:
+        trace = read_trace(path, phase=record["phase"], burst=record["burst"])
+    except NoWorkError as error:
+        if record["k0"] >= 0 and marked.filter(pl.col("k") > record["k0"]).is_empty():
+            raise _UnfinishedError from error
+        if isinstance(error, NothingReadError):
+            raise
+        raise FathomError(
+            f"The trace {record['file']} has neither operators nor device work, so its burst was left out."
+        ) from error
     shift = shift_of(record["burst"], marked, trace.marks)
     trace_tables = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
     if record["phase"] == "attribution":
