@@ -141,3 +141,27 @@ def test_frees_that_the_host_does_not_report():
 
 def test_no_events_give_no_figure():
     assert by_category(tensors("held", 1, parameter=(100, MIB)), ops()) is None
+
+
+def test_each_backward_pass_of_accumulated_gradients_ends_activations():
+    """Each micro-step frees its activation before the next one makes another at the same address."""
+    names = ["aten::linear", "autograd::engine::evaluate_function: AddmmBackward0", "aten::mm"] * 3
+    rows = [
+        {"id": k, "kind": "op", "thread": 1, "name": name, "start_ns": 20 * k,
+         "end_ns": 20 * k + (30 if "autograd" in name else 5), "phase": "attribution", "burst": 4}
+        for k, name in enumerate(names)
+    ]  # fmt: skip
+    each = [
+        row
+        for zero in (0, 60, 120)
+        for row in [
+            (zero + 2, "alloc", 400, 2 * MIB),  # needed by the backward pass, which begins 20 ns later
+            (zero + 41, "alloc", 500, MIB),  # made and freed by it
+            (zero + 43, "free", 500, MIB),
+            (zero + 45, "free", 400, 2 * MIB),
+        ]
+    ]
+    over = by_category(events(*each), conform("ops", pl.DataFrame(rows)))
+    assert over is not None
+    peaks = over.select(pl.col("activations", "temporaries").max()).row(0)
+    assert [size // MIB for size in peaks] == [2, 1]

@@ -21,6 +21,7 @@ ACTIVATIONS, TEMPORARIES, OTHER = "activations", "temporaries", "other"
 MEMORY_CATEGORIES = (PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, TEMPORARIES, OTHER)
 _NAMES = {"parameter": PARAMETERS, "gradient": GRADIENTS, "optimizer state": STATE}
 BACKWARD = "autograd::engine::evaluate_function"  # begins the names of the backward pass's ops
+_OPS = ["name", "kind", "thread", "start_ns", "end_ns", "phase", "burst"]
 
 Owners = dict[int, tuple[str, int]]  # category and bytes by address
 Row = tuple[int, str, int, int]  # time, event, address, bytes
@@ -51,7 +52,7 @@ def memory_over_step(store: Store, rank: int) -> pl.DataFrame | None:
         return None
     ops = store.table("ops", rank).filter(pl.col("phase") == "attribution")
     steps = store.table("steps", rank).filter(pl.col("phase") == "attribution", pl.col("parent").is_null())
-    return by_category(memory, ops.select("name", "start_ns", "phase", "burst").collect(), steps.collect())
+    return by_category(memory, ops.select(_OPS).collect(), steps.collect())
 
 
 def by_category(
@@ -123,10 +124,18 @@ def _owners(rows: pl.DataFrame) -> Owners:
 
 
 def _backwards(ops: pl.DataFrame, starts: list[int]) -> list[int]:
-    """Return when the backward pass of each step began, without steps that have none."""
-    begun = ops.filter(pl.col("name").str.starts_with(BACKWARD))["start_ns"].sort().to_list()
-    step = [bisect_right(starts, time) for time in begun]
-    return [time for place, time in enumerate(begun) if not place or step[place] > step[place - 1]]
+    """Return when each backward pass began; accumulated gradients take several in a step.
+
+    A pass begins in each step, and where the thread of the forward pass ran ops since the last backward op.
+    """
+    backward = pl.col("name").str.starts_with(BACKWARD)
+    begun = ops.filter(backward)["start_ns"].sort().to_list()
+    ends = pl.when(backward).then("end_ns").forward_fill().cum_max().over("thread")
+    rows = ops.filter(backward | (pl.col("kind") == "op")).sort("start_ns", maintain_order=True)
+    forward = rows.filter(~backward, (pl.col("start_ns") >= rows.select(ends).to_series()).fill_null(True))
+    times = forward.filter(pl.col("thread") == pl.col("thread").mode().min())["start_ns"].to_list()
+    place = [(bisect_right(starts, time), bisect_right(times, time)) for time in begun]
+    return [time for k, time in enumerate(begun) if not k or place[k] != place[k - 1]]
 
 
 def _signed(event: str, size: int) -> int:
