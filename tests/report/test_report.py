@@ -84,6 +84,17 @@ def test_groups_add_up_to_the_step_that_is_printed():
     assert sum(printed) == pytest.approx(total, abs=0.021)
 
 
+@pytest.mark.parametrize("unattributed", [0.0, 4.5])
+def test_columns_of_ranks_add_up_to_their_steps(unattributed):
+    rest = [LedgerRow("unattributed", "clean steps took longer", unattributed)] if unattributed else []
+    rows = [LedgerRow("compute", "gemm", 20.0), LedgerRow("idle: python", "", 3.0), *rest]
+    page = text(gpu(devices=[device(0, rows), device(1, rows)]))
+    lines = page[page.index(" rank  device") :].splitlines()
+    for line in lines[1:3]:
+        step, *parts = (float(cell) for cell in line.split("H200")[1].split())
+        assert step == pytest.approx(sum(parts)) and len(parts) == 4 + len(rest)
+
+
 def test_rows_of_a_group_add_up_to_the_group():
     parts = re.findall(r"^   \S.*?  +([\d.]+) +[<\d.]+  [█▉▊▋▌▍▎▏ ]", text(gpu(), top=3), re.M)
     assert sum(map(float, parts)) == pytest.approx(38.2, abs=0.1)

@@ -61,6 +61,10 @@ _AFFECTS = re.compile(
 _SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says it already
 FINDING, FEW = "finding ", 2  # prefix of skipped checks; more than FEW are counted, not named
 _COLUMNS: dict[str, int] = {Entry.COMPUTE: 15, Entry.COMMUNICATION: 15, Entry.COPY: 9, "idle": 9}
+# Narrower, where steps have unattributed time: the columns still add up to the step.
+_WITH_REST: dict[str, int] = {
+    Entry.COMPUTE: 10, Entry.COMMUNICATION: 14, Entry.COPY: 8, "idle": 8, Entry.UNATTRIBUTED: 13,
+}  # fmt: skip
 _COLUMN_OF: dict[str, str] = {Entry.OPS: Entry.COMPUTE}
 
 
@@ -297,17 +301,19 @@ def devices(
 
     Of more devices, these are the ones of the ranks `late` and the lowest, and the median of all.
     """
-    head = "".join(f"{name:>{room}}" for name, room in _COLUMNS.items())
-    yield Text(f"{'rank':>4}  {'device':<{width - 64}}{f'{noun} ms':>9}{head}", "dim underline")
+    columns = _columns(listed)
+    head = "".join(f"{name:>{cell}}" for name, cell in columns.items())
+    room = width - 16 - sum(columns.values())
+    yield Text(f"{'rank':>4}  {'device':<{room}}{f'{noun} ms':>9}{head}", "dim underline")
     shown = listed if every or len(listed) <= MOST_DEVICES else _few_devices(listed, late)
     for device in shown:
-        label = units.shorten(f"{device.label} {device.name}".rstrip(), width - 65)
+        label = units.shorten(f"{device.label} {device.name}".rstrip(), room - 1)
         totals = _totals(device)
-        cells = "".join(_cell(totals.get(name, 0.0), device, room) for name, room in _COLUMNS.items())
+        cells = "".join(_cell(totals.get(name, 0.0), device, cell) for name, cell in columns.items())
         step = _cell(step_ms(device) or None, device, 9)
-        yield Text(f"{device.rank:>4}  {label:<{width - 64}}{step}{cells}")
+        yield Text(f"{device.rank:>4}  {label:<{room}}{step}{cells}")
     if len(shown) < len(listed):
-        yield _median_device(listed, width)
+        yield _median_device(listed, columns, room)
         yield Text(f"      {len(listed) - len(shown):,} more with --all", "dim")
 
 
@@ -319,17 +325,21 @@ def _few_devices(listed: list[Device], late: list[LateRank]) -> list[Device]:
     return sorted(chosen, key=lambda device: (device.rank, device.device))
 
 
-def _median_device(listed: list[Device], width: int) -> Text:
+def _columns(listed: list[Device]) -> dict[str, int]:
+    """Return the columns of the devices and their widths."""
+    rest = any(_totals(device).get(Entry.UNATTRIBUTED) for device in listed)
+    return _WITH_REST if rest else _COLUMNS
+
+
+def _median_device(listed: list[Device], columns: dict[str, int], room: int) -> Text:
     totals = [_totals(device) for device in listed]
     steps = [ms for device in listed if (ms := step_ms(device))]
     cells = "".join(
-        _cell(median(each.get(name, 0.0) for each in totals), listed[0], room)
-        for name, room in _COLUMNS.items()
+        _cell(median(each.get(name, 0.0) for each in totals), listed[0], cell)
+        for name, cell in columns.items()
     )
-    label = f"median of {len(listed):,} devices"
-    return Text(
-        f"{'':>4}  {label:<{width - 64}}{_cell(median(steps) if steps else None, listed[0], 9)}{cells}"
-    )
+    label = units.shorten(f"median of {len(listed):,} devices", room - 1)
+    return Text(f"{'':>4}  {label:<{room}}{_cell(median(steps) if steps else None, listed[0], 9)}{cells}")
 
 
 def _totals(device: Device) -> dict[str, float]:
