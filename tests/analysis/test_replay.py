@@ -116,6 +116,19 @@ def test_unknown_names_tell_the_largest(tmp_path: Path) -> None:
         replay.predict([parse("op:conv=0")])
 
 
+def test_a_family_that_is_an_op_is_named_as_one(tmp_path: Path) -> None:
+    """On a CPU, ops are no kernel families."""
+    timeline = Timeline()
+    timeline.steps(0, 1_000_000, 2_000_000)
+    for start in (0, 1_000_000):
+        timeline.op("aten::copy_", start + 100_000, start + 400_000)
+    replay = Replay(store_of(tmp_path / "s.fathom", timeline))
+    with pytest.raises(
+        BadInputError, match=r"the recording has none. An op matches; write 'op:aten::copy_=0'\."
+    ):
+        replay.predict([parse("family:aten::copy_=0")])
+
+
 def test_a_prediction_holds_its_parts(tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", simulate(SMALL, Machine())))
     result = replay.predict([parse("all-kernels=0.5"), parse("gc=0")])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fathom.analysis.communication import Communication
 from fathom.analysis.results import (
     Abstained,
     Claim,
@@ -93,6 +94,18 @@ def test_columns_of_ranks_add_up_to_their_steps(unattributed):
     for line in lines[1:3]:
         step, *parts = (float(cell) for cell in line.split("H200")[1].split())
         assert step == pytest.approx(sum(parts)) and len(parts) == 4 + len(rest)
+
+
+@pytest.mark.parametrize("exposed_ms", [5.0, 8.9])
+def test_waits_longer_than_the_collectives_of_a_host_are_explained(exposed_ms):
+    waits = [LedgerRow("moving bytes", "", 4.0), LedgerRow("idle: waiting for peers", "", 5.0)]
+    item = device(0, [LedgerRow("ops", "aten::mm", 20.0), *waits])
+    item.device = "cpu"
+    item.communication = Communication(exposed_ms, 0.0, exposed_ms, 0.0, 20.0, 0.0, [])
+    explained = "the program waits 9.00 ms in the profiled step" in " ".join(
+        text(gpu(devices=[item])).split()
+    )
+    assert explained == (exposed_ms < 8)
 
 
 def test_rows_of_a_group_add_up_to_the_group():

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from fathom.analysis import CPU
 from fathom.analysis.communication import (
+    ON_HOST,
     Collective,
     Communication,
     ExpertLoad,
@@ -16,7 +18,7 @@ from fathom.analysis.communication import (
     steadily_late,
 )
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import CriticalPart, Examination
+from fathom.analysis.results import CriticalPart, Device, Examination
 from fathom.report import units
 from fathom.report.screen import paragraph
 from fathom.units import GB
@@ -26,14 +28,16 @@ ROWS = 8
 CAUSES = 2  # entries named for a late rank
 COSTLY = 0.03  # of the step: a straggler or jitter that costs less is not shown
 ON_PATH = 0.01  # of the step: shorter parts of the critical path are not shown
+HANDED_OVER = 0.05  # of the waits for collectives of a host: less is not explained
 CELL = 9  # columns of a number on the critical path
 LATE = 0.05  # of all time lost to late ranks: ranks that lose less are not named
 _COLUMNS = {"per step": 9, "median ms": 11, "waits ms": 10, "exposed ms": 12, "overlap": 9, "bus GB/s": 10,
             "of ceiling": 12}  # fmt: skip
 
 
-def collectives(communication: Communication | None, width: int, top: int | None) -> Iterator[Text]:
-    """Yield the table of collectives; with `top` None, all of them."""
+def collectives(device: Device, width: int, top: int | None) -> Iterator[Text]:
+    """Yield the table of a device's collectives; with `top` None, all of them."""
+    communication = device.communication
     if communication is None:
         return
     columns = _columns(communication)
@@ -48,7 +52,23 @@ def collectives(communication: Communication | None, width: int, top: int | None
     left = len(communication.collectives) - len(shown)
     if left:
         yield Text(f"  {left} more with --all", "dim")
-    yield from paragraph("  ", _sum(communication), width, "dim")
+    yield from paragraph("  ", _sum(communication) + _handed_over(device, communication), width, "dim")
+
+
+def _handed_over(device: Device, communication: Communication) -> str:
+    """Return how much longer the program waits than its backend communicates; "" unless that is long.
+
+    Threads of the backend carry out collectives on a host. The ledger's times are those of the thread that
+    waits for them, with the time to start them and to wake up.
+    """
+    waited = sum(row.ms for row in device.profiled_ledger if row.entry in ON_HOST)
+    longer = waited - communication.exposed_ms
+    if device.device != CPU or longer < HANDED_OVER * waited:
+        return ""
+    return (
+        f"; the program waits {units.duration(waited)} in the profiled step, because handing collectives to "
+        "the backend's threads and back takes time too"
+    )
 
 
 def _columns(communication: Communication) -> dict[str, int]:

@@ -156,7 +156,7 @@ def _device(
         yield sections.utilisation(device, width)
         yield views.categories(device, width)
         yield views.shapes(device, width, top)
-        yield communication.collectives(device.communication, width, top)
+        yield communication.collectives(device, width, top)
         yield sections.micro_steps(device, width)
         yield sections.regions(device, width, top, noun)
     if roofline:

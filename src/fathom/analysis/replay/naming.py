@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from fathom.analysis.replay.changes import DEVICE, LATE, NAMED, Change
 from fathom.analysis.replay.model import Model
@@ -25,7 +26,14 @@ def check(model: Model, changes: Sequence[Change]) -> None:
             and not any(_named(part, change) for part in model.parts)
         ):
             what = {"family": "kernel family", "op": "op"}.get(change.selector, change.selector)
-            raise BadInputError(no_match(what, change.pattern, _largest(model.parts, change)))
+            message = no_match(what, change.pattern, _largest(model.parts, change))
+            raise BadInputError(message + _as_op(model.parts, change))
+
+
+def _as_op(parts: Iterable[Part], change: Change) -> str:
+    """Return the advice to name an op, where one has the name that was given for device work."""
+    op = replace(change, selector="op")
+    return f" An op matches; write '{op}'." if any(_named(part, op) for part in parts) else ""
 
 
 def _named(part: Part, change: Change) -> bool:
