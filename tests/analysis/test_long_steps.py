@@ -96,6 +96,18 @@ def test_two_causes_in_the_loop_are_named_with_their_shares():
     assert [place.share for place in result.places] == pytest.approx([0.7, 0.3], abs=0.15)
 
 
+def test_a_loop_in_a_function_that_only_long_steps_run_is_named_with_its_longest_line():
+    def stack_of(step, share, draw):
+        if step % 50 or share > 0.9:
+            return usual(step, draw.random(), draw)
+        return f"<module> ({PROGRAM}:41);sums ({PROGRAM}:{draw.choice([6, 7, 7, 8, 9])})"
+
+    lengths = [10 * MS + 160 * MS * (step % 50 == 0) for step in range(600)]
+    (place,) = Recording(lengths, stack_of).outliers().places
+    assert (place.function, place.source) == ("sums", f"{PROGRAM}:7")
+    assert place.share == pytest.approx(1.0, abs=0.1)
+
+
 def test_usual_work_that_takes_longer_is_named_where_it_is():
     result = Recording([10 * MS + 90 * MS * (step % 13 == 5) for step in range(200)], usual).outliers()
     assert result.every == 13

@@ -16,10 +16,13 @@ from fathom.analysis.communication import Communication
 from fathom.analysis.results import (
     Abstained,
     Claim,
+    CodeTime,
     Evidence,
     Finding,
+    FunctionTime,
     LedgerRow,
     LongSteps,
+    Place,
     SlowStep,
     Step,
     Where,
@@ -198,20 +201,46 @@ def test_a_stretch_of_time_is_not_called_so_many_steps_a_second():
 def test_without_findings_it_says_how_many_checks_ran():
     count = len(kinds_of_steps())
     none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
-    assert f"Nothing found that costs 1 % of the step or more ({count - 1} of {count} checks ran)." in none
+    assert f"No known cause of lost time was found ({count - 1} of {count} checks ran)." in none
     assert "checks ran" not in text(gpu(findings=[], abstained=[]))
+
+
+def of_code(*shares):
+    file = "/home/me/train.py"
+    lines = [
+        [Place("f", f"{file}:7", share * 0.75), Place("f", f"{file}:9", share * 0.25)] for share in shares
+    ]
+    functions = [
+        FunctionTime(f"f{i}", file, share, 0.01, 50.0 * share, lines[i]) for i, share in enumerate(shares)
+    ]
+    return CodeTime(0, "train", 400, 50.0, functions)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_functions_of_the_program_have_their_part_of_the_mean_step_and_their_lines(width):
+    page = text(gpu(findings=[], code=of_code(0.6, 0.32, 0.02)), width)
+    first, second = [line for line in page.splitlines() if "(train.py)" in line]
+    assert first.split()[:5] == ["f0", "(train.py)", "30.00", "60.0", "1.0"] and "7 45 % · 9 15 %" in first
+    assert "7 24 % · 9 8 %" in second and "400 samples" in page
+    assert "See below for the time of the program's own functions." in " ".join(page.split())
+    assert max(map(len, page.splitlines())) <= width
+
+
+def test_all_shows_small_functions_too():
+    page = text(gpu(code=of_code(0.6, 0.32, 0.02)), top=None)
+    assert "f2 (train.py)" in page
 
 
 def test_where_no_check_ran_nothing_is_said_to_be_absent():
     unseen = [Abstained(f"finding {kind}", "no shapes") for kind in kinds_of_steps()]
     page = text(gpu(findings=[], abstained=unseen))
     assert f"Nothing was checked: all {len(kinds_of_steps())} checks lacked data." in page
-    assert "Nothing found" not in page
+    assert "No known cause" not in page
 
 
 def test_without_a_step_nothing_is_said_to_be_absent():
     page = text(gpu(findings=[], abstained=[], step=Step(None, None, None, 0, "", "")))
-    assert "Nothing found" not in page and "none was recorded" in page
+    assert "No known cause" not in page and "none was recorded" in page
 
 
 def test_a_figure_is_not_cut_off_its_words():
@@ -499,3 +528,11 @@ def test_no_screen_calls_a_gpu_of_amd_cuda():
 def test_long_steps_of_the_only_kind_are_named_once():
     rare = LongSteps(0, "step", 4, 40, 10, 5.0, 50.0, 0.5, [])
     assert "one step in 10 takes" in text(msgspec.structs.replace(gpu(), long_steps=[rare]))
+
+
+def test_long_steps_with_much_of_the_time_suggest_a_larger_unit():
+    few, many = (LongSteps(0, "train", 4, 64, 16, 5.0, 50.0, share, []) for share in (0.2, 0.6))
+    assert "larger unit" not in text(msgspec.structs.replace(gpu(), long_steps=[few]))
+    assert "call fathom.step() once per larger unit" in text(
+        msgspec.structs.replace(gpu(), long_steps=[many])
+    )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fathom.analysis.memory import memory_of
     from fathom.analysis.operators import BACKWARD, FORWARD, OPTIMIZER, Operators, operators_of
     from fathom.analysis.others import others_share
+    from fathom.analysis.own_code import own_code_of
     from fathom.analysis.peers import Meetings, meetings
     from fathom.analysis.rank_summaries import summaries
     from fathom.analysis.resources import ENTRIES, EVALUATION, STALL

@@ -29,7 +29,7 @@ SHARED = 0.02  # usual steps run a call too if they have this share of its time 
 WORTH, MOST_PLACES = 0.1, 3
 FEW = 5  # fewest samples that give a place
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<source>.*)\)$", re.S)
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/fathom/probe/")
+LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/fathom/probe/")
 
 Path = tuple[str, ...]  # frames, outermost first
 
@@ -122,7 +122,7 @@ def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
     )
     paths_by_extra = sorted(calls.split(()), key=lambda path: -calls.extra(path))
     shares = [(path, calls.extra(path) / calls.extra(())) for path in paths_by_extra if path]
-    return [_place(path, share) for path, share in shares[:MOST_PLACES] if share >= WORTH]
+    return [_place(calls.within(path), share) for path, share in shares[:MOST_PLACES] if share >= WORTH]
 
 
 def _path(function: str, source: str, stack: str) -> Path:
@@ -176,9 +176,25 @@ class CallTimes(msgspec.Struct, dict=True):
         else:
             yield path
 
+    def within(self, path: Path) -> Path:
+        """Return the longest line of the function that has MOSTLY of the extra time in a call, else `path`.
+
+        No single line below `path` has that much. Code that usual steps run too, or that a library calls (as
+        an evaluation does its model), is not named.
+        """
+        functions: dict[str, list[Path]] = {}
+        for call in self.long:
+            if len(call) == len(path) + 1 and call[:-1] == path:
+                functions.setdefault(call[-1].rpartition(":")[0], []).append(call)
+        lines = max(functions.values(), key=lambda calls: sum(map(self.extra, calls)), default=[])
+        mostly = sum(map(self.extra, lines)) >= MOSTLY * self.extra(path)
+        usual = any(call[-1] in self.usual_frames for call in lines)
+        direct = bool(path) and not LIBRARY.search(path[-1])
+        return max(lines, key=self.extra) if lines and mostly and direct and not usual else path
+
 
 def _place(path: Path, share: float) -> Place:
     """Return the innermost frame outside libraries, else the innermost frame."""
-    frame = next((frame for frame in reversed(path) if not _LIBRARY.search(frame)), path[-1])
+    frame = next((frame for frame in reversed(path) if not LIBRARY.search(frame)), path[-1])
     match = _FRAME.match(frame)
     return Place(match["function"], match["source"], share) if match else Place(frame, "", share)

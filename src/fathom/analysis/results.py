@@ -246,6 +246,27 @@ class LongSteps(msgspec.Struct):
     places: list[Place]  # calls with that extra time, by sampled stacks; [] with too few samples
 
 
+class FunctionTime(msgspec.Struct):
+    """A function of the program, without the program's functions that it calls."""
+
+    function: str
+    file: str
+    share: float  # of the samples, and so of the mean step
+    error: float  # standard error of `share`, if samples are independent
+    ms: float  # in the mean step
+    lines: list[Place]  # of the function, with their shares of all samples, longest first
+
+
+class CodeTime(msgspec.Struct):
+    """The program's functions in the mean clean step of a CPU, by samples of the host's stacks."""
+
+    rank: int
+    kind: str
+    samples: int  # in clean steps
+    ms: float  # the mean step
+    functions: list[FunctionTime]  # longest first
+
+
 class CountedSteps(msgspec.Struct):
     """Steps of a long run that were counted instead of recorded one by one, by the host's clock.
 
@@ -481,3 +502,4 @@ class Examination(msgspec.Struct):
     critical_path: list[CriticalPart] = []  # longest first; [] if the arrivals of ranks are unknown
     serving: Serving | None = None  # null unless an engine answered requests
     jitter: list[Jitter] = []  # of collectives over steps, largest first; [] with ranks missing or few steps
+    code: CodeTime | None = None  # of the first rank, if it computes on a CPU; null with few samples

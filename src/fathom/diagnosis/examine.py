@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination
 from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_by, to_clean
-from fathom.analysis.results import CountedSteps, LongSteps, RecordingSummary, StepKind
+from fathom.analysis.results import CodeTime, CountedSteps, LongSteps, RecordingSummary, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
 from fathom.diagnosis.serving import join, serving_abstained, serving_findings, set_costs
@@ -86,6 +86,7 @@ def examine(
         critical_path=diagnosis.critical,
         goodput=None if serving else analysis.goodput_of([store]),
         serving=serving,
+        code=_code(ranks),
     )
 
 
@@ -144,6 +145,17 @@ def _long_steps(ranks: Ranks) -> Iterator[LongSteps]:
             outliers = analysis.long_steps_of(ranks.store, account.rank, account.steps, account.kind)
             if outliers is not None:
                 yield outliers
+
+
+def _code(ranks: Ranks) -> CodeTime | None:
+    """Return the program's functions in the first rank's mean step, if its host does the work."""
+    for account in ranks.accounts:
+        if account.clean is not None and account.devices:
+            if any(device.device != analysis.CPU for device in account.devices):
+                return None
+            mean_ms = account.clean.mean_ms
+            return analysis.own_code_of(ranks.store, account.rank, account.steps, account.kind, mean_ms)
+    return None
 
 
 def _abstained(ranks: Ranks) -> Iterator[Abstained]:

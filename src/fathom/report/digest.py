@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from fathom.machine.model import Machine
 from fathom.report import findings as cards
-from fathom.report import heading
+from fathom.report import heading, own_code
 from fathom.report import serving as requests
 from fathom.report.ledger import groups, name, step_ms
 from fathom.units import NS_PER_MS
@@ -136,6 +136,10 @@ def _resources(examination: Examination) -> Facts:
         "energy_per_step_j": energy.per_step_j if energy else None,
         "cost": known(msgspec.to_builtins(examination.cost)) if examination.cost else None,
         "kinds_of_steps": [kind.name for kind in examination.kinds] if len(examination.kinds) > 1 else None,
+        "functions_in_mean_step": [
+            f"{own_code.place(function)} {100 * function.share:.1f} %, lines {own_code.lines(function)}"
+            for function in own_code.shown(examination.code)
+        ],
         "ranks": len(examination.ranks) or None,
         "late_ranks": [rank.rank for rank in examination.late],
     }

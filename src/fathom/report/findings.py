@@ -11,7 +11,7 @@ from rich.text import Text
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Claim, Evidence, Examination, Finding, Lead
 from fathom.diagnosis import Kind, kinds_of_steps
-from fathom.report import heading, leads, units
+from fathom.report import heading, leads, own_code, units
 from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
 from fathom.report.sections import FINDING
 from fathom.units import GB, MB
@@ -21,7 +21,8 @@ LABEL = 10  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
 NO_STEP = "Nothing was checked: findings are about the steps of a program, and none was recorded."
 ONLY_REQUESTS = "The checks of steps do not apply, because only requests were recorded."
-NONE = "Nothing found that costs 1 % of the {noun} or more"
+NONE = "No known cause of lost time was found"
+BELOW = " See below for the time of the program's own functions."
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 HOST = "The rest of that time becomes waiting, mostly for the host, whose launches set the pace."
 LEAST = 12  # columns of text beside a figure
@@ -34,13 +35,11 @@ LESS = 0.7  # a gain below this share of the device time that a finding claims i
 def none(examination: Examination) -> str:
     """Return the sentence for a report without findings on steps."""
     every, unseen = len(kinds_of_steps()), unseen_of(examination.abstained)
-    noun = examination.step.noun
     if not heading.stepped(examination.step):
         return ONLY_REQUESTS if examination.serving else NO_STEP
     if unseen >= every:
         return f"Nothing was checked: all {every} checks lacked data."
-    nothing = NONE.format(noun=noun)
-    return f"{nothing} ({every - unseen} of {every} checks ran)." if unseen else f"{nothing}."
+    return f"{NONE} ({every - unseen} of {every} checks ran)." if unseen else f"{NONE}."
 
 
 def unseen_of(abstained: Iterable[Abstained]) -> int:
@@ -53,7 +52,8 @@ def section(examination: Examination, width: int) -> Iterator[Text]:
     findings, noun = examination.findings, examination.step.noun
     yield Text("findings", "bold")
     if not findings:
-        said = textwrap.wrap(none(examination), width - 2)
+        below = BELOW if own_code.shown(examination.code) else ""
+        said = textwrap.wrap(none(examination) + below, width - 2)
         yield from (Text(f"  {line}", "dim") for line in said)
     for finding in findings[:SHOWN]:
         yield Text.assemble("  ", (f"{gain_of(finding):<{GAIN}}  ", "green"), (finding.title, "bold"))

@@ -33,6 +33,12 @@ from fathom.report.ledger import by_entry, groups, of_profiled, step_ms
 from fathom.report.screen import grouped, joined, paragraph
 from fathom.units import NS_PER_MS
 
+LARGER = 0.3  # of the time is extra time of long steps: then a larger unit is the better step
+LARGER_UNIT = (
+    "the ledger covers usual steps only; call fathom.step() once per larger unit, such as an update or an "
+    "epoch, to account for this time too"
+)
+
 # Format of a value by the suffix of its key, which is the unit.
 _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_ns", lambda value: units.duration(value / NS_PER_MS)),
@@ -190,6 +196,8 @@ def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
         yield from _paragraph("outliers", text, width)
         places = [f"{where(p.function, p.source)} {100 * p.share:.0f} %" for p in rare.places]
         yield from _paragraph("", f"in {joined(*places)}" if places else "", width)
+        if rare.share >= LARGER:
+            yield from _paragraph("", LARGER_UNIT, width)
 
 
 def slow(examination: Examination, width: int) -> Iterator[Text]:

@@ -19,6 +19,7 @@ from fathom.report import (
     goodput,
     heading,
     leads,
+    own_code,
     sections,
     serving,
     steps,
@@ -165,6 +166,7 @@ def _device(
 
 def _below(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
     """Yield the paragraphs below the ledgers."""
+    yield own_code.section(examination.code, width, every=top is None)
     yield sections.long_steps(examination.long_steps, width)
     yield sections.slow(examination, width)
     yield [

@@ -18,11 +18,14 @@ import fathom
 from fathom.analysis.communication import LateRank
 from fathom.analysis.results import (
     Claim,
+    CodeTime,
     Evidence,
     Finding,
+    FunctionTime,
     LedgerRow,
     LongSteps,
     Part,
+    Place,
     RecordingSummary,
     Region,
     SlowStep,
@@ -316,7 +319,13 @@ def test_kinds_trials_regions_and_long_steps_have_rows():
         slow=[SlowStep(0, 17, "cuda:0", 99.0, [LedgerRow("idle: gc", "", 60.0)])],
     )
     examination.devices[0].regions = [Region("forward<i>", 4.0, 3.0, 2.0, 1.5)]
+    lines = [Place("sums<k>", "/a/train.py:9", 0.25)]
+    examination.code = CodeTime(
+        0, "train", 400, 8.0, [FunctionTime("sums<k>", "/a/train.py", 0.5, 0.02, 4.0, lines)]
+    )
     words = " ".join(Page(page(Recording(examination))).words)
+    for text in ("sums<k> (train.py)", "50.0 ± 2.0 %", "9 25 %", "400 samples"):
+        assert text in words
     for text in ("decode<b>", "1.25 ms", "no garbage is collected", "25.0 ms → 20.0 ms", "forward<i>",
                  "1.50 ms", "one train step in 10", "step 17 on cuda:0: 99.0 ms"):  # fmt: skip
         assert text in words

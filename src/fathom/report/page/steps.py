@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from fathom.analysis.results import Examination, Region, StepKind, Trial
-from fathom.report import goodput, sections, steps, units
+from fathom.analysis.results import Examination, FunctionTime, Region, StepKind, Trial
+from fathom.report import goodput, own_code, sections, steps, units
 from fathom.report.page.recording import WIDTH, Recording, Section
 from fathom.units import NS_PER_S
 
@@ -26,9 +26,11 @@ def section(recording: Recording) -> Section | None:
         "trials": [_trial(trial) for trial in result.what_if],
         "long": list(_unusual(result)),
         "micro": list(_plain(micro)),
+        "code": [_function(function) for function in own_code.shown(result.code)],
+        "of_code": own_code.about(result.code) if result.code else "",
         "regions": [_region(region) for region in regions[:REGIONS]],
     }
-    if not any(content.values()):
+    if not any(content[name] for name in content if name != "of_code"):
         return None
     return Section("steps", "Steps", content | {"noun": recording.noun})
 
@@ -66,6 +68,11 @@ def _unusual(result: Examination) -> Iterator[str]:
 
 def _plain(lines: Iterable[Text]) -> Iterator[str]:
     return (line.plain.removeprefix("outliers").removeprefix("micro").strip() for line in lines)
+
+
+def _function(function: FunctionTime) -> tuple[str, str, str, str]:
+    share = f"{100 * function.share:.1f} ± {100 * function.error:.1f} %"
+    return own_code.place(function), units.duration(function.ms), share, own_code.lines(function)
 
 
 def _region(region: Region) -> tuple[str, str, str, str, str]:
