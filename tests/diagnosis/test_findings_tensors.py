@@ -173,6 +173,10 @@ def test_double_precision_on_a_processor_saves_what_is_known_of_each_op():
     assert sum(claim.ms for claim in result.claims) == pytest.approx(60 * 0.5 + 10 * 0.96)
     assert result.gain_ms == pytest.approx((60 * 0.5 + 10 * 0.96) / 2), "clean steps take half as long"
     assert (result.source, result.module) == ("train.py(9): forward", "Linear_0")
+    mine = [Double("aten::copy_", 60.0, "train.py(58): update"), Double("aten::mm", 30.0, None, "Linear_0")]
+    given = signals(ledger, step_device="cpu", host_doubles=mine, step_mean_ms=100.0)
+    result = raised(given, "kernels-double-precision")["kernels-double-precision"]
+    assert (result.source, result.module) == ("train.py(58): update", None), "most of the gain is there"
     metric = signals(ledger, step_device="cpu", host_doubles=[Double("aten::mean", 1.0)])
     assert raised(metric, "kernels-double-precision") == {}
 

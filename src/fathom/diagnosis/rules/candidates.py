@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, TypedDict, cast
+from collections.abc import Collection, Hashable, Iterable
+from typing import Any, TypedDict, TypeVar, cast
 
 from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
@@ -17,6 +17,7 @@ LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # entries t
 LATE = (Entry.LAUNCH_LATENCY, Entry.DISPATCHING, Entry.PYTHON)  # idle time of a host without its lead
 PLACE = ("source", "module", "region", "family")
 RARELY = 0.05  # of the mean step: long steps that add less are scatter
+Name = TypeVar("Name", bound=Hashable)
 MOST_FAMILIES = 32  # in one change: each is matched against all names, and small ones hardly count
 
 
@@ -191,8 +192,8 @@ def l2_bytes(signals: Signals) -> int:
     return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
 
 
-def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
-    """Return the name with the largest total weight; None if there are no names."""
+def usual(values: Iterable[tuple[Name | None, float]]) -> Name | None:
+    """Return the name (or place) with the largest total weight; None if there are none."""
     weight = summed((name, ms) for name, ms in values if name is not None)
     return max(weight, key=lambda name: weight[name], default=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -13,6 +14,7 @@ from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 from fathom.diagnosis.signals.value import signal
 
 NAME = "double"  # among an op's dtypes
+BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
 
 
 @signal("host.work", "ms per step")
@@ -72,15 +74,18 @@ def _in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
 def doubles(recorded: Recorded) -> list[Double]:
     """Return rows of a CPU's ledger that are at least partly computed in float64, longest first.
 
-    The share of an op's calls with float64 comes from the attribution phase, their time from the ledger.
+    The share of an op's calls with float64 comes from the attribution phase, their time from the ledger of
+    the profiled step.
     """
-    ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "attribution")
+    ops = recorded.ops.with_row_index("place")
+    ops = ops.filter(pl.col("kind") == "op", pl.col("phase") == "attribution")
     if ops["dtypes"].null_count() == ops.height:
         raise UnknownSignalError("dtypes were not recorded")
-    shares = _shares(with_own_time(ops))
+    backward = [any(map(BACKWARD.search, recorded.paths.names(place))) for place in ops["place"]]
+    shares = _shares(with_own_time(ops.with_columns(backward=pl.Series(backward, dtype=pl.Boolean))))
     doubled = [
         Double(row.detail, row.ms * share, source, module)
-        for row in recorded.device.ledger
+        for row in recorded.ledger
         if row.entry == Entry.OPS and row.detail in shares
         for share, source, module in [shares[row.detail]]
     ]
@@ -90,15 +95,18 @@ def doubles(recorded: Recorded) -> list[Double]:
 def _shares(ops: pl.DataFrame) -> dict[str, tuple[float, str | None, str | None]]:
     """Return each op's share of time in float64, and the line and module of the longest of these calls.
 
-    All backward ops run below the line that starts the backward pass, so ops within a module come first.
+    All backward ops run below the line that starts the backward pass, which is not their place. So ops within
+    a module come first, and those of the backward pass last and without a line.
     """
     kinds = ops.select("dtypes", "shapes").unique()
     double = [_takes_doubles(*row) for row in kinds.iter_rows()]
     ops = ops.join(kinds.with_columns(double=pl.Series(double, dtype=pl.Boolean)), on=["dtypes", "shapes"])
-    ops = ops.with_columns(forward=pl.col("module").is_not_null())
-    longest = pl.col("double"), pl.col("forward"), pl.col("took")
+    ops = ops.with_columns(
+        forward=pl.col("module").is_not_null(),
+        source=pl.when(pl.col("module").is_not_null() | ~pl.col("backward")).then("source"),
+    )
     rows = (
-        ops.sort(*longest, descending=True)
+        ops.sort("double", "forward", "backward", "took", descending=[True, True, False, True])
         .group_by("name", maintain_order=True)
         .agg(
             share=pl.col("took").filter("double").sum() / pl.col("took").sum(),

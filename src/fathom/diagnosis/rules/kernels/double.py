@@ -73,15 +73,17 @@ def _on_processor(signals: Signals) -> Candidates:
     if not mine or total < LEAST * recorded:
         return
     gained = {row.op: (1 - _in_single(row.op)) * row.ms for row in mine}
+    place = usual(((row.source, row.module), gained[row.op]) for row in mine if row.source or row.module)
+    source, module = place or (None, None)
     yield Candidate(
         kind="kernels-double-precision",
         claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
-        evidence=[Evidence("computation in float64", total, "ms per step")],
+        evidence=[Evidence("computation in float64", 100 * total / recorded, "% of the profiled step")],
         gain_ms=in_mean_step(signals, sum(gained.values())),
         doubt=0.25,
         check=CHECK,
-        source=usual((row.source, gained[row.op]) for row in mine if row.module),
-        module=usual((row.module, gained[row.op]) for row in mine),
+        source=source,
+        module=module,
     )
 
 
