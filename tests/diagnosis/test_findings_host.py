@@ -19,6 +19,7 @@ from fathom.diagnosis.signals import (
     Computing,
     DriverCalls,
     Holds,
+    HostLine,
     Preparation,
     Rare,
     Reserved,
@@ -318,6 +319,17 @@ def test_python_on_a_processor_is_found_by_its_share_of_the_step():
     assert findings["host-python"].gain_ms == pytest.approx(0.9 * 0.6 * 50.0)
     small = signals([LedgerRow("ops", "aten::mm", 80.0), idle("python", 20.0)], **known)
     assert "host-python" not in raised(small, "host-python")
+
+
+def test_the_replay_that_checks_python_on_a_processor_saves_as_much_as_the_finding():
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
+    library = HostLine("idle: python", "main (ppo.py:106)", 40.0, "main", "/a/ppo.py:106", 0.0)
+    rows = [LedgerRow("idle: python", "main (ppo.py:106)", 40.0), idle("python", 20.0)]
+    ledger = [LedgerRow("ops", "aten::mm", 40.0), *rows]
+    finding = raised(signals(ledger, host_lines=[library], **known), "host-python")["host-python"]
+    left = float(finding.check.partition("python=")[2].rstrip("'"))
+    assert finding.gain_ms == pytest.approx(0.9 * (20.0 + 40.0 / 2))
+    assert (1 - left) * 60.0 == pytest.approx(finding.gain_ms, rel=0.01)
 
 
 @pytest.mark.programs

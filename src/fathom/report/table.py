@@ -20,6 +20,7 @@ RATES = 36  # columns for percent, then runs, TFLOP/s and GB/s, or the meaning o
 CEILING = 11  # column of the share of the ceiling, if ceilings are known
 COMPLETE = 0.995  # share of busy time that counts as all of it
 OVERHEAD, SHORTER = "profiling overhead", "shorter than clean steps"
+UNEVEN = 0.02  # of the clean step: the median of profiled steps differs more from their mean
 LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
 LEGEND = (
@@ -153,7 +154,9 @@ def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
     why = OVERHEAD if added >= 0 else SHORTER
     percent = 100 * added / clean if clean else 0.0
     change = (f"{percent:+.1f}" if abs(percent) < 1000 else f"{percent:+.0f}") if clean else ""
-    line = f"{'profiled step':<{columns.name}}{_ms(columns, clean + added)}{change:>7}  {'':<{columns.bar}}"
+    uneven = device.added_ms is not None and abs(added + clean - (device.total_ms or 0.0)) > UNEVEN * clean
+    label = "median profiled step" if uneven else "profiled step"
+    line = f"{label:<{columns.name}}{_ms(columns, clean + added)}{change:>7}  {'':<{columns.bar}}"
     yield Text(f"{line}  {why}", "yellow" if abs(added) > LOUD * clean else "dim")
 
 
