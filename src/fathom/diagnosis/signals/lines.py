@@ -31,11 +31,11 @@ Place = tuple[str, str, float, float | None, float | None, float, str | None]  #
 
 @signal("host.lines", "ms per step")
 def lines(recorded: Recorded) -> list[HostLine]:
-    """Return rows of the ledger that name a line, longest first."""
+    """Return rows of the profiled ledger that name a line, longest first."""
     places = _places(_stacks(recorded))
     named = [
         HostLine(row.entry, row.detail, row.ms, *places[place])
-        for row in recorded.device.ledger
+        for row in recorded.ledger
         if row.entry in LINES and row.detail not in ("", OTHER_LINES)
         if (place := row.detail.rpartition(" in ")[2]) in places
     ]

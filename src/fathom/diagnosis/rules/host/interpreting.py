@@ -221,7 +221,7 @@ def _in_function(signals: Signals, lines: list[HostLine]) -> Candidate:
             *pace,
             *_shares(signals),
         ],
-        gain_ms=(1 - LEFT) * ms_of(lines),
+        gain_ms=(1 - LEFT) * in_mean_step(signals, ms_of(lines)),
         doubt=0.3,
         confidence=0.75,
         check=f"look at the function {lines[0].function} at {lines[0].source}",
