@@ -401,6 +401,14 @@ def test_a_relative_budget_needs_a_baseline():
         check(budgets_in({"budgets": {"step": "+2 %"}}, "x"), result, baseline=False)
 
 
+@pytest.mark.parametrize("names", [("decode", "inference of one"), ("prefill", "inference of many")])
+def test_steps_whose_attention_was_recognised_on_one_side_only_are_compared(names):
+    before, after = (changed(example(GPT), kind=name) for name in names)
+    assert compare([before], [after]).kind == names[1]
+    with pytest.raises(BadInputError, match="different kinds"):
+        compare([before], [changed(example(GPT), kind="train")])
+
+
 def test_recordings_must_be_comparable():
     with pytest.raises(BadInputError, match="different kinds"):
         compare([example(GPT)], [changed(example(GPT), kind="decode")])

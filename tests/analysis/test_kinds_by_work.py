@@ -164,6 +164,9 @@ NAMED = ["prefill", "decode", "decode", "decode"] * 2
         (4, "[[2, 4, 16, 8], [2, 4, 16, 8], [2, 4, 16, 8]]", "aten::scaled_dot_product_attention"),
         (1, "[[2, 1, 4, 8], [2, 17, 4, 8], [2, 17, 4, 8]]", "flash_attn::_flash_attn_forward"),
         (2, "[[2, 4, 1, 18], [], []]", "aten::_softmax"),
+        (2, "[[2, 2, 4, 18], [], []]", "aten::_softmax"),  # batch, key heads, their query heads, keys
+        (2, "[[2, 2, 4, 1, 18], [], []]", "aten::_softmax"),
+        (4, "[[2, 2, 4, 16, 16], [], []]", "aten::_softmax"),
     ],
 )
 def test_attention_with_as_many_queries_as_ids_is_prefill_and_decode(
@@ -172,6 +175,20 @@ def test_attention_with_as_many_queries_as_ids_is_prefill_and_decode(
     result = classified(asked(LOOP), attention(step, shapes, name))
     assert result["kind"].to_list() == NAMED
     assert result["tokens"].to_list() == [2 * length for length in LOOP]
+
+
+@pytest.mark.parametrize(
+    ("step", "shapes"),
+    [
+        (1, "[[3, 2, 4, 18]]"),  # not of the batch
+        (1, "[[2, 2, 4, 1]]"),  # of one key
+        (4, "[[2, 2, 4, 18]]"),  # not of 16 queries
+        (1, "[[2, 4, 18]]"),
+    ],
+)
+def test_a_softmax_over_something_else_than_keys_is_no_attention(step: int, shapes: str) -> None:
+    result = classified(asked(LOOP), attention(step, shapes, "aten::_softmax"))
+    assert set(result["kind"]) == {"inference of one", "inference of many"}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,11 @@ from fathom.timing import MARGIN, Ratio, decide, mad, median, midmean, require_m
 from fathom.units import NS_PER_MS
 
 MATERIAL = 0.001  # of the step: smaller changes do not count
-MARKS = {"train", "replay", "step"}  # kinds that depend on what marks a step, as a CUDA graph does
+SAME = (  # kinds whose names depend on
+    {"train", "replay", "step"},  # the source of the marks, such as a CUDA graph
+    {"decode", "inference of one"},  # whether the recorded attention was recognised
+    {"prefill", "inference of many"},
+)
 ONE_SIDE = ("baseline only", "candidate only")
 LEAST = 3  # steps of a run from which its noise is computed
 
@@ -97,7 +101,7 @@ def _distinct(runs: Sequence[Run]) -> None:
 
 def _kind(runs: Sequence[Run]) -> str:
     kinds = list(dict.fromkeys(run.kind for run in runs))
-    if len(kinds) > 1 and not MARKS.issuperset(kinds):
+    if len(kinds) > 1 and not any(same.issuperset(kinds) for same in SAME):
         raise BadInputError(
             f"The recordings are of different kinds of steps ({', '.join(kinds)}). If both contain one kind, "
             "choose it with --kind."

@@ -220,16 +220,19 @@ def _both(asked: pl.DataFrame) -> bool:
 def _attends(asked: pl.DataFrame, ops: pl.DataFrame) -> bool:
     """Return whether attention in one of these steps had as many queries as the step had ids."""
     shaped = ops.filter(pl.col("name").str.contains(_ATTENDING), pl.col("shapes").is_not_null())
-    asked = asked.select("mark_ns", "end_ns", "query").sort("mark_ns")
+    asked = asked.select("mark_ns", "end_ns", "query", batch="samples").sort("mark_ns")
     within = shaped.sort("start_ns").join_asof(asked, left_on="start_ns", right_on="mark_ns")
-    within = within.filter(pl.col("start_ns") < pl.col("end_ns_right")).select("name", "shapes", "query")
+    within = within.filter(pl.col("start_ns") < pl.col("end_ns_right")).select(
+        "name", "shapes", "query", "batch"
+    )
     return any(_matches(*row) for row in within.unique().iter_rows())
 
 
-def _matches(name: str, shapes: str, query: int) -> bool:
+def _matches(name: str, shapes: str, query: int, batch: int | None) -> bool:
     """Return whether the op's inputs (queries and keys, or scores, in 4 dimensions) have `query` queries.
 
-    Heads may come before or after positions. There must be more than one key.
+    Heads may come before or after positions. There must be more than one key. Scores of a single query may
+    have groups of heads in its place.
     """
     try:
         read = json.loads(shapes)
@@ -237,7 +240,15 @@ def _matches(name: str, shapes: str, query: int) -> bool:
         return False
     known = [shape for shape in read if isinstance(shape, list)] if isinstance(read, list) else []
     if "softmax" in name:
-        return bool(known) and len(known[0]) == 4 and known[0][2] == query and known[0][3] > 1
+        return bool(known) and _scores(known[0], query, batch)
     if len(known) < 2 or len(known[0]) != 4 or len(known[1]) != 4:
         return False
     return any(known[0][axis] == query <= known[1][axis] > 1 for axis in (1, 2))
+
+
+def _scores(shape: list[int], query: int, batch: int | None) -> bool:
+    """Return whether a softmax of this shape is over keys, for `query` queries in each of `batch` samples."""
+    if len(shape) not in (4, 5) or shape[-1] <= 1:
+        return False
+    grouped = len(shape) == 4 and query == 1 and shape[0] == batch
+    return shape[-2] == query or grouped
