@@ -17,7 +17,7 @@ from fathom.report.screen import joined, paragraph, show
 
 TITLE = "Headroom"
 ROOM = 16  # columns that an op needs at least
-FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its {ceiling}, beyond the findings"
+FOLLOWS = "time saved at {aim:.0f} % of its {ceiling}, beyond the findings"
 NONE = "No kernel family would save 1 % of the step by getting closer to its ceiling."
 PART = 24  # characters of a name that are shown, because `fathom kernel` accepts parts of names
 _WORD = re.compile(r"\w+")
