@@ -124,7 +124,7 @@ def test_a_family_that_is_an_op_is_named_as_one(tmp_path: Path) -> None:
         timeline.op("aten::copy_", start + 100_000, start + 400_000)
     replay = Replay(store_of(tmp_path / "s.fathom", timeline))
     with pytest.raises(
-        BadInputError, match=r"the recording has none. An op matches; write 'op:aten::copy_=0'\."
+        BadInputError, match=r"No kernel family was recorded. An op matches; write 'op:aten::copy_=0'\."
     ):
         replay.predict([parse("family:aten::copy_=0")])
 
