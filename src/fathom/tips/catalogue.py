@@ -13,7 +13,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "os": (),
     "driver": ("gpu",),
     "libraries": (),
-    "containers": ("container",),
+    "container": ("container",),
     "kubernetes": ("kubernetes",),
     "data": (),
     "scheduling": (),
