@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.communication import Communication
+from fathom.analysis.communication import Communication, Jitter
 from fathom.analysis.results import (
     Abstained,
     Claim,
@@ -353,6 +353,18 @@ def test_the_profiled_step_is_the_usual_one_like_the_clean_step_beside_it():
 def test_profiling_takes_nothing_away():
     line = profiled_line(9.0, -8.5).plain
     assert "overhead" not in line and "shorter than clean steps" in line
+
+
+def test_jitter_of_collectives_has_a_row_each_and_few_without_all():
+    rows = [
+        Jitter("all_reduce", i, 10, 0.2, 30.0 - i, 31.0, 0.1, 0.5, 0.6, 0.1, 29.5, 30.0) for i in range(9)
+    ]
+    job = gpu(devices=[device(0), device(1)], jitter=rows)
+    short, long = text(job), text(job, top=None)
+    assert short.count(" in the step ") == 3 and long.count(" in the step ") == 9
+    assert "6 more with --all" in " ".join(short.split()) and "more with --all" not in long
+    first = next(line for line in short.splitlines() if "all_reduce, no. 1 in the step" in line)
+    assert first.split()[-5:] == ["0.20", "30.00", "31.00", "0.50", "29.50"]
 
 
 def test_problems_come_before_any_figure():

@@ -24,13 +24,14 @@ from fathom.report.screen import paragraph
 from fathom.units import GB
 
 SLOWED = 0.01  # of compute: less is not shown
-ROWS = 8
+ROWS, FEW = 8, 3
 CAUSES = 2  # entries named for a late rank
 COSTLY = 0.03  # of the step: a straggler or jitter that costs less is not shown
 ON_PATH = 0.01  # of the step: shorter parts of the critical path are not shown
 HANDED_OVER = 0.05  # of the waits for collectives of a host: less is not explained
 CELL = 9  # columns of a number on the critical path
 LATE = 0.05  # of all time lost to late ranks: ranks that lose less are not named
+_SPREAD = {"p50": 8, "p99": 9, "p99.9": 9, "late p99": 10, "transfer p99": 14}
 _COLUMNS = {"per step": 9, "median ms": 11, "waits ms": 10, "exposed ms": 12, "overlap": 9, "bus GB/s": 10,
             "of ceiling": 12}  # fmt: skip
 
@@ -148,18 +149,42 @@ def straggler(examination: Examination) -> str:
     )
 
 
-def jitter(rows: list[Jitter], step_ms: float | None, width: int) -> Iterator[Text]:
-    """Yield a line for each collective that varies over steps by at least COSTLY of the step."""
-    wide = [row for row in rows if step_ms and row.total_p99_ms - row.total_p50_ms >= COSTLY * step_ms]
-    for number, row in enumerate(wide[:ROWS]):
-        parts = {
-            "": (row.total_p50_ms, row.total_p99_ms, row.total_p999_ms),
-            "late arrival ": (row.late_p50_ms, row.late_p99_ms, row.late_p999_ms),
-            "transfer ": (row.transfer_p50_ms, row.transfer_p99_ms, row.transfer_p999_ms),
-        }
-        figures = [f"{name}{' / '.join(map(units.duration, ms))}" for name, ms in parts.items()]
-        text = f"{row.operation} {row.place + 1}, p50 / p99 / p99.9 over {row.n} steps: {', '.join(figures)}"
-        yield from paragraph("jitter    " if number == 0 else " " * 10, text, width)
+def jitter(rows: list[Jitter], step_ms: float | None, width: int, top: int | None = None) -> Iterator[Text]:
+    """Yield a row for each collective that varies over steps by at least COSTLY of the step."""
+    wide = varying(rows, step_ms)
+    shown = wide if top is None else wide[:FEW]
+    if not shown:
+        return
+    name, digits = width - sum(_SPREAD.values()), units.decimals(step_ms or 0.0)
+    head = "".join(f"{title:>{room}}" for title, room in _SPREAD.items())
+    yield Text(f"{'jitter of collectives, ms':<{name}}{head}", "dim underline")
+    for row in shown:
+        figures = (
+            row.total_p50_ms,
+            row.total_p99_ms,
+            row.total_p999_ms,
+            row.late_p99_ms,
+            row.transfer_p99_ms,
+        )
+        cells = "".join(f"{ms:>{room}.{digits}f}" for ms, room in zip(figures, _SPREAD.values(), strict=True))
+        yield Text(f"{units.shorten(f'  {nth(row)}', name - 1):<{name}}{cells}")
+    left = f"; {len(wide) - len(shown)} more with --all" if top is not None and len(wide) > len(shown) else ""
+    yield from paragraph("  ", f"{over(shown[0])}{left}", width, "dim")
+
+
+def varying(rows: list[Jitter], step_ms: float | None) -> list[Jitter]:
+    """Return the collectives whose p99 exceeds their median by at least COSTLY of the step."""
+    return [row for row in rows if step_ms and row.total_p99_ms - row.total_p50_ms >= COSTLY * step_ms]
+
+
+def nth(row: Jitter) -> str:
+    """Return the operation and its place in the step, like `all_reduce, no. 30 in the step`."""
+    return f"{row.operation}, no. {row.place + 1} in the step"
+
+
+def over(row: Jitter) -> str:
+    """Return the meaning of the figures of jitter."""
+    return f"over {row.n} steps, since the median rank arrived: until the last rank arrived, then transfer"
 
 
 def pipeline(line: Pipeline | None, width: int) -> Iterator[Text]:

@@ -129,7 +129,7 @@ def _above(examination: Examination, width: int, top: int | None) -> Iterator[It
         noun = examination.step.noun
         yield sections.devices(examination.devices, examination.late, width, top is None, noun)
         yield communication.late(examination.late, width)
-        yield communication.jitter(examination.jitter, examination.step.timeline_ms, width)
+        yield communication.jitter(examination.jitter, examination.step.timeline_ms, width, top)
         yield communication.pipeline(examination.pipeline, width)
         yield communication.experts(examination.experts, width)
         if top is None:

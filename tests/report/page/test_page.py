@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import fathom
-from fathom.analysis.communication import LateRank
+from fathom.analysis.communication import Jitter, LateRank
 from fathom.analysis.results import (
     Claim,
     CodeTime,
@@ -259,6 +259,26 @@ def test_the_roofline_has_the_rates_of_the_json(recorded):
     points = [row for row in drawn(recorded, "roofline") if "kernel" in row]
     assert points and {(p["y"], p["x"], p["ms"]) for p in points} <= known
     assert any(row.get("roof", "").startswith("hbm") for row in drawn(recorded, "roofline"))
+
+
+def test_the_axis_of_the_roofline_leaves_room_for_the_largest_dots():
+    rates = {"flops_per_s": 1e9, "bytes_per_s": 1e9, "bytes": 1.0}
+    rows = [LedgerRow("ops", f"mm{i}", 9.0, count=1, flops=10.0**i, **rates) for i in range(3)]
+    recording = Recording(gpu(devices=[device(0, rows)]))  # without ceilings
+    roofline = next(f for section in sections(recording) for f in section.figures if f.id == "roofline")
+    low, high = figure.specification(roofline)["encoding"]["x"]["scale"]["domain"]
+    assert low < 0.7 and high > 150, "a dot is up to a tenth of a decade wide"
+
+
+def spread(place, p99):
+    return Jitter("all_reduce", place, 10, 0.2, p99, p99 + 1, 0.1, 0.5, 0.6, 0.1, p99 - 0.5, p99)
+
+
+def test_jitter_of_collectives_is_a_table_on_the_page():
+    examination = gpu(devices=[device(0), device(1)], jitter=[spread(29, 16.25), spread(3, 0.21)])
+    words = " ".join(Page(page(Recording(examination))).words)
+    assert "Jitter of collectives" in words and "all_reduce, no. 30 in the step" in words
+    assert "16.2 ms 17.2 ms" in words and "no. 4 in the step" not in words
 
 
 def test_the_heat_map_compares_each_rank_with_the_median():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any, TypedDict
 
-from fathom.analysis.communication import Collective
+from fathom.analysis.communication import Collective, Jitter
 from fathom.analysis.results import Device, Examination
 from fathom.report import communication, units
 from fathom.report.ledger import by_entry, step_ms
@@ -45,18 +45,25 @@ def section(recording: Recording) -> Section | None:
     rows = [_collective(row) for row in shared[0].collectives[:COLLECTIVES]] if shared else []
     figures = [_heat(devices)] if len(devices) > 1 else []
     first = f"Collectives of rank {devices[0].rank}" if devices else ""
-    content = {"late": late, "notes": list(_notes(result)), "collectives": rows, "first": first}
+    jitter = communication.varying(result.jitter, result.step.timeline_ms)[: communication.ROWS]
+    content: dict[str, Any] = {"jitter": list(map(_jitter, jitter))}
+    content["over"] = communication.over(jitter[0]) if jitter else ""
+    content |= {"late": late, "notes": list(_notes(result)), "collectives": rows, "first": first}
     return Section("ranks", "Ranks", content, figures)
 
 
 def _notes(result: Examination) -> Iterator[str]:
-    """Yield the terminal's sentences about jitter, the pipeline and experts."""
+    """Yield the terminal's sentences about the pipeline and experts."""
     lines = (
-        *communication.jitter(result.jitter, result.step.timeline_ms, WIDTH),
         *communication.pipeline(result.pipeline, WIDTH),
         *communication.experts(result.experts, WIDTH),
     )
     return (" ".join(line.plain.split()) for line in lines)
+
+
+def _jitter(row: Jitter) -> list[str]:
+    figures = (row.total_p50_ms, row.total_p99_ms, row.total_p999_ms, row.late_p99_ms, row.transfer_p99_ms)
+    return [communication.nth(row), *map(units.duration, figures)]
 
 
 def _collective(row: Collective) -> dict[str, str]:

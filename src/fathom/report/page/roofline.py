@@ -14,6 +14,7 @@ from fathom.report.page.figure import Figure, altair, coloured
 from fathom.report.page.recording import Recording, Section
 
 MOST = 120  # families
+ROOM = 3.0  # times the smallest and largest intensity, at both ends of the axis
 COUNTERS = 4  # in a point's tooltip
 
 
@@ -108,7 +109,7 @@ def _point(row: LedgerRow, counters: str) -> Point:
 
 def _roofs(limits: Limits, points: list[Point]) -> list[RoofEnd]:
     """Return the ends of each roof: bandwidth rises with intensity, arithmetic is level."""
-    left, right = min(p["x"] for p in points) / 3, max(max(p["x"] for p in points) * 3, 1000.0)
+    left, right = min(p["x"] for p in points) / ROOM, max(max(p["x"] for p in points) * ROOM, 1000.0)
     used = {point["bound"] for point in points}
     level = {n: rate for n, rate in limits.arithmetic.items() if n in used or n == "vector.fp32"}
     level = level or dict(sorted(limits.arithmetic.items(), key=lambda item: -item[1])[:1])
@@ -133,10 +134,12 @@ def _draw(rows: list[Point | RoofEnd]) -> Any:
     bounds = dict(zip(dict.fromkeys(p["bound"] for p in points), SERIES * 4, strict=False))
     low = 10 ** int(log10(min(r["y"] for r in points)) - 0.5)
     high = 3 * max(r["y"] for r in rows)
+    wide = [min(r["x"] for r in rows), max(r["x"] for r in rows)]
+    wide = wide if roofs else [wide[0] / ROOM, wide[1] * ROOM]  # a large dot at an edge would be cut
     axis = {"format": "~s", "tickCount": 6, "gridOpacity": 0.6}
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(type="log", nice=False),
+        scale=alt.Scale(type="log", domain=wide, nice=False),
         title="arithmetic intensity (FLOP/B)",
         axis=alt.Axis(**axis | {"format": "~g"}),
     )
