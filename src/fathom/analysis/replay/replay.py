@@ -241,6 +241,8 @@ class Replay(ReplayedSteps):
             prediction.notes.append(
                 "steps are uneven: the clean step is the mean step, including rare long ones"
             )
+        if gain.low < gain.ms == gain.high:
+            prediction.notes.append("the ledger holds no more of this time, so the gain cannot be larger")
         if not self._pace_known:
             prediction.notes.append(
                 "the device hides the host, whose clean pace is unknown; the interval allows for it"
