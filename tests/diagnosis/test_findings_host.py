@@ -330,6 +330,11 @@ def test_the_replay_that_checks_python_on_a_processor_saves_as_much_as_the_findi
     left = float(finding.check.partition("python=")[2].rstrip("'"))
     assert finding.gain_ms == pytest.approx(0.9 * (20.0 + 40.0 / 2))
     assert (1 - left) * 60.0 == pytest.approx(finding.gain_ms, rel=0.01)
+    assert "libraries" in finding.action and "torch.compile" in finding.remedy
+    own = raised(signals(ledger, host_lines=[replace(library, own=1.0)], **known), "host-python")[
+        "host-python"
+    ]
+    assert (own.action, own.remedy) == ("", ""), "the program's own code can move out of the step"
 
 
 @pytest.mark.programs

@@ -27,6 +27,11 @@ VECTORISED = """\
 losses = F.cross_entropy(scores.flatten(0, 1), tags.flatten())    # all tokens in one call, not one by one
 step = torch.compile(step)                                        # where a loop has to stay
 """
+FEWER = """\
+step = torch.compile(step)                                        # removes the Python around each operation
+optimizer = torch.optim.AdamW(parameters, fused=True)             # where the line is optimizer.step()
+"""
+IN_LIBRARIES = "Call fewer and larger operations where libraries run Python, or compile the step"
 LEFT = 0.1  # of the time: the ops still have to be called
 CALLED = 0.5  # of the time of lines that call libraries
 DOUBT = 0.4  # of the gain, if the program's own code takes the time
@@ -133,7 +138,8 @@ def _on_processor(signals: Signals) -> Outcomes:
     if share < LEAST:
         yield from _in_functions(signals, [line for line in sampled(signals) if line.own >= OWN])
         return
-    python = spent(signals, PYTHON) / signals["step.timeline_ms"]
+    python, lines = spent(signals, PYTHON) / signals["step.timeline_ms"], sampled(signals)
+    of_libraries = bool(lines) and all(line.own < OWN for line in lines)
     yield Candidate(
         kind="host-python",
         claims=claims,
@@ -146,7 +152,9 @@ def _on_processor(signals: Signals) -> Outcomes:
         doubt=_doubt(signals, claims),
         confidence=0.7,
         check=_check(signals, claims),
-        source=next((line.source for line in sampled(signals)), None),
+        source=lines[0].source if lines else None,
+        action=IN_LIBRARIES if of_libraries else "",
+        remedy=FEWER if of_libraries else "",
     )
 
 
