@@ -281,7 +281,7 @@ class _Tuning:
         """Measure the fastest candidates again: the fastest of many measured once may owe it to chance."""
         until_s = self.budget.left_s - self._share_s(FINAL_RUNS, FINAL_SHARE)
         while again := self.search.contenders(CONTENDERS, FINAL_PAIRS):
-            if self.budget.left_s - (len(again) + 1) * self.paired.run_s < until_s:
+            if self.budget.left_s - (len(again) + 1) * self.paired.base_s < until_s:
                 break
             self._remember(f"{self._best()}measuring the fastest again")
             trials = [trial_of(self.search, known.choice) for known in again]
