@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from fathom.analysis.results import Claim, LedgerRow
@@ -9,7 +10,7 @@ from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import Candidate, rules
 from fathom.diagnosis.signals import HostLine, Signals
-from fathom.diagnosis.signals.lines import dwell_us
+from fathom.diagnosis.signals.lines import _dwells, dwell_us
 from tests.support.findings_fakes import raised, signals
 
 
@@ -110,3 +111,33 @@ def test_how_long_python_stays_is_estimated_from_how_often_it_went_on(moved, exp
     """Reads 30 µs apart; what leaves at a constant rate is gone at the second with 1 - exp(-30 / dwell)."""
     assert dwell_us(moved, 100, 30.0) == pytest.approx(expected, rel=0.1)
     assert dwell_us(moved // 4, 25, 30.0) == pytest.approx(expected, rel=0.7)
+
+
+def looks(on_processor):
+    count = len(on_processor)
+    return pl.DataFrame(
+        {
+            "time_ns": [i * 10**6 for i in range(count)],
+            "function": ["encode"] * count,
+            "source": ["/sim.py:7"] * count,
+            "moved": [i % 2 == 0 for i in range(count)],
+            "apart_ns": [40_000] * count,
+            "on_processor": pl.Series(on_processor, dtype=pl.Float32),
+        }
+    )
+
+
+@pytest.mark.parametrize("share", [0.09, None, 1.0])
+def test_looks_without_counted_time_are_on_a_host_as_busy_as_before(share):
+    """The kernel counts time at ticks and switches, so a waiting thread has none, nor one between ticks."""
+    known = _dwells(looks([share, *[None] * 9]), pl.col("source"), 6)
+    assert (("encode", "/sim.py:7") in known) is (share != 0.09)
+
+
+@pytest.mark.parametrize(("dwell", "doubt"), [(3.0, 0.3), (None, 1.0)])
+def test_the_gain_is_in_doubt_if_a_function_may_wait_for_native_code(dwell, doubt):
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
+    own = line("encode", 10.0, dwell_us=dwell)
+    rows = [LedgerRow("ops", "aten::mm", 90.0), LedgerRow(own.entry, own.detail, own.ms)]
+    result = raised(signals(rows, **known, host_lines=[own]), "host-python")["host-python"]
+    assert (result.gain_ms, result.doubt) == (pytest.approx(9.0), doubt)

@@ -72,9 +72,13 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
 
 
 def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[str, str], float]:
-    """Return the mean microseconds at one instruction, by function and place, if there are enough samples."""
-    alone = pl.col("on_processor").fill_null(1.0) >= ALONE
-    rows = stacks.filter(pl.col("moved").is_not_null(), alone).group_by("function", place)
+    """Return the mean microseconds at one instruction, by function and place, if there are enough samples.
+
+    If the kernel counted no time since the last look, because it does so only at ticks and switches, the host
+    is as busy as it was then.
+    """
+    alone = pl.col("on_processor").forward_fill().fill_null(1.0) >= ALONE
+    rows = stacks.sort("time_ns").filter(pl.col("moved").is_not_null(), alone).group_by("function", place)
     sums = rows.agg(pl.col("moved").sum(), looked=pl.len(), between=pl.col("apart_ns").mean())
     return {
         (function, source): dwell_us(moved, looked, between / NS_PER_US)

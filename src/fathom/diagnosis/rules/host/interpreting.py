@@ -34,6 +34,7 @@ optimizer = torch.optim.AdamW(parameters, fused=True)             # where the li
 IN_LIBRARIES = "Call fewer and larger operations where libraries run Python, or compile the step"
 LEFT = 0.1  # of the time: the ops still have to be called
 CALLED = 0.5  # of the time of lines that call libraries
+UNKNOWN = 1.0  # of the gain, if a function may as well wait for native code, such as NumPy on large arrays
 DOUBT = 0.4  # of the gain, if the program's own code takes the time
 
 
@@ -230,8 +231,8 @@ def _in_function(signals: Signals, lines: list[HostLine]) -> Candidate:
             *_shares(signals),
         ],
         gain_ms=(1 - LEFT) * in_mean_step(signals, ms_of(lines)),
-        doubt=0.3,
-        confidence=0.75,
+        doubt=0.3 if known else UNKNOWN,
+        confidence=0.75 if known else 0.5,
         check=f"look at the function {lines[0].function} at {lines[0].source}",
         source=lines[0].source,
     )
