@@ -155,5 +155,5 @@ def timelines() -> tuple[Program, ...]:
 @cache
 def kinds() -> dict[str, dict[str, Any]]:
     """The catalogue of finding kinds by id, read as data: a target has no table library to import it with."""
-    rows = [row for file in CATALOGUE for row in parse(file.read_text())]
+    rows = [{"group": file.stem, **row} for file in CATALOGUE for row in parse(file.read_text())]
     return {row["id"]: row for row in rows}
