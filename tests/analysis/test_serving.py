@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 import fathom
 from benchmarks.serving.ledger import agrees, compared
 from fathom.analysis.serving import Entry, request_ledger, requests_account
-from fathom.sounding import import_raw
 from fathom.sounding.schema import TABLES
-from tests.support.paths import DATA
+from tests.support.served import unpacked
 
 MS = 1_000_000
 PROMPT_WORDS, GENERATED, WARM = 80, 12, 2  # of the recording: what its client asked for
@@ -179,11 +177,7 @@ def test_brute_force_over_every_instant(seed):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
     """`transformers serve` under 2 requests/s on two busy cores, with what its client saw."""
-    folder = tmp_path_factory.mktemp("serving")
-    with tarfile.open(DATA / "serving" / "transformers.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    import_raw(folder / "serve.fathom", folder / "made.fathom")
-    return folder
+    return unpacked("transformers", tmp_path_factory.mktemp("serving"))
 
 
 def test_every_ledger_sums_to_its_request(recorded):

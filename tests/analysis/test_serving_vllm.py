@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -13,8 +12,8 @@ import fathom
 from benchmarks.serving.ledger import agrees
 from fathom.load.exposition import Reading, reading
 from fathom.report.serving import facts
-from fathom.sounding import import_raw, import_traces
-from tests.support.paths import DATA
+from fathom.sounding import import_traces
+from tests.support.served import unpacked
 
 MS = 1_000_000
 WARM, SENT, GENERATED = 2, 20, 12
@@ -26,11 +25,7 @@ ODD = {"not streamed": [12], "two answers": [10, 10], "plain": [40], "stopped": 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
     """`vllm serve` of a tiny Llama on two busy cores, with what its client saw."""
-    folder = tmp_path_factory.mktemp("vllm")
-    with tarfile.open(DATA / "serving" / "vllm.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    import_raw(folder / "serve.fathom", folder / "made.fathom")
-    return folder
+    return unpacked("vllm", tmp_path_factory.mktemp("vllm"))
 
 
 @pytest.fixture(scope="module")

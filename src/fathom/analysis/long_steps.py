@@ -14,6 +14,7 @@ import polars as pl
 from fathom.analysis.counted import bins_of, like
 from fathom.analysis.intervals import Array
 from fathom.analysis.kinds_by_work import interval_of
+from fathom.analysis.making import LIBRARY
 from fathom.analysis.results import LongSteps, Place
 from fathom.analysis.steps import stretches
 from fathom.sounding import Store
@@ -29,7 +30,6 @@ SHARED = 0.02  # usual steps run a call too if they have this share of its time 
 WORTH, MOST_PLACES = 0.1, 3
 FEW = 5  # fewest samples that give a place
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<source>.*)\)$", re.S)
-LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/fathom/probe/")
 
 Path = tuple[str, ...]  # frames, outermost first
 

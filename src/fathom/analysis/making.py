@@ -25,7 +25,8 @@ _WORK = re.compile(
     r"|/torch/(autograd/(__init__|graph|function)|_tensor|_dynamo/eval_frame|amp/grad_scaler)\.py:"
 )
 _TRANSFORMS = re.compile(r"/(torchvision|torchaudio)/transforms/|/kornia/augmentation/|/albumentations/")
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[^/]*/|^<frozen|/fathom/probe/")
+# In files, and in frames like `function (file:line)`.
+LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[^/]*/|(^| \()<frozen|/fathom/probe/")
 _DATA = re.compile(
     r"/(site|dist)-packages/(datasets|webdataset|wids|streaming|litdata|ray/data|nvidia/dali|torchdata"
     r"|torchvision/datasets|deeplake|petastorm|ffcv|tfrecord|monai/data|tensorflow_datasets|grain)/"
@@ -49,7 +50,7 @@ class _Frame(msgspec.Struct, frozen=True):
 
     @property
     def library(self) -> bool:
-        return bool(_LIBRARY.search(self.file))
+        return bool(LIBRARY.search(self.file))
 
     @property
     def feeds(self) -> bool:

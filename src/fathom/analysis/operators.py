@@ -12,10 +12,10 @@ from fathom.analysis.causes import api_cause, of_engine
 from fathom.analysis.columns import filled
 from fathom.analysis.device import detail
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Array
+from fathom.analysis.intervals import Spans, containing, spans
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.windows import base, dominant
-from fathom.analysis.work.tree import NONE, Flags, rows_of
+from fathom.analysis.work.tree import Flags, Rows, below, rows_of
 from fathom.sounding import Store
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -52,15 +52,16 @@ def operators_of(store: Store, rank: int) -> Operators | None:
     steps = _complete(timeline)
     if steps.is_empty() or timeline.ops.filter(kind="op").is_empty():
         return None
-    inside = timeline.ops.filter(pl.Series(_step_of(timeline.ops["start_ns"].to_numpy(), steps) >= 0))
+    marked = spans(steps["mark_ns"].to_numpy(), steps["end_ns"].to_numpy())
+    inside = timeline.ops.filter(pl.Series(containing(marked, timeline.ops["start_ns"].to_numpy()) >= 0))
     phased = inside.with_columns(pl.Series("pass", _phases(inside, timeline.caller)))
     mine = phased.filter(_of_the_step(timeline.caller))
     return Operators(
         _counted(mine["name"], mine["pass"], steps.height),
-        _launched(timeline, phased, steps),
+        _launched(timeline, phased, marked),
         mine.filter(pl.col("name") == _ACCUMULATES).height / steps.height,
         _at_once(mine.filter(pl.col("pass") == OPTIMIZER)["name"]),
-        _waits(timeline, steps),
+        _waits(timeline, marked),
     )
 
 
@@ -72,12 +73,6 @@ def _complete(timeline: Timeline) -> pl.DataFrame:
     return steps.filter(pl.col("kind").fill_null("") == base(dominant(kinds, lengths))).sort("mark_ns")
 
 
-def _step_of(times: Array, steps: pl.DataFrame) -> Array:
-    """Return the row of the step that each time is in, or NONE."""
-    step = np.searchsorted(steps["mark_ns"].to_numpy(), times, "right") - 1
-    return np.where(times < steps["end_ns"].to_numpy()[np.maximum(step, 0)], step, NONE)
-
-
 def _phases(ops: pl.DataFrame, caller: int | None) -> list[str | None]:
     """Return the phase of each op; null for those that load batches.
 
@@ -86,7 +81,7 @@ def _phases(ops: pl.DataFrame, caller: int | None) -> list[str | None]:
     parent = rows_of(ops, ops, "parent")
     names = (of_engine(), *(pl.col("name").str.starts_with(name) for name in (_OPTIMIZER, _INPUT)))
     backward, optimizer, loading = (
-        _below(filled(ops.select(known=name)["known"], False).to_numpy(), parent) for name in names
+        _in_or_below(parent, filled(ops.select(known=name)["known"], False).to_numpy()) for name in names
     )
     threads = ops.filter(of_engine())["thread"].drop_nulls().unique()
     own = filled(ops["thread"].is_in(threads.implode()) & (ops["thread"] != caller), False).to_numpy()
@@ -94,14 +89,8 @@ def _phases(ops: pl.DataFrame, caller: int | None) -> list[str | None]:
     return [None if loads else phase for phase, loads in zip(named, loading.tolist(), strict=True)]
 
 
-def _below(named: Flags, parent: Array) -> Flags:
-    """Return a mask of the rows that are in `named` or have an ancestor there."""
-    below = named
-    while True:
-        deeper = below | np.where(parent != NONE, below[parent], False)
-        if (deeper == below).all():
-            return below
-        below = deeper
+def _in_or_below(parent: Rows, marked: Flags) -> Flags:
+    return marked | below(parent, marked)
 
 
 def _of_the_step(caller: int | None) -> pl.Expr:
@@ -115,15 +104,15 @@ def _counted(names: pl.Series, phases: pl.Series, steps: int) -> Counts:
     return {key: count / steps for key, count in counts.items()}
 
 
-def _launched(timeline: Timeline, ops: pl.DataFrame, steps: pl.DataFrame) -> Counts:
+def _launched(timeline: Timeline, ops: pl.DataFrame, steps: Spans) -> Counts:
     """Return the pieces of device work by name, as in the ledger, and by the phase of the launching op."""
     kernels = timeline.kernels.drop_nulls("launched").with_columns(family=detail())
-    kernels = kernels.filter(pl.Series(_step_of(kernels["launched"].to_numpy(), steps) >= 0))
+    kernels = kernels.filter(pl.Series(containing(steps, kernels["launched"].to_numpy()) >= 0))
     calls = timeline.calls.drop_nulls("correlation").select("burst", "correlation", "op")
     passes = ops.select("burst", "pass", op="id")
     linked = kernels.join(calls.unique(["burst", "correlation"]), on=["burst", "correlation"], how="left")
     linked = linked.join(passes.unique(["burst", "op"]), on=["burst", "op"], how="left")
-    return _counted(linked["family"], linked["pass"].fill_null(FORWARD), steps.height)
+    return _counted(linked["family"], linked["pass"].fill_null(FORWARD), len(steps.starts))
 
 
 def _at_once(names: pl.Series) -> str:
@@ -132,9 +121,9 @@ def _at_once(names: pl.Series) -> str:
     return next((kind for kind in ("fused", "foreach") if kind in kinds), "")
 
 
-def _waits(timeline: Timeline, steps: pl.DataFrame) -> bool:
+def _waits(timeline: Timeline, steps: Spans) -> bool:
     """Return whether the thread that runs the steps waits for the device in most of them."""
     calls = timeline.calls.filter(pl.col("thread") == timeline.caller)
     blocking = [api_cause(api or "") == Entry.SYNCHRONISATION.cause for api in calls["api"].to_list()]
-    within = _step_of(calls["start_ns"].to_numpy(), steps)[np.array(blocking, bool)]
-    return len(set(within.tolist()) - {NONE}) > _MOST * steps.height
+    within = containing(steps, calls["start_ns"].to_numpy()[np.array(blocking, bool)])
+    return len(set(within.tolist()) - {-1}) > _MOST * len(steps.starts)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from math import sqrt
 
-import numpy as np
 import polars as pl
 
-from fathom.analysis.long_steps import LIBRARY
+from fathom.analysis.intervals import containing, spans
+from fathom.analysis.making import LIBRARY
 from fathom.analysis.results import CodeTime, FunctionTime, Place
 from fathom.analysis.steps import stretches
 from fathom.sounding import Store
@@ -45,13 +45,9 @@ def own_code_of(store: Store, rank: int, steps: pl.DataFrame, kind: str, mean_ms
 
 def _in_steps(stacks: pl.DataFrame, steps: pl.DataFrame, kind: str) -> pl.DataFrame:
     """Return the samples within clean steps of `kind`, of the thread with most samples there."""
-    spans = sorted((start, end) for part in stretches(steps, kind) for *_, start, end in part.host_spans())
-    if stacks.is_empty() or not spans:
-        return stacks.clear()
-    starts, ends = np.array(spans).T
-    times = stacks["time_ns"].to_numpy()
-    at = np.searchsorted(starts, times, "right") - 1
-    inside = stacks.filter(pl.Series((at >= 0) & (times < ends[at])))
+    clean = sorted((start, end) for part in stretches(steps, kind) for *_, start, end in part.host_spans())
+    marked = spans([start for start, _ in clean], [end for _, end in clean])
+    inside = stacks.filter(pl.Series(containing(marked, stacks["time_ns"].to_numpy()) >= 0, dtype=pl.Boolean))
     return inside.filter(pl.col("thread") == pl.col("thread").mode().min())
 
 

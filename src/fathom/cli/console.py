@@ -6,8 +6,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +15,6 @@ import typer
 from fathom.errors import BadInputError, first_line, foreseen
 from fathom.redaction import redact_text
 from fathom.visible import escaped, visible_line
-
-BAD_INPUT = 2  # exit status
 
 
 def say(text: str) -> None:
@@ -50,16 +47,6 @@ def explain(error: Exception) -> str:
     if (sentence := foreseen(error)) is not None:
         return sentence
     return f"unexpected {type(error).__name__}: {first_line(error)}{_keep_details(error)}"
-
-
-@contextmanager
-def bad_input_exits() -> Iterator[None]:
-    """Context manager that ends the command with the status BAD_INPUT if an input cannot be used."""
-    try:
-        yield
-    except BadInputError as error:
-        say(str(error))
-        raise typer.Exit(BAD_INPUT) from None
 
 
 def _keep_details(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import bad_input_exits, examples, write_json
+from fathom.cli.console import examples, write_json
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def gate(
     A budget is exceeded only if its figure is beyond the limit by more than noise. Exit status: 0 if all
     budgets are met, 1 if one is exceeded or its figure is unknown, 2 if the input cannot be used.
     """
-    with bad_input_exits():
-        result = _checked(budgets, [*(soundings or []), *(candidate or [])], baseline or [], kind, rank)
-        _written(result, junit, markdown)
+    result = _checked(budgets, [*(soundings or []), *(candidate or [])], baseline or [], kind, rank)
+    _written(result, junit, markdown)
     from fathom.report import print_gate
 
     (write_json if json else print_gate)(result)

@@ -8,7 +8,7 @@ from typing import Literal
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import bad_input_exits, examples, write_json
+from fathom.cli.console import examples, write_json
 
 NOT_PROVEN = 1
 EXAMPLES = examples(
@@ -80,12 +80,11 @@ def prove(
     from fathom.referee import Pair, Settings, chosen_from, command_of, prove_pair
     from fathom.report import print_verdict
 
-    with bad_input_exits():
-        sides = [command_of(side) if command else side for side in (baseline, candidate)]
-        given |= {"plain": sides[0], "tuned": sides[1], "allow": tuple(allow or ())}
-        pair = chosen_from(Pair, given).with_inputs()
-        with shown("starting") as seen:
-            messages = {"progress": seen.progress, "tell": seen.tell}
-            verdict = prove_pair(pair, chosen_from(Settings, given | messages))
+    sides = [command_of(side) if command else side for side in (baseline, candidate)]
+    given |= {"plain": sides[0], "tuned": sides[1], "allow": tuple(allow or ())}
+    pair = chosen_from(Pair, given).with_inputs()
+    with shown("starting") as seen:
+        messages = {"progress": seen.progress, "tell": seen.tell}
+        verdict = prove_pair(pair, chosen_from(Settings, given | messages))
     (write_json if json else print_verdict)(verdict)
     raise typer.Exit(0 if verdict.verdict in _ENOUGH[require] else NOT_PROVEN)

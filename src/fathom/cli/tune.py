@@ -14,7 +14,7 @@ from fathom.cli import tune_kernel
 from fathom.cli.console import examples, group, say, seconds_of, write_json
 from fathom.errors import BadInputError
 
-NOT_PROVEN, BAD_INPUT = 1, 2
+NOT_PROVEN = 1  # exit status
 PROGRAM = "program"
 HELP = """Search the settings that a program leaves open, and keep those that are proven faster.
 
@@ -104,9 +104,6 @@ def tune(
                 tell=seen.tell,
             )
             result = tune(command, options)
-    except BadInputError as error:
-        say(str(error))
-        raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
         say("the search was interrupted; the same command goes on with it")
         raise

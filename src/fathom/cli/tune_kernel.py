@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import bad_input_exits, examples, seconds_of, write_json
+from fathom.cli.console import examples, seconds_of, write_json
 from fathom.errors import BadInputError
 
 NOT_PROVEN = 1
@@ -68,19 +68,18 @@ def kernel(
     from fathom.report import print_ranking
     from fathom.tuner import Sandbox, Searching, rank_kernels, search_kernels, search_technique
 
-    with bad_input_exits():
-        searches = _searches(reference, directory, search, technique, output)
-        sandbox, time_s = Sandbox(limit_s, memory_gib), seconds_of(time, "--time")
-        proof = {"budget_s": budget_s, "margin": margin, "fresh": fresh, "sanitize": sanitize}
-        with shown("starting") as seen:
-            how = Searching(time_s, seed, output, dict(proof), margin, progress=seen.progress)
-            if technique is not None:
-                ranking = search_technique(technique, sandbox, how)
-            elif searches:
-                ranking = search_kernels(str(reference), Path(str(directory)), sandbox, how)
-            else:
-                given = str(reference), Path(str(directory)), sandbox
-                ranking = rank_kernels(*given, budget_s, margin, fresh, sanitize, seen.progress)
+    searches = _searches(reference, directory, search, technique, output)
+    sandbox, time_s = Sandbox(limit_s, memory_gib), seconds_of(time, "--time")
+    proof = {"budget_s": budget_s, "margin": margin, "fresh": fresh, "sanitize": sanitize}
+    with shown("starting") as seen:
+        how = Searching(time_s, seed, output, dict(proof), margin, progress=seen.progress)
+        if technique is not None:
+            ranking = search_technique(technique, sandbox, how)
+        elif searches:
+            ranking = search_kernels(str(reference), Path(str(directory)), sandbox, how)
+        else:
+            given = str(reference), Path(str(directory)), sandbox
+            ranking = rank_kernels(*given, budget_s, margin, fresh, sanitize, seen.progress)
     (write_json if json else print_ranking)(ranking)
     raise typer.Exit(0 if ranking.proven else NOT_PROVEN)
 

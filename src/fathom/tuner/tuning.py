@@ -137,6 +137,8 @@ class _Tuning:
         store = open_store(self.place / BEFORE)
         self.examination = examine(store, bounding(store.machine))
         self.facts = facts_of(store, self.examination)
+        if len(self.options.lanes) > 1 and "cuda" not in self.facts.words:
+            raise BadInputError("--gpus needs a program that computes on a GPU; this one uses the CPU.")
         knobs = self._knobs()
         self.known = priors(knobs, self.examination, self.facts)
         self.search = Search(knobs, self.known, self.place / "search.journal", self.options.seed)
@@ -156,8 +158,6 @@ class _Tuning:
 
     def _lane(self, number: int) -> Paired:
         """Return another lane, whose runs have folders for themselves."""
-        if "cuda" not in self.facts.words:
-            raise BadInputError("--gpus needs a program that computes on a GPU; this one uses the CPU.")
         place = self.place / f"lane-{number}"
         scratch = Scratch(Path.cwd(), place / "scratch")
         runner = Runner(

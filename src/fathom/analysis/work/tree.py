@@ -131,7 +131,7 @@ def grow(ops: pl.DataFrame) -> Tree:
     parent = rows_of(ops, ops, "parent")
     names = filled(ops["name"], "").unique()
     codes = _codes(filled(ops["name"], ""), names)
-    inside = _below(parent, _flags(names, codes, COUNTED_AS_ONE.__contains__))
+    inside = below(parent, _flags(names, codes, COUNTED_AS_ONE.__contains__))
     known = _flags(names, codes, is_known) & ~inside
     composite = _flags(names, codes, lambda n: n in COMPOSITE or n.startswith("aten::_foreach_"))
     product = _flags(names, codes, is_product)
@@ -185,15 +185,15 @@ def _above(parent: Rows, marked: Flags) -> Flags:
     return above
 
 
-def _below(parent: Rows, marked: Flags) -> Flags:
+def below(parent: Rows, marked: Flags) -> Flags:
     """Return a mask of the rows with a marked ancestor."""
-    below = np.zeros(len(parent), dtype=bool)
+    under = np.zeros(len(parent), dtype=bool)
     while marked.any():
-        reached = (parent >= 0) & (marked | below)[parent] & ~below
+        reached = (parent >= 0) & (marked | under)[parent] & ~under
         if not reached.any():
             break
-        below |= reached
-    return below
+        under |= reached
+    return under
 
 
 def _wraps_itself(parent: Rows, codes: Rows, known: Flags) -> Flags:

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from typer import Option
 
-from fathom.cli.console import bad_input_exits, examples, print_json
+from fathom.cli.console import examples, print_json
 
 EXAMPLES = examples(
     "fathom machine check --only gpu",
@@ -39,9 +39,8 @@ def check(
     from fathom.machine.checks import fix_script as script_of
     from fathom.report import print_checks
 
-    with bad_input_exits():
-        which = chosen(only or (["kubernetes"] if manifest else []))
-        results = examine(this_host(), which, manifest or ())
+    which = chosen(only or (["kubernetes"] if manifest else []))
+    results = examine(this_host(), which, manifest or ())
     if json:
         print_json(as_json(results))
     elif fix_script:

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 from fathom.pristine import time
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import PART, Request, Serving
+from fathom.probe.engines.vllm import TESTED
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after, around, before
 
-TESTED = "vllm 0.32"
 now = time.time_ns
 
 
