@@ -358,6 +358,15 @@ def test_measuring_again_is_not_advised_if_the_ceilings_are_known(unbounded, why
     assert verdict.headline.endswith(why) and not verdict.action
 
 
+def test_several_reasons_are_not_told_as_one():
+    index = LedgerRow("ops", "aten::index", 4.0, unbounded="its work is unknown")
+    sort = LedgerRow("ops", "aten::sort", 3.0, unbounded="no formula for this operator")
+    mul = LedgerRow("ops", "aten::mul", 5.0, unbounded="no ceiling is known for cache")
+    rows = [index, sort, mul]
+    headline = verdict_of(Device(0, "cpu", [], 12.0, rows, None, ceilings="measured"))[0].headline
+    assert headline.endswith(", mostly because its FLOPs or bytes are unknown.")
+
+
 def test_a_clean_step_far_longer_than_the_profiled_ones_says_so():
     longer = LedgerRow("unattributed", "clean steps took longer", 6.0)
     said = on_a_processor(LedgerRow("ops", "aten::mm", 3.0), longer)

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Gains:
-    """The gain of each setting: the logarithm of the time without it over that with it; standard errors."""
+    """Each setting's gain, as the logarithm of the time without it over that with it, and standard error."""
 
     logs: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)

@@ -153,7 +153,7 @@ class Search:
         return sorted(usable, key=lambda known: known.log)
 
     def contenders(self, count: int, least: int) -> list[Measured]:
-        """Return those of the `count` fastest choices that were measured less than `least` times."""
+        """Return those of the `count` fastest choices with fewer than `least` measurements."""
         return [result for result in self.ranked()[:count] if len(result.logs) < least]
 
     def values(self, choice: Choice) -> Iterator[tuple[Knob, Value]]:

@@ -38,7 +38,7 @@ from fathom.tuner.summary import reasons, settings_of, share_of, write_proven
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
 FINAL_RUNS, FINAL_SHARE = 12, 0.15  # that rank the fastest candidates
-CONTENDERS, FINAL_PAIRS = 3, 4  # candidates ranked again, until each was measured so often
+CONTENDERS, FINAL_PAIRS = 3, 4  # candidates that are ranked again, and measurements of each
 RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 PAIRS = 3  # of a promising candidate
@@ -321,7 +321,7 @@ class _Tuning:
 
     def _conclude(self) -> Tuned:
         finalists = [m for m in self.search.ranked() if (m.gain or 0) >= self.options.margin]
-        finalists.sort(key=lambda known: len(known.logs) < PAIRS)  # the well-known before the lucky
+        finalists.sort(key=lambda known: len(known.logs) < PAIRS)  # a single fast run may be luck
         unproven: list[Tried] = []
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
             if number and self.budget.left_s < self._proof_s(finalist):

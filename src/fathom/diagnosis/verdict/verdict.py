@@ -33,6 +33,7 @@ _PHRASES = {
 
 _WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
 _WITHOUT = "work without a known ceiling"
+_UNKNOWN_WORK = "its FLOPs or bytes are unknown"
 _NO_CEILING = {  # reasons, by the state of the ceilings
     MISSING: ", because the machine's ceilings were never measured",
     DOUBTFUL: ", because the machine was busy when its ceilings were measured",
@@ -176,9 +177,12 @@ def _why_no_ceiling(device: Device) -> str:
     if not device.ceilings:
         return _NO_CEILING.get(device.no_ceilings, "")
     lacking = [row for row in device.ledger if row.entry in WORK and row.at_ceiling_ms is None]
-    reasons = summed((row.unbounded, row.ms) for row in lacking)
-    most = max(reasons, key=lambda reason: reasons[reason], default="")
-    return f": {most}" if most.startswith(NO_CEILING_FOR) else ": its FLOPs or bytes are unknown"
+    reasons = summed(
+        (row.unbounded if row.unbounded.startswith(NO_CEILING_FOR) else _UNKNOWN_WORK, row.ms)
+        for row in lacking
+    )
+    most = max(reasons, key=lambda reason: reasons[reason], default=_UNKNOWN_WORK)
+    return f", mostly because {most}" if len(reasons) > 1 else f": {most}"
 
 
 def _unknown_action(device: Device, why: str) -> str:

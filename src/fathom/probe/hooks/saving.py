@@ -1,4 +1,4 @@
-"""Time that the program spends on saving its state, with the library that it saves with.
+"""Time that the program spends on saving its state, through torch.save or another library.
 
 The outermost call counts, so that a trainer's checkpoint is one wait with all that it writes. If a saved file
 is synced to the disk in the same step, the saving lasts until then.
