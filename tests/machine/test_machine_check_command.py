@@ -8,19 +8,17 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fathom.cli.machine.check import check
+from fathom.cli.main import app
 from fathom.machine import checks
 from fathom.machine.checks import Host, examine, fix_script
 from fathom.report.checks import print_checks
 from tests.support.machine_check_hosts import cases, fake_host
 
 CASES = cases()
-APP = typer.Typer()
-APP.command()(check)
+COMMAND = ("machine", "check")
 KEYS = {
     "id", "group", "title", "problem", "status", "observed", "reason", "why",
     "fix", "commands", "needs", "costs", "source", "weight", "subjects",
@@ -30,7 +28,7 @@ HOSTILE = "x'; touch /tmp/fathom-owned; `id` $(id)\n\x1b[31mrm -rf /\n# [bold]"
 
 def run(monkeypatch: pytest.MonkeyPatch, host: Host, *arguments: str):
     monkeypatch.setattr(checks, "this_host", lambda: host)
-    return CliRunner().invoke(APP, [*arguments])
+    return CliRunner().invoke(app, [*COMMAND, *arguments])
 
 
 def swapping(folder: Path) -> Host:
@@ -107,7 +105,7 @@ def test_a_manifest_is_judged_instead_of_the_host(monkeypatch, tmp_path) -> None
 )
 def test_a_manifest_is_read_from_standard_input(monkeypatch, tmp_path, text, status, words) -> None:
     monkeypatch.setattr(checks, "this_host", lambda: swapping(tmp_path))
-    done = CliRunner().invoke(APP, ["--manifest", "-"], input=text)
+    done = CliRunner().invoke(app, [*COMMAND, "--manifest", "-"], input=text)
     assert done.exit_code == status
     assert words in " ".join(done.output.split())
 
@@ -121,7 +119,7 @@ def test_a_broken_manifest_ends_with_two(monkeypatch, tmp_path) -> None:
 
 
 def test_the_help_explains_the_exit_status() -> None:
-    text = " ".join(CliRunner().invoke(APP, ["--help"]).stdout.split())
+    text = " ".join(CliRunner().invoke(app, [*COMMAND, "--help"]).stdout.split())
     assert "0 if no check failed, 1 if one failed, 2 if the input cannot be used" in text
 
 
