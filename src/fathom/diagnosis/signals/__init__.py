@@ -21,6 +21,7 @@ from fathom.diagnosis.signals.rows import (
     HostLine,
     HostWork,
     LoaderRegions,
+    Loop,
     Made,
     Preparation,
     Product,

@@ -114,6 +114,27 @@ class Double(msgspec.Struct, frozen=True):
     module: str | None = None
 
 
+class Loop(msgspec.Struct, frozen=True):
+    """A loop that calls ops on elements of tensors: iterations, calls, and `ms` with Python, per step.
+
+    `own` is the share of each op's time in the ledger, `kernels` the time of device work by family. `typical`
+    is the usual time of an op that computes, over that of one that takes an element; `largest` the usual
+    number of elements that an op reads. Both are None if unknown. `backward_ms` is the part of `ms` that its
+    backward pass takes.
+    """
+
+    ms: float
+    iterations: float
+    count: float
+    own: dict[str, float]
+    kernels: dict[str, float]
+    launches: float = 0.0
+    backward_ms: float = 0.0
+    typical: float | None = None
+    largest: int | None = None
+    source: str | None = None
+
+
 class FetchingCode(msgspec.Struct, frozen=True):
     """The share of a loader's time in the program's own code, and the line that takes most of it.
 
