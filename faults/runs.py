@@ -66,15 +66,16 @@ def wanted(program: Program, options: argparse.Namespace) -> bool:
 def evenly(suite: Iterable[Program], severities: list[int]) -> Iterator[tuple[Program, int]]:
     """Programs and severities in an order of which every beginning holds about the same part of each group.
 
-    A group's programs all come once, at severities by turns, before one of them comes again.
+    A group's programs all come once, at severities by turns, before one of them comes again. Groups begin
+    with different severities.
     """
     groups: dict[str, list[Program]] = defaultdict(list)
     for program in suite:
         groups[program.group].append(program)
     placed = []
-    for group in groups.values():
+    for place, group in enumerate(groups.values()):
         turns = [
-            (program, severities[(number + turn) % len(severities)])
+            (program, severities[(place + number + turn) % len(severities)])
             for turn in range(len(severities))
             for number, program in enumerate(group)
         ]
