@@ -93,7 +93,7 @@ def grouped_queries(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
       enable_gqa=True, or the kernel of a library.
     shows:
       copy kernels before each attention: two, as large as the cache times the group → none
-    no_finding: A repeated cache looks like any other copy.
+    findings: [kernels-repeated-heads]
     proof: {cache: warm}"""
     batch, heads, _, size = queries.shape
     rows = queries.view(batch, keys.shape[1], heads // keys.shape[1], size)

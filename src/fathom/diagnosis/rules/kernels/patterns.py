@@ -32,7 +32,8 @@ ROWS = msgspec.convert(load(__package__, "patterns"), list[Row])
 @rule(*(row.kind for row in ROWS))
 def patterns(signals: Signals) -> Candidates:
     """Assign each piece of work to the first row that matches."""
-    left = list(signals["kernels.work"])
+    heads = signals.get("kernels.repeated_heads").value or []  # have their own finding
+    left = [work for work in signals["kernels.work"] if work not in heads]
     for row in ROWS:
         mine = [work for work in left if _fits(row, work)]
         left = [work for work in left if work not in mine]
