@@ -84,7 +84,7 @@ def test_very_many_calls_of_ops_with_hardly_any_work_are_found(calls, ms, raises
         "host_ops": {"aten::add": 2 * calls},
     }
     ledger = [LedgerRow("ops", "aten::add", ms, count=calls), LedgerRow("unattributed", "", 100.0 - ms)]
-    results = raised(signals(ledger, **known), "host-element-loop").values()
+    results = raised(signals(ledger, **known), "host-python").values()
     assert bool(results) == raises
     assert all(finding.unpredicted and finding.gain_ms is None for finding in results)
     assert all(finding.evidence[0].value == calls for finding in results)  # as in the ledger
@@ -98,7 +98,7 @@ def test_calls_with_hardly_any_work_are_claimed_and_take_no_time_from_other_caus
         LedgerRow("unattributed", "", 40.0),
     ]
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_lines": [], "host_ops": {"aten::add": 8000.0}}
-    (many,) = raised(signals(ledger, **known), "host-element-loop").values()
+    (many,) = raised(signals(ledger, **known), "host-python").values()
     assert [(claim.detail, claim.ms) for claim in many.claims] == [("aten::add", 40.0)]
     other = Candidate("host-autograd", [Claim("ops", "aten::add", 30.0)], [], gain_ms=30.0)
     first, second = disjoint([Sized(many, None), Sized(other, 30.0)], {("ops", "aten::add"): 40.0}, 1.0)

@@ -27,22 +27,20 @@ MUCH_WORK = 3.0  # times as long as taking an element: the ops compute for most 
 LARGE = 16_384  # elements: an op on more takes longer than its call
 LONG_US = 5.0  # kernels that take longer compute
 LITTLE = 0.02  # of the step
-MANY, TINY_US = 5_000, 10.0  # calls of ops in a step, and the mean time of one
-MOST = 0.5  # of the step, in calls
 
 
 @rule(KIND)
 def element_loops(signals: Signals) -> Candidates:
-    """Find loops whose ops hardly compute, or on a CPU very many calls, if the loops are unknown."""
+    """Find loops whose ops hardly compute, so that their calls take the time."""
+    candidate = _on_processor if on_processor(signals) else _on_device
+    return [candidate(signals, loop) for loop in costly_loops(signals)]
+
+
+def costly_loops(signals: Signals) -> list[Loop]:
+    """Return the loops that make a finding; empty if they are unknown."""
     every: list[Loop] = signals.get("host.loops").value or []
     least = LITTLE * signals["step.timeline_ms"]
-    loops = [loop for loop in every if loop.ms >= least and _tiny(signals, loop)]
-    if on_processor(signals):
-        yield from (_on_processor(signals, loop) for loop in loops)
-        if not loops:
-            yield from _many_calls(signals)
-    else:
-        yield from (_on_device(signals, loop) for loop in loops)
+    return [loop for loop in every if loop.ms >= least and _tiny(signals, loop)]
 
 
 def _tiny(signals: Signals, loop: Loop) -> bool:
@@ -97,24 +95,3 @@ def _evidence(loop: Loop) -> Iterator[Evidence]:
     yield Evidence("time of the loop, with the Python between its ops", loop.ms, "ms per step")
     if loop.backward_ms:
         yield Evidence("part of it in the backward pass", loop.backward_ms, "ms per step")
-
-
-def _many_calls(signals: Signals) -> Candidates:
-    """Find steps of very many ops with hardly any work each, as of loops that do not repeat exactly."""
-    ops = [row for row in signals["step.ledger"] if row.entry == Entry.OPS]
-    calls, work = sum(row.count or 0.0 for row in ops), ms_of(ops)
-    if calls < MANY or work * US_PER_MS > TINY_US * calls or work < MOST * signals["step.timeline_ms"]:
-        return
-    yield Candidate(
-        kind=KIND,
-        claims=[Claim(row.entry, row.detail, row.ms) for row in ops if row.is_overhead],
-        evidence=[
-            Evidence("calls of ops", calls, "per step"),
-            Evidence("mean time of a call", work * US_PER_MS / calls, "µs"),
-        ],
-        costless=True,
-        unpredicted="the gain depends on how many calls one operation on a whole tensor replaces",
-        confidence=0.8,
-        title="Very many calls of operations with hardly any work",
-        check="count the calls of ops per step after the change, in the ledger's column `runs`",
-    )

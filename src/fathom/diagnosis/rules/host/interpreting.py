@@ -11,16 +11,23 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.grouping import grouped
 from fathom.diagnosis.rules.candidates import in_mean_step, ms_of, on_processor, rows, spent
+from fathom.diagnosis.rules.host.element_loops import costly_loops
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.host.waits import beneath_saving, claim_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Computing, HostLine, Signals
+from fathom.units import US_PER_MS
 
 LEAST = 0.25  # of the step: small models spend some Python time on every op
 LONG = 0.05  # of the step, with an idle device
 OWN = 0.5  # of a line's samples: below it, the line mostly calls libraries
 BRIEF_US = 50.0  # at one instruction: a call of NumPy takes up to 10, longer ones compute on arrays
+MANY, TINY_US = 5_000, 10.0  # calls of ops in a step, and the mean time of one
 SHOWN = 3  # lines
+VECTORISED = """\
+losses = F.cross_entropy(scores.flatten(0, 1), tags.flatten())    # all tokens in one call, not one by one
+step = torch.compile(step)                                        # where the calls have to stay
+"""
 FEWER = """\
 step = torch.compile(step)                                        # removes the Python around each operation
 optimizer = torch.optim.AdamW(parameters, fused=True)             # where the line is optimizer.step()
@@ -124,6 +131,8 @@ def _shares(signals: Signals) -> list[Evidence]:
 
 def _on_processor(signals: Signals) -> Outcomes:
     """Scale Python's share to the clean step, because a profiler lengthens the pauses between ops."""
+    if not costly_loops(signals):
+        yield from _many_calls(signals)
     claims = _interpreted(signals)
     share = ms_of(claims) / signals["step.timeline_ms"]
     if not any("::" in name for name in signals["host.ops"]):
@@ -166,6 +175,31 @@ def _check(signals: Signals, claims: list[Claim]) -> str:
     """Return the replay that shortens Python as the finding does: necessary work of libraries stays."""
     left = 1 - (1 - LEFT) * ms_of(claims) / spent(signals, PYTHON)
     return f"fathom what-if SOUNDING 'python={left:.2g}'"
+
+
+def _many_calls(signals: Signals) -> Candidates:
+    """Find steps of very many ops with hardly any work each, without a loop over elements to blame."""
+    ops = _ops(signals)
+    calls, work = _calls(ops), ms_of(ops)
+    if calls < MANY or work * US_PER_MS > TINY_US * calls or work < OWN * signals["step.timeline_ms"]:
+        return
+    yield Candidate(
+        kind="host-python",
+        claims=[Claim(row.entry, row.detail, row.ms) for row in ops if row.is_overhead],
+        evidence=[
+            Evidence("calls of ops", calls, "per step"),
+            Evidence("mean time of a call", work * US_PER_MS / calls, "µs"),
+            *_shares(signals),
+        ],
+        costless=True,
+        unpredicted="the gain depends on how many calls one operation on a whole tensor replaces",
+        confidence=0.8,
+        title="Very many calls of operations with hardly any work",
+        action="Call fewer operations on larger tensors, or compile the step",
+        remedy=VECTORISED,
+        mechanism="Each call of an op takes some microseconds for itself, however little it computes.",
+        check="count the calls of ops per step after the change, in the ledger's column `runs`",
+    )
 
 
 def _without_ops(signals: Signals) -> Outcomes:
