@@ -11,7 +11,9 @@ from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import Candidate, rules
 from fathom.diagnosis.signals import HostLine, Signals
 from fathom.diagnosis.signals.lines import _dwells, dwell_us
+from fathom.sounding import import_traces
 from tests.support.findings_fakes import raised, signals
+from tests.support.findings_read import read
 
 
 def line(function: str, ms: float, own: float = 1.0, dwell_us: float | None = None) -> HostLine:
@@ -88,6 +90,44 @@ def test_very_many_calls_of_ops_with_hardly_any_work_are_found(calls, ms, raises
     assert bool(results) == raises
     assert all(finding.unpredicted and finding.gain_ms is None for finding in results)
     assert all(finding.evidence[0].value == calls for finding in results)  # as in the ledger
+
+
+@pytest.mark.parametrize(("called", "raises"), [(500.0, True), (50.0, False)])
+def test_very_many_calls_inside_a_few_library_ops_are_no_loop_of_the_program(called, raises):
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_lines": [], "host_ops": {"aten::gru": 1.0}}
+    ledger = [LedgerRow("ops", "aten::mm", 60.0, count=9000.0), LedgerRow("unattributed", "", 40.0)]
+    assert bool(raised(signals(ledger, **known, host_called_ops=called), "host-python")) == raises
+
+
+def traced(program, folder):
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    with profile(activities=[ProfilerActivity.CPU]) as recording:
+        for number in range(3):
+            with record_function(f"ProfilerStep#{number}"):
+                program()
+    recording.export_chrome_trace(str(folder / "trace.json"))
+    import_traces([folder / "trace.json"], folder / "trace.fathom")
+    return read(folder / "trace.fathom")
+
+
+def test_ops_that_an_op_calls_in_its_loop_or_backward_pass_are_not_called_by_the_program(tmp_path):
+    torch = pytest.importorskip("torch")
+    rnn, x = torch.nn.GRU(4, 4), torch.randn(50, 2, 4)
+    seen = traced(lambda: rnn(x)[0].sum().backward(), tmp_path)
+    assert sum(seen["host.ops"].values()) > 500 and seen["host.called_ops"] < 20
+
+
+def test_ops_that_the_program_calls_in_a_loop_are_its_own_also_in_regions(tmp_path):
+    torch = pytest.importorskip("torch")
+    x = torch.ones(4)
+
+    def loop():
+        with torch.profiler.record_function("loop"):
+            for _ in range(50):
+                x.mul(2).cumsum(0)
+
+    assert traced(loop, tmp_path)["host.called_ops"] == 100
 
 
 def test_calls_with_hardly_any_work_are_claimed_and_take_no_time_from_other_causes():

@@ -143,6 +143,15 @@ def ops(recorded: Recorded) -> dict[str, float]:
     return {name: count / recorded.steps for name, count in counts.iter_rows()}
 
 
+@signal("host.called_ops", "per step")
+def called_ops(recorded: Recorded) -> float:
+    """Return the calls of ops by the program, without those that other ops or the backward pass make."""
+    ops = recorded.ops.filter(recorded.inside(recorded.ops), kind="op")
+    callers = ops.select("phase", "burst", parent="id")
+    outermost = ops.join(callers, on=["phase", "burst", "parent"], how="anti")
+    return outermost.filter(~pl.col("name").str.starts_with("autograd::engine::")).height / recorded.steps
+
+
 @signal("host.processor_ops", "ms per step")
 def processor_ops(recorded: Recorded) -> list[HostWork]:
     """Return outermost ops without a runtime call beneath them, sorted by falling device idle time."""

@@ -23,6 +23,7 @@ LONG = 0.05  # of the step, with an idle device
 OWN = 0.5  # of a line's samples: below it, the line mostly calls libraries
 BRIEF_US = 50.0  # at one instruction: a call of NumPy takes up to 10, longer ones compute on arrays
 MANY, TINY_US = 5_000, 10.0  # calls of ops in a step, and the mean time of one
+WITHIN = 100  # ops per call by the program: beyond it, ops such as aten::gru contain the loop
 SHOWN = 3  # lines
 VECTORISED = """\
 losses = F.cross_entropy(scores.flatten(0, 1), tags.flatten())    # all tokens in one call, not one by one
@@ -182,6 +183,8 @@ def _many_calls(signals: Signals) -> Candidates:
     ops = _ops(signals)
     calls, work = _calls(ops), ms_of(ops)
     if calls < MANY or work * US_PER_MS > TINY_US * calls or work < OWN * signals["step.timeline_ms"]:
+        return
+    if calls > WITHIN * signals.number("host.called_ops", calls):
         return
     yield Candidate(
         kind="host-python",
