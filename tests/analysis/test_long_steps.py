@@ -96,6 +96,19 @@ def test_two_causes_in_the_loop_are_named_with_their_shares():
     assert [place.share for place in result.places] == pytest.approx([0.7, 0.3], abs=0.15)
 
 
+def test_a_line_whose_calls_take_the_time_is_named_once_and_shares_add_up_to_the_extra_time():
+    line, calls = f"<module> ({PROGRAM}:8)", [f"first ({LIBRARY}:1)", f"second ({LIBRARY}:2)"]
+
+    def stack_of(step, share, draw):
+        if step % 30:  # a part of usual steps is missing in long ones
+            return f"{LOOP};{CALL}" if draw.random() < 0.9 else f"{line};{draw.choice(calls)}"
+        return f"{line};{calls[share < 0.5]}" if share < 0.7 else f"<module> ({PROGRAM}:50)"
+
+    result = Recording([10 * MS + 190 * MS * (step % 30 == 0) for step in range(300)], stack_of).outliers()
+    assert [place.source for place in result.places] == [f"{PROGRAM}:8", f"{PROGRAM}:50"]
+    assert sum(place.share for place in result.places) <= 1
+
+
 def test_a_loop_in_a_function_that_only_long_steps_run_is_named_with_its_longest_line():
     def stack_of(step, share, draw):
         if step % 50 or share > 0.9:

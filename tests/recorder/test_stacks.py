@@ -373,6 +373,8 @@ def test_the_programs_own_files_are_neither_libraries_nor_fathom() -> None:
     assert not is_program("/home/me/.venv/lib/python3.11/site-packages/torch/x.py", about)
     assert not is_program("/opt/fathom/src/fathom/probe/session.py", about)
     assert not is_program("<frozen importlib._bootstrap>", about)
+    generated = "/tmp/torchinductor_me/4q/c4q3ohaw53xfouy75pt6ws47zjyhgdhrtyr6y6tpk4gv3na4gv6o.py"
+    assert not is_program(generated, about) and is_program("/tmp/4q/classifier.py", about)
 
 
 def test_a_torn_line_keeps_the_samples_before_it(tmp_path: Path) -> None:

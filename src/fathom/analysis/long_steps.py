@@ -120,9 +120,12 @@ def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
         _inclusive(paths, in_long, float((timed.ns * timed.count)[long].sum())),
         _inclusive(paths, in_usual, float(usual_ns)),
     )
-    paths_by_extra = sorted(calls.split(()), key=lambda path: -calls.extra(path))
-    shares = [(path, calls.extra(path) / calls.extra(())) for path in paths_by_extra if path]
-    return [_place(calls.within(path), share) for path, share in shares[:MOST_PLACES] if share >= WORTH]
+    extra: Counter[tuple[str, str]] = Counter()
+    for path in filter(None, calls.split(())):
+        extra[_place(calls.within(path))] += max(calls.extra(path), 0.0)  # type: ignore[assignment]
+    most = max(calls.extra(()), extra.total())  # some calls take less time than in usual steps
+    shares = [(place, ns / most) for place, ns in extra.most_common(MOST_PLACES)]
+    return [Place(*place, share) for place, share in shares if share >= WORTH]
 
 
 def _path(function: str, source: str, stack: str) -> Path:
@@ -193,8 +196,8 @@ class CallTimes(msgspec.Struct, dict=True):
         return max(lines, key=self.extra) if lines and mostly and direct and not usual else path
 
 
-def _place(path: Path, share: float) -> Place:
-    """Return the innermost frame outside libraries, else the innermost frame."""
+def _place(path: Path) -> tuple[str, str]:
+    """Return the function and line of the innermost frame outside libraries, else of the innermost frame."""
     frame = next((frame for frame in reversed(path) if not LIBRARY.search(frame)), path[-1])
     match = _FRAME.match(frame)
-    return Place(match["function"], match["source"], share) if match else Place(frame, "", share)
+    return (match["function"], match["source"]) if match else (frame, "")

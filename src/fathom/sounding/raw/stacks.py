@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fathom.units import NS_PER_S
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 NEXT = "__next__"
+_GENERATED = re.compile(r"/[a-z2-7]{2}/c[a-z2-7]{51}\.py$")  # by Inductor: c and its hash
 _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a file
 
 Frame = tuple[str, str, int]  # function, file, line
@@ -129,10 +131,10 @@ def _threads(iterating: Record) -> Record:
 
 
 def is_program(file: str, about: Record) -> bool:
-    """Return whether a file belongs to the program: not to a package, Python or Fathom."""
+    """Return whether a file belongs to the program: not to a package, a compiler, Python or Fathom."""
     if file.startswith("<"):
         return file.startswith(_TYPED)
-    if any(package in file for package in _PACKAGES):
+    if any(package in file for package in _PACKAGES) or _GENERATED.search(file):
         return False
     folders = [*about.get("standard", []), about.get("fathom") or "/fathom/probe"]
     return not file.startswith(tuple(f"{folder.rstrip('/')}/" for folder in folders))
