@@ -13,10 +13,11 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis import CPU
+from fathom.analysis.entries import Entry
 from fathom.analysis.work import Call, UnknownWorkError, parse_call
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.kernels import work as device_work
-from fathom.diagnosis.signals.operations import work_by_shapes
+from fathom.diagnosis.signals.operations import with_own_time, work_by_shapes
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Tables, Work
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
@@ -34,6 +35,10 @@ ROWS = {
 ZEROS = re.compile(r"aten::_?embedding_(bag_)?dense_backward > .*aten::(zero_|fill_)$")
 PRODUCT = re.compile(r"aten::(mm|addmm|bmm|baddbmm|mv)$")
 OPTIMIZER = "Optimizer.step#"
+LOOPS = {  # ops of torch's optimizers without foreach: each parameter is the first argument of one
+    "SGD": ("aten::add_", "aten::mul_"),  # momentum adds to its buffer too, after a multiplication
+    **dict.fromkeys(("Adam", "AdamW", "RMSprop", "Adagrad"), ("aten::addcdiv_", "")),
+}
 
 Shape = tuple[int, ...]  # of a table: rows and width
 
@@ -74,7 +79,8 @@ def unused_gradients(recorded: Recorded) -> Unused:
     if not surplus or trained - passes[0].shapes or _all_again(passes[0].shapes, trained):
         return Unused(0, sum(trained.values()), [])
     lasts = [(last_used(backward, trained), backward.end_ns) for backward in passes]
-    return Unused(sum(surplus.values()), sum(trained.values()), _after(recorded, lasts))
+    after = _after_on_host(recorded, ops, lasts) if recorded.device.device == CPU else _after(recorded, lasts)
+    return Unused(sum(surplus.values()), sum(trained.values()), after)
 
 
 @signal("kernels.gradients")
@@ -103,12 +109,30 @@ def _all_again(shapes: Shapes, trained: Shapes) -> bool:
 def _trained(ops: pl.DataFrame) -> Shapes:
     """Return the shapes of the tensors that optimizers update in one step."""
     taken: Shapes = Counter()
-    steps = ops.filter(pl.col("name").str.starts_with("Optimizer.step#")).height
+    stepped = ops.filter(pl.col("name").str.starts_with(OPTIMIZER))
     for (text,) in ops.filter(pl.col("name").str.contains(TAKES.pattern)).select("shapes").iter_rows():
         taken.update(tuple(shape) for shape in lists_of(text))
-    names = ops.filter(pl.col("name").str.starts_with("Optimizer.step#"))["name"].n_unique()
-    repeats = max(steps // max(names, 1), 1)
-    return Counter({shape: count // repeats for shape, count in taken.items()})
+    repeats = max(stepped.height // max(stepped["name"].n_unique(), 1), 1)
+    return Counter({shape: count // repeats for shape, count in (taken or _looped(ops, stepped)).items()})
+
+
+def _looped(ops: pl.DataFrame, stepped: pl.DataFrame) -> Shapes:
+    """Return the shapes of the tensors that optimizers update one by one; none if one is not of LOOPS."""
+    taken: Shapes = Counter()
+    for (name,), mine in stepped.group_by("name"):
+        optimizer = str(name).removeprefix(OPTIMIZER).partition(".")[0]
+        added, subtracted = LOOPS.get(optimizer, ("", ""))
+        if not added:
+            return Counter()
+        beneath = ops.filter(pl.col("parent").is_in(mine["id"].implode()))
+        taken += _first(beneath, added) - _first(beneath, subtracted)
+    return taken
+
+
+def _first(ops: pl.DataFrame, name: str) -> Shapes:
+    """Return the shapes of the first arguments of an op."""
+    texts = ops.filter(name=name)["shapes"]
+    return Counter(tuple(shape) for text in texts for shape in shapes_of(text)[:1])
 
 
 def passes_of(ops: pl.DataFrame) -> list[Pass]:
@@ -154,6 +178,21 @@ def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
     return [
         Work(entry, label, recorded.per_step_ms(ns), count / recorded.steps, tuple(path))
         for entry, label, path, ns, count in groups.iter_rows()
+    ]
+
+
+def _after_on_host(recorded: Recorded, ops: pl.DataFrame, stretches: list[tuple[int, int]]) -> list[Work]:
+    """Return each op's part of its row in a CPU's ledger that ran in any of these stretches."""
+    within = pl.any_horizontal([pl.col("start_ns").is_between(start, end) for start, end in stretches])
+    timed = with_own_time(ops.filter(kind="op"))
+    parts = timed.group_by("name", maintain_order=True).agg(
+        share=pl.col("took").filter(within).sum() / pl.col("took").sum(), count=within.sum() / len(stretches)
+    )
+    ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
+    return [
+        Work(Entry.OPS, name, ledger[name] * share, count, (name,))
+        for name, share, count in parts.filter(pl.col("share") > 0).iter_rows()
+        if name in ledger
     ]
 
 
