@@ -79,8 +79,12 @@ def facts(title: str, figures: Input | Memory | None, width: int) -> Iterator[Te
     section = msgspec.to_builtins(figures)
     if not section:
         return
+    at_peak = section.pop("step", {})  # categories of memory
     pairs = [pair for key, value in section.items() if not _is_rows(value) for pair in _pairs(key, value)]
     yield from _paragraph(title, joined(*pairs), width)
+    if at_peak:
+        parts = (pair for name, value in at_peak.items() for pair in _pairs(name, value))
+        yield from _paragraph("" if pairs else title, f"at a step's peak: {joined(*parts)}", width)
     for key, value in section.items():
         if _is_rows(value):
             for row in value[:MOST_ROWS]:
