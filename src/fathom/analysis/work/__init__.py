@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fathom.analysis.work.classes import class_of
     from fathom.analysis.work.dtypes import DTYPES, SIZE
     from fathom.analysis.work.links import LINKED, Links, chosen, connect, launch_rows
-    from fathom.analysis.work.recompute import ONLY_FORWARD
+    from fathom.analysis.work.recompute import ONLY_FORWARD, regions
     from fathom.analysis.work.tree import NONE, rows_of
 
 __all__, __getattr__ = exports(__name__)

@@ -13,11 +13,11 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis import CPU
-from fathom.analysis.entries import Entry
+from fathom.analysis.intervals import spans
 from fathom.analysis.work import Call, UnknownWorkError, parse_call
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.kernels import work as device_work
-from fathom.diagnosis.signals.operations import with_own_time, work_by_shapes
+from fathom.diagnosis.signals.operations import work_by_shapes, work_within
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Tables, Work
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
@@ -79,7 +79,11 @@ def unused_gradients(recorded: Recorded) -> Unused:
     if not surplus or trained - passes[0].shapes or _all_again(passes[0].shapes, trained):
         return Unused(0, sum(trained.values()), [])
     lasts = [(last_used(backward, trained), backward.end_ns) for backward in passes]
-    after = _after_on_host(recorded, ops, lasts) if recorded.device.device == CPU else _after(recorded, lasts)
+    after = (
+        work_within(recorded, ops, spans([start for start, _ in lasts], [end for _, end in lasts]))
+        if recorded.device.device == CPU
+        else _after(recorded, lasts)
+    )
     return Unused(sum(surplus.values()), sum(trained.values()), after)
 
 
@@ -178,21 +182,6 @@ def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
     return [
         Work(entry, label, recorded.per_step_ms(ns), count / recorded.steps, tuple(path))
         for entry, label, path, ns, count in groups.iter_rows()
-    ]
-
-
-def _after_on_host(recorded: Recorded, ops: pl.DataFrame, stretches: list[tuple[int, int]]) -> list[Work]:
-    """Return each op's part of its row in a CPU's ledger that ran in any of these stretches."""
-    within = pl.any_horizontal([pl.col("start_ns").is_between(start, end) for start, end in stretches])
-    timed = with_own_time(ops.filter(kind="op"))
-    parts = timed.group_by("name", maintain_order=True).agg(
-        share=pl.col("took").filter(within).sum() / pl.col("took").sum(), count=within.sum() / len(stretches)
-    )
-    ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
-    return [
-        Work(Entry.OPS, name, ledger[name] * share, count, (name,))
-        for name, share, count in parts.filter(pl.col("share") > 0).iter_rows()
-        if name in ledger
     ]
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from fathom.analysis.entries import Entry
+from fathom.analysis.intervals import Spans, containing
+from fathom.analysis.results import Memory
+from fathom.analysis.work import regions
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Double, Work
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
@@ -36,6 +39,38 @@ def work_by_shapes(recorded: Recorded, ops: pl.DataFrame) -> list[Work]:
     """Return rows of a CPU's ledger by path and shapes; `ops`, with their `place`, divide each row's time."""
     rows = _with_path(recorded, ops).group_by("name", "path", "shapes", maintain_order=True)
     return list(_in_ledger(recorded, rows.agg(ns=pl.col("took").sum())))
+
+
+def work_within(recorded: Recorded, ops: pl.DataFrame, times: Spans) -> list[Work]:
+    """Return each op's part of its row in a CPU's ledger: its time in calls that began within `times`."""
+    timed = with_own_time(ops.filter(kind="op"))
+    inside = containing(times, timed["start_ns"].to_numpy()) >= 0
+    rows = timed.with_columns(inside=pl.Series(inside)).group_by("name", maintain_order=True)
+    parts = rows.agg(
+        share=pl.col("took").filter("inside").sum() / pl.col("took").sum(), calls=pl.col("inside").mean()
+    )
+    ledger = {row.detail: row for row in recorded.ledger if row.entry == Entry.OPS}
+    return [
+        Work(Entry.OPS, name, ledger[name].ms * share, (ledger[name].count or 0.0) * calls, (name,))
+        for name, share, calls in parts.filter(pl.col("share") > 0).iter_rows()
+        if name in ledger
+    ]
+
+
+@signal("host.recomputed", "ms per step")
+def recomputed(recorded: Recorded) -> list[Work]:
+    """Return the work of a CPU that repeats part of the forward pass in the backward pass."""
+    return work_within(recorded, recorded.ops, regions(recorded.ops))
+
+
+@signal("host.memory_share")
+def memory_share(recorded: Recorded) -> float:
+    """Return the share of the host's memory that all ranks hold if each holds as much as the largest."""
+    used = (recorded.memory or Memory()).peak_resident_bytes
+    total = (recorded.machine.get("host") or {}).get("memory_bytes")
+    if not used or not total:
+        raise UnknownSignalError("the peak memory use was not recorded")
+    return float(max(len(recorded.every), 1) * used / total)
 
 
 def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:

@@ -111,6 +111,9 @@ def gradient_zeros(signals: Signals) -> Candidates:
 @rule("kernels-needless-recomputation")
 def recomputation(signals: Signals) -> Candidates:
     """Find matmuls that are recomputed, according to the ledger, although memory is free."""
+    if on_processor(signals):
+        yield from _recomputed_by_host(signals)
+        return
     again = [row for row in signals["step.ledger"] if row.recomputed_flops > 0 and row.product_flops > 0]
     used, total = signals["device.used_bytes"], signals["device.memory_bytes"]
     if not again or used > FREE * total:
@@ -128,6 +131,23 @@ def recomputation(signals: Signals) -> Candidates:
         ],
         changes=("recomputed=0",),
         spill=LAUNCHING,
+        doubt=0.25,
+        check="switch checkpointing off, and compare peak memory and the step",
+    )
+
+
+def _recomputed_by_host(signals: Signals) -> Candidates:
+    works, used = signals["host.recomputed"], signals["host.memory_share"]
+    if not works or used > FREE:
+        return
+    yield _in_ops(
+        signals,
+        "kernels-needless-recomputation",
+        (works, 0.0),
+        evidence=[
+            Evidence("time recomputing the forward pass", ms_of(works), "ms per step"),
+            Evidence("peak resident memory, of the host's", 100 * used, "%"),
+        ],
         doubt=0.25,
         check="switch checkpointing off, and compare peak memory and the step",
     )
