@@ -91,6 +91,8 @@ def test_query_without_sql_lists_the_tables(sounding):
     for name, row in rows.items():
         counted = invoke("query", sounding, f"SELECT count(*) AS n FROM {name}", "--format", "json")
         assert row["rows"] in (None, json.loads(counted.stdout)[0]["n"]), name
+        columns = invoke("query", sounding, f"SELECT * FROM {name}", "--format", "csv", "--limit", "0")
+        assert set(row["columns"].split(", ")) == set(columns.stdout.strip().split(",")), name
     assert "device_ns" in rows["steps"]["columns"].split(", ") and rows["ledger"]["rows"] is None
 
 
@@ -161,7 +163,7 @@ def test_a_pack_of_a_pack_goes_beside_it_and_not_where_it_was_unpacked(tmp_path,
     packed = tmp_path / "a.fathom.zip"
     invoke("pack", sounding, "-o", packed)
     done = invoke("pack", packed)
-    assert done.exit_code == 2 and f"{packed} already exists" in done.output
+    assert done.exit_code == 2 and f"{packed} is packed already" in done.output
 
 
 def test_a_pack_overwrites_nothing(tmp_path, sounding):

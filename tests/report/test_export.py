@@ -150,6 +150,17 @@ def test_tables_come_back_as_they_are(sounding, tmp_path, kind):
         assert read.equals(original)
 
 
+def test_tables_of_two_recordings_do_not_mix(sounding, tmp_path):
+    other = tmp_path / "t" / "input.csv"
+    other.parent.mkdir()
+    other.write_text("loader,batch\n")
+    with pytest.raises(fathom.FathomError, match=r"input\.csv of another recording; give an empty folder"):
+        sounding.export("csv", other.parent)
+    assert list(other.parent.iterdir()) == [other]
+    sounding.export("parquet", other.parent)  # other files may be there
+    sounding.export("parquet", other.parent)  # and its own are overwritten
+
+
 def spans_of(document: dict) -> list[dict]:
     (resource,) = document["resourceSpans"]
     return [span for scope in resource["scopeSpans"] for span in scope["spans"]]

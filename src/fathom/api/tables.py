@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Tables(ABC):
     def tables(self) -> pl.DataFrame:
         """Return the tables that `sql` knows: `table`, `rows`, and `columns` separated by commas.
 
-        `rows` and `columns` are null for tables that are computed when they are named.
+        `rows` is null for tables that are computed when they are named.
         """
         import polars as pl
 
@@ -217,8 +218,12 @@ class Tables(ABC):
         frames = {name: self.store.table(name) for name in TABLES}
         counts = [frame.select(pl.len()).collect().item() for frame in frames.values()]
         columns = [", ".join(frame.collect_schema().names()) for frame in frames.values()]
-        none = [None] * len(_DERIVED)
-        content = {"table": [*frames, *_DERIVED], "rows": [*counts, *none], "columns": [*columns, *none]}
+        computed = [", ".join(getattr(_Empty(self.store), name).columns) for name in _DERIVED]
+        content = {
+            "table": [*frames, *_DERIVED],
+            "rows": [*counts, *[None] * len(_DERIVED)],
+            "columns": [*columns, *computed],
+        }
         return pl.DataFrame(content, schema={"table": pl.String, "rows": pl.Int64, "columns": pl.String})
 
     def sql(self, query: str, most_rows: int | None = None, most_bytes: int | None = None) -> pl.DataFrame:
@@ -238,6 +243,16 @@ class Tables(ABC):
             frames[name] = getattr(self, name).lazy()
         others = [name for name in (*TABLES, *_DERIVED) if name not in frames]
         return select(frames, query, others, most_rows, most_bytes)
+
+
+class _Empty(Tables):
+    """The computed tables of an analysis without results, which have columns and no rows."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def examine(self, kind: str | None = None, price: str | None = None) -> Any:
+        return SimpleNamespace(devices=(), ranks=(), late=(), jitter=(), pipeline=None, experts=())
 
 
 def _rows(examination: Examination, what: str) -> pl.DataFrame:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
+from fathom.errors import BadInputError
 from fathom.visible import visible_line
 
 EXAMPLES = "Example: fathom pack train.fathom   (then, elsewhere: fathom report train.fathom.zip)"
@@ -23,6 +24,8 @@ def pack(
     from fathom.sounding import pack as pack_folder
 
     store = open_store(sounding).verify()
+    if sounding.is_file() and output is None and not folded:
+        raise BadInputError(f"{sounding} is packed already; open it with `fathom report {sounding}`.")
     if not folded:
         print(visible_line(str(pack_folder(store.path, output or packed_name(sounding)))))
         return

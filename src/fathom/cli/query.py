@@ -39,7 +39,9 @@ def query(
     rows = opened.tables() if sql is None else opened.sql(sql)
     rows = rows if limit is None else rows.head(min(limit, rows.height))
     if format == "csv":
-        text = rows.write_csv()  # a program reads it exactly
+        from fathom.report import without_lists
+
+        text = without_lists(rows).write_csv()  # a program reads it exactly
         print(visible(text) if sys.stdout.isatty() else text, end="")
     elif format == "json":
         print(escaped(rows.write_json()))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fathom.report.export.exported import Exported
     from fathom.report.export.perfetto import save_perfetto
     from fathom.report.export.spans import save_spans
-    from fathom.report.export.tables import save_tables
+    from fathom.report.export.tables import save_tables, without_lists
     from fathom.report.findings import none, print_findings, print_kind, print_kinds
     from fathom.report.gate import gate_junit, gate_markdown, print_gate, save_text
     from fathom.report.goodput import print_goodput
