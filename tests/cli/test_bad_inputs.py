@@ -302,6 +302,15 @@ def test_torn_records_become_a_sounding(tmp_path, what):
         assert json.loads(done.stdout)["problems"]
 
 
+def test_a_trace_replaces_the_sounding_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    event = {"ph": "X", "pid": 1, "tid": 1, "ts": 0, "dur": 10, "name": "a", "cat": "cpu_op"}
+    (tmp_path / "rank.json").write_text(json.dumps([event]))
+    for words, name in (((), "rank"), ((), "rank-2"), (("--replace",), "rank")):
+        done = invoke("import", "rank.json", "--json", *words)
+        assert json.loads(done.stdout)["path"] == f"{name}.fathom", done.stderr
+
+
 def test_records_are_imported_over_a_sounding_only_when_that_is_asked_for(tmp_path):
     folder, out = recording(tmp_path), tmp_path / "out.fathom"
     assert invoke("import", folder, "-o", out).returncode == 0

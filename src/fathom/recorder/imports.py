@@ -95,7 +95,8 @@ def _import_files(paths: list[Path], output: Path | None, replace: bool, step_ra
     kinds = {is_ncu(path) for path in paths}
     if len(kinds) > 1:
         raise BadInputError("Results of ncu cannot be combined with traces; give only one kind.")
-    output = output or free_output(trace_name(paths[0]), Path())
+    name = trace_name(paths[0])
+    output = output or (Path(f"{name}.fathom") if replace else free_output(name, Path()))
     if True in kinds:
         return import_ncu(paths, output, name=output.stem, replace=replace)
     return import_traces(_expand(paths), output, name=output.stem, replace=replace, step_range=step_range)
