@@ -292,6 +292,10 @@ def test_recording_does_not_slow_down_what_it_records_nothing_of(
     replay = Replay(store_of(tmp_path / "s.fathom", made))
     assert replay.gain([parse("op:aten::prepare=0")]).ms == pytest.approx(prepare, rel=0.05)
     assert replay.gain([parse("op:aten::add=0")]).ms == pytest.approx(add, rel=0.1)
+    assert any(
+        "family:NAME changes their kernels" in note for note in replay.predict([parse("op:add=0")]).notes
+    )
+    assert not any("family:NAME" in note for note in replay.predict([parse("python=0")]).notes)
 
 
 @pytest.mark.parametrize("workers", [False, True])

@@ -77,6 +77,8 @@ def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
         for change in changes
         if change.selector not in NAMED and not any(changes_something(part, change) for part in mine)
     ]
+    if any(change.selector == "op" for change in changes) and any(len(part.pieces.start) for part in mine):
+        sentences.append("op:NAME changes the host's time in ops; family:NAME changes their kernels")
     if any((part.pieces.of_kind("collective") & ~part.pieces.met).any() for part in mine):
         sentences.append(
             "collectives wait as long as they did, because the arrival of their peers is unknown"
