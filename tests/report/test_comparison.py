@@ -194,3 +194,4 @@ def test_junit_counts_its_cases():
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     assert [bool(case.find("failure") is not None) for case in cases] == [True, False, False]
     assert cases[2].find("error").get("message") == "it was not recorded"
+    assert cases[0].find("failure").get("message").startswith(cases[0].find("failure").text)

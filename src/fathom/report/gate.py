@@ -117,7 +117,8 @@ def gate_junit(result: GateResult) -> str:
         text = f"{checked.name}: {candidate}, limit {limit} ({checked.budget}), baseline {baseline}"
         if checked.status != "kept":
             tag = "failure" if checked.status == "exceeded" else "error"
-            ET.SubElement(case, tag, {"message": visible_line(checked.why or text)}).text = visible_line(text)
+            message = "; ".join(filter(None, (text, checked.why))) if tag == "failure" else checked.why
+            ET.SubElement(case, tag, {"message": visible_line(message)}).text = visible_line(text)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
