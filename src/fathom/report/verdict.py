@@ -70,7 +70,8 @@ def _short(side: str) -> str:
 
 def _reason(says: str, detail: str, width: int, style: str) -> Iterator[Text]:
     yield from _wrapped(says, width, "✗ ", style)
-    yield from _wrapped(detail, width, "    ", "dim")
+    if not says.startswith(detail):
+        yield from _wrapped(detail, width, "    ", "dim")
 
 
 def _wrapped(text: str, width: int, lead: str, style: str) -> Iterator[Text]:

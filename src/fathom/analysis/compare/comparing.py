@@ -270,7 +270,7 @@ def _abstained(
     """Yield what was not compared, and why."""
     if basis == PROFILED:
         lacking = dict.fromkeys(run.name for run in (*baseline, *candidate) if CLEAN not in run.entries)
-        yield Abstained("clean step", f"{', '.join(lacking)} has none, so profiled steps are compared")
+        yield Abstained("clean step", f"missing in {', '.join(lacking)}, so profiled steps are compared")
     few = _few(len(_steps(run, basis)) for run in (*baseline, *candidate))
     if few is not None:
         yield Abstained("small changes of the step", too_few(few, "let the program run longer"))
