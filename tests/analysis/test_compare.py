@@ -360,6 +360,15 @@ def test_budgets_of_the_step(text, status):
     assert checked.status == status, checked
 
 
+def test_a_kept_budget_smaller_than_noise_says_so():
+    """A step within noise of the baseline keeps +0.01 %, and so would a longer one."""
+    result = compare([example(GPT)], [example(GPT)])
+    tight, wide = check(budgets_in({"budgets": {"step": "+0.01 %", "power": "+900 %"}}, "x"), result).budgets
+    assert (tight.status, wide.status) == ("kept", "kept")
+    assert "noise exceeds the allowed change; record each side several times" in tight.why
+    assert "noise" not in wide.why
+
+
 def _slower(source: Run) -> dict:
     """A run whose entries all take 5 % longer."""
     entries = {

@@ -201,7 +201,10 @@ def _judged(
         return ("unknown", BOUND) if beyond else ("exceeded", "")
     if measured.candidate and limit and measured.band > max(-over, abs(limit)):
         return "unknown", f"inconclusive: the noise is larger than the limit; {_quieter(budget, comparison)}"
-    return "kept", _within(budget, comparison) if over > 0 else ""
+    if over > 0:
+        return "kept", _within(budget, comparison)
+    blind = budget.relative and measured.band > abs(limit - measured.baseline)
+    return "kept", f"noise exceeds the allowed change; {_quieter(budget, comparison)}" if blind else ""
 
 
 def _quieter(budget: Budget, comparison: SoundingComparison) -> str:
