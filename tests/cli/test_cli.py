@@ -85,6 +85,17 @@ def test_query_counts_over_all_ranks(either):
     ]
 
 
+def test_bash_completes_commands_and_options():
+    def completed(*words):
+        asked = {"_FATHOM_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+        env = {**asked, "COMP_CWORD": str(len(words) - 1)}
+        return CliRunner().invoke(app, [], env=env, prog_name="fathom").output.split()
+
+    assert completed("fathom", "re") == ["report"]
+    assert completed("fathom", "machine", "c") == ["check", "compare"]
+    assert "--roofline" in completed("fathom", "report", "--r")
+
+
 def test_query_without_sql_lists_the_tables(sounding):
     shown = invoke("query", sounding, "--format", "json")
     rows = {row["table"]: row for row in json.loads(shown.stdout)}

@@ -99,7 +99,7 @@ def examples(*commands: str) -> str:
 
 def group(**options: Any) -> typer.Typer:
     return typer.Typer(
-        add_completion=False,
+        add_completion=options.pop("add_completion", False),
         rich_markup_mode=None,  # its libraries take longer to import than all of Fathom
         context_settings={"help_option_names": ["-h", "--help"]},
         **options,

@@ -87,6 +87,7 @@ def _plain(message: str) -> str:
 
 app = group(
     cls=_Group,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Where your accelerator's time goes, all the way down.",
