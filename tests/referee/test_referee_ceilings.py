@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fathom.machine.limits import Limits
-from fathom.referee.ceilings import CallWork, fraction
+from fathom.referee.ceilings import CallWork, fraction, placed
 from fathom.referee.child.side import save, snapshot
 from fathom.referee.compare.decode import read
 from fathom.referee.inspecting import written
@@ -63,3 +63,12 @@ def test_what_fits_into_a_cache_of_unknown_rate_is_measured_by_memory_unless_it_
     assert fraction(TOOK_NS, CallWork(bytes=2e5), host, "") is None
     known = fraction(TOOK_NS, CallWork(bytes=5e4, flops=1e8, unit="matmul.fp32"), host, "")
     assert known is not None and known.bound == "matmul.fp32"
+
+
+def test_ceilings_of_a_busy_machine_are_not_called_unknown():
+    value = {"value": 1e10, "low": 9e9, "high": 11e9, "samples": 9, "unit": "B/s"}
+    busy = {"id": "host.read", **value, "conditions": {"others": 0.9}}
+    (never,) = placed([], CallWork(flops=1.0), {}, "cpu")
+    assert "were not measured" in never
+    (doubtful,) = placed([], CallWork(flops=1.0), {"ceilings": [busy]}, "cpu")
+    assert "others used 90 % of the processors" in doubtful

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fathom.machine import Limits, datasheet, limits_of
+from fathom.machine import Limits, datasheet, limits_of, why_no_limits
 from fathom.machine.model import Machine
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Refusal
@@ -45,9 +45,10 @@ def placed(comparisons: list[Comparison], work: CallWork, machine: Machine, devi
     """Set both sides' fractions of the ceiling. Returns notes on missing or implausible ceilings."""
     if not work.known:
         return []
-    limits = limits_of(machine, 0 if device == "cuda" else None)
+    index = 0 if device == "cuda" else None
+    limits = limits_of(machine, index)
     if limits is None:
-        return ["No ceilings of this machine are known; measure them with `fathom machine measure`."]
+        return [f"No ceilings apply: {why_no_limits(machine, index)}."]
     notes = set()
     for comparison in comparisons:
         for side in (comparison.baseline, comparison.candidate):
