@@ -36,7 +36,8 @@ COLUMN = 10
 ROOMY = 140  # letters of a cause
 ARROW = " → "
 MARKS = {True: "●", False: " "}
-LEGEND = "● moved by more than noise. The changes add up to that of the step ({basis} of {step}s)."
+SUM = "The changes add up to that of the step ({basis} of {step}s)."
+MOVED = "● moved by more than noise. "
 OF_STEPS = ("step", "input", "energy")  # groups of figures that are means over steps
 MEANS = "Rates and figures per step are those of the mean step, not of the median one."
 ASSUMED = (
@@ -154,7 +155,13 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
         yield Text("  " + _row(label, before, after, None, room, digits), "dim")
     step = _row("step", comparison.baseline_ns, comparison.candidate_ns, None, room, digits)
     yield Text(f"  {step}", "bold")
-    yield Text(LEGEND.format(basis=comparison.basis, step=step_noun(comparison.kind)), "dim")
+    yield from paragraph("", legend(comparison), width, "dim")
+
+
+def legend(comparison: SoundingComparison) -> str:
+    """Return what the table of entries shows."""
+    marked = MOVED if comparison.moved else ""
+    return marked + SUM.format(basis=comparison.basis, step=step_noun(comparison.kind))
 
 
 def _largest(comparison: SoundingComparison) -> list[Change]:

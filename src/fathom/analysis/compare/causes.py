@@ -21,6 +21,7 @@ COUNTED = 0.005  # relative difference of launches per step that counts
 CLOCK = 0.01  # relative difference of clocks that counts
 FEW = 5  # samples of the clock
 MISSING = "not set"
+NO_WORDS = "no other words"
 ITSELF = "fathom"  # its version does not affect the program
 _LOADER = ("workers", "batch_size", "threads", "context", "items")
 _OF_WORKERS = ("threads", "context")  # say nothing of a loader without processes
@@ -135,7 +136,7 @@ def _command(before: Sequence[str], after: Sequence[str]) -> Iterator[Cause]:
     """Yield the words of the commands that differ."""
     only = [_only(before, after), _only(after, before)]
     if any(only):
-        yield Cause("command", "command", only[0] or MISSING, only[1] or MISSING)
+        yield Cause("command", "command", only[0] or NO_WORDS, only[1] or NO_WORDS)
 
 
 def _only(words: Sequence[str], other: Sequence[str]) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from fathom.analysis.compare import Change, SoundingComparison, leading, name_of, percent
-from fathom.analysis.results import step_noun
 from fathom.report import units
 from fathom.report.comparison import (
     ASSUMED,
-    LEGEND,
     cause_line,
     cause_rows,
     figure_rows,
     figures_note,
+    legend,
     runs_in_words,
 )
 from fathom.report.page.account import Bar, waterfall
@@ -69,7 +68,7 @@ def _sections(result: SoundingComparison) -> list[Section]:
         [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)],
     )
     entries = [_line(change, digits) for change in result.entries]
-    note = LEGEND.format(basis=result.basis, step=step_noun(result.kind))
+    note = legend(result)
     figures = figure_rows(result.figures)
     causes = cause_rows(result.causes)
     skipped = grouped((entry.why, entry.what) for entry in result.abstained)
