@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -80,6 +81,8 @@ def test_areas_and_statuses_choose_what_is_listed():
     assert {entry["status"] for entry in chosen} == {"to-be-read"}
     text = invoke("--area", "cost", "--status", "to-be-read").stdout
     assert all(tip.id in text for tip in tips() if tip.area == "cost")
+    labels = re.findall(r"^   (see|why) +(\S+)", text, re.MULTILINE)
+    assert labels and all((label == "see") == (word == "fathom") for label, word in labels), labels
 
 
 def test_a_manifest_is_judged(tmp_path):

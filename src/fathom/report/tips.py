@@ -65,9 +65,14 @@ def _entry(entry: Score, width: int) -> Iterator[Text]:
     yield from _title(Text(f"{sign} ", style), entry, width)
     yield from _labelled("saves", _cost(entry), width, "green")
     yield from _labelled("", entry.text, width)
-    label = {"broken": "evidence", "kept": "evidence", "to-be-read": "see"}.get(entry.status, "why")
-    yield from _labelled(label, entry.reason, width, style)
+    yield from _labelled(_label(entry), entry.reason, width, style)
     yield from _labelled("see", _look(entry), width, "cyan")
+
+
+def _label(entry: Score) -> str:
+    if entry.status in ("broken", "kept"):
+        return "evidence"
+    return "see" if entry.reason.startswith("fathom ") else "why"  # a command, or a reason
 
 
 def _title(sign: Text, entry: Score, width: int) -> Iterator[Text]:
