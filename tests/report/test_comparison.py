@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from io import StringIO
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
@@ -72,6 +73,16 @@ def test_a_large_change_has_entries_though_none_exceeds_its_noise():
     assert (
         "gemm" not in shown(lambda console: print_sounding_comparison(small, console)).partition("where")[2]
     )
+
+
+def test_the_legend_explains_the_marks_that_are_shown():
+    result = comparison()
+    calm = msgspec.structs.replace(result, entries=[change("other", 4_000_000, 4_100_000, False)])
+    still = [msgspec.structs.replace(figure, moved=False) for figure in calm.figures]
+    for made, marked in ((result, True), (calm, True), (msgspec.structs.replace(calm, figures=still), False)):
+        text = " ".join(shown(lambda console, made=made: print_sounding_comparison(made, console)).split())
+        assert ("● moved by more than noise." in text) == (text.count("●") > 1) == marked
+        assert "The changes add up to that of the step (clean median of train steps)." in text
 
 
 def test_the_printed_changes_add_up():

@@ -160,8 +160,8 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
 
 def legend(comparison: SoundingComparison) -> str:
     """Return what the table of entries shows."""
-    marked = MOVED if comparison.moved else ""
-    return marked + SUM.format(basis=comparison.basis, step=step_noun(comparison.kind))
+    moved = comparison.moved or any(figure.moved for figure in comparison.figures)
+    return (MOVED if moved else "") + SUM.format(basis=comparison.basis, step=step_noun(comparison.kind))
 
 
 def _largest(comparison: SoundingComparison) -> list[Change]:
