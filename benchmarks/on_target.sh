@@ -285,13 +285,13 @@ tuning() { # real programs tuned twice, and planted kernels; needs the extra tun
     "$python" -m benchmarks.tuning.planted > "$out/planted.json"
 }
 
-serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 8 cores
+serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 2 cores
     "$python" benchmarks/serving/tiny.py "$out/model"
     "$python" -m benchmarks.serving.ledger "$python" "$out/model" --requests 60 > "$out/serving-ledger.txt"
     "$python" -m benchmarks.serving.faults "$python" "$out/model" > "$out/serving-faults.txt"
     "$python" -m benchmarks.serving.faults "$python" "$out/model" --seed 2 > "$out/serving-faults-2.txt"
-    "$python" -m benchmarks.serving.surface "$python" "$out/model" --turns "${TURNS:-3}" \
-        --minutes "${MINUTES:-5}" > "$out/serving-surface.txt"
+    "$python" -m benchmarks.serving.surface "$python" "$out/model" \
+        --minutes "${MINUTES:-30}" > "$out/serving-surface.txt"
     rm -r "$out/model"
 }
 

@@ -1,7 +1,9 @@
 """A client that times each request by the kernel's clock, from the write of the request to the last byte.
 
     python -m benchmarks.serving.client PORT FILE [--requests 24] [--rate 3] [--tokens 12] [--words 80]
+    python -m benchmarks.serving.client PORT FILE --clients 4 --seconds 15
 
+The second form is a closed loop: each of the clients sends its next request when the last one is answered.
 Each request has a thread and a connection, opened before it is due. It ends when the kernel received the last
 byte (SO_TIMESTAMPNS), so that the wait of its thread for a core does not count; `seen_ns` is when the
 thread had read it. The process raises its priority if it may.
@@ -18,13 +20,15 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-TEXT = Path(__file__).parents[2] / "README.md"
+WORDS = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split()
 SO_TIMESTAMPNS, STAMP = 35, struct.Struct("qq")
 PRIORITY = -10
 AHEAD_S = 0.1  # of the request, the connection is opened
+LONG_EVERY = 5  # prompts
 WINDOW, SIP = 2048, 256  # bytes that a slow client has room for, and reads at a time
 
 
@@ -41,6 +45,9 @@ class Load:
     pause: float = 0.0  # seconds between reads: a slow client
     path: str = "/v1/chat/completions"
     seed: int = 1
+    long: int = 0  # words of every LONG_EVERYth prompt, where it differs
+    clients: int = 0  # of a closed loop, instead of a rate
+    seconds: float = 0.0  # in which a closed loop sends requests
 
 
 @dataclass
@@ -54,19 +61,46 @@ class Timed:
 
 
 def drive(port: int, load: Load) -> list[Timed]:
-    """Send the requests at exponential intervals, and return their times in the order of sending."""
-    draw, words = random.Random(load.seed), TEXT.read_text(encoding="utf-8").split()
-    due, timed, threads = time.monotonic() + 2 * AHEAD_S, list[Timed](), []
-    for number in range(load.requests):
-        begin = draw.randrange(len(words) - load.words)
-        text = " ".join([*words[: load.shared], str(number), *words[begin : begin + load.words]])
-        time.sleep(max(due - AHEAD_S - time.monotonic(), 0))
-        threads.append(threading.Thread(target=_send, args=(port, load, text, due, timed)))
-        threads[-1].start()
-        due += draw.expovariate(load.rate)
-    for thread in threads:
+    """Send the requests, and return their times in the order of sending."""
+    timed: list[Timed] = []
+    threads = _closed(port, load, timed) if load.clients else _open(port, load, timed)
+    for thread in list(threads):
         thread.join()
     return sorted(timed, key=lambda request: request.start_ns)
+
+
+def _open(port: int, load: Load, timed: list[Timed]) -> Iterator[threading.Thread]:
+    """Yield a thread for each request; they are due at exponential intervals."""
+    draw, due = random.Random(load.seed), time.monotonic() + 2 * AHEAD_S
+    for number in range(load.requests):
+        text = _prompt(draw, load, number)
+        time.sleep(max(due - AHEAD_S - time.monotonic(), 0))
+        thread = threading.Thread(target=_send, args=(port, load, text, due, timed))
+        thread.start()
+        yield thread
+        due += draw.expovariate(load.rate)
+
+
+def _closed(port: int, load: Load, timed: list[Timed]) -> Iterator[threading.Thread]:
+    """Yield a thread for each client, which sends one request after the other."""
+    until = time.monotonic() + load.seconds
+
+    def client(draw: random.Random) -> None:
+        number = 0
+        while time.monotonic() < until:
+            _send(port, load, _prompt(draw, load, number), time.monotonic(), timed)
+            number += 1
+
+    for place in range(load.clients):
+        thread = threading.Thread(target=client, args=(random.Random(f"{load.seed} {place}"),))
+        thread.start()
+        yield thread
+
+
+def _prompt(draw: random.Random, load: Load, number: int) -> str:
+    words = load.long if load.long and number % LONG_EVERY == LONG_EVERY - 1 else load.words
+    begin = draw.randrange(len(WORDS) - words)
+    return " ".join([*WORDS[: load.shared], str(number), *WORDS[begin : begin + words]])
 
 
 def _send(port: int, load: Load, text: str, due: float, timed: list[Timed]) -> None:

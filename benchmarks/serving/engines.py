@@ -21,6 +21,7 @@ from benchmarks.serving.client import Load
 PATIENCE = 600.0  # seconds until a server answers
 FATHOM = (sys.executable, "-m", "fathom")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+VLLM_SMALL = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GB of a cache on a CPU
 
 
 def transformers_serve(python: str, model: Path, port: int, *options: str) -> list[str]:
@@ -39,9 +40,13 @@ def llama_server(python: str, model: Path, port: int, *options: str) -> list[str
 
 
 def vllm_serve(python: str, model: Path, port: int, *options: str) -> list[str]:
-    """Return the command of `vllm serve`; `python` has a vLLM that runs on this machine."""
-    where = ["--port", str(port), "--max-model-len", "2048", "--enforce-eager"]
-    return [python, "-m", "benchmarks.serving.faulty", "vllm", "serve", str(model), *where, *options]
+    """Return the command of `vllm serve`; `python` has a vLLM that runs on this machine.
+
+    It checks that a tenth of the memory is free, and takes the cache of `VLLM_SMALL`.
+    """
+    where = ["--port", str(port), "--enforce-eager", "--dtype", "bfloat16", "--gpu-memory-utilization", "0.1"]
+    length = [] if "--max-model-len" in options else ["--max-model-len", "2048"]
+    return [python, "-m", "benchmarks.serving.faulty", "vllm", "serve", str(model), *where, *length, *options]
 
 
 def free_port() -> int:
@@ -55,7 +60,7 @@ def free_port() -> int:
 def running(command: Sequence[str], port: int, log: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; it has answered before the block begins."""
     with log.open("wb") as file:
-        environment = {**os.environ, **ONE_THREAD, **more}
+        environment = {**os.environ, **ONE_THREAD, **VLLM_SMALL, **more}
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
         try:
             _await(port, process, log)

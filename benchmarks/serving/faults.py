@@ -1,24 +1,35 @@
-"""Plant faults in `transformers serve`, and check that each is named first and its gain predicted.
+"""Plant faults in a server, and check that each is named first and its gain predicted.
 
-    python -m benchmarks.serving.faults PYTHON MODEL [FAULT ...]
+    python -m benchmarks.serving.faults PYTHON MODEL [FAULT ...] [--engine transformers|vllm]
 
-PYTHON has transformers[serving]; `benchmarks/serving/tiny.py` makes the MODEL. Both forms of a fault run side
-by side under the same load, so that whatever else uses the cores disturbs both at the same time.
+PYTHON has the engine; `benchmarks/serving/tiny.py` makes the MODEL. Both forms of a fault are started and
+recorded at once, and loaded in turns: the same requests at the same intervals, while the other form waits.
+The true gain is the difference of the mean latencies at the client, with an interval over pairs of requests.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import shutil
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
 
 import fathom
 from benchmarks.serving import engines
 from benchmarks.serving.client import Load
 from fathom.analysis.serving import Serving
+from fathom.units import MS_PER_S, NS_PER_MS
+
+ALONE = 4  # requests, one after the other, whose median latency sets the rate of some loads
+DRAWS = 2000  # of pairs of requests, for the interval of the true gain
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,7 @@ class Planted:
     faulty: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
     slow: float = 0.0  # seconds between a faulty client's reads
+    at_once: float = 0.0  # arrivals in the time of a request alone; they replace the rate
 
     def asked(self, model: Path, faulty: bool, seed: int) -> Load:
         """Return the load of one form."""
@@ -39,7 +51,7 @@ class Planted:
 
 
 USUAL = Load(requests=30, rate=4.0, tokens=16, words=60)
-PLANTED = {
+TRANSFORMERS = {
     "batch-limit": Planted("serving-batch-limit", replace(USUAL, rate=8.0, words=10), "batch-limit"),
     "slow-tokenizer": Planted("serving-tokenizer", replace(USUAL, tokens=4, words=20), "slow-tokenizer"),
     "slow-detokeniser": Planted("serving-detokeniser", replace(USUAL, words=20), "slow-detokeniser"),
@@ -74,67 +86,157 @@ PLANTED = {
 }
 
 
-def recorded(python: str, model: Path, planted: Planted, load: Load, faulty: bool, folder: Path) -> Serving:
-    """Record one form under the load, and return the account of its requests."""
-    port = engines.free_port()
-    options = planted.faulty if faulty else planted.mended
-    command = engines.transformers_serve(python, model, port, *options)
-    variables = {"SERVING_FAULT": planted.fault} if faulty and planted.fault else {}
-    folder.mkdir(parents=True)
-    engines.record(command, port, folder, load, "--depth", "surface", **variables)
-    result = fathom.open(folder / "serve.fathom").examine().serving
+_CACHE = ("--block-size", "32", "--max-model-len", "384")
+_UNCHUNKED = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "2048")
+VLLM = {
+    "batch-limit": Planted(
+        "serving-batch-limit",
+        replace(USUAL, words=10, tokens=32),
+        faulty=("--max-num-seqs", "1"),
+        at_once=0.8,
+    ),
+    "tiny-cache": Planted(
+        "serving-kv-cache",
+        replace(USUAL, words=20, tokens=48),
+        faulty=(*_CACHE, "--num-gpu-blocks-override", "12"),
+        mended=_CACHE,
+        at_once=4.0,
+    ),
+    "no-prefix-cache": Planted(
+        "serving-prefix-cache",
+        replace(USUAL, words=20, shared=400, tokens=4),
+        faulty=("--no-enable-prefix-caching",),
+        at_once=0.3,
+    ),
+    "slow-tokenizer": Planted("serving-tokenizer", replace(USUAL, words=20), "slow-tokenizer"),
+    "slow-client": Planted("serving-client", replace(USUAL, rate=2.0, words=20, tokens=24), slow=0.25),
+    "long-prefills": Planted(
+        "serving-prefill-blocks-decode",
+        replace(USUAL, words=10, tokens=48, long=600),
+        faulty=_UNCHUNKED,
+        mended=("--max-num-batched-tokens", "64", "--max-num-seqs", "64"),
+        at_once=2.0,
+    ),
+}
+ENGINES = {"transformers": (engines.transformers_serve, TRANSFORMERS), "vllm": (engines.vllm_serve, VLLM)}
+
+
+@dataclass
+class Form:
+    """The faulty or the mended server of a fault, while it is recorded."""
+
+    faulty: bool
+    load: Load
+    port: int
+    folder: Path
+    latencies: list[float]  # ms at the client, in the order of sending
+
+    def drive(self, load: Load) -> list[float]:
+        """Send requests, and return their latencies in ms."""
+        timed = engines.drive(self.port, self.folder, load)
+        return [(sent["end_ns"] - sent["start_ns"]) / NS_PER_MS for sent in timed]
+
+
+@contextmanager
+def started(
+    python: str, model: Path, engine: str, planted: Planted, folder: Path, seed: int
+) -> Iterator[list[Form]]:
+    """Run both forms of a fault under `fathom run`; they end, and are imported, with the block."""
+    server, _ = ENGINES[engine]
+    forms = [
+        Form(faulty, planted.asked(model, faulty, seed), engines.free_port(), folder / str(faulty), [])
+        for faulty in (True, False)
+    ]
+    contexts = []
+    for form in forms:
+        form.folder.mkdir(parents=True)
+        options = planted.faulty if form.faulty else planted.mended
+        command = server(python, model, form.port, *options)
+        run = [*engines.FATHOM, "run", "--depth", "surface", "-o", str(form.folder / "serve.fathom"), "--"]
+        variables = {"SERVING_FAULT": planted.fault} if form.faulty and planted.fault else {}
+        log = form.folder / "server.log"
+        contexts.append(engines.running([*run, *command], form.port, log, **variables))
+    with ThreadPoolExecutor(len(forms)) as pool:
+        list(pool.map(lambda context: context.__enter__(), contexts))
+        try:
+            yield forms
+        finally:
+            list(pool.map(lambda context: context.__exit__(None, None, None), contexts))
+
+
+def in_turns(forms: list[Form], planted: Planted, turns: int, pace: float) -> None:
+    """Load the forms one after the other, in random order, `turns` times with other requests each time."""
+    alone = [replace(form.load, requests=ALONE, clients=1, seconds=1.0, pause=0.0) for form in forms]
+    took = [median(form.drive(load)) for form, load in zip(forms, alone, strict=True)]
+    rate = pace * (MS_PER_S * planted.at_once / took[0] if planted.at_once else planted.load.rate)
+    order = random.Random(forms[0].load.seed)
+    for number in range(turns):
+        for form in order.sample(forms, len(forms)):
+            seed = turns * form.load.seed + number
+            form.latencies += form.drive(replace(form.load, rate=rate, seed=seed))
+
+
+def measured(
+    python: str, model: Path, engine: str, planted: Planted, folder: Path, seed: int, turns: int, pace: float
+) -> list[Form]:
+    """Record both forms, and return them with their latencies."""
+    with started(python, model, engine, planted, folder, seed) as forms:
+        in_turns(forms, planted, turns, pace)
+    return forms
+
+
+def true_gain(faulty: list[float], mended: list[float]) -> tuple[float, float, float]:
+    """Return the mean saving per request in ms, and its 95 % interval over pairs of requests."""
+    pairs = np.subtract(faulty, mended)
+    drawn = np.random.default_rng(1).choice(pairs, (DRAWS, len(pairs))).mean(axis=1)
+    return float(pairs.mean()), *(float(value) for value in np.quantile(drawn, (0.025, 0.975)))
+
+
+def account(form: Form) -> Serving:
+    """Return the account of a form's requests."""
+    result = fathom.open(form.folder / "serve.fathom").examine().serving
     assert result is not None
     return result
 
 
-def both(
-    python: str, model: Path, planted: Planted, folder: Path, seed: int, pace: float
-) -> tuple[Serving, Serving]:
-    """Record both forms side by side."""
-    forms = (True, False)
-    loads = [planted.asked(model, faulty, seed) for faulty in forms]
-    loads = [replace(load, rate=pace * load.rate) for load in loads]
-    with ThreadPoolExecutor(2) as pool:
-        started = [
-            pool.submit(recorded, python, model, planted, load, faulty, folder / str(faulty))
-            for load, faulty in zip(loads, forms, strict=True)
-        ]
-    faulty, mended = (form.result() for form in started)
-    return faulty, mended
+def outcome(planted: Planted, forms: list[Form]) -> str:
+    """Return whether the fault is named first, and whether its gain's interval holds the true one."""
+    faulty, mended = (account(form).findings for form in forms)
+    names = [finding.id for finding in faulty]
+    true, low, high = true_gain(*(form.latencies for form in forms))
+    first = next(iter(faulty), None)
+    gain = f"{first.gain_ms:.1f} ({first.low_ms:.1f} to {first.high_ms:.1f})" if first else "none"
+    inside = first is not None and first.low_ms <= true <= first.high_ms
+    quiet = planted.finding not in [finding.id for finding in mended]
+    means = " -> ".join(f"{mean(form.latencies):.1f}" for form in forms)
+    return (
+        f"first={bool(names) and names[0] == planted.finding} inside={inside} mended-quiet={quiet} "
+        f"{means} ms, true gain {true:.1f} ({low:.1f} to {high:.1f}), predicted {gain}, {names}"
+    )
 
 
 def main() -> None:
-    """Print a line for each fault: its first finding, the predicted and the true gain."""
+    """Print a line for each fault: its first finding, the true and the predicted gain."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
-    parser.add_argument("faults", nargs="*", help=", ".join(PLANTED))
+    parser.add_argument("faults", nargs="*", help=", ".join({**TRANSFORMERS, **VLLM}))
+    parser.add_argument("--engine", choices=tuple(ENGINES), default="transformers")
     parser.add_argument(
         "--seed", type=int, default=1, help="Of arrivals and prompts: other inputs of the same kind."
     )
     parser.add_argument("--pace", type=float, default=1.0, help="Factor of all rates, for slower machines.")
+    parser.add_argument("--turns", type=int, default=3, help="Loads of each form.")
     parser.add_argument("--keep", type=Path, help="Folder for the recordings.")
     chosen = parser.parse_args()
-    for name in chosen.faults or PLANTED:
-        planted = PLANTED[name]
+    planted = ENGINES[chosen.engine][1]
+    about = (chosen.seed, chosen.turns, chosen.pace)
+    for name in chosen.faults or planted:
         with tempfile.TemporaryDirectory() as made:
             folder = (chosen.keep or Path(made)) / f"{name}-{chosen.seed}"
             shutil.rmtree(folder, ignore_errors=True)
-            forms = both(chosen.python, chosen.model, planted, folder, chosen.seed, chosen.pace)
-        print(name, outcome(planted, *forms), flush=True)
-
-
-def outcome(planted: Planted, faulty: Serving, mended: Serving) -> str:
-    """Return whether the fault is named first, and whether its gain's interval holds the true one."""
-    names = [finding.id for finding in faulty.findings]
-    true = faulty.e2e_ms.mean - mended.e2e_ms.mean
-    first = next(iter(faulty.findings), None)
-    right = first is not None and first.id == planted.finding
-    gain = f"{first.low_ms:.0f} to {first.high_ms:.0f}" if first else "none"
-    inside = first is not None and first.low_ms <= true <= first.high_ms
-    quiet = planted.finding not in [finding.id for finding in mended.findings]
-    means = f"{faulty.e2e_ms.mean:.0f} -> {mended.e2e_ms.mean:.0f} ms"
-    return f"first={right} inside={inside} mended-quiet={quiet} {means}, predicted {gain}, {names}"
+            forms = measured(chosen.python, chosen.model, chosen.engine, planted[name], folder, *about)
+            print(name, outcome(planted[name], forms), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,102 +1,142 @@
-"""Measure what `fathom run --depth surface` costs a server at load: throughput in turns, and memory.
+"""Measure what `fathom run --depth surface` costs a server at load: throughput, processor time, memory.
 
-    python -m benchmarks.serving.surface PYTHON MODEL [--turns 6] [--minutes 5]
+    python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 12]
 
-Each turn starts the server with and without Fathom, in alternating order, and sends more requests than it can
-answer. Throughput needs quiet cores: eight or more. The processor time of the server's process per request
-also shows on busy cores what Fathom adds: a server at load is bound by it.
+Two servers are alive all the time, of which one is recorded. A closed loop loads them in turns, in stretches
+of some seconds, while the other one waits; the order in each pair is random. So both see the same machine, and
+two cores are enough. The idle server's processor time is printed as well: it disturbs the other one.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import tempfile
-import threading
+import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import psutil
 
 from benchmarks.serving import engines
 from benchmarks.serving.client import Load
 from fathom.units import NS_PER_S
 
-EVERY_S = 5.0  # between readings of memory
+CLIENTS, DRAWS = 4, 10_000
+LEAD_S = 30.0  # of the load of each server before the first pair: caches, allocators
+MB = 1e6
 
 
-class Memory:
-    """Follows the resident memory of a process and its children, in bytes."""
-
-    def __init__(self, pid: int) -> None:
-        self.read: list[int] = []
-        self.done = threading.Event()
-        threading.Thread(target=self._follow, args=(psutil.Process(pid),), daemon=True).start()
-
-    def _follow(self, root: psutil.Process) -> None:
-        while not self.done.wait(EVERY_S):
-            tree = [root, *root.children(recursive=True)] if root.is_running() else []
-            self.read.append(max((process.memory_info().rss for process in tree), default=0))
-
-
-class Turn(NamedTuple):
-    """One run of the server."""
+class Stretch(NamedTuple):
+    """One server under load."""
 
     rate: float  # requests per second
-    cpu: float  # seconds of the server's process per request
-    grown: float  # share by which memory grew from the first third of the run to the last
+    cpu: float  # seconds of its processes per request
+    idle: float  # cores that the other server used meanwhile
+    memory: float  # bytes, resident in the server's process after it
 
 
-def _cpu_s(pid: int) -> float:
-    """Return the processor time of the busiest process below `pid`, which is the server."""
-    root = psutil.Process(pid)
-    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
-    return max(each.user + each.system for each in times)
+class Server:
+    """A running server, with or without Fathom."""
+
+    def __init__(self, pid: int, port: int, folder: Path, load: Load) -> None:
+        self.root, self.port, self.folder, self.load = psutil.Process(pid), port, folder, load
+
+    def _processes(self) -> list[psutil.Process]:
+        return [self.root, *self.root.children(recursive=True)]
+
+    def cpu_s(self) -> float:
+        """Return the processor time of all of its processes, Fathom's parent among them."""
+        times = [process.cpu_times() for process in self._processes()]
+        return sum(each.user + each.system for each in times)
+
+    def memory(self) -> float:
+        """Return the resident bytes of its largest process, which is the server."""
+        return float(max(process.memory_info().rss for process in self._processes()))
+
+    def loaded(self, seconds: float, seed: int, other: Server) -> Stretch:
+        """Send requests for some seconds."""
+        own, others, begun = self.cpu_s(), other.cpu_s(), time.monotonic()
+        load = replace(self.load, clients=CLIENTS, seconds=seconds, seed=seed)
+        timed = engines.drive(self.port, self.folder, load)
+        took = time.monotonic() - begun
+        span = (max(sent["end_ns"] for sent in timed) - min(sent["start_ns"] for sent in timed)) / NS_PER_S
+        cpu = (self.cpu_s() - own) / len(timed)
+        return Stretch(len(timed) / span, cpu, (other.cpu_s() - others) / took, self.memory())
 
 
-def turn(python: str, model: Path, seconds: float, recorded: bool) -> Turn:
-    """Run the server at load."""
-    with tempfile.TemporaryDirectory() as made:
-        folder, port = Path(made), engines.free_port()
-        command = engines.transformers_serve(python, model, port)
-        run = [*engines.FATHOM, "run", "--depth", "surface", "-o", str(folder / "serve.fathom"), "--"]
-        load = Load(requests=int(20 * seconds), rate=20.0, tokens=16, words=60, model=str(model))
-        with engines.running([*run, *command] if recorded else command, port, folder / "log") as process:
-            engines.drive(port, folder, Load(requests=4, rate=2.0, tokens=4, words=20, model=str(model)))
-            memory, before = Memory(process.pid), _cpu_s(process.pid)
-            timed = engines.drive(port, folder, load)
-            cpu = (_cpu_s(process.pid) - before) / len(timed)
-            memory.done.set()
-        span = max(sent["end_ns"] for sent in timed) - min(sent["start_ns"] for sent in timed)
-        third = max(len(memory.read) // 3, 1)
-        grown = median(memory.read[-third:]) / median(memory.read[:third]) if memory.read else 1.0
-    return Turn(len(timed) / (span / NS_PER_S), cpu, grown - 1.0)
+def ratio(plain: list[float], recorded: list[float]) -> tuple[float, float, float]:
+    """Return recorded over plain, the geometric mean of the pairs, with its 95 % interval."""
+    logs = np.log(recorded) - np.log(plain)
+    drawn = np.random.default_rng(1).choice(logs, (DRAWS, len(logs))).mean(axis=1)
+    low, high = np.quantile(np.exp(drawn), (0.025, 0.975))
+    return float(np.exp(logs.mean())), float(low), float(high)
+
+
+def grown(memory: list[float]) -> float:
+    """Return the bytes by which memory grew from the first third of the stretches to the last."""
+    third = max(len(memory) // 3, 1)
+    return median(memory[-third:]) - median(memory[:third])
+
+
+def pairs(servers: dict[bool, Server], minutes: float, stretch: float) -> dict[bool, list[Stretch]]:
+    """Load the servers in turns, and print each pair."""
+    taken: dict[bool, list[Stretch]] = {True: [], False: []}
+    for server in servers.values():
+        engines.drive(server.port, server.folder, replace(server.load, clients=CLIENTS, seconds=LEAD_S))
+    order, until, seed = random.Random(1), time.monotonic() + 60 * minutes, 2
+    while time.monotonic() < until:
+        for recorded in order.sample([True, False], 2):
+            taken[recorded].append(servers[recorded].loaded(stretch, seed, servers[not recorded]))
+        seed += 1
+        plain, with_fathom = taken[False][-1], taken[True][-1]
+        print(_line(plain, with_fathom), flush=True)
+    return taken
+
+
+def _line(plain: Stretch, recorded: Stretch) -> str:
+    rates = f"{plain.rate:.3f} -> {recorded.rate:.3f} requests/s"
+    cpu = f"{1000 * plain.cpu:.2f} -> {1000 * recorded.cpu:.2f} ms of processor time each"
+    memory = f"{plain.memory / MB:.1f} -> {recorded.memory / MB:.1f} MB"
+    return f"{rates}, {cpu}, {memory}, idle {plain.idle:.3f} and {recorded.idle:.3f} cores"
+
+
+def summary(taken: dict[bool, list[Stretch]]) -> None:
+    """Print the ratios of all pairs, and how memory grew."""
+    for name in ("rate", "cpu"):
+        of = {form: [float(getattr(stretch, name)) for stretch in taken[form]] for form in taken}
+        middle, low, high = ratio(of[False], of[True])
+        words = "throughput" if name == "rate" else "processor time per request"
+        print(f"{words}, recorded over plain: {middle:.4f} ({low:.4f} to {high:.4f}), n = {len(of[True])}")
+    for form, word in ((True, "recorded"), (False, "plain")):
+        memory = [stretch.memory for stretch in taken[form]]
+        first, last = memory[0] / MB, memory[-1] / MB
+        print(f"memory, {word}: {first:.1f} MB, {last:.1f} MB at the end, grew {grown(memory) / MB:.2f} MB")
 
 
 def main() -> None:
-    """Print each turn, and the median loss of throughput."""
+    """Print each pair of stretches, then the ratios with their intervals, and how memory grew."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--stretch", type=float, default=12.0, help="Seconds of load in turn.")
     chosen = parser.parse_args()
-    losses, added = [], []
-    for number in range(chosen.turns):
-        order = (False, True) if number % 2 else (True, False)
-        of = {form: turn(chosen.python, chosen.model, 60 * chosen.minutes, form) for form in order}
-        plain, recorded = of[False], of[True]
-        losses.append(1 - recorded.rate / plain.rate)
-        added.append(recorded.cpu / plain.cpu - 1)
-        print(
-            f"{plain.rate:.3f} -> {recorded.rate:.3f} requests/s, "
-            f"{1000 * plain.cpu:.3f} -> {1000 * recorded.cpu:.3f} ms of processor time each, "
-            f"memory grew {100 * recorded.grown:.2f} % ({100 * plain.grown:.2f} % without)",
-            flush=True,
-        )
-    for name, shares in (("loss of throughput", losses), ("processor time added", added)):
-        low, middle, high = (f"{100 * of(shares):.2f}" for of in (min, median, max))
-        print(f"{name}: median {middle} % ({low} to {high})")
+    load = Load(tokens=16, words=60, model=str(chosen.model))
+    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
+        servers = {}
+        for recorded in (True, False):
+            folder, port = Path(made) / str(recorded), engines.free_port()
+            folder.mkdir()
+            command = engines.transformers_serve(chosen.python, chosen.model, port)
+            run = [*engines.FATHOM, "run", "--depth", "surface", "-o", str(folder / "serve.fathom"), "--"]
+            running = engines.running([*run, *command] if recorded else command, port, folder / "log")
+            servers[recorded] = Server(stack.enter_context(running).pid, port, folder, load)
+        summary(pairs(servers, chosen.minutes, chosen.stretch))
 
 
 if __name__ == "__main__":

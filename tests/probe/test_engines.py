@@ -353,6 +353,28 @@ def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch):
     assert {row["kv_block"] for row in serving.session.rows("iterations")} == {4}
 
 
+def test_a_request_of_vllm_waits_in_the_queue_from_its_arrival_in_the_engines_process(serving, monkeypatch):
+    """While an iteration runs, the scheduler does not take it; that is no time of the HTTP server's."""
+    scheduler, core = (
+        types.ModuleType(f"vllm.v1.{name}") for name in ("core.sched.scheduler", "engine.core")
+    )
+    scheduler.Scheduler = type("Scheduler", (VllmScheduler,), dict(vars(VllmScheduler)))
+    core.EngineCore = type("EngineCore", (), {"preprocess_add_request": lambda self, request: (request, 0)})
+    for module in (scheduler, core):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    vllm.install(serving, Patches())
+    about = {"request_id": "x", "prompt_token_ids": [1, 2], "arrival_time": 1.5}
+    started = time.time_ns()
+    asked, _ = core.EngineCore().preprocess_add_request(types.SimpleNamespace(**about))
+    received = time.time_ns()
+    time.sleep(0.01)
+    taken = scheduler.Scheduler()
+    taken.add_request(asked)
+    taken.finish_requests("x", None)
+    (request,) = serving.session.rows("requests")
+    assert request["arrival"] == 1_500_000_000 and started <= request["submitted"] <= received
+
+
 def test_a_request_of_vllm_that_its_frontend_ends_is_recorded(serving, monkeypatch):
     """A stop string is found in the frontend, which then aborts the request; or its client leaves."""
     module = types.ModuleType("vllm.v1.core.sched.scheduler")

@@ -32,6 +32,8 @@ def install(serving: Serving, patches: Patches) -> None:
         "Scheduler.finish_requests": before(calls.aborted),
     }
     hook(serving, patches, "vllm.v1.core.sched.scheduler", TESTED, hooks)
+    core = {"EngineCore.preprocess_add_request": before(calls.received)}
+    hook(serving, patches, "vllm.v1.engine.core", TESTED, core)
 
 
 class Calls:
@@ -39,13 +41,20 @@ class Calls:
 
     def __init__(self, serving: Serving) -> None:
         self.serving, self.batches = serving, Scheduled(serving)
+        self._received: dict[str, int] = {}
+
+    @guarded(PART)
+    def received(self, _: Any, request: Any) -> None:
+        """Note when the engine's process has a request; the scheduler takes it after an iteration."""
+        self._received[request.request_id] = now()
 
     @guarded(PART)
     def added(self, scheduler: Any, request: Any) -> None:
         """Note a request that enters the queue; further parts of a streamed input are not new requests."""
         if request.request_id not in scheduler.requests:
             arrival = min(int(request.arrival_time * NS_PER_S), now())
-            self.serving.submitted(request.request_id, request.prompt_token_ids or (), arrival)
+            mine = self.serving.submitted(request.request_id, request.prompt_token_ids or (), arrival)
+            mine.submitted = self._received.pop(request.request_id, mine.submitted)
 
     def schedule(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """Time the scheduling of a batch."""
