@@ -3,7 +3,7 @@
     python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 12]
 
 Two servers are alive all the time, of which one is recorded. A closed loop loads them in turns, in stretches
-of some seconds, while the other one waits; the order in each pair is random. So both see the same machine, and
+of some seconds, while the other one waits; the order in each pair is random. Both see the same machine, and
 two cores are enough. The idle server's processor time is printed as well: it disturbs the other one.
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -11,8 +13,9 @@ import pytest
 import fathom
 from benchmarks.serving.ledger import agrees
 from fathom.load.exposition import Reading, reading
+from fathom.report.heading import headline
 from fathom.report.serving import facts
-from fathom.sounding import import_traces
+from fathom.sounding import import_raw, import_traces
 from tests.support.served import unpacked
 
 MS = 1_000_000
@@ -102,9 +105,25 @@ def test_requests_that_end_in_unusual_ways_are_recorded(requests):
     assert 400 < aborted["ms"] < 600  # its client left after half a second
 
 
-def test_workers_are_named(recorded):
-    (problem,) = (p.text for p in fathom.open(recorded / "made.fathom").manifest.problems)
-    assert "rank 0 is VLLM::EngineCore" in problem and "rank 1 is VLLM::Worker" in problem
+def test_workers_of_an_engine_are_named_and_no_problem(recorded):
+    """The engine and its worker have different steps: nobody expects distinct ranks of them."""
+    sounding = fathom.open(recorded / "made.fathom")
+    assert sounding.manifest.problems == []
+    of = sounding.examine().sounding
+    assert of.programs == {0: "VLLM::EngineCore", 1: "VLLM::Worker"}
+    assert "rank 0 VLLM::EngineCore, rank 1 VLLM::Worker" in " ".join(map(str, headline(of)))
+
+
+def test_workers_without_distinct_ranks_are_a_problem(recorded, tmp_path):
+    """As those of two engines: each is found again under a number that its program did not choose."""
+    raw = tmp_path / "serve.fathom"
+    shutil.copytree(recorded / "serve.fathom", raw)
+    worker = next(path for path in (raw / "raw").glob("proc-*") if "VLLM::Worker" in path.read_text())
+    (worker.parent / "proc-1.jsonl").write_text(
+        re.sub(r'"pid": ?\d+', '"pid": 1', worker.read_text(), count=1)
+    )
+    (problem,) = import_raw(raw, tmp_path / "made.fathom").manifest.problems
+    assert problem.text.startswith("3 processes ran steps without distinct ranks: rank 0 is VLLM::EngineCore")
 
 
 def test_vllms_spans_describe_the_same_requests(recorded, requests, tmp_path):

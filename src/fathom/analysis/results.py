@@ -468,6 +468,7 @@ class RecordingSummary(msgspec.Struct):
     ended: str = ""
     exit_status: int | None = None
     ranks: int = 0
+    programs: dict[int, str] = {}  # by rank; "" if it is not known
     versions: dict[str, str] = {}
     machine: str = ""  # names of GPUs, or else of the processor
     counters: bool = False

@@ -204,6 +204,7 @@ def _about(store: Store) -> RecordingSummary:
         ended=manifest.ended,
         exit_status=manifest.exit_status,
         ranks=len(manifest.ranks),
+        programs={rank.rank: str(rank.facts.get("program") or "") for rank in manifest.ranks},
         versions=manifest.versions,
         machine=_machine(store),
         counters=store.has("samples") or store.has("counters"),

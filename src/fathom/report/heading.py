@@ -27,6 +27,7 @@ from fathom.report.communication import straggler
 from fathom.report.screen import joined
 
 MOST = 4  # lines of the verdict
+MOST_NAMED = 4  # ranks whose programs are named
 MOST_ALIKE, ALIKE = 8, 3  # ranks with the same problem that are all listed; and listed if there are more
 PLACES = {
     "input": "the input pipeline",
@@ -143,12 +144,20 @@ def _origin(of: RecordingSummary) -> Iterator[str]:
     """Yield the machine, the number of ranks, versions and the date, as far as they are known."""
     yield of.machine
     if of.ranks > 1:
-        yield f"{of.ranks} ranks"
+        yield _ranks(of)
     yield from (
         f"{name} {of.versions[name]}" for name in ("torch", "cuda", "driver") if of.versions.get(name)
     )
     if of.created_ns:
         yield units.date(of.created_ns)
+
+
+def _ranks(of: RecordingSummary) -> str:
+    """Return the number of ranks, or the program of each rank, as of an engine and its workers."""
+    names = set(of.programs.values())
+    if len(names) == 1 or "" in names or of.ranks > MOST_NAMED or len(of.programs) < of.ranks:
+        return f"{of.ranks} ranks"
+    return ", ".join(f"rank {rank} {name}" for rank, name in of.programs.items())
 
 
 def integrity(state: Integrity, width: int) -> list[Text]:

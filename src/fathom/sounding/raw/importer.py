@@ -179,6 +179,7 @@ def _about(process: Process, number: int, shifts: list[traces.Shift], sampled: C
         clock_error_ns=max((shift.error_ns for shift in shifts), default=None),
         facts={
             "python": head.get("python"),
+            "program": _program(process),
             "bursts": len(process.of("trace")),
             **sampled.facts,
             **({COMPILER: compiled[-1]} if compiled else {}),  # counts only grow, so the last record suffices
@@ -308,17 +309,34 @@ def _abstains(what: str) -> bool:
 
 
 def _others(raw: Raw, recorded: list[RecordedRank]) -> list[Problem]:
-    """Return a problem that says how to see each process, if processes without distinct ranks ran steps."""
-    count = sum(1 for process in raw.processes if process.of("mark"))
-    ranks = {process.rank for process in raw.processes if process.of("mark")}
-    if count <= len(ranks):
+    """Return a problem that says how to see each process, if processes without distinct ranks ran steps.
+
+    An engine's process and its workers' have different steps, so that nobody expects distinct ranks of them.
+    """
+    marked = [process for process in raw.processes if process.of("mark")]
+    count, workers = len(marked), _engine_workers(raw.processes)
+    if count <= len({(process.pid in workers, process.rank) for process in marked}):
         return []
-    names = {process.pid: PurePath(str(process.head.get("program") or "")).name for process in raw.processes}
+    names = {process.pid: _program(process) for process in raw.processes}
     others = [entry.rank for entry in recorded]
     shown = [f"rank {r.rank} is {names.get(r.pid or 0) or 'a program'} (process {r.pid})" for r in others]
     lost = f"; {count - len(recorded)} more are left out" if count > len(recorded) else ""
     text = f"{count} processes ran steps without distinct ranks: {', '.join(shown)}{lost}."
     return [Problem("processes", f"{text} `fathom report --rank N` shows each.")]
+
+
+def _engine_workers(processes: list[Process]) -> set[int]:
+    """Return the processes that a serving engine's process started, by id."""
+    parents = {process.pid: process.head.get("ppid") for process in processes}
+    engines = {process.pid for process in processes if (process.clock or {}).get("source") == "engine"}
+    below = set(engines)
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+    return below - engines
+
+
+def _program(process: Process) -> str:
+    return PurePath(str(process.head.get("program") or "")).name
 
 
 def _why_no_steps(raw: Raw) -> str:
