@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -28,7 +28,7 @@ from benchmarks.serving.client import Load
 from fathom.analysis.serving import Serving
 from fathom.units import MS_PER_S, NS_PER_MS
 
-ALONE = 4  # requests, one after the other, whose median latency sets the rate of some loads
+WARM_S, ALONE_S = 2.0, 3.0  # of requests one after the other: before the load, and to learn their latency
 DRAWS = 2000  # of pairs of requests, for the interval of the true gain
 
 
@@ -86,7 +86,7 @@ TRANSFORMERS = {
 }
 
 
-_CACHE = ("--block-size", "32", "--max-model-len", "384")
+_CACHE = ("--block-size", "32", "--max-model-len", "320")
 _UNCHUNKED = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "2048")
 VLLM = {
     "batch-limit": Planted(
@@ -156,19 +156,17 @@ def started(
         variables = {"SERVING_FAULT": planted.fault} if form.faulty and planted.fault else {}
         log = form.folder / "server.log"
         contexts.append(engines.running([*run, *command], form.port, log, **variables))
-    with ThreadPoolExecutor(len(forms)) as pool:
-        list(pool.map(lambda context: context.__enter__(), contexts))
-        try:
-            yield forms
-        finally:
-            list(pool.map(lambda context: context.__exit__(None, None, None), contexts))
+    with ExitStack() as stack, ThreadPoolExecutor(len(forms)) as pool:
+        list(pool.map(stack.enter_context, contexts))
+        yield forms
 
 
 def in_turns(forms: list[Form], planted: Planted, turns: int, pace: float) -> None:
     """Load the forms one after the other, in random order, `turns` times with other requests each time."""
-    alone = [replace(form.load, requests=ALONE, clients=1, seconds=1.0, pause=0.0) for form in forms]
-    took = [median(form.drive(load)) for form, load in zip(forms, alone, strict=True)]
-    rate = pace * (MS_PER_S * planted.at_once / took[0] if planted.at_once else planted.load.rate)
+    for form in forms:
+        form.drive(replace(form.load, clients=1, seconds=WARM_S, pause=0.0))
+    alone = median(forms[0].drive(replace(forms[0].load, clients=1, seconds=ALONE_S, pause=0.0)))
+    rate = pace * (MS_PER_S * planted.at_once / alone if planted.at_once else planted.load.rate)
     order = random.Random(forms[0].load.seed)
     for number in range(turns):
         for form in order.sample(forms, len(forms)):

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.serving.faults import PLANTED
+from benchmarks.serving.faults import ENGINES
 from benchmarks.serving.speculating import FINDING
 from fathom.analysis.serving import (
     Entry,
@@ -18,7 +18,7 @@ from fathom.analysis.serving import (
 )
 from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
-from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms
+from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms, shared
 from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.findings import decode_floor, rules, serving_abstained, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
@@ -75,6 +75,43 @@ def test_batching_saves_at_least_nothing_and_at_most_as_if_decodes_were_free():
     recorded = sum(25 * (k + 1) for k in range(10)) / 10
     assert low <= recorded - 115 <= high and high >= recorded - 70
     assert low <= gain <= high
+
+
+def mixed_lengths(part: float, scatter: float = 0.0, slower: float = 1.0, n: int = 30):
+    """One request after the other: decodes of 5 ms, of which a batch shares `part`; 0.1 ms a prompt token.
+
+    The second half is `slower`.
+    """
+    draw, at, rows, turns, requests = np.random.default_rng(7), 0, [], [], []
+    for number in range(n):
+        prompt = 10 + 10 * (number % 4)
+        for step in range(4):
+            took = (5 if step else 5 * part + 0.1 * prompt) * (slower if number >= n // 2 else 1.0)
+            length = round(took * MS * draw.uniform(1 - scatter, 1 + scatter))
+            row = iteration(len(rows), "decode" if step else "prefill", at, at, at + length, at + length)
+            rows.append({**row, "waiting": n - number - 1, "kv_used": 1, "kv_total": 100})
+            turns.append(turn(len(rows) - 1, number, row["kind"], 1 if step else prompt))
+            at += length
+        requests.append(request(number, 0, 0, at, generated=4, repeated=0, prompt=prompt))
+    return tables(requests=requests, iterations=rows, turns=turns)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.4, 0.8])
+def test_prompts_of_different_lengths_show_how_much_of_a_decode_a_batch_shares(part):
+    assert shared(iterations_of(mixed_lengths(part))) == pytest.approx(part, abs=0.01)
+    scattered = shared(iterations_of(mixed_lengths(part, scatter=0.2)))
+    assert part - 0.4 < scattered <= part + 0.05
+
+
+def test_prompts_of_one_length_do_not_show_what_a_batch_shares():
+    assert shared(iterations_of(one_by_one(n=30))) == 0.0
+
+
+def test_a_machine_that_drifts_does_not_turn_a_gain_into_a_loss():
+    """Its second half is three times slower: so would be the run without the limit."""
+    replay = Replay(mixed_lengths(0.8, slower=3.0))
+    gain, low, high = replay.saves(Change(limit=True))
+    assert 0 < low <= gain <= high <= replay.seen
 
 
 def drafting(accepted: int, n: int = 10, plain: bool = True, took: float = 8.0):
@@ -299,7 +336,8 @@ def test_every_kind_on_requests_is_described_has_a_rule_and_is_planted():
     described = {name: kind for name, kind in kinds().items() if kind.group == OF_REQUESTS}
     assert list(described) == [rule.id for rule in rules()]
     capacity = {"serving-queue"}  # a load, and no fault of a server
-    assert {planted.finding for planted in PLANTED.values()} | {FINDING} | capacity == set(described)
+    planted = {of.finding for _, faults in ENGINES.values() for of in faults.values()}
+    assert planted | {FINDING} | capacity == set(described)
     for kind in described.values():
         assert all((kind.title, kind.action, kind.mechanism, kind.shows, kind.remedy))
         assert kind.references and not kind.action.endswith(".") and not kind.bound

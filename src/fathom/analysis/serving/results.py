@@ -49,7 +49,7 @@ class ServingFinding(msgspec.Struct):
     id: str
     title: str
     gain_ms: float  # at the recorded speed
-    low_ms: float  # of runs as different in speed as parts of this one are; negative: a run may be slower
+    low_ms: float  # at the speeds of parts of this run; negative: a run may be slower without the cause
     high_ms: float
     share: float  # of the mean request
     claims: dict[str, float]  # ms per request, by entry of the ledger

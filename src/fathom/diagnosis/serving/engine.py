@@ -18,6 +18,8 @@ from fathom.units import NS_PER_MS
 Tables = dict[str, pl.DataFrame]
 PARTS = 4  # of the recording, whose speeds are compared
 VARIED = 0.5  # of the most prompt tokens in an iteration: a smaller range shows no square
+FEWEST_PROMPTS, DRAWS, LOWEST = 10, 200, 0.05  # prompts that show the shared part; samples; its quantile
+NEAR = 8  # decodes before and after a prefill, whose median is the decode that it is compared with
 SLOWEST = 0.5  # of the mean: parts that differ more say nothing about speed
 
 
@@ -95,10 +97,7 @@ def engine_of(rows: pl.DataFrame, spare_ms: np.ndarray | float = 0.0) -> Engine:
 
 
 def split(rows: pl.DataFrame, shared: float) -> Engine:
-    """Fit an engine that never decoded for two requests, if `shared` of a decode serves all of a batch.
-
-    Its iterations do not say: a prefill takes the shared part too.
-    """
+    """Fit an engine that never decoded for two requests, if `shared` of a decode serves all of a batch."""
     decodes = rows["prompt"].to_numpy() == 0
     took, prompt = periods_ms(rows), rows["prompt"].to_numpy()[~decodes].astype(float)
     each = float(took[decodes].mean()) if decodes.any() else 0.0
@@ -106,6 +105,25 @@ def split(rows: pl.DataFrame, shared: float) -> Engine:
     token = float(rest.sum() / prompt.sum()) if prompt.any() else 0.0
     plain = engine_of(rows)
     return Engine(shared * each, token, (1 - shared) * each, plain.limit, plain.budget)
+
+
+def shared(rows: pl.DataFrame) -> float:
+    """Return the least share of a decode that serves all of a batch, for an engine that had no batches.
+
+    A prefill takes the shared part too: it is what prompts would take without tokens, in decodes of about the
+    same time, because the machine's speed may change. Attention, which grows faster than the prompt, makes it
+    look smaller. 0 if prompts are too few or too alike to say.
+    """
+    decodes, took = rows["prompt"].to_numpy() == 0, periods_ms(rows)
+    prompt = rows["prompt"].to_numpy()[~decodes].astype(float)
+    if len(prompt) < FEWEST_PROMPTS or not decodes.any() or np.ptp(prompt) <= VARIED * prompt.max():
+        return 0.0
+    before = np.cumsum(decodes)[~decodes]
+    near = [np.median(took[decodes][max(at - NEAR, 0) : at + NEAR]) for at in before]
+    relative = took[~decodes] / np.maximum(near, 1e-9)
+    places = np.random.default_rng(1).integers(len(prompt), size=(DRAWS, len(prompt)))
+    lines = [np.polyfit(prompt[of], relative[of], 1) for of in places if np.ptp(prompt[of])]
+    return float(np.clip(np.quantile([line[1] for line in lines], LOWEST), 0.0, 1.0))
 
 
 def periods_ms(rows: pl.DataFrame) -> np.ndarray:

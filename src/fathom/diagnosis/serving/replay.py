@@ -23,13 +23,14 @@ from fathom.diagnosis.serving.engine import (
     iterations_of,
     periods_ms,
     replayed,
+    shared,
     split,
 )
 from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.speculation import drafts_of
 from fathom.units import NS_PER_MS
 
-BETWEEN_RUNS = 0.1  # of the time in the engine: runs of one server differ by it at least
+BETWEEN_RUNS = 0.1  # of the time in the engine: two runs of one server differ by it
 HOLDING = ("tokenise", "detokenise")
 BLOCK = 256  # tokens that an engine shares at a time, at most: SGLang 1, vLLM 16, transformers 256
 MOST_WASTE = 0.9  # of the blocks: a request holds a few tokens of a block at least
@@ -95,23 +96,30 @@ class Replay:
         self.seen = float((self.end - self.arrival).mean())
 
     def saves(self, change: Change) -> tuple[float, float, float]:
-        """Return what the mean request saves at the recorded speed, and both ends over runs."""
-        away = max(BETWEEN_RUNS, drift(self.rows, self.engine))
-        base = self.mean(Change(), self.engine) or 1.0
+        """Return what the mean request saves at the recorded speed, and both ends over runs.
+
+        The machine's speed drifts with and without the change; beyond that, runs differ by BETWEEN_RUNS.
+        """
+        base, slow = self.mean(Change(), self.engine) or 1.0, 1 + BETWEEN_RUNS
         many = (TWO, ALONE) if change.engines else (AS_RECORDED,)
         few = replace(change, repeated=BLOCK, attends=True)
         changes = [change, few] if change.repeated else [change]
         forms = list(product(changes, self._engines(change), many))
         likely = [max(self.seen * (1.0 - self.mean(*form) / base), 0.0) for form in forms]
-        means = [
-            scale * self.mean(*form, speed)
-            for form, speed in product(forms, (1 - away, 1 + away))
-            for scale in (1.0, self.seen / base)
+        away = drift(self.rows, self.engine)
+        ends = [
+            end for form, speed in product(forms, (1 - away, 1 + away)) for end in self._ends(form, speed)
         ]
-        noise = self.mean(Change(), self.engine, speed=1 + away) - base
-        low, high = max(self.seen - max(means), -noise), max(self.seen - min(means), 0.0)
+        noise = self.seen * (self.mean(Change(), self.engine, speed=slow) / base - 1.0)
+        low, high = max(min(ends), -noise), max(*ends, 0.0)
         middle = (min(likely) + max(likely)) / 2
         return min(max(middle, low), high), low, high
+
+    def _ends(self, form: tuple[Change, Engine, int], speed: float) -> list[float]:
+        """Return what the mean request saves where both runs have this speed, and differ a little."""
+        before = self.mean(Change(), self.engine, speed=speed) or 1.0
+        after = (self.mean(*form, speed * run) for run in (1 - BETWEEN_RUNS, 1 + BETWEEN_RUNS))
+        return [self.seen * (1.0 - mean / before) for mean in after]
 
     def _engines(self, change: Change) -> list[Engine]:
         """Return the engines that the recording allows: what is unknown has two ends."""
@@ -129,7 +137,7 @@ class Replay:
         if not change.limit:
             return [self.engine]
         known = self.engine.limit > 1
-        engines = self._more() if known else [split(self.rows, shared) for shared in (0.0, 1.0)]
+        engines = self._more() if known else [split(self.rows, part) for part in (shared(self.rows), 1.0)]
         budgets = (self.engine.budget, int(self.requests["prompt"].sum()))
         return [
             replace(engine, limit=len(self.arrival), budget=budget)
