@@ -28,7 +28,7 @@ from benchmarks.serving.client import Load
 from fathom.analysis.serving import Serving
 from fathom.units import MS_PER_S, NS_PER_MS
 
-WARM_S, ALONE_S = 2.0, 3.0  # of requests one after the other: before the load, and to learn their latency
+ALONE, ALONE_RATE = 6, 1.0  # requests before the load: they start the engine, and set the rate of some loads
 DRAWS = 2000  # of pairs of requests, for the interval of the true gain
 
 
@@ -162,10 +162,14 @@ def started(
 
 
 def in_turns(forms: list[Form], planted: Planted, turns: int, pace: float) -> None:
-    """Load the forms one after the other, in random order, `turns` times with other requests each time."""
+    """Load the forms one after the other, in random order, `turns` times with other requests each time.
+
+    A prediction is for all recorded requests, so that those before the load count too.
+    """
     for form in forms:
-        form.drive(replace(form.load, clients=1, seconds=WARM_S, pause=0.0))
-    alone = median(forms[0].drive(replace(forms[0].load, clients=1, seconds=ALONE_S, pause=0.0)))
+        first = replace(form.load, requests=ALONE, rate=ALONE_RATE, pause=0.0)
+        form.latencies += form.drive(first)
+    alone = median(forms[0].latencies)
     rate = pace * (MS_PER_S * planted.at_once / alone if planted.at_once else planted.load.rate)
     order = random.Random(forms[0].load.seed)
     for number in range(turns):

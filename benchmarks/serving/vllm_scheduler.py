@@ -43,6 +43,9 @@ class Session:
         """Keep a step."""
         self.steps.append((kind, samples, tokens))
 
+    def wait(self, _: str, __: int, ___: int) -> None:
+        """Do nothing."""
+
     def save(self) -> None:
         """Do nothing."""
 

@@ -35,6 +35,9 @@ class Session:
     def note(self, what: str, text: str) -> None:
         self.notes.append((what, text))
 
+    def wait(self, cause: str, start: int, end: int) -> None:
+        self.said.append({"t": "wait", "cause": cause, "start": start, "end": end})
+
     def signal(self, source: str, key: int, grad: bool, kind: str, samples=None, tokens=None) -> None:
         self.signals.append((source, kind, samples, tokens))
 
@@ -321,10 +324,16 @@ class VllmScheduler:
         return len(self.requests), 2
 
 
-def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch):
-    """6 prompt tokens in chunks of 4, one decode, a preemption, 8 tokens read again, one decode."""
+@pytest.mark.parametrize("backend", ["mp", "uni"])
+def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch, backend):
+    """6 prompt tokens in chunks of 4, one decode, a preemption, 8 tokens read again, one decode.
+
+    The engine waits for its workers from the schedule of a batch to its tokens, if it has any.
+    """
     module = types.ModuleType("vllm.v1.core.sched.scheduler")
     module.Scheduler = type("Scheduler", (VllmScheduler,), dict(vars(VllmScheduler)))
+    of = types.SimpleNamespace(distributed_executor_backend=backend)
+    module.Scheduler.vllm_config = types.SimpleNamespace(parallel_config=of)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     vllm.install(serving, Patches())
     scheduler, counts = (
@@ -351,6 +360,11 @@ def test_a_preempted_request_of_vllm_is_read_again(serving, monkeypatch):
     assert request["arrival"] == 1_500_000_000 and request["generated"] == 4
     assert [span["what"] for span in serving.session.rows("spans")] == ["preempt"]
     assert {row["kv_block"] for row in serving.session.rows("iterations")} == {4}
+    waits = [record for record in serving.session.said if record["t"] == "wait"]
+    rows = serving.session.rows("iterations")
+    assert [(wait["start"], wait["end"]) for wait in waits] == (
+        [(row["prepared"], row["computed"]) for row in rows] if backend == "mp" else []
+    )
 
 
 def test_a_request_of_vllm_waits_in_the_queue_from_its_arrival_in_the_engines_process(serving, monkeypatch):

@@ -40,6 +40,7 @@ class Entry(str, Enum):
     PYTHON = "idle: python", "Python ran between ops"
     BLOCKED = "idle: blocked", "a system call blocked"
     HOST_WAITS_FOR_PEERS = "idle: waiting for peers", "other ranks were late"
+    WORKERS = "idle: waiting for workers", "they run the model"  # of a serving engine
     OWN_HOOKS = "idle: profiling overhead", "Fathom's own hooks ran"
     LAUNCH_LATENCY = "idle: launch latency", "launched, not yet running"
     UNRECORDED = "idle: unrecorded device work", "a copy waited for it"

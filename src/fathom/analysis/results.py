@@ -410,7 +410,7 @@ class Trial(msgspec.Struct):
 class Verdict(msgspec.Struct):
     """The bound of the step, and the first remedy."""
 
-    bound: str  # input, host, launch, communication, copy, memory, compute, unknown
+    bound: str  # input, host, launch, communication, workers, copy, memory, compute, unknown
     headline: str  # one sentence: the bound, and the share of the machine that the step reaches
     action: str  # one imperative sentence; "" if nothing is known to help
     gain_ms: float | None  # of the finding

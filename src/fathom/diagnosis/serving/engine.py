@@ -16,6 +16,7 @@ import polars as pl
 from fathom.units import NS_PER_MS
 
 Tables = dict[str, pl.DataFrame]
+FULL = 0.75  # of the KV cache: a longer prompt may not fit into the rest
 PARTS = 4  # of the recording, whose speeds are compared
 VARIED = 0.5  # of the most prompt tokens in an iteration: a smaller range shows no square
 FEWEST_PROMPTS, DRAWS, LOWEST = 10, 200, 0.05  # prompts that show the shared part; samples; its quantile
@@ -93,7 +94,19 @@ def engine_of(rows: pl.DataFrame, spare_ms: np.ndarray | float = 0.0) -> Engine:
     fitted = _fitted(np.column_stack(columns), np.maximum(periods_ms(rows) - spare_ms, 0.0))
     fixed, token, each, square = [*fitted, 0.0][:4]
     total = rows["prompt"] + rows["decode"]
-    return Engine(fixed, token, each, int(rows["n"].max()), int(total.max()), square)  # type: ignore[arg-type]
+    return Engine(fixed, token, each, _limit(rows), int(total.max()), square)  # type: ignore[arg-type]
+
+
+def _limit(rows: pl.DataFrame) -> int:
+    """Return the requests that fit into a batch: the most that did, or the mean while the cache was full."""
+    full = rows.filter(pl.col("waiting") > 0, pl.col("kv_used") >= FULL * pl.col("kv_total"))
+    held = full["n"].mean() if full.height else rows["n"].max()
+    return max(round(float(held)), 1)  # type: ignore[arg-type]
+
+
+def parts_of(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the iterations in PARTS of about the same number, in order."""
+    return [part for of in np.array_split(np.arange(rows.height), PARTS) if (part := rows[of]).height]
 
 
 def split(rows: pl.DataFrame, shared: float) -> Engine:

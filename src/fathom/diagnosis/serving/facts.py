@@ -5,10 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis.serving import Entry, Serving
-from fathom.diagnosis.serving.engine import iterations_of, periods_ms
+from fathom.diagnosis.serving.engine import FULL, iterations_of, periods_ms
 from fathom.diagnosis.serving.speculation import drafts_of
 
-FULL = 0.75  # of the KV cache: a longer prompt may not fit into the rest
 Tables = dict[str, pl.DataFrame]
 Facts = dict[str, float | None]
 

@@ -21,6 +21,7 @@ from fathom.diagnosis.serving.engine import (
     drift,
     engine_of,
     iterations_of,
+    parts_of,
     periods_ms,
     replayed,
     shared,
@@ -34,6 +35,7 @@ BETWEEN_RUNS = 0.1  # of the time in the engine: two runs of one server differ b
 HOLDING = ("tokenise", "detokenise")
 BLOCK = 256  # tokens that an engine shares at a time, at most: SGLang 1, vLLM 16, transformers 256
 MOST_WASTE = 0.9  # of the blocks: a request holds a few tokens of a block at least
+FEWEST_SIZES = 3  # of batches, which show the cost of a further decode
 CHUNK = 64  # prompt tokens per iteration, with chunked prefill
 AS_RECORDED, TWO, ALONE = 1, 2, 0  # engines; ALONE is one for each request
 
@@ -145,11 +147,22 @@ class Replay:
         ]
 
     def _more(self) -> list[Engine]:
-        """Return engines for more decodes than any batch had: as fitted, or each as dear as now."""
-        decodes = self.rows.filter(pl.col("prompt") == 0)["decode"]
-        usual = float(decodes.mean() or 1.0)  # type: ignore[arg-type]
-        each = self.engine.took(0, usual) / usual
-        return [self.engine, replace(self.engine, fixed=0.0, decode=each)]
+        """Return engines for more decodes than any batch had: as fitted, or each at its dearest.
+
+        That is as in the part of the recording in which a further decode cost most; as dear as now, if the
+        batches are too alike to say.
+        """
+        rows = self.rows.filter(pl.col("prompt") == 0)
+        usual = float(rows["decode"].mean() or 1.0)  # type: ignore[arg-type]
+        now = self.engine.took(0, usual)
+        dearest = replace(self.engine, fixed=0.0, decode=now / usual)
+        parts = parts_of(rows)
+        if parts and all(part["decode"].n_unique() >= FEWEST_SIZES for part in parts):
+            fits = [engine_of(part) for part in parts]
+            most = max(fits, key=lambda fit: fit.decode / fit.took(0, usual))
+            scale = now / most.took(0, usual)
+            dearest = replace(self.engine, fixed=scale * most.fixed, decode=scale * most.decode)
+        return [self.engine, dearest]
 
     def mean(self, change: Change, engine: Engine, engines: int = AS_RECORDED, speed: float = 1.0) -> float:
         """Replay, and return the mean time of a request."""

@@ -32,6 +32,7 @@ _IDLE_BOUNDS: dict[str, str] = {
     Entry.DEVICE_GAP: "launch",
     Entry.FIRST_USE: "first use",
     Entry.HOST_WAITS_FOR_PEERS: "communication",
+    Entry.WORKERS: "workers",
     Entry.NO_WORK: "",
     Entry.OWN_HOOKS: "",
     Entry.UNRECORDED: "unknown",

@@ -25,6 +25,7 @@ _PHRASES = {
     "launch": "Launch-bound: {who} waits for kernel launches for {share} of {step}",
     "first use": "Starting up: libraries and code are loading for {share} of {step}",
     "communication": "Communication-bound: exposed communication takes {share} of {step}",
+    "workers": "The engine waits for its workers, which run the model, for {share} of {step}",
     "copy": "Copy-bound: exposed copies take {share} of {step}",
     "memory": "Memory-bound: work limited by memory bandwidth takes {share} of {step}",
     "compute": "Compute-bound: arithmetic takes {share} of {step}",
@@ -32,6 +33,7 @@ _PHRASES = {
 }
 
 _WARM_UP = "Record later steps, with torch.profiler.schedule(wait=5, warmup=5, active=3) or with fathom run."
+_WORKERS = "See their steps with fathom report --rank N."
 _WITHOUT = "work without a known ceiling"
 _UNKNOWN_WORK = "its FLOPs or bytes are unknown"
 _NO_CEILING = {  # reasons, by the state of the ceilings
@@ -112,7 +114,11 @@ def verdict_of(
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun, why),
-        action=_WARM_UP if bound == "first use" else _action(top) if top else _unknown_action(device, why),
+        action=_WARM_UP
+        if bound == "first use"
+        else _action(top)
+        if top
+        else _other_action(device, bound, why),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
         explained_by=_explaining(bound, pieces, findings),
@@ -185,8 +191,10 @@ def _why_no_ceiling(device: Device) -> str:
     return f", mostly because {most}" if len(reasons) > 1 else f": {most}"
 
 
-def _unknown_action(device: Device, why: str) -> str:
-    """Return the action for a step whose bound is unknown for the reason `why`."""
+def _other_action(device: Device, bound: str, why: str) -> str:
+    """Return the action without a finding: where to look for a bound that is elsewhere, or unknown (`why`)."""
+    if bound == "workers":
+        return _WORKERS
     return _MEASURE[device.no_ceilings or MISSING] if _WITHOUT in why and not device.ceilings else ""
 
 

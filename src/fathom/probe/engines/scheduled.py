@@ -9,6 +9,7 @@ from typing import Any
 from fathom.pristine import time
 from fathom.probe.engines.serving import Batch, Request, Serving
 
+WORKERS = "waiting for workers"  # the cause of a wait
 now = time.time_ns
 Turn = tuple[Request, int, int, int]  # request, phase, tokens, 0: tokens generated are known at the end
 
@@ -39,10 +40,14 @@ class Scheduled:
         batch.waiting, batch.kv_used, batch.kv_total, batch.kv_block = waiting, kv_used, kv_total, block
         self._batches.append(batch)
 
-    def computed(self) -> None:
-        """Note that the oldest batch has its tokens."""
-        if self._batches:
-            self._batches[0].computed = now()
+    def computed(self, elsewhere: bool = False) -> None:
+        """Note that the oldest batch has its tokens; `elsewhere`: from other processes, awaited by this one."""
+        if not self._batches:
+            return
+        batch = self._batches[0]
+        batch.computed = now()
+        if elsewhere:
+            self.serving.session.wait(WORKERS, max(batch.prepared or 0, self._ended), batch.computed)
 
     def end(
         self, known: Mapping[Any, Any], generated: Callable[[Any], int], finished: Callable[[Any], bool]

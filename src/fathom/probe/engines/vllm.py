@@ -111,9 +111,15 @@ class Calls:
 
     @guarded(PART)
     def _computed(self, scheduler: Any) -> dict[str, object]:
-        self.batches.computed()
+        self.batches.computed(_has_workers(scheduler))
         return dict(scheduler.requests)  # those that finish leave the scheduler
 
     @guarded(PART)
     def _updated(self, known: dict[str, object]) -> None:
         self.batches.end(known, lambda own: int(own.num_output_tokens), lambda own: bool(own.is_finished()))
+
+
+def _has_workers(scheduler: Any) -> bool:
+    """Return whether other processes run the model."""
+    config = getattr(getattr(scheduler, "vllm_config", None), "parallel_config", None)
+    return getattr(config, "distributed_executor_backend", None) in ("mp", "ray")
