@@ -192,7 +192,7 @@ def _why_no_ceiling(device: Device) -> str:
 
 
 def _other_action(device: Device, bound: str, why: str) -> str:
-    """Return the action without a finding: where to look for a bound that is elsewhere, or unknown (`why`)."""
+    """Return the action without a finding: where to look, or for the reason `why`, how to know."""
     if bound == "workers":
         return _WORKERS
     return _MEASURE[device.no_ceilings or MISSING] if _WITHOUT in why and not device.ceilings else ""

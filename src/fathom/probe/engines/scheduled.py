@@ -41,7 +41,7 @@ class Scheduled:
         self._batches.append(batch)
 
     def computed(self, elsewhere: bool = False) -> None:
-        """Note that the oldest batch has its tokens; `elsewhere`: from other processes, awaited by this one."""
+        """Note that the oldest batch has its tokens; `elsewhere`: from other processes."""
         if not self._batches:
             return
         batch = self._batches[0]
