@@ -349,3 +349,30 @@ def test_every_rule_is_complete():
         assert rule.claims
         assert set(rule.claims) <= entries
         assert rule.change != Change()
+
+
+def batched(sizes: tuple[int, ...], each: float, full: bool, at: int = 0):
+    """Iterations that decode for so many requests each, in 2 ms and `each` per request, while others wait."""
+    rows, turns = [], []
+    for size in sizes:
+        length = round((2 + each * size) * MS)
+        row = iteration(len(rows), "decode", at, at, at + length, at + length)
+        rows.append({**row, "waiting": 3, "kv_used": 90 if full else 10, "kv_total": 100})
+        turns += [turn(len(rows) - 1, number, "decode", 1) for number in range(size)]
+        at += length
+    requests = [request(number, 0, 0, at, generated=len(sizes), repeated=0) for number in range(max(sizes))]
+    return tables(requests=requests, iterations=rows, turns=turns)
+
+
+def test_a_full_cache_limits_batches_to_their_usual_size_and_a_limit_to_the_largest():
+    sizes = (5, 3, 4, 3, 4, 3, 4, 3)
+    assert engine_of(iterations_of(batched(sizes, 0.5, full=True))).limit == 4
+    assert engine_of(iterations_of(batched(sizes, 0.5, full=False))).limit == 5
+
+
+def test_more_requests_per_batch_cost_what_a_further_one_cost_in_the_recording():
+    """Batches of 1 to 4 show the 2 ms that all share; alike batches leave open whether there are any."""
+    spread = Replay(batched((1, 2, 3, 4) * 4, 0.5, full=True))._engines(Change(limit=True))
+    assert {round(engine.took(0, 20), 6) for engine in spread} == {2 + 0.5 * 20}
+    alike = Replay(batched((3,) * 16, 0.5, full=True))._engines(Change(limit=True))
+    assert max(engine.took(0, 30) for engine in alike) == pytest.approx(35.0)

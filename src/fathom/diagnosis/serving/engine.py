@@ -100,8 +100,8 @@ def engine_of(rows: pl.DataFrame, spare_ms: np.ndarray | float = 0.0) -> Engine:
 def _limit(rows: pl.DataFrame) -> int:
     """Return the requests that fit into a batch: the most that did, or the mean while the cache was full."""
     full = rows.filter(pl.col("waiting") > 0, pl.col("kv_used") >= FULL * pl.col("kv_total"))
-    held = full["n"].mean() if full.height else rows["n"].max()
-    return max(round(float(held)), 1)  # type: ignore[arg-type]
+    fits = full["n"].mean() if full.height else rows["n"].max()
+    return max(round(float(fits)), 1)  # type: ignore[arg-type]
 
 
 def parts_of(rows: pl.DataFrame) -> list[pl.DataFrame]:
