@@ -231,6 +231,12 @@ def test_every_wait_has_its_bound(entry, expected):
     assert verdict_of(device(LedgerRow(entry, "", 5.0)))[0].bound == expected
 
 
+def test_an_engine_that_waits_for_its_workers_sends_the_reader_there():
+    verdict, _ = verdict_of(device(LedgerRow("idle: waiting for workers", "", 5.0)))
+    assert verdict.bound == "workers" and "100 %" in verdict.headline
+    assert "fathom report --rank" in verdict.action and verdict.finding is None
+
+
 def test_python_between_launches_is_launching_unless_it_takes_longer():
     quick = device(LedgerRow("idle: python", "", 2.0), LedgerRow("idle: dispatching", "", 3.0))
     verdict, parts = verdict_of(quick)
