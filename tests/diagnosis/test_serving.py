@@ -376,3 +376,10 @@ def test_more_requests_per_batch_cost_what_a_further_one_cost_in_the_recording()
     assert {round(engine.took(0, 20), 6) for engine in spread} == {2 + 0.5 * 20}
     alike = Replay(batched((3,) * 16, 0.5, full=True))._engines(Change(limit=True))
     assert max(engine.took(0, 30) for engine in alike) == pytest.approx(35.0)
+
+
+def test_the_rest_of_a_shared_prompt_costs_its_tokens_or_what_a_decode_does():
+    """Of a decode of 5 ms, a prompt without tokens shares nothing here; with the next tokens it might."""
+    engines = Replay(mixed_lengths(0.0))._engines(Change(repeated=1))
+    assert [engine.took(0, 1) for engine in engines] == pytest.approx([5.0, 5.0])
+    assert [engine.took(0, 0) for engine in engines] == pytest.approx([0.0, 5.0], abs=1e-6)

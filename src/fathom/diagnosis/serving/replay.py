@@ -133,6 +133,8 @@ class Replay:
             return [replace(self.engine, budget=min(self.engine.budget, CHUNK))]
         if change.plain:
             return [engine_of(self.rows, self.drafts.spare_ms)]
+        if change.repeated:  # the few tokens that are left may cost what a decode does
+            return [self.engine, replace(self.engine, fixed=self._decodes()[1], decode=0.0)]
         if change.filled:
             more = round(self.engine.limit / (1.0 - min(block_waste(self.tables), MOST_WASTE)))
             return [replace(engine, limit=more) for engine in self._more()]
@@ -153,8 +155,7 @@ class Replay:
         batches are too alike to say.
         """
         rows = self.rows.filter(pl.col("prompt") == 0)
-        usual = float(rows["decode"].mean() or 1.0)  # type: ignore[arg-type]
-        now = self.engine.took(0, usual)
+        usual, now = self._decodes()
         dearest = replace(self.engine, fixed=0.0, decode=now / usual)
         parts = parts_of(rows)
         if parts and all(part["decode"].n_unique() >= FEWEST_SIZES for part in parts):
@@ -163,6 +164,12 @@ class Replay:
             scale = now / most.took(0, usual)
             dearest = replace(self.engine, fixed=scale * most.fixed, decode=scale * most.decode)
         return [self.engine, dearest]
+
+    def _decodes(self) -> tuple[float, float]:
+        """Return the usual number of decodes without prompts, and the milliseconds that they take."""
+        rows = self.rows.filter(pl.col("prompt") == 0)
+        usual = float(rows["decode"].mean() or 1.0)  # type: ignore[arg-type]
+        return usual, self.engine.took(0, usual)
 
     def mean(self, change: Change, engine: Engine, engines: int = AS_RECORDED, speed: float = 1.0) -> float:
         """Replay, and return the mean time of a request."""
