@@ -109,7 +109,7 @@ VLLM = {
         at_once=0.3,
     ),
     "slow-tokenizer": Planted("serving-tokenizer", replace(USUAL, words=20), "slow-tokenizer"),
-    "slow-client": Planted("serving-client", replace(USUAL, rate=2.0, words=20, tokens=24), slow=0.25),
+    "slow-client": Planted("serving-client", replace(USUAL, rate=2.0, words=20), slow=0.25),
     "long-prefills": Planted(
         "serving-prefill-blocks-decode",
         replace(USUAL, words=10, tokens=48, long=600),
