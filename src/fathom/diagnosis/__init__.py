@@ -7,6 +7,7 @@ from fathom.diagnosis.kinds import Kind, kind_called, kinds, kinds_of_steps
 from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.diagnosis.loading import loader_gains
     from fathom.diagnosis.naming import FormFindings, PairFinding, findings_in, form_findings, pair_findings
     from fathom.diagnosis.serving import diagnose_load
 
@@ -23,5 +24,6 @@ __all__ = [
     "kind_called",
     "kinds",
     "kinds_of_steps",
+    "loader_gains",
     "pair_findings",
 ]

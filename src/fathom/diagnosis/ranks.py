@@ -159,20 +159,27 @@ class Ranks(msgspec.Struct, dict=True):
         )
 
     @cached_property
-    def diagnosis(self) -> Diagnosis:
-        """Findings and leads. For an ncu result, the findings come from its counters."""
-        if not self.store.has("steps") and (result := _of_ncu(self.store)):
-            return Diagnosis(result[0], [], result[1], {})
+    def signals(self) -> Signals | None:
+        """The signals of the first rank with a ledger; None without ranks."""
         account = next((a for a in self.accounts if a.devices), self.accounts[0] if self.accounts else None)
         if account is None:
-            return Diagnosis([], [], [], {})
+            return None
         tried = {trial.kind: trial for trial in self.trials[0]}
         recorded = Recorded(
             self.store, self.machine, account, self.step, self.feeding, self.memory, tried, self.kind
         )
         recorded.late, recorded.every = list(self.late), self.devices
         recorded.peers, recorded.accounts = self.peers, self.accounts
-        signals = Signals(None, recorded)
+        return Signals(None, recorded)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """Findings and leads. For an ncu result, the findings come from its counters."""
+        if not self.store.has("steps") and (result := _of_ncu(self.store)):
+            return Diagnosis(result[0], [], result[1], {})
+        signals = self.signals
+        if signals is None:
+            return Diagnosis([], [], [], {})
         causes, abstained = findings(signals)
         critical = [] if self.beside else _critical(signals, self.store)
         return Diagnosis(causes, leads(signals, causes), abstained, limited_of(signals), critical)

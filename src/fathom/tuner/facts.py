@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -24,10 +24,16 @@ class Facts:
     cores: int
     workers: int = 0
     shares: dict[str, float] = field(default_factory=dict)  # of the step, by category of work
+    by_workers: Mapping[int, float] = field(default_factory=dict)  # share of the step that they save
 
     def meet(self, needs: Iterable[str]) -> bool:
         """Return whether all of `needs` hold."""
         return self.words.issuperset(needs)
+
+    @property
+    def worker_counts(self) -> set[int]:
+        """The numbers of workers that the knob `loader` tries."""
+        return {0, 1, self.workers + 1, max(1, self.cores // 2), self.cores}
 
 
 def facts_of(store: Store, examination: Examination) -> Facts:

@@ -41,7 +41,7 @@ def settings_of(
             knob.id,
             knob.title,
             value.name,
-            prior.share,
+            prior.of(value.name),
             prior.source,
             realised,
             knob.changes,

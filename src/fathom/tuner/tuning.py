@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from fathom.atomic import write_private
-from fathom.diagnosis import examine
+from fathom.diagnosis import examine, loader_gains
 from fathom.errors import BadInputError, file_errors, last_line
 from fathom.machine import bounding
 from fathom.recorder import Applied, default_name, resolve_command
@@ -135,8 +135,10 @@ class _Tuning:
     def run(self) -> Tuned:
         self._record()
         store = open_store(self.place / BEFORE)
-        self.examination = examine(store, bounding(store.machine))
-        self.facts = facts_of(store, self.examination)
+        machine = bounding(store.machine)
+        self.examination = examine(store, machine)
+        facts = facts_of(store, self.examination)
+        self.facts = replace(facts, by_workers=loader_gains(store, machine, facts.worker_counts))
         if len(self.options.lanes) > 1 and "cuda" not in self.facts.words:
             raise BadInputError("--gpus needs a program that computes on a GPU; this one uses the CPU.")
         knobs = self._knobs()
@@ -367,7 +369,7 @@ class _Tuning:
             until=self.options.until,
             sounding=str(self.place / BEFORE),
             removed=[
-                Tried({k: v}, "done", share_of(gains.get(k)), self.known[k].share)
+                Tried({k: v}, "done", share_of(gains.get(k)), self.known[k].of(v))
                 for k, v in finalist.items()
                 if k not in choice
             ],

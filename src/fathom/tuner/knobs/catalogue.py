@@ -26,6 +26,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acts: dict[str, Any] = {}
     arguments: dict[str, str] = {}
     needs: tuple[str, ...] = ()
+    suggested_by: tuple[str, ...] = ()
     work: float = 1.0
 
 

@@ -6,7 +6,7 @@ from math import ceil
 
 import msgspec
 
-from fathom.diagnosis.rules.input.loader import Loader
+from fathom.diagnosis.rules.input.loader import SPARE, Loader
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
@@ -53,6 +53,24 @@ def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) ->
 
     usual, most = HOST if loader.on_processor else HIDDEN
     return Mended(count, saved(usual), saved(most), count >= min(wanted, MOST))
+
+
+def step_ms_with(loader: Loader, workers: int) -> float:
+    """Return the expected milliseconds of a step per batch with this number of workers on this host.
+
+    Workers share the cores with the step: together they need at least their CPU time over the cores.
+    """
+    cost, _ = HOST if loader.on_processor else HIDDEN
+    receive = cost * receive_ms(loader)
+    bare = max(loader.fed_ms - (receive if loader.workers else 0.0), 0.0)
+    if not workers:
+        return bare + loader.made_ms
+    work = 0.0
+    if loader.cores is not None:
+        cores = max(loader.cores - loader.others_cores, 1.0)
+        busy = min(SPARE if loader.busy_cores is None else loader.busy_cores, cores)
+        work = (loader.made_ms - loader.waiting_ms + busy * bare) / cores
+    return max(bare + receive, (loader.made_ms + receive) / workers, work)
 
 
 def receive_ms(loader: Loader) -> float:

@@ -1,0 +1,90 @@
+"""A knob's prior is the gain of its own remedy on this host."""
+
+from __future__ import annotations
+
+import pytest
+
+from fathom.analysis.results import Examination, Finding, Integrity, Step, Where
+from fathom.diagnosis.loading import gains_of
+from fathom.tuner import catalogue
+from fathom.tuner.facts import Facts
+from fathom.tuner.knobs import Knob, fitting
+from fathom.tuner.priors import in_order, predicted, priors
+from tests.support.findings_fakes import compute, idle, signals
+
+WORDS = frozenset({"torch", "loader", "cuda", "compiler", "bf16", "trains", "attention", "glibc"})
+
+
+def knobs(name: str, facts: Facts) -> list[Knob]:
+    return [knob for knob in fitting(catalogue(), facts) if knob.id == name]
+
+
+def examined(*findings: tuple[str, float]) -> Examination:
+    """Return the results of a step of 10 ms with these findings and their gains in ms."""
+    made = [
+        Finding(kind, kind, Where(), [], [], gain, gain, gain, gain / 10, 1.0, "", "", "")
+        for kind, gain in findings
+    ]
+    return Examination(
+        Step(10.0, 10.0, None, 9, "train", basis_ms=10.0), [], Integrity([], []), None, None, None, made
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("input-slow-transform", "loader"),
+        ("input-sample-by-sample", "loader"),
+        ("input-collate", "loader"),
+        ("input-cpu-preprocessing", "loader"),
+        ("host-thread-contention", "thread-waiting"),
+        ("host-python", "compile"),
+        ("kernels-unfused-loss", "compile"),
+        ("kernels-tensor-cores-idle", "matmul-precision"),
+        ("kernels-math-attention", "attention"),
+    ],
+)
+def test_the_gain_of_another_remedy_is_no_prior(kind: str, name: str) -> None:
+    facts = Facts(WORDS | {"several-cores"}, cores=8)
+    with_finding = priors(knobs(name, facts), examined((kind, 5.0)), facts)
+    assert with_finding == priors(knobs(name, facts), examined(), facts)
+    assert name in with_finding
+
+
+def test_a_finding_of_one_value_says_nothing_about_the_others() -> None:
+    facts = Facts(WORDS, cores=8)
+    known = priors(knobs("compile", facts), examined(("host-launch-bound", 4.0)), facts)
+    compile_ = known["compile"]
+    assert compile_.of("whole with CUDA graphs") == pytest.approx(0.4) and compile_.of("whole") < 0.05
+    assert in_order(knobs("compile", facts), known)[0][1].name == "whole with CUDA graphs"
+    assert predicted({"compile": "whole with CUDA graphs"}, known) == pytest.approx(0.4)
+
+
+def gains(cores: int, on_cpu: bool, workers: int = 0, **more: object) -> dict[int, float]:
+    """Return the gains for a step of 10 ms, of which 5 ms make a batch."""
+    given = signals(
+        [compute("a", 5.0), idle("input", 5.0)],
+        input_stages_ms={"fetch": 5.0},
+        input_workers=workers,
+        input_lost_ms=5.0,
+        host_cores=cores,
+        step_ms=10.0,
+        **({"step_device": "cpu"} if on_cpu else {}),
+        **more,
+    )
+    return gains_of(given, (0, 1, 2, 8))
+
+
+def test_workers_gain_as_much_as_the_cores_allow() -> None:
+    many, few = gains(16, on_cpu=False), gains(2, on_cpu=True)
+    assert many[0] == 0 and many[1] == pytest.approx(0.45, abs=0.05)
+    assert few[0] == 0 and few[1] < 0.3 and few[8] < 0.3
+    assert gains(2, on_cpu=True, workers=2)[0] < 0
+
+
+def test_the_loader_is_tried_by_the_gain_of_each_number_of_workers() -> None:
+    facts = Facts(WORDS, cores=2, by_workers={1: 0.04, 2: 0.1, 0: 0.0})
+    known = priors(knobs("loader", facts), examined(("input-too-few-workers", 5.0)), facts)
+    order = [value.name for _, value in in_order(knobs("loader", facts), known)]
+    assert known["loader"].of("one worker") == pytest.approx(0.04)
+    assert order.index("a worker on every core") < order.index("one worker")
