@@ -34,6 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(program: Simulated, place: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Tuned:
     monkeypatch.setattr(tuning, "Runner", program)
+    monkeypatch.setattr("fathom.tuner.options.inventory", lambda: {"gpus": [{}] * 3})
     folder = place / "train.tune"
     if not folder.exists():
         folder.mkdir()
@@ -199,3 +200,40 @@ def test_a_program_that_cannot_be_recorded_leaves_no_folder(place: Path) -> None
     with pytest.raises(BadInputError, match="status 3"):
         tune([sys.executable, "-c", "raise SystemExit(3)"], Options(folder=folder))
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": ("loadr",)}, "'loadr' is not a knob"),
+        ({"only": ("loader",), "without": ("loader",)}, "leave no knob"),
+        ({"budget_s": 10.0}, "A budget of 10 s is too short"),
+        ({"step_on": "sometimes"}, "step-on"),
+        ({"lanes": ("0",)}, "this machine has none"),
+        ({"lanes": ("0", "1"), "in_place": True}, "leave out --in-place"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_program_runs(
+    place: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr("fathom.tuner.options.inventory", lambda: {"gpus": []})
+    Path("train.py").write_text("open('ran', 'w')")
+    with pytest.raises(BadInputError, match=message):
+        tune(COMMAND, Options(**options))
+    assert [path.name for path in place.iterdir()] == ["train.py"]
+
+
+def test_a_finished_search_is_not_run_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(Simulated(FakeClock(), lambda _: 1.0), place, monkeypatch, only=("garbage",))
+    again = Simulated(FakeClock(), lambda _: 1.0)
+    with pytest.raises(BadInputError, match="above 700s to go on"):
+        run(again, place, monkeypatch, only=("garbage",))
+    assert not again.ran
+
+
+def test_a_program_too_slow_for_the_budget_gets_one_that_would_do(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Simulated(FakeClock(), lambda _: Run("too slow", 175.0, why="planted"))
+    with pytest.raises(BadInputError, match=r"ran no 20 steps in 175 s.*give --budget \d+m"):
+        run(slow, place, monkeypatch, steps=20)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from fathom.tuner.kernels import Ranked, Ranking, Sandbox, Searched, rank_kernels
     from fathom.tuner.knobs import Knob, catalogue
     from fathom.tuner.lanes import lanes_of
+    from fathom.tuner.options import Options
     from fathom.tuner.results import Patch, Setting, Tried, Tuned
-    from fathom.tuner.tuning import Options, tune
+    from fathom.tuner.tuning import tune
 
 __all__, __getattr__ = exports(__name__)

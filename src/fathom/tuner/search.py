@@ -56,7 +56,7 @@ class Search:
     def __init__(
         self, knobs: Sequence[Knob], known: dict[str, Prior], path: Path | None, seed: int = 0
     ) -> None:
-        self._optuna = _optuna()
+        self._optuna = require_optuna()
         self.knobs, self.known = {knob.id: knob for knob in knobs}, known
         self.measured: dict[str, Measured] = {}
         self._space = self._distributions()
@@ -207,7 +207,8 @@ def _choice(params: dict[str, Any]) -> Choice:
     return {knob: value for knob, value in params.items() if value != AS_IT_IS}
 
 
-def _optuna() -> Any:
+def require_optuna() -> Any:
+    """Return the module optuna. Raises FathomError if it is not installed."""
     try:
         import optuna
     except ImportError:
