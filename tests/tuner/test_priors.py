@@ -1,4 +1,4 @@
-"""A knob's prior is the gain of its own remedy on this host."""
+"""A knob is expected to gain as much as its remedy does on this host, whatever else a finding suggests."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Prior:
 
 
 def priors(knobs: Iterable[Knob], examination: Examination, facts: Facts) -> dict[str, Prior]:
-    """Return the prior of each knob by id: the gain of its own remedy, and not that of other remedies."""
+    """Return the prior of each knob by id: the gain of this remedy itself, and not that of other remedies."""
     gains = _gains(examination)
     return {knob.id: _prior(knob, gains, facts) for knob in knobs}
 
