@@ -202,6 +202,49 @@ def _part(load, replicas):
     return replace(load, rate=load.rate / replicas, requests=max(30, -(-load.requests // replicas)))
 
 
+@pytest.mark.parametrize("arrival", ["poisson", "constant"])
+def test_a_fleet_that_meets_limits_makes_the_tokens_that_are_asked_for(arrival):
+    # 8 × 1024 tokens/s arrive; a fleet that is fast only at the start does not make them.
+    question = ask_serving("llama3-70b", H100, rate=8, arrival=arrival, ttft="1s", tpot="50ms", tp=4)
+    plan = plan_serving(question)
+    assert plan.figures["output_rate"].value == pytest.approx(8 * 1024, rel=0.1)
+    one_fewer = plan.replicas - 1
+    long_run = Load(arrival=arrival, rate=8 / one_fewer, requests=4000)
+    assert not question.limits.met_by(serve(Fleet(question.candidates[0]), long_run, VALUES))
+    assert question.limits.met_by(
+        serve(Fleet(question.candidates[0]), replace(long_run, rate=8 / plan.replicas), VALUES)
+    )
+
+
+def test_requests_that_outrun_the_fleet_are_said_to():
+    overloaded = plan_serving(ask_serving("llama3-70b", H100, rate=8, tp=4, replicas=1))
+    noted = [note for note in overloaded.notes if "queue grows without end" in note]
+    rate = overloaded.figures["output_rate"].value
+    assert len(noted) == 1 and f"{rate:,.0f} are generated" in noted[0] and rate < 0.8 * 8 * 1024
+    few = plan_serving(ask_serving("llama3-70b", H100, rate=8, tp=4, requests=40))
+    assert any("40 simulated requests arrive too fast" in note for note in few.notes)
+    assert not plan_serving(ask_serving("llama3-70b", H100, rate=0.2, tp=4)).notes
+
+
+def test_as_many_requests_as_clients_are_in_flight():
+    plan = plan_serving(ask_serving("llama3-8b", H100, concurrency=300, prompt=100, output=50))
+    assert plan.batch == 300
+
+
+@pytest.mark.parametrize(
+    "asked, words",
+    [
+        ({"rate": 0.0}, "--rate is 0"),
+        ({"rate": 4.0, "concurrency": 8}, "--rate and --concurrency each say"),
+        ({"concurrency": 64, "requests": 8}, "never are 64 in flight"),
+        ({"rate": 1e4, "tpot": "50ms", "tp": 1}, "256 replicas of a layout do not meet"),
+    ],
+)
+def test_arrivals_that_contradict_each_other_are_refused(asked, words):
+    with pytest.raises(BadInputError, match=words):
+        plan_serving(ask_serving("llama3-8b", H100, **asked))
+
+
 def test_a_load_test_recalibrates(tmp_path):
     truth = VALUES | {"host": 4 * VALUES["host"]}
     slow = serve(Fleet(LLAMA), Load(256, 128, "closed", 4, requests=16), truth)
@@ -272,14 +315,15 @@ def test_advice_on_shapes_knows_the_padded_vocabulary():
 
 def test_the_commands_print_and_write_json(tmp_path):
     run = CliRunner().invoke
-    asked = ["plan", "serve", "llama3-8b", "--concurrency", "4", "--output", "64", "--requests", "8"]
+    model_ = ["plan", "serve", "llama3-8b", "--output", "64"]
+    asked = [*model_, "--concurrency", "4", "--requests", "8"]
     plan = json.loads(run(app, [*asked, "--json"]).stdout)
     assert plan["figures"]["tpot"]["low"] < plan["figures"]["tpot"]["value"] < plan["figures"]["tpot"]["high"]
     assert "decode iteration" in run(app, asked).stdout
     assert "--tensor-parallel-size 1" in run(app, [*asked, "--launch"]).stdout
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n0.0,100,20\n0.5,200,30\n")
-    assert json.loads(run(app, [*asked, "--trace", str(trace), "--json"]).stdout)["within_limits"] == 1.0
+    assert json.loads(run(app, [*model_, "--trace", str(trace), "--json"]).stdout)["within_limits"] == 1.0
     long_run = ["plan", "reliability", "llama3-70b", "--gpus", "1024", "--days", "10", "--price", "2/h"]
     assert "Goodput" in run(app, long_run).stdout
     buy = ["plan", "buy", "llama3-8b", "h100", "h200", "--concurrency", "4", "--prices", "2/h", "3/h"]

@@ -114,7 +114,8 @@ def _serving(plan: ServingPlan) -> Iterator[Text]:
 
 def _iteration(plan: ServingPlan) -> Iterator[Text]:
     total = sum(plan.iteration.values())
-    yield _headings(f"{f'decode iteration of {plan.batch} sequences':<40}{'ms':>10}{'%':>8}")
+    title = f"decode iteration of {plan.batch} sequence{'' if plan.batch == 1 else 's'}"
+    yield _headings(f"{title:<40}{'ms':>10}{'%':>8}")
     for name, seconds in sorted(plan.iteration.items(), key=lambda part: -part[1]):
         if seconds > 0:
             yield Text(

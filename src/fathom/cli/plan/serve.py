@@ -30,7 +30,12 @@ def serve(
     rate: float | None = Option(None, help="Requests per second."),
     arrival: str = Option("poisson", help="With --rate: poisson, constant or bursty."),
     trace: Path | None = Option(None, help="File of lines: arrival in seconds, prompt, output tokens."),
-    requests: int = Option(200, min=1, max=10_000, help="Requests that are simulated."),
+    requests: int | None = Option(
+        None,
+        min=1,
+        max=10_000,
+        help="Requests that are simulated.  [default: as many as show the steady state]",
+    ),
     hit: float = Option(0.0, min=0, max=1, help="Share of prompts found in the prefix cache."),
     ttft: str | None = Option(
         None, help="Limit of the time to the first token, like 1s or 500ms; a number alone is in ms."

@@ -36,7 +36,7 @@ def ask_serving(
     concurrency: int | None = None,
     rate: float | None = None,
     arrival: str = "poisson",
-    requests: int = 200,
+    requests: int | None = None,
     spread: float = 0.0,
     trace: Path | None = None,
     hit: float = 0.0,
@@ -63,9 +63,10 @@ def ask_serving(
     system = _priced(system.assuming(assume), price)
     of = model_called(model)
     limits = Limits(_seconds(ttft), _seconds(tpot), share)
-    arrives = "closed" if rate is None else arrival
+    _check_arrivals(rate, concurrency, requests, trace)
+    arrives, rate = ("closed", 1.0) if rate is None else (arrival, rate)
     load = Load(
-        prompt, output, arrives, concurrency or 16, rate or 1.0, requests, spread, hit, trace=_trace(trace)
+        prompt, output, arrives, concurrency or 16, rate, requests, spread, hit, trace=_trace(trace)
     )  # fmt: skip
     kv = kv or ("fp8" if weights in ("fp8", "fp4") else "bf16")
     chosen = engine(engine_name)
@@ -88,6 +89,22 @@ def ask_serving(
     return Question(
         candidates, load, limits, objective, replicas, prefill_replicas, routing, values, disaggregate
     )
+
+
+def _check_arrivals(
+    rate: float | None, concurrency: int | None, requests: int | None, trace: Path | None
+) -> None:
+    """Raise BadInputError unless one option says when requests arrive, and enough of them do."""
+    given = {"--rate": rate, "--concurrency": concurrency, "--trace": trace}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise BadInputError(
+            f"{' and '.join(names)} each say when requests arrive; give one of {', '.join(given)}."
+        )
+    if requests and concurrency and requests < concurrency:
+        raise BadInputError(
+            f"{requests:,} requests never are {concurrency:,} in flight; raise --requests, or leave it out."
+        )
 
 
 def _least(model: Model, system: Hardware, chosen: Engine, weights: str, kv: str) -> int:

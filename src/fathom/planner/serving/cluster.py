@@ -16,6 +16,10 @@ MANY = 200  # replicas, among which the next one is as much work as an iteration
 _STRIDE = 0.05  # seconds that a replica may be ahead of another that could send it a request
 
 
+class TooLongError(BadInputError):
+    """A load that takes too many iterations to simulate."""
+
+
 @dataclass
 class Cluster:
     """Replicas that serve whole requests, or, with `decoders`, prompts that `transfer` seconds hand over."""
@@ -47,7 +51,7 @@ class Cluster:
         while pending or self._next(everyone):
             turns += 1 + len(everyone) // MANY
             if turns > self.most:
-                raise BadInputError(
+                raise TooLongError(
                     f"This load takes more than {self.most:,} iterations to simulate; give fewer requests, "
                     "shorter prompts or fewer replicas."
                 )

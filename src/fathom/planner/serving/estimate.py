@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +32,7 @@ FIGURES: dict[str, tuple[str, str, Callable[[Served], float]]] = {
 def estimate(fleet: Fleet, load: Load, values: Mapping[str, float] | None = None) -> dict[str, Quantity]:
     """Return every figure with its 90 % interval: the constants' uncertainty, and the model's."""
     served = serve(fleet, load, calibration().values if values is None else values)
+    load = load if load.trace else replace(load, requests=served.requests)
     drawn = [serve(fleet, load, draw) for draw in _draws(values)]
     return {
         name: _quantity(fleet, kind, unit, of(served), [of(sample) for sample in drawn])

@@ -65,7 +65,7 @@ def load_test(of: Deployment, load: Load) -> dict[str, object]:
 def recalibrated(of: Deployment, path: Path) -> Constants:
     """Return the constants refitted to the results of a load test. Raises BadInputError without any."""
     rows = [_point(row, path) for row in _rows(path)]
-    if sum(load.requests for load, _ in rows) > _MOST_REQUESTS:
+    if sum(load.count for load, _ in rows) > _MOST_REQUESTS:
         most = f"{_MOST_REQUESTS // 4:,}, all results together"
         raise BadInputError(f"The results in {path} have too many requests in flight; give at most {most}.")
     known = calibration()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fathom.errors import BadInputError
-from fathom.planner.serving.cluster import Cluster
+from fathom.planner.serving.cluster import Cluster, TooLongError
 from fathom.planner.serving.constants import resolved
 from fathom.planner.serving.deployment import Deployment
 from fathom.planner.serving.iteration import Iteration
@@ -21,6 +22,10 @@ from fathom.timing import ARRIVALS, next_arrival
 KINDS = ("closed", *ARRIVALS, "at-once")
 MOST_TURNS = 25_000  # of one simulation: a plan runs some 20 of them, and takes half a minute then
 SLOWEST, FASTEST = 1e-6, 1e6  # requests per second
+LEAST, MOST = 200, 3_000  # requests that are simulated if their number is not given
+ROUNDS = 4  # times of a request over which they arrive then, and requests of each client
+_STEADY = 2.0  # times of a request after which as many end as arrive
+_KEEPS_UP = 0.8  # of the arriving tokens are made; the rest is the chance of random arrivals
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Load:
     """Requests of `prompt` and `output` tokens, spread uniformly by `spread` (0.2: from 0.8 to 1.2 times).
 
     `closed` keeps `concurrency` requests in flight; with ARRIVALS, they arrive at `rate` a second.
-    `trace` gives arrivals, prompts and outputs one by one instead.
+    `trace` gives arrivals, prompts and outputs one by one instead. Without `requests`, as many are
+    simulated as show the steady state.
     """
 
     prompt: int = 1024
@@ -36,7 +42,7 @@ class Load:
     arrival: str = "closed"
     concurrency: int = 16
     rate: float = 1.0
-    requests: int = 200
+    requests: int | None = None
     spread: float = 0.0
     hit: float = 0.0
     served: bool = True  # by a server; False: measured in the engine, without HTTP and its queues
@@ -49,12 +55,25 @@ class Load:
                 f"{self.arrival!r} is not an arrival process; choose one of {', '.join(KINDS)}."
             )
         for name in ("prompt", "output", "concurrency", "requests"):
-            if getattr(self, name) <= 0:
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise BadInputError(f"{name} is {getattr(self, name)}; it must be above 0.")
         if not SLOWEST <= self.rate <= FASTEST:
             raise BadInputError(
                 f"--rate is {self.rate:g}; give a number from {SLOWEST:g} to {FASTEST:g} requests per second."
             )
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether requests arrive at a rate, however many are in flight."""
+        return self.arrival in ARRIVALS and not self.trace
+
+    @property
+    def count(self) -> int:
+        """Return the requests that are simulated, or, of an open load, the fewest."""
+        clients = (
+            0 if self.arrival != "closed" else max(self.concurrency, min(ROUNDS * self.concurrency, MOST))
+        )
+        return self.requests or max(LEAST, clients)
 
     def drawn(self, seed: int = 0) -> list[Request]:
         """Return the requests, drawn with `seed`."""
@@ -64,7 +83,7 @@ class Load:
         arrivals = self._arrivals(random_)
         return [
             Request(next(arrivals), self._length(self.prompt, random_), self._length(self.output, random_))
-            for _ in range(self.requests)
+            for _ in range(self.count)
         ]
 
     def _length(self, mean: int, random_: random.Random) -> int:
@@ -76,7 +95,7 @@ class Load:
         now = 0.0
         while True:
             yield now
-            if self.arrival in ARRIVALS:
+            if self.is_open:
                 now += next_arrival(self.arrival, self.rate, random_)
 
 
@@ -92,10 +111,13 @@ class Served:
     paces: np.ndarray
     end_to_end: np.ndarray
     seconds: float
+    requests: int
     tokens: int
     gpus: int
     peak_batch: int
     preempted: int
+    arriving: float = 0.0  # output tokens per second that open arrivals ask for
+    leaving: float | None = None  # those of the requests that end in the second half of open arrivals
 
     @property
     def tpot(self) -> np.ndarray:
@@ -105,8 +127,17 @@ class Served:
 
     @property
     def output_rate(self) -> float:
-        """Return output tokens per second."""
+        """Return output tokens per second: of the steady state if it is seen, else over all requests."""
+        if self.leaving is not None:
+            return self.leaving
         return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def keeps_up(self) -> bool:
+        """Return whether as many requests end as arrive; False if even the most show no steady state."""
+        if self.leaving is None:
+            return not self.arriving or self.requests < MOST
+        return self.leaving >= _KEEPS_UP * self.arriving
 
     def within(self, ttft: float = math.inf, tpot: float = math.inf) -> float:
         """Return the share of requests that meet both limits."""
@@ -136,6 +167,30 @@ def serve(fleet: Fleet, load: Load, values: Mapping[str, float], seed: int = 0) 
 
     The attention ranks of a replica advance together, so one of them is simulated with its share of the load.
     """
+    return deque(growing(fleet, load, values, seed), maxlen=1)[0]
+
+
+def growing(fleet: Fleet, load: Load, values: Mapping[str, float], seed: int = 0) -> Iterator[Served]:
+    """Yield the result of a load, and of more of its requests until they show the steady state.
+
+    A fleet that starts empty answers the first requests faster than all others.
+    """
+    count, most = load.count, MOST if load.is_open and load.requests is None else 0
+    while True:
+        try:
+            served = _served(fleet, replace(load, requests=count), values, seed)
+        except TooLongError:
+            if count == load.count:
+                raise
+            return
+        yield served
+        needed = math.ceil(ROUNDS * load.rate * served.end_to_end.mean())
+        if count >= min(needed, most):
+            return
+        count = min(max(needed, 2 * count), most)
+
+
+def _served(fleet: Fleet, load: Load, values: Mapping[str, float], seed: int) -> Served:
     done, everyone = _simulated(fleet, load, values, seed)
     constants = resolved(fleet.decode, values)
     done.sort(key=lambda r: r.arrival)
@@ -143,16 +198,35 @@ def serve(fleet: Fleet, load: Load, values: Mapping[str, float], seed: int = 0) 
     pace = float(paces.sum()) / max(int(np.count_nonzero(paces)), 1)
     overhead = constants["request"] + constants["polling"] * pace if load.served else 0.0
     scale = fleet.decode.dp
+    arriving, leaving = _flow(done, scale) if load.is_open else (0.0, None)
     return Served(
         np.array([r.ttft + overhead for r in done]),
         paces,
         np.array([r.done - r.arrival + overhead for r in done]),
         max(r.done for r in done) - min(r.arrival for r in done),
+        len(done) * scale,
         sum(r.output for r in done) * scale,
         fleet.gpus,
         max(r.peak for r in everyone),
         sum(r.preempted for r in everyone),
+        arriving,
+        leaving,
     )
+
+
+def _flow(done: Sequence[Request], scale: int) -> tuple[float, float | None]:
+    """Return the output tokens per second of requests, by arrival, that arrive and that end.
+
+    The latter counts the second half of the arrivals. It is None if one request takes longer than that half.
+    """
+    first, last = done[0].arrival, done[-1].arrival
+    if last <= first:
+        return 0.0, None
+    arriving = scale * sum(r.output for r in done[1:]) / (last - first)
+    if last - first < _STEADY * float(np.mean([r.done - r.arrival for r in done])):
+        return arriving, None
+    middle = (first + last) / 2
+    return arriving, scale * sum(r.output for r in done if middle < r.done <= last) / (last - middle)
 
 
 def _simulated(
@@ -160,9 +234,9 @@ def _simulated(
 ) -> tuple[list[Request], list[Replica]]:
     share = fleet.decode.dp
     requests = (
-        load.drawn(seed)[: max(1, load.requests // share)] if not load.trace else load.drawn(seed)[::share]
+        load.drawn(seed)[: max(1, load.count // share)] if not load.trace else load.drawn(seed)[::share]
     )
-    if load.arrival not in ("closed", "at-once") and not load.trace:
+    if load.is_open:
         for request in requests:
             request.arrival *= share
     replicas = [_replica(fleet.decode, load, values, not fleet.prefill) for _ in range(fleet.replicas)]

@@ -276,12 +276,28 @@ def _notes(q: Question, fleet: Fleet, served: Served) -> list[str]:
         )
     if served.preempted:
         notes.append(f"{served.preempted} requests were preempted, because the KV cache was full.")
+    if served.arriving and (served.leaving is None or not served.keeps_up):
+        notes.append(_unsteady(served, 1 if fleet.prefill else fleet.replicas))
     if q.limits.any and not q.limits.met_by(served):
         share = served.within(q.limits.ttft, q.limits.tpot)
         notes.append(
             f"Only {100 * share:.1f} % of requests meet the limits; {100 * q.limits.share:.0f} % should."
         )
     return notes
+
+
+def _unsteady(served: Served, replicas: int) -> str:
+    """Return why the latencies are not those of a steady state."""
+    if served.keeps_up:
+        return (
+            f"The {served.requests:,} simulated requests arrive too fast to show a steady state: latencies "
+            "are those of the start, and may be too short."
+        )
+    return (
+        f"Requests ask for {served.arriving * replicas:,.0f} tokens/s, of which "
+        f"{served.output_rate * replicas:,.0f} are generated: the queue grows without end, and so do "
+        "latencies. Add replicas, or lower --rate."
+    )
 
 
 def planned_test(question: Question) -> str:

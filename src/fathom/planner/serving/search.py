@@ -13,7 +13,7 @@ from fathom.planner.hardware import Hardware
 from fathom.planner.serving.constants import resolved
 from fathom.planner.serving.deployment import BYTES, Deployment, Engine
 from fathom.planner.serving.iteration import Batch, Iteration
-from fathom.planner.serving.load import Fleet, Load, Served, serve
+from fathom.planner.serving.load import Fleet, Load, Served, growing, serve
 from fathom.planner.workload import Model
 
 OBJECTIVES = ("gpus", "dollars", "watts")
@@ -71,8 +71,8 @@ def smallest(
         return None
     low, high, best = 0, 1, None
     while best is None and high <= _MOST:
-        served = serve(Fleet(of), shared(load, high), values)
-        if limits.met_by(served):
+        served, meets = _tried(Fleet(of), shared(load, high), limits, values)
+        if meets:
             best = served
         else:
             low, high = high, 2 * high
@@ -80,12 +80,23 @@ def smallest(
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        served = serve(Fleet(of), shared(load, middle), values)
-        if limits.met_by(served):
+        served, meets = _tried(Fleet(of), shared(load, middle), limits, values)
+        if meets:
             high, best = middle, served
         else:
             low = middle
     return Fleet(of, high), best
+
+
+def _tried(fleet: Fleet, load: Load, limits: Limits, values: Mapping[str, float]) -> tuple[Served, bool]:
+    """Return how a fleet serves a load, and whether it meets the limits and keeps up with the arrivals.
+
+    A fleet that fails with few requests does not meet the limits with more.
+    """
+    for served in growing(fleet, load, values):
+        if not limits.met_by(served):
+            return served, False
+    return served, served.keeps_up
 
 
 def shared(load: Load, replicas: int) -> Load:
@@ -96,7 +107,7 @@ def shared(load: Load, replicas: int) -> Load:
         load,
         rate=load.rate / replicas,
         concurrency=max(1, math.ceil(load.concurrency / replicas)),
-        requests=max(30, math.ceil(load.requests / replicas)),
+        requests=load.requests and max(30, math.ceil(load.requests / replicas)),
     )
 
 
@@ -145,6 +156,11 @@ def _impossible(candidates: list[Deployment], load: Load, limits: Limits, values
         )
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
     best = min((serve(Fleet(of), alone, values) for of in candidates), key=lambda s: _misses(s, limits))
+    if limits.met_by(best):
+        return (
+            f"Even {_MOST} replicas of a layout do not meet the limits; raise --ttft or --tpot, lower --rate "
+            "or --concurrency, or share the load among fleets."
+        )
     return (
         f"No layout meets the limits even for a single request; the nearest has a TTFT of "
         f"{1e3 * best.ttft.mean():.3g} ms and {1e3 * best.tpot.mean():.3g} ms per token; "
@@ -186,18 +202,19 @@ def smallest_pools(
 ) -> tuple[Fleet, Served] | None:
     """Return the fewest replicas of both pools: enough of each, then each as few as possible."""
 
-    def served(prefill: int, decode: int) -> Served:
-        return serve(Fleet(of, decode, of, prefill, routing), load, values)
+    def tried(prefill: int, decode: int) -> tuple[Served, bool]:
+        return _tried(Fleet(of, decode, of, prefill, routing), load, limits, values)
 
     prefill = decode = 1
-    while not limits.met_by(now := served(prefill, decode)):
+    while not (now := tried(prefill, decode))[1]:
         if prefill + decode >= _MOST_POOLED:
             return None
-        first, next_ = (now.ttft <= limits.ttft).mean(), (now.tpot <= limits.tpot).mean()
-        prefill, decode = (_more(prefill), decode) if first < next_ else (prefill, _more(decode))
-    prefill = _fewest(lambda n: limits.met_by(served(n, decode)), prefill)
-    decode = _fewest(lambda n: limits.met_by(served(prefill, n)), decode)
-    return Fleet(of, decode, of, prefill, routing), served(prefill, decode)
+        first = (now[0].ttft <= limits.ttft).mean(), -prefill
+        then = (now[0].tpot <= limits.tpot).mean(), -decode
+        prefill, decode = (_more(prefill), decode) if first < then else (prefill, _more(decode))
+    prefill = _fewest(lambda n: tried(n, decode)[1], prefill)
+    decode = _fewest(lambda n: tried(prefill, n)[1], decode)
+    return Fleet(of, decode, of, prefill, routing), tried(prefill, decode)[0]
 
 
 def _more(replicas: int) -> int:
