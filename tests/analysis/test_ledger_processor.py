@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.analysis.processor import innermost
-from tests.support.timelines import MAIN, OTHER, Timeline, devices_of
+from tests.support.timelines import MAIN, OTHER, Timeline, devices_of, examination_of
 
 
 @st.composite
@@ -63,3 +64,42 @@ def test_a_window_that_the_recorder_marked_is_about_the_program(tmp_path: Path) 
         ("idle: python", 100),
         ("idle: unexplained", 300),  # before the first and after the last record an op may have run
     }
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([MAIN, OTHER]), st.integers(0, 1900), st.integers(1, 60)),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_ops_of_all_threads_that_run_steps_are_work(ops: list[tuple[int, int, int]]) -> None:
+    """As in a server whose requests run the model on a pool of threads."""
+    made, free = Timeline(), {MAIN: 0, OTHER: 0}
+    for number in range(4):
+        made.step(500 * number, 500 * (number + 1), thread=(MAIN, OTHER)[number % 2])
+    working = set()
+    for thread, start, length in sorted(ops, key=lambda op: op[1]):
+        start = max(start, free[thread])
+        free[thread] = start + length
+        made.op("aten::mm", start, start + length, thread=thread)
+        working.update(range(start, min(start + length, 2000)))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = devices_of(Path(folder) / "s.fathom", made)[0].ledger
+    assert sum(e.ns for e in ledger if e.entry == "ops") == len(working)
+    assert {e.entry for e in ledger} <= {"ops", "idle: unexplained"}
+
+
+def test_time_between_the_ops_of_a_pool_of_threads_is_not_called_python(tmp_path: Path) -> None:
+    def examined(name: str, *threads: int):
+        made = Timeline()
+        for number in range(8):
+            thread = threads[number % len(threads)]
+            made.step(1000 * number, 1000 * (number + 1), kind="inference", source="forward", thread=thread)
+            made.op("aten::mm", 1000 * number, 1000 * number + 200, thread=thread)
+        return examination_of(tmp_path / name, made)
+
+    pooled, alone = examined("pooled", MAIN, OTHER), examined("alone", MAIN)
+    assert [f.id for f in alone.findings] == ["host-python"] and pooled.findings == []
+    assert [a.why[:24] for a in pooled.abstained if a.what == "ledger"] == ["steps ran on 2 threads: "]
+    assert not [a for a in alone.abstained if a.what == "ledger"]

@@ -174,10 +174,21 @@ def _not_analysed(account: Account, ahead: bool, left_out: str) -> list[Abstaine
         ),
         LATER: left_out,
         "batches of one size": mixed(account.steps, account.kind),
-        "ledger": "" if account.subjects else _no_timeline(account.steps),
+        "ledger": _on_threads(account) if account.subjects else _no_timeline(account.steps),
         "host times": _traced(account),
     }
     return [Abstained(what, why) for what, why in reasons.items() if why]
+
+
+def _on_threads(account: Account) -> str:
+    """Return why a ledger of the host's work has time without a cause; "" if one thread runs the steps."""
+    others = len(account.timeline.beside)
+    if not others or any(subject.index is not None for subject in account.subjects):
+        return ""
+    return (
+        f"steps ran on {others + 1} threads: time in which none of them runs an operation has no cause, "
+        "because waits for requests, locks and Python of other threads look alike"
+    )
 
 
 def _traced(account: Account) -> str:

@@ -22,7 +22,7 @@ class HostRecords(msgspec.Struct):
 
     `known` also has cause and detail. `ops` are framework ops, `calls` are runtime calls. `python` holds the
     threads with Python-level records, `autograd` the threads of autograd's engine. `caller` is the thread
-    that runs the steps.
+    that runs the steps; `beside` are others that run steps too, as in a server with a pool of threads.
     """
 
     known: pl.DataFrame
@@ -38,6 +38,7 @@ class HostRecords(msgspec.Struct):
         default_factory=list
     )  # first use of all threads, by detail
     copying: Spans = NOTHING  # long calls that copy
+    beside: set[int] = msgspec.field(default_factory=set)
     _own: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _recorded: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _began: dict[int | None, Array] = msgspec.field(default_factory=dict)
@@ -69,6 +70,17 @@ class HostRecords(msgspec.Struct):
             part for label, times in labelled for part in self._by_line(thread, label, times)
         ]
         return self._own[thread]
+
+    @property
+    def joined(self) -> HostRecords:
+        """The records with those of all threads that run steps as one team.
+
+        Then no time without a record counts as Python: the threads wait for requests, locks and each other.
+        """
+        if not self.beside:
+            return self
+        team = self.autograd | self.beside
+        return msgspec.structs.replace(self, autograd=team, python=set(), _own={}, _began={})
 
     def _by_line(self, thread: int, label: Label, times: Spans) -> list[tuple[Label, Spans]]:
         """Split the time of Python and of dispatching by the lines and causes of the nearest samples."""

@@ -51,13 +51,18 @@ def processor_ledger(
     """
     own = ops.filter(pl.col("kind") == "op")
     frames = [
-        _burst(own.filter(burst=burst, thread=host[burst].caller), windows, host[burst], burst, moving)
+        _burst(_of_steps(own.filter(burst=burst), host[burst]), windows, host[burst].joined, burst, moving)
         for burst in distinct(windows.bursts).tolist()
     ]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
     nothing = np.zeros(len(windows.starts), np.int64)
     rows = few_lines(rows)
     return Ledger(windows, rows.sort("window", "ns", descending=[False, True]), nothing, nothing)
+
+
+def _of_steps(ops: pl.DataFrame, host: HostRecords) -> pl.DataFrame:
+    """Return the ops of the threads that run steps."""
+    return ops.filter(pl.col("thread").is_in([t for t in (host.caller, *host.beside) if t is not None]))
 
 
 def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int, moving: Spans) -> pl.DataFrame:

@@ -31,6 +31,7 @@ TIMES = (
     *("start_ns", "end_ns", "mark_ns", "device_ns", "device_end_ns", "time_ns"),
     *("launched", "arrived_ns"),
 )
+BESIDE = 0.1  # of the steps: a thread that marks as many runs steps, as those of a server's pool do
 TABLES_OF_TIMELINE = ("steps", "ops", "calls", "kernels", "waits", "every", "stacks")
 
 
@@ -93,6 +94,13 @@ class Timeline(msgspec.Struct):
             return self.about.pid
         return int(own.mode().min()) if len(own) else None  # type: ignore[arg-type]
 
+    @property
+    def beside(self) -> set[int]:
+        """The threads other than the caller that run some of the steps."""
+        marked = self.steps["thread"].drop_nulls()
+        often = marked.value_counts().filter(pl.col("count") >= BESIDE * len(marked))
+        return {int(thread) for thread in often["thread"]} - {self.caller}
+
     def _beside(self, engine: pl.Series) -> int | None:
         """The thread beside autograd's engine that launches most; None if the engine's thread is alone."""
         launching = self.calls.filter(
@@ -115,6 +123,7 @@ class Timeline(msgspec.Struct):
             records = host_records(ops, calls, waits, marks, caller, self.about.pid, first)
             records.samples = samples_of(_of(self.stacks, burst), setting, self.making, marks, rare)
             records.lines_of_ops = setting.engine
+            records.beside = self.beside
             self._hosts[burst] = records
         return {burst: self._hosts[burst] for burst in wanted}
 
