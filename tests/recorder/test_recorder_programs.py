@@ -169,6 +169,25 @@ def test_a_program_without_steps_is_a_sounding_that_says_so(tmp_path):
     assert open_sounding(tmp_path / "out.fathom").manifest.ended == "no-steps"
 
 
+def test_a_server_that_got_no_request_is_said_to_have_got_none(tmp_path):
+    pytest.importorskip("uvicorn")
+    text = """
+import threading, torch, uvicorn
+async def app(scope, receive, send): ...
+server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off"))
+threading.Timer(0.5, setattr, (server, "should_exit", True)).start()
+server.run()
+"""
+    program(tmp_path, text=text)
+    done = run_fathom(*OUT, "--", "python", "train.py", cwd=tmp_path)
+    manifest = open_sounding(tmp_path / "out.fathom").manifest
+    (why,) = (entry["why"] for entry in manifest.abstained if entry["what"] == "steps")
+    assert manifest.ended == "no-steps" and "send it requests" in why and "fathom.step()" not in why, (
+        done.stderr
+    )
+    assert not [problem for problem in manifest.problems if problem.code == "server"]
+
+
 def test_a_program_that_never_heard_of_torch(tmp_path):
     done = run_fathom(*OUT, "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after, before
 
 TESTED = "uvicorn 0.54"
+SERVER = "server"  # a note that explains a recording without steps
 BLOCKED_NS = 1_000_000  # a write that takes longer waited for the client
 LOOKS_S, LOOKS = 0.002, 0.01  # between looks at a slow client: at least, and of the time since the last write
 PROTOCOLS = {"h11_impl": "H11Protocol", "httptools_impl": "HttpToolsProtocol"}
@@ -28,6 +29,7 @@ def install(serving: Serving, patches: Patches) -> None:
     @guarded(PART)
     def loaded(config: Any) -> None:
         sockets.listen()
+        serving.session.note(SERVER, "uvicorn started")
         config.loaded_app = application(serving, config.loaded_app)
 
     @guarded(PART)

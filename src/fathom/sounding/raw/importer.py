@@ -30,6 +30,7 @@ ABSTAINING = (
     *("memory", "timeline", "attribution", "counters", "settle"),
     *("own-profiler", "no-steps", "interrupted", "what-if"),
 )
+SERVER = "server"  # a note that the probe writes when a server starts
 SETTLING = "they took longer than those after them: the program had not settled yet"
 SLOWER_STEPS = (
     "steps became over 20 % faster after the timeline was recorded, and the program ended before it could be "
@@ -340,7 +341,12 @@ def _program(process: Process) -> str:
 
 
 def _why_no_steps(raw: Raw) -> str:
-    """Return the reason for a recording without steps, with advice, depending on whether torch was loaded."""
+    """Return the reason for a recording without steps, with advice for servers, and with or without torch."""
+    if any(note.get("what") == SERVER for process in raw.processes for note in process.of("note")):
+        return (
+            "a server ran, but no two calls of a model were seen: send it requests while it is recorded "
+            "(`fathom load` does, if it has OpenAI's API)"
+        )
     if not any("torch" in (process.head.get("versions") or {}) for process in raw.processes):
         return "no step was recognised; call fathom.step() where one ends, with or without torch"
     return "nothing that marks a step happened twice; call fathom.step() where one ends"
@@ -351,4 +357,4 @@ def _notes(raw: Raw) -> list[tuple[str, str]]:
     for process in raw.processes:
         for note in process.of("note"):
             seen[(str(note.get("what")), str(note.get("text")))] = None
-    return list(seen)
+    return [(what, text) for what, text in seen if what != SERVER]
