@@ -1,4 +1,4 @@
-"""Compute that collectives slow down, on kernels laid out by hand."""
+"""Compute that collectives slow down, on kernels and ops laid out by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.communication import slowed_by_collectives
+from fathom.analysis.communication import slowed_by_collectives, slowed_on_host
 from fathom.analysis.intervals import Spans
 from fathom.analysis.work import NONE, Links
 
@@ -70,3 +70,54 @@ def test_without_windows_there_is_no_time() -> None:
 def test_the_time_is_that_of_all_kernels_beside_collectives(count: int, ns: int, more: int) -> None:
     kernels = [(0, ns, False), (0, ns + more, True)] * count
     assert slowed(kernels) == ({"gemm": count * more} if more else {})
+
+
+def ops_of_host(lengths: list[tuple[str, int, int]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Lay out steps of ops (name, ns alone, ns beside a collective); only the last step has shapes."""
+    rows: list[dict[str, object]] = []
+    steps = []
+    for step in range(7):
+        phase, begin = "timeline" if step < 6 else "attribution", step * 100 * SPACE
+        steps.append({"parent": None, "mark_ns": begin, "phase": phase})
+        for place, (name, alone, beside) in enumerate([op for op in lengths for _ in range(2)]):
+            start, odd = begin + (place + 1) * SPACE, place % 2
+            shapes = WIDTHS[place // 2 % 2] if phase == "attribution" else None
+            ns = (beside if odd else alone) + (1, -1, 0)[step % 3]
+            rows.append({"kind": "op", "name": name, "start_ns": start, "end_ns": start + ns, "thread": 1,
+                         "shapes": shapes, "phase": phase})  # fmt: skip
+            if odd:
+                gloo = {"kind": "annotation", "name": "gloo:all_reduce", "thread": 2, "shapes": None}
+                rows.append(gloo | {"start_ns": start - 5, "end_ns": start + ns + 5, "phase": phase})
+    ops = pl.DataFrame(rows, infer_schema_length=None).with_row_index("id")
+    none = pl.lit(None, pl.Int64)
+    ops = ops.with_columns(pl.col("id").cast(pl.Int64), parent=none, burst=none)
+    return ops, pl.DataFrame(steps, schema_overrides={"parent": pl.Int64})
+
+
+def slowed_ops(lengths: list[tuple[str, int, int]]) -> dict[str, float]:
+    ops, steps = ops_of_host(lengths)
+    return slowed_on_host(ops, steps, Spans(np.array([0]), np.array([600 * SPACE])))
+
+
+def test_ops_of_a_processor_are_compared_with_those_of_their_shape() -> None:
+    """Per step, one op of each shape runs alone and one beside an all-reduce."""
+    assert slowed_ops([("aten::mm", 100, 150), ("aten::mm", 300, 400)]) == {"aten::mm": 6 * 50 + 6 * 100}
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [("aten::mm", 100, 100)],
+        [("aten::mm", 200, 100)],  # faster beside
+        [("c10d::allreduce_", 100, 300)],  # calls collectives, and is no compute
+    ],
+)
+def test_ops_that_are_not_slowed_claim_nothing(lengths: list[tuple[str, int, int]]) -> None:
+    assert slowed_ops(lengths) == {}
+
+
+def test_a_difference_within_the_scatter_is_none() -> None:
+    ops, steps = ops_of_host([("aten::mm", 100, 110)])
+    outlier = (pl.col("id") == 0) & (pl.col("name") == "aten::mm")
+    ops = ops.with_columns(end_ns=pl.col("end_ns") + pl.when(outlier).then(500).otherwise(0))
+    assert slowed_on_host(ops, steps, Spans(np.array([0]), np.array([600 * SPACE]))) == {}

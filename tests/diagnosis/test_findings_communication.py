@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from fathom.analysis.communication import LateRank, LostTime
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis import examine
-from fathom.diagnosis.signals import Repeated, SmallMessages, UnknownSignalError
+from fathom.diagnosis.signals import Repeated, Skew, SmallMessages, UnknownSignalError, Work
 from fathom.sounding import import_traces
+from fathom.units import NS_PER_MS
 from tests.support.examined import SCRATCH, of_trace, on_trace
 from tests.support.findings_fakes import (
     NCCL,
@@ -125,6 +129,68 @@ def test_reductions_of_each_micro_step_are_repeated() -> None:
     )["communication-repeated-in-accumulation"]
     assert candidate.gain_ms == sum(claim.ms for claim in candidate.claims) == pytest.approx(15.0)
     assert not kinds(compute("gemm", 60.0), communication_repeated=[], communication_account=rows)
+
+
+def on_gloo(**known: Any) -> Any:
+    """The candidate of a program on CPUs whose four micro-steps wait 40 ms for reductions."""
+    gloo = collective(40.0, library="gloo", families=["gloo:all_reduce"])
+    ledger = [
+        LedgerRow("ops", "aten::mm", 40.0),
+        LedgerRow("ops", "aten::copy_", 8.0),
+        communication(30.0, Entry.MOVING_BYTES),
+        communication(10.0, Entry.HOST_WAITS_FOR_PEERS),
+    ]
+    copied = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+    works = [
+        Work("ops", "aten::copy_", 4.0, 4.0, (copied, "aten::copy_")),
+        Work("ops", "aten::copy_", 4.0, 4.0, ("aten::copy_",)),
+    ]
+    usual = {
+        "step_device": "cpu",
+        "host_work": works,
+        "communication_repeated": [Repeated("all_reduce", 25e6, 4, 4.0, 40.0, ("gloo:all_reduce",))],
+        "communication_account": account(60.0, gloo),
+    }
+    return kinds(*ledger, **(usual | known))["communication-repeated-in-accumulation"]
+
+
+def test_reductions_of_host_threads_cost_waits_and_copies() -> None:
+    """Three of four reductions are saved, with their share of the bucket's copies but no other copies."""
+    assert on_gloo().gain_ms == pytest.approx(0.75 * (40.0 + 4.0))
+    assert on_gloo(step_mean_ms=44.0).gain_ms == pytest.approx(0.75 * 44.0 / 2)  # the clean step is shorter
+
+
+def test_ops_that_are_longer_beside_reductions_of_host_threads_get_shorter() -> None:
+    slowed = {"aten::mm": 8.0}
+    alone = on_gloo(communication_slowed=slowed)
+    assert alone.gain_ms == pytest.approx(0.75 * 52.0) and alone.doubt == 0.3
+    shared = on_gloo(communication_slowed=slowed, communication_contended=True)
+    assert shared.gain_ms == pytest.approx(0.75 * 44.0) and shared.doubt == 0.5
+
+
+def test_a_rank_that_is_late_in_all_micro_steps_stays_late() -> None:
+    assert on_gloo(communication_skew=Skew(8.0, 8.0)).gain_ms == pytest.approx(0.75 * 44.0 - 6.0)
+    assert on_gloo(communication_skew=Skew(8.0, 2.0)).gain_ms == pytest.approx(0.75 * 44.0)
+
+
+@pytest.mark.parametrize(("late", "once"), [([1, 1], 6.0), ([1, 0], 2.0)])
+def test_ranks_that_are_late_by_turns_catch_up(
+    late: list[int], once: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two micro-steps, the late rank reduces 4 and 2 ms after the other."""
+    module = importlib.import_module("fathom.diagnosis.signals.communication")
+    reductions = [Repeated("all_reduce", 4e6, 2, 2.0, 9.0, ())]
+    monkeypatch.setattr(module, "repeated", lambda _: reductions)
+    rows = [
+        {"burst": 0, "step": step, "place": part, "name": "gloo:all_reduce", "operation": "all_reduce",
+         "cut": False, "rank": rank, "end_ns": 0,
+         "start_ns": (step * 100 + part * 20 + (4 - 2 * part) * (rank == late[part])) * NS_PER_MS}
+        for step in range(3) for part in range(2) for rank in range(2)
+    ]  # fmt: skip
+    peers = SimpleNamespace(arrivals=pl.DataFrame(rows).with_columns(pl.col("start_ns").cast(pl.Int64)))
+    recorded = SimpleNamespace(peers=peers, account=SimpleNamespace(rank=0), read={})
+    waits = 6.0 if late == [1, 1] else 4.0
+    assert module.skew(recorded) == Skew(waits, once)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import msgspec
 import polars as pl
 
-from fathom.analysis.communication import collectives_of, host_collectives, slowed_by_collectives
+from fathom.analysis.communication import (
+    collectives_of,
+    host_collectives,
+    slowed_by_collectives,
+    slowed_on_host,
+)
 from fathom.analysis.device import detail, device_work
 from fathom.analysis.entries import Entry
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
@@ -47,7 +52,9 @@ class Subject(msgspec.Struct):
     usual: int | None = None  # the stream with the most compute time
     links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
     collectives: pl.DataFrame | None = None  # its communication
-    slowed: dict[str, float] = {}  # ns that families take longer beside collectives, in all used windows
+    slowed: dict[
+        str, float
+    ] = {}  # ns that families or ops take longer beside collectives, in all used windows
     computing: Spans = NOTHING  # time with compute kernels; of a processor, time not spent waiting for peers
     views: Views | None = None  # of its work by category and by shapes; None for a processor
 
@@ -179,8 +186,11 @@ def _work(
     ops, calls, steps = tables
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
+    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
     if subject.index is None:
         subject.collectives = host_collectives(ops, steps, met)
+        if not subject.collectives.is_empty():
+            subject.slowed = slowed_on_host(ops, steps, used)
         return op_work(ops, bounds, steps, limits).with_columns(entry=pl.lit(Entry.OPS))
     rows = store.table("kernels", rank).filter(LINKED, device=subject.index)
     kernels = rows.with_columns(family=detail()).collect()
@@ -191,7 +201,6 @@ def _work(
     subject.collectives = collectives_of(kernels, links, ops)
     subject.computing = of_rows(kernels.filter(kind="compute", phase="timeline"))
     if not subject.collectives.is_empty():
-        used = Spans(windows.starts[windows.used], windows.ends[windows.used])
         subject.slowed = slowed_by_collectives(kernels, links, ops, used)
     each = works_in_windows(ops, calls, kernels, bounds, steps, limits, links)
     subject.views = views_of(each, ops, links.parent, int(windows.used.sum()))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.bandwidth import at_their_size, bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
-    from fathom.analysis.communication.host import host_collectives, met_on_host, on_host
+    from fathom.analysis.communication.host import host_collectives, met_on_host, on_host, slowed_on_host
     from fathom.analysis.communication.late import (
         MEETING,
         NO_CAUSE,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.communication.account import ALONE, BESIDE, ENOUGH
 from fathom.analysis.communication.collectives import CALL
 from fathom.analysis.communication.operations import RecordedCall, operation, recorded_calls
+from fathom.analysis.intervals import Spans, containing, covered, of_rows
 from fathom.analysis.work import NONE
 
 BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread opens around a collective
 _KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
 _CALLED: dict[str, type[pl.DataType]] = {name: kind for name, kind in CALL.items() if name != "operation"}
-_PLACE = ["name", "place"]  # identify a collective within every step
+_PLACE = ["name", "place"]  # identify a collective or an op within every step
+CALL_PREFIX = "c10d::"  # of ops that call collectives: they are no compute
+CERTAIN = 2.0  # standard errors: a smaller difference of means is scatter
 
 
 def on_host(ops: pl.DataFrame) -> pl.DataFrame:
@@ -86,3 +90,39 @@ def _calls(ops: pl.DataFrame, rows: pl.DataFrame) -> list[tuple[object, ...]]:
     )["row"].to_numpy()
     calls: list[RecordedCall] = recorded_calls(attribution, np.full(attribution.height, NONE), at)
     return [call[1:] for call in calls]
+
+
+def slowed_on_host(ops: pl.DataFrame, steps: pl.DataFrame, windows: Spans) -> dict[str, float]:
+    """Return the ns that ops of each name take longer beside collectives than alone, in all windows.
+
+    Threads that communicate take cores and memory bandwidth from the program. Ops of equal name and shapes
+    are compared. An op that loses its core for a while takes many times as long, so means are compared.
+    """
+    rows = _shaped(ops, steps)
+    rows = rows.filter(pl.Series(containing(windows, rows["start_ns"].to_numpy()) >= 0, dtype=pl.Boolean))
+    moving = of_rows(on_host(ops.filter(phase="timeline")))
+    length = rows["end_ns"] - rows["start_ns"]
+    shared = covered(moving, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    rows = rows.with_columns(ns=length, share=pl.Series(shared, dtype=pl.Int64) / length.clip(1))
+    share, ns = pl.col("share"), pl.col("ns")
+    alone, beside = ns.filter(share <= ALONE), ns.filter(share >= BESIDE)
+    longer = beside.mean() - alone.mean()
+    error = (alone.var() / alone.len() + beside.var() / beside.len()).sqrt()
+    groups = rows.group_by("name", "shapes").agg(
+        known=(alone.len() >= ENOUGH) & (beside.len() >= ENOUGH) & (longer > CERTAIN * error),
+        ns=longer * beside.len(),
+    )
+    sums = groups.filter("known").group_by("name").agg(pl.col("ns").sum())
+    return dict(sums.sort("name").iter_rows())
+
+
+def _shaped(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the innermost ops of the timeline with the shapes that their positions in a step had in the
+    attribution phase; without those whose shapes are unknown or differ from step to step.
+    """
+    inner = ops.filter(pl.col("kind") == "op").join(ops, left_on="id", right_on="parent", how="anti")
+    inner = inner.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns")
+    shapes = _placed(inner.filter(phase="attribution"), steps).drop_nulls("shapes").group_by(*_PLACE, "of")
+    known = shapes.agg(pl.col("shapes").first(), alike=pl.col("shapes").n_unique() == 1).filter("alike")
+    timeline = _placed(inner.filter(phase="timeline"), steps).drop("shapes")
+    return timeline.join(known, on=[*_PLACE, "of"], maintain_order="left")

@@ -30,6 +30,7 @@ from fathom.diagnosis.signals.rows import (
     Reserved,
     Searches,
     Sensors,
+    Skew,
     SmallMessages,
     Stretched,
     Tables,

@@ -16,14 +16,17 @@ from fathom.analysis.communication import (
     LateRank,
     LostTime,
     fixed_time,
+    in_whole_steps,
     lead_ms,
     ms_by_entry,
     operation,
     shared_out,
 )
+from fathom.analysis.entries import Entry
+from fathom.analysis.intervals import intersect, of_rows
 from fathom.analysis.results import Claim, Device, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Lead, Repeated, SmallMessages
+from fathom.diagnosis.signals.rows import Lead, Repeated, Skew, SmallMessages
 from fathom.diagnosis.signals.value import signal
 from fathom.units import KIB, MIB, NS_PER_MS
 
@@ -106,10 +109,16 @@ def _preempted_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
 
     If other programs use all processors, threads wait for one, however few calls they make.
     """
-    if recorded.account.indices or not others_share(recorded.store, recorded.account)[1]:
+    if recorded.account.indices or not contended(recorded):
         return 0.0
     length = (rows["end_ns"] - rows["start_ns"]).to_numpy()
     return recorded.per_step_ms(float((length - LONG_CALL * np.median(length)).clip(0).sum()))
+
+
+@signal("communication.contended")
+def contended(recorded: Recorded) -> bool:
+    """Return whether other programs used the processors so much that steps took longer."""
+    return others_share(recorded.store, recorded.account)[1]
 
 
 def _calling_line(recorded: Recorded, name: str) -> str | None:
@@ -176,9 +185,52 @@ def _repeated(recorded: Recorded, rows: pl.DataFrame, parts: int) -> Repeated:
     return Repeated(operation, size, parts, rows.height / recorded.steps, length, families)
 
 
+@signal("communication.skew", "ms per step")
+def skew(recorded: Recorded) -> Skew:
+    """Return the waits of this rank for later ranks at reductions that each micro-step repeats.
+
+    All ranks leave a reduction together, so lateness at the next one is that of a single micro-step.
+    """
+    reductions = repeated(recorded)
+    arrivals = in_whole_steps(recorded.peers.arrivals if recorded.peers else None)
+    if not reductions or arrivals is None:
+        raise UnknownSignalError("the arrival of all ranks at the reductions of micro-steps is unknown")
+    parts, step = reductions[0].micro_steps, ["burst", "step"]
+    rows = arrivals.filter(pl.col("operation").is_in(REDUCES), pl.len().over(*step, "rank") % parts == 0)
+    rows = rows.with_columns(part=pl.col("start_ns").rank("ordinal").over(*step, "rank") - 1)
+    rows = rows.with_columns(part=pl.col("part") * parts // pl.len().over(*step, "rank"))
+    last = rows.group_by(*step, "part", "rank").agg(pl.col("start_ns").max())
+    early = pl.col("start_ns").max().over(*step, "part") - pl.col("start_ns")
+    sums = last.with_columns(early=early).group_by(*step, "rank").agg(pl.col("early").sum())
+    sums = sums.with_columns(once=pl.col("early") - pl.col("early").min().over(step))
+    mean = sums.filter(rank=recorded.account.rank).select(pl.col("early", "once").mean() / NS_PER_MS)
+    if mean["early"].item() is None:
+        raise UnknownSignalError("no micro-step has a reduction of all ranks")
+    return Skew(*mean.row(0))
+
+
+@signal("communication.engine", "ms per step")
+def engine(recorded: Recorded) -> float:
+    """Return the time in which a backward pass runs no op of a CPU while host threads communicate.
+
+    The thread was sampled as running: it waits for a core, or looks for the next op.
+    """
+    timeline, windows = recorded.account.timeline, recorded.account.windows
+    moving = intersect(of_rows(calls(recorded)), recorded.used)
+    if recorded.account.indices or windows is None:
+        return 0.0
+    idle = [
+        intersect(spans, moving).length
+        for records in timeline.host(windows.bursts).values()
+        for (cause, detail), spans in records.activity(records.caller)
+        if cause == Entry.DISPATCHING.cause and detail
+    ]
+    return recorded.per_step_ms(sum(idle))
+
+
 @signal("communication.slowed", "ms per step")
 def slowed(recorded: Recorded) -> dict[str, float]:
-    """Return by how much kernels of each family take longer beside collectives than alone."""
+    """Return by how much kernels of each family, or a CPU's ops, take longer beside collectives."""
     return {family: recorded.per_step_ms(ns) for family, ns in recorded.subject.slowed.items()}
 
 

@@ -460,6 +460,13 @@ class SmallMessages(msgspec.Struct, frozen=True):
         return self.fixed * (1 - self.runs / self.count)
 
 
+class Skew(msgspec.Struct, frozen=True):
+    """Waits of a rank for later ranks at the reductions of micro-steps; times per step."""
+
+    ms: float  # with a reduction in each micro-step
+    once_ms: float  # with one per step, where a rank that was late in one micro-step may catch up in another
+
+
 class Lead(msgspec.Struct, frozen=True):
     """Time per step that the others spend in collectives beyond the rank that arrives last.
 

@@ -11,7 +11,7 @@ from fathom.diagnosis.rules.candidates import claims_of, ms_of, on_processor, pa
 from fathom.diagnosis.rules.communication.blocking import IDLE
 from fathom.diagnosis.rules.communication.exposed import described
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
-from fathom.diagnosis.signals import Product, Repeated, Signals, SmallMessages, Work
+from fathom.diagnosis.signals import Product, Repeated, Signals, Skew, SmallMessages, Work
 from fathom.diagnosis.signals.collectives import REDUCING
 from fathom.diagnosis.signals.communication import LARGE, REDUCES
 from fathom.units import MB, MS_PER_S
@@ -72,11 +72,8 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
     """Return the candidate if host threads communicate: a run then lasts from its first call to its
     last end.
     """
-    timeline = signals["step.timeline_ms"]
-    undisturbed = min(
-        signals.number("step.mean_ms", timeline) / timeline, 1.0
-    )  # calls are slower if profiled
-    gain = undisturbed * max(messages.wall_ms - messages.preempted_ms, 0.0) * messages.saved
+    wall = max(messages.wall_ms - messages.preempted_ms, 0.0)
+    gain = _undisturbed(signals) * wall * messages.saved
     return Candidate(
         kind="communication-small-messages",
         claims=on_host(signals, gain),
@@ -85,6 +82,12 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
         doubt=PREEMPTED_DOUBT if messages.preempted_ms else 0.3,
         source=messages.source,
     )
+
+
+def _undisturbed(signals: Signals) -> float:
+    """Return the share of a CPU's profiled step that its clean step takes: calls are slower if profiled."""
+    timeline = signals["step.timeline_ms"]
+    return min(signals.number("step.mean_ms", timeline) / timeline, 1.0)
 
 
 def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
@@ -114,13 +117,7 @@ def repeated(signals: Signals) -> Candidates:
     if not reductions:
         return
     largest = max(reductions, key=lambda reduction: reduction.ms)
-    saved = 1 - 1 / largest.micro_steps
-    if on_processor(signals):
-        # Host threads that communicate share the processor with the program, so only exposed time counts.
-        exposed = signals["communication.account"].exposed_ms
-        claims = on_host(signals, saved * min(exposed, sum(reduction.ms for reduction in reductions)))
-    else:
-        claims = _reducing(signals, reductions, saved)
+    claims = _reducing(signals, reductions, 1 - 1 / largest.micro_steps)
     yield Candidate(
         kind="communication-repeated-in-accumulation",
         claims=claims,
@@ -129,10 +126,15 @@ def repeated(signals: Signals) -> Candidates:
             Evidence(f"{largest.operation} calls of equal size", largest.count, "per step"),
             Evidence("size of one", largest.bytes / MB, "MB"),
         ],
-        gain_ms=ms_of(claims),
-        doubt=0.3,
+        gain_ms=ms_of(claims) * (_undisturbed(signals) if on_processor(signals) else 1.0),
+        doubt=PREEMPTED_DOUBT if _contended(signals) else 0.3,
         confidence=0.85,
     )
+
+
+def _contended(signals: Signals) -> bool:
+    """Return whether other programs used up the processors of a program without devices."""
+    return on_processor(signals) and bool(signals.get("communication.contended").value)
 
 
 def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) -> list[Claim]:
@@ -143,14 +145,36 @@ def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) 
     """
     families = {family for reduction in reductions for family in reduction.families}
     share = _share(signals, families, sum(reduction.ms for reduction in reductions))
-    works: list[Work] = signals.get("kernels.work").value or []
+    host = on_processor(signals)
+    works: list[Work] = signals.get("host.work" if host else "kernels.work").value or []
     copies = [work for work in works if any(re.match(REDUCING, op) for op in work.ops)]
-    copies = [work for work in copies if work.entry in (Entry.COMPUTE, Entry.COPY)]
-    exposed = [*_claims(signals, families, share * saved), *_waits(signals, families, share * saved)]
-    slowed: dict[str, float] = signals.get("communication.slowed").value or {}
-    others = set(slowed) - {work.family for work in copies}
-    beside = [Claim(Entry.COMPUTE, family, share * saved * slowed[family]) for family in sorted(others)]
+    copies = [work for work in copies if work.entry in (Entry.COMPUTE, Entry.COPY, Entry.OPS)]
+    if host:
+        exposed = _awaited(signals, share, saved)
+    else:
+        exposed = [*_claims(signals, families, share * saved), *_waits(signals, families, share * saved)]
+    beside = _beside(signals, {work.family for work in copies}, share * saved)
     return [*exposed, *claims_of(copies, saved), *beside, *_calling(signals, saved)]
+
+
+def _beside(signals: Signals, but: Collection[str], share: float) -> list[Claim]:
+    """Return claims of a share of the time that compute, `but` for some, takes longer beside collectives.
+
+    Where other programs use up the processors, they may be why ops take longer, so nothing is claimed.
+    """
+    slowed: dict[str, float] = {} if _contended(signals) else signals.get("communication.slowed").value or {}
+    entry = Entry.OPS if on_processor(signals) else Entry.COMPUTE
+    return [Claim(entry, name, share * slowed[name]) for name in sorted(set(slowed) - set(but))]
+
+
+def _awaited(signals: Signals, share: float, saved: float) -> list[Claim]:
+    """Return claims of the time that a thread waits for reductions of host threads."""
+    waits = rows(signals, Entry.MOVING_BYTES, Entry.HOST_WAITS_FOR_PEERS)
+    skew: Skew = signals.get("communication.skew").value or Skew(0.0, 0.0)
+    lasting = max(skew.once_ms - (1 - saved) * skew.ms, 0.0)
+    engine = part_of(rows(signals, Entry.DISPATCHING), signals.number("communication.engine", 0.0))
+    ms = share * max(saved * ms_of(waits) - lasting, 0.0)
+    return [*part_of(waits, ms), *part_of(engine, share * saved * ms_of(engine))]
 
 
 def _calling(signals: Signals, share: float) -> list[Claim]:
