@@ -121,3 +121,13 @@ def test_a_difference_within_the_scatter_is_none() -> None:
     outlier = (pl.col("id") == 0) & (pl.col("name") == "aten::mm")
     ops = ops.with_columns(end_ns=pl.col("end_ns") + pl.when(outlier).then(500).otherwise(0))
     assert slowed_on_host(ops, steps, Spans(np.array([0]), np.array([600 * SPACE]))) == {}
+
+
+def test_ops_with_ops_beneath_them_count_by_their_own_time() -> None:
+    """A product calls another op, which takes 10 ns in each."""
+    ops, steps = ops_of_host([("aten::mm", 100, 150)])
+    beneath = ops.filter(pl.col("kind") == "op").with_columns(
+        id=pl.col("id") + 1_000, parent="id", name=pl.lit("aten::t"), end_ns=pl.col("start_ns") + 10
+    )
+    slowed = slowed_on_host(pl.concat([ops, beneath]), steps, Spans(np.array([0]), np.array([600 * SPACE])))
+    assert slowed == {"aten::mm": 6 * 50}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from fathom.diagnosis.signals.operations import _shares, _takes_doubles, with_own_time
+from fathom.analysis.work import with_own_time
+from fathom.diagnosis.signals.operations import _shares, _takes_doubles
 
 COLUMNS = ["id", "parent", "name", "start_ns", "end_ns", "dtypes", "shapes", "source", "module", "backward"]
 

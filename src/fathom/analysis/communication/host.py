@@ -9,7 +9,7 @@ from fathom.analysis.communication.account import ALONE, BESIDE, ENOUGH
 from fathom.analysis.communication.collectives import CALL
 from fathom.analysis.communication.operations import RecordedCall, operation, recorded_calls
 from fathom.analysis.intervals import Spans, containing, covered, of_rows
-from fathom.analysis.work import NONE
+from fathom.analysis.work import NONE, with_own_time
 
 BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread opens around a collective
 _KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
@@ -101,10 +101,10 @@ def slowed_on_host(ops: pl.DataFrame, steps: pl.DataFrame, windows: Spans) -> di
     rows = _shaped(ops, steps)
     rows = rows.filter(pl.Series(containing(windows, rows["start_ns"].to_numpy()) >= 0, dtype=pl.Boolean))
     moving = of_rows(on_host(ops.filter(phase="timeline")))
-    length = rows["end_ns"] - rows["start_ns"]
     shared = covered(moving, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    rows = rows.with_columns(ns=length, share=pl.Series(shared, dtype=pl.Int64) / length.clip(1))
-    share, ns = pl.col("share"), pl.col("ns")
+    length = (rows["end_ns"] - rows["start_ns"]).clip(1)
+    rows = rows.with_columns(share=pl.Series(shared, dtype=pl.Int64) / length)
+    share, ns = pl.col("share"), pl.col("took")
     alone, beside = ns.filter(share <= ALONE), ns.filter(share >= BESIDE)
     longer = beside.mean() - alone.mean()
     error = (alone.var() / alone.len() + beside.var() / beside.len()).sqrt()
@@ -117,12 +117,12 @@ def slowed_on_host(ops: pl.DataFrame, steps: pl.DataFrame, windows: Spans) -> di
 
 
 def _shaped(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the innermost ops of the timeline with the shapes that their positions in a step had in the
-    attribution phase; without those whose shapes are unknown or differ from step to step.
+    """Return the ops of the timeline with `took`, their own ns, and the shapes that their positions in a step
+    had in the attribution phase; without those whose shapes are unknown or differ from step to step.
     """
-    inner = ops.filter(pl.col("kind") == "op").join(ops, left_on="id", right_on="parent", how="anti")
-    inner = inner.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns")
-    shapes = _placed(inner.filter(phase="attribution"), steps).drop_nulls("shapes").group_by(*_PLACE, "of")
+    own = with_own_time(ops.filter(pl.col("kind") == "op"))
+    own = own.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns")
+    shapes = _placed(own.filter(phase="attribution"), steps).drop_nulls("shapes").group_by(*_PLACE, "of")
     known = shapes.agg(pl.col("shapes").first(), alike=pl.col("shapes").n_unique() == 1).filter("alike")
-    timeline = _placed(inner.filter(phase="timeline"), steps).drop("shapes")
+    timeline = _placed(own.filter(phase="timeline"), steps).drop("shapes")
     return timeline.join(known, on=[*_PLACE, "of"], maintain_order="left")

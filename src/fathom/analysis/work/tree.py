@@ -203,3 +203,11 @@ def _wraps_itself(parent: Rows, codes: Rows, known: Flags) -> Flags:
     outer = parent[inner]
     wraps[outer[codes[outer] == codes[inner]]] = True
     return wraps
+
+
+def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return `ops` with `took`, their nanoseconds without the ops beneath them."""
+    ops = ops.with_columns(took=pl.col("end_ns") - pl.col("start_ns"))
+    beneath = ops.group_by(id="parent").agg(beneath=pl.col("took").sum())
+    ops = ops.join(beneath, on="id", how="left")
+    return ops.with_columns(took=pl.col("took") - pl.col("beneath").fill_null(0))

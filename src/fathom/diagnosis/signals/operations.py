@@ -10,7 +10,7 @@ import polars as pl
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Spans, containing
 from fathom.analysis.results import Memory
-from fathom.analysis.work import regions
+from fathom.analysis.work import regions, with_own_time
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Double, Work
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
@@ -71,14 +71,6 @@ def memory_share(recorded: Recorded) -> float:
     if not used or not total:
         raise UnknownSignalError("the peak memory use was not recorded")
     return float(max(len(recorded.every), 1) * used / total)
-
-
-def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return `ops` with `took`, their nanoseconds without the ops beneath them."""
-    ops = ops.with_columns(took=pl.col("end_ns") - pl.col("start_ns"))
-    beneath = ops.group_by(id="parent").agg(beneath=pl.col("took").sum())
-    ops = ops.join(beneath, on="id", how="left")
-    return ops.with_columns(took=pl.col("took") - pl.col("beneath").fill_null(0))
 
 
 def _with_path(recorded: Recorded, ops: pl.DataFrame) -> pl.DataFrame:
