@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from fathom.analysis import CPU
 from fathom.analysis.columns import filled
 from fathom.analysis.intervals import Array, containing, of_rows
-from fathom.analysis.work import NONE
+from fathom.analysis.work import NONE, with_own_time
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.lines import line_in
-from fathom.diagnosis.signals.operations import with_own_time
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Loop
 from fathom.diagnosis.signals.shapes import shapes_of
