@@ -138,3 +138,20 @@ def test_endpoints():
         endpoint("http://h:8000", "metrics") == endpoint("h:8000/v1/", "metrics") == "http://h:8000/metrics"
     )
     assert endpoint("https://h/llm/v1?x=1", "metrics") == "https://h/llm/metrics"
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--pattern", "replay"], "--pattern replay --trace FILE"),
+        (["--trace", "trace.jsonl"], "--pattern replay --trace FILE"),
+        (["--pattern", "replay", "--trace", "trace.jsonl"], "does not exist"),
+        (["--pattern", "replay", "--trace", "trace.jsonl", "--sweep", "1,2"], "leave out --sweep"),
+    ],
+)
+def test_arrivals_are_checked_before_the_server_is_asked(options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked: list[dict] = []
+    with answering(200, "{}", asked) as url:
+        done = CliRunner().invoke(app, ["load", url, "--model", "m", *options])
+    assert done.exit_code == 2 and words in " ".join(done.output.split()) and asked == []

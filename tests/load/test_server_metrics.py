@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -249,7 +250,8 @@ def test_an_unused_prefix_cache_is_seen_from_the_prompts_that_were_sent():
     assert finding.id == "serving-prefix-cache" and finding.gain_ms == pytest.approx(100 * shared)
     assert causes(diagnosed([{"running": 4, "waiting": 0, "cache": 0.1}] * 10, shared, hits=0.7)) == []
     assert causes(diagnosed([{"running": 4, "waiting": 0, "cache": 0.1}] * 10, None)) == []
-    assert shared_share(Workload(turns=3)) is None and shared_share(Workload(pattern="replay")) is None
+    assert shared_share(Workload(turns=3)) is None
+    assert shared_share(Workload(pattern="replay", trace=Path("trace.jsonl"))) is None
 
 
 def test_preemptions_of_unknown_length_leave_the_finding_open():

@@ -63,6 +63,7 @@ def load(
         drive,
         frontier,
         judged,
+        offsets,
         require_answer,
         scraped,
         server_account,
@@ -75,14 +76,17 @@ def load(
     known = configured_price() if price is None else parse_price(price)
 
     rates, key = _rates(sweep) if sweep else [rate], api_key(api_key_env)
+    if sweep and trace:
+        raise BadInputError("--trace has its own rate; leave out --sweep.")
+    works = [Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace) for at in rates]
+    offsets(works[0])  # raises if the trace cannot be read, before anything is sent
     require_answer(url, model, key)
 
-    def run(at: float) -> Load:
-        work = Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace)
+    def run(work: Workload) -> Load:
         with scraped(url, key) as metrics:
             sent, busiest = drive(url, model, work, tokenizer, key)
         result = judged(
-            sent, rate=at if trace is None else 0.0, pattern=pattern, warmup=warmup, slo=limits,
+            sent, rate=work.rate if trace is None else 0.0, pattern=pattern, warmup=warmup, slo=limits,
             client_cpu=busiest, percentile=percentile / 100, tokenizer=tokenizer is not None,
             price_per_hour=known.amount if known else None,
         )  # fmt: skip
@@ -91,7 +95,7 @@ def load(
         diagnose_load(result, shared_share(work))
         return result
 
-    loads = [run(at) for at in rates]
+    loads = [run(work) for work in works]
     result = frontier(loads) if sweep else loads[0]
     (write_json if json else print_load)(result)
     refused = not isinstance(result, Sweep) and result.refusals

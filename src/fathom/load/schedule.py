@@ -37,6 +37,12 @@ class Workload:
     seed: int = 0
     trace: Path | None = None
 
+    def __post_init__(self) -> None:
+        if (self.pattern == "replay") != (self.trace is not None):
+            raise BadInputError(
+                "A trace is replayed by --pattern replay --trace FILE; give both, or neither."
+            )
+
 
 def offsets(load: Workload) -> list[float]:
     """Return when each conversation begins, in seconds from the start. Raises BadInputError for a trace."""
@@ -73,8 +79,7 @@ def shared_share(load: Workload) -> float | None:
 
 def _trace(load: Workload) -> list[dict[str, Any]]:
     """Read a trace: lines of JSON with `timestamp` (ms), `text_input` or `input_length`, `output_length`."""
-    if load.trace is None:
-        raise BadInputError("--pattern replay needs a trace; give it with --trace FILE.")
+    assert load.trace is not None
     try:
         lines = read_regular(load.trace).decode().splitlines()
         read = [decode(line.encode()) for line in lines if line.strip()]
