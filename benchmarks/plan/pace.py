@@ -1,6 +1,6 @@
 """Plans of recorded programs from the machine file alone, with the host's measured pace and without it.
 
-python -m benchmarks.plan.pace OUT [--device cuda] [--only PROGRAM …] [--write]   # 4 min on two quiet cores
+python -m benchmarks.plan.pace OUT [--device cuda] [--only PROGRAM …] [--write]   # 7 min on two quiet cores
 python -m benchmarks.plan.pace OUT --home STORE   # with the ceilings in this store of Fathom
 
 Measures this machine, records each program of `paced.py` and the GPT of the examples, and compares the

@@ -14,13 +14,23 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, thread_time
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 CLASSES = 10
-Made = tuple[nn.Module, Tensor, Callable[..., torch.optim.Optimizer]]
+
+
+class Made(NamedTuple):
+    """A model with its input, optimizer, loss and targets; without targets, each sample has a class."""
+
+    model: nn.Module
+    x: Tensor
+    optimizer: Callable[..., torch.optim.Optimizer]
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
+    y: Tensor | None = None
 
 
 class Residual(nn.Module):
@@ -60,6 +70,49 @@ class Recurrent(nn.Module):
         return self.head(state)
 
 
+class Language(nn.Module):
+    """A recurrent language model: layers that are one operator for all elements, and a vocabulary."""
+
+    def __init__(self, words: int, width: int) -> None:
+        super().__init__()
+        self.words, self.layers = nn.Embedding(words, width), nn.LSTM(width, width, 2, batch_first=True)
+        self.head = nn.Linear(width, words)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layers(self.words(x))[0]).flatten(0, 1)
+
+
+class Patches(nn.Module):
+    """A vision transformer."""
+
+    def __init__(self, width: int, layers: int, patch: int, patches: int) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True, norm_first=True)
+        self.cut = nn.Conv2d(3, width, patch, patch)
+        self.first = nn.Parameter(torch.randn(1, 1, width))
+        self.places = nn.Parameter(torch.randn(patches + 1, width))
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = self.cut(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.first.expand(len(x), -1, -1), patches], 1) + self.places
+        return self.head(self.layers(tokens)[:, 0])
+
+
+class Recommender(nn.Module):
+    """Tables of embeddings, and a network that scores them."""
+
+    def __init__(self, tables: int, rows: int, width: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
+        self.score = nn.Sequential(nn.Linear(tables * width, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [table(column) for table, column in zip(self.tables, x.unbind(1), strict=True)]
+        return self.score(torch.cat(rows, 1)).squeeze(1)
+
+
 def convolution(width: int, out: int, stride: int = 1) -> nn.Module:
     """Return a convolution with its normalisation."""
     return nn.Sequential(nn.Conv2d(width, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out))
@@ -68,7 +121,7 @@ def convolution(width: int, out: int, stride: int = 1) -> nn.Module:
 def mlp() -> Made:
     """Return a deep and narrow network with dropout, and Adam."""
     layers = [part for _ in range(8) for part in (nn.Linear(128, 128), nn.ReLU(), nn.Dropout(0.1))]
-    return nn.Sequential(*layers, nn.Linear(128, CLASSES)), torch.randn(32, 128), torch.optim.Adam
+    return Made(nn.Sequential(*layers, nn.Linear(128, CLASSES)), torch.randn(32, 128), torch.optim.Adam)
 
 
 def resnet() -> Made:
@@ -76,22 +129,47 @@ def resnet() -> Made:
     blocks = [Residual(16, 16), Residual(16, 32, 2), Residual(32, 32), Residual(32, 64, 2), Residual(64, 64)]
     ends = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, CLASSES)
     model = nn.Sequential(convolution(3, 16), nn.ReLU(), *blocks, *ends)
-    return model, torch.randn(4, 3, 32, 32), torch.optim.SGD
+    return Made(model, torch.randn(4, 3, 32, 32), torch.optim.SGD)
 
 
 def encoder() -> Made:
     """Return a small BERT-like encoder of six layers, and AdamW."""
-    return Encoder(64, 6, 16), torch.randint(0, 1000, (2, 16)), torch.optim.AdamW
+    return Made(Encoder(64, 6, 16), torch.randint(0, 1000, (2, 16)), torch.optim.AdamW)
 
 
 def wide_encoder() -> Made:
     """Return an encoder whose products take much of the time, and AdamW."""
-    return Encoder(256, 4, 64), torch.randint(0, 1000, (4, 64)), torch.optim.AdamW
+    return Made(Encoder(256, 4, 64), torch.randint(0, 1000, (4, 64)), torch.optim.AdamW)
 
 
 def recurrent() -> Made:
     """Return a recurrent network over twenty elements, and Adam."""
-    return Recurrent(64), torch.randn(16, 20, 32), torch.optim.Adam
+    return Made(Recurrent(64), torch.randn(16, 20, 32), torch.optim.Adam)
+
+
+def language() -> Made:
+    """Return an LSTM with a softmax over a vocabulary, and Adam."""
+    x, y = torch.randint(2000, (8, 20)), torch.randint(2000, (8 * 20,))
+    return Made(Language(2000, 64), x, torch.optim.Adam, y=y)
+
+
+def autoencoder() -> Made:
+    """Return a convolutional autoencoder, and Adam."""
+    down = [nn.Conv2d(1, 16, 3, 2, 1), nn.GELU(), nn.Conv2d(16, 32, 3, 2, 1), nn.GELU()]
+    up = [nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.GELU(), nn.ConvTranspose2d(16, 1, 4, 2, 1), nn.Sigmoid()]
+    x = torch.rand(8, 1, 32, 32)
+    return Made(nn.Sequential(*down, *up), x, torch.optim.Adam, F.mse_loss, x)
+
+
+def vision() -> Made:
+    """Return a small vision transformer, and AdamW."""
+    return Made(Patches(64, 4, 8, 16), torch.randn(4, 3, 32, 32), torch.optim.AdamW)
+
+
+def recommender() -> Made:
+    """Return a recommender with eight tables of embeddings, and Adagrad."""
+    x, y = torch.randint(1000, (64, 8)), torch.rand(64)
+    return Made(Recommender(8, 1000, 32), x, torch.optim.Adagrad, F.binary_cross_entropy_with_logits, y)
 
 
 PROGRAMS: dict[str, Callable[[], Made]] = {
@@ -100,20 +178,24 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "encoder": encoder,
     "wide_encoder": wide_encoder,
     "recurrent": recurrent,
+    "language": language,
+    "autoencoder": autoencoder,
+    "vision": vision,
+    "recommender": recommender,
 }
 
 
 def train(name: str, device: str, steps: int) -> list[tuple[float, float]]:
     """Run the program; return the seconds of each step, by the wall and by the thread."""
     torch.manual_seed(0)
-    model, x, kind = PROGRAMS[name]()
-    model, x = model.to(device), x.to(device)
-    y = torch.randint(CLASSES, (x.shape[0],), device=device)
-    optimizer = kind(model.parameters(), lr=1e-4)
+    made = PROGRAMS[name]()
+    model, x = made.model.to(device), made.x.to(device)
+    y = torch.randint(CLASSES, (x.shape[0],), device=device) if made.y is None else made.y.to(device)
+    optimizer = made.optimizer(model.parameters(), lr=1e-4)
     ticks = [(perf_counter(), thread_time())]
     for _ in range(steps):
         optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
+        made.loss(model(x), y).backward()
         optimizer.step()
         ticks.append((perf_counter(), thread_time()))
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(ticks)]
