@@ -45,6 +45,19 @@ def test_the_host_takes_its_pace_for_each_operator():
     assert inside + pace.outside == pytest.approx(60)
 
 
+def test_operators_take_the_pace_of_their_name_and_others_the_mean():
+    forward, backward, optimizer = paces(HOST, forward=1e-3, backward=1e-3, optimizer=1e-3)
+    forward.series.append({"name": "aten::mm", "value": 3e-3, "python": 0.5})
+    optimizer.at.update({"python": 1.0, "step": 7e-3, "parameter": 2e-3})
+    pace = pace_of([forward, backward, optimizer], called(), HOST, None)
+    assert pace.total(FORWARD) == pytest.approx(10 * 3)
+    assert pace.total(BACKWARD) == pytest.approx(20 * 1)
+    assert pace.total(OPTIMIZER) == pytest.approx(4 * 1 + 7 + 8 * 2)
+    assert pace.outside == pytest.approx(15 + 20 * 0.25 + 4 + 7 + 16)
+    assert pace.called("aten::mm") == pytest.approx((10 * 1.5 + 20 * 0.75) / 30)
+    assert pace.unknown() == pytest.approx(24 / 34)
+
+
 def test_a_step_takes_the_longer_of_host_and_device():
     assert plain().step({FORWARD: 5.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(60)
     assert plain().step({FORWARD: 50.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(85)

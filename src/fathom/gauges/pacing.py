@@ -1,78 +1,93 @@
 """The host's pace: its seconds for each operator that PyTorch runs, in the phases of a training step.
 
-A stack of standard layers trains on tensors so small that their work takes no time beside the calls. Each
-phase of its step is timed without waiting for the device, and divided by the operators that
-`torch.profiler` records in it: nested ones and the engine's nodes too, as recordings of programs count them.
+Small stacks of several kinds of layers train on tensors so small that their work takes no time beside the
+calls. Each phase of their steps is timed without waiting for the device. `torch.profiler` records the same
+phase, and its times divide the phase among the operators: nested ones and the engine's nodes too, as
+recordings of programs count them. Recording lengthens each operator by the same time, which is subtracted.
 
 forward, backward    per operator; the forward pass ends with the loss
 optimizer            per operator of an optimizer that handles one parameter after another
 foreach, fused       per parameter of an optimizer that handles all of them at once
 
-`at` has the operators or parameters, and as `python` the share of the time outside operators. Autograd's
-engine calls them without Python.
+The value is the mean over all operators, and the series has those of each name, with the Python before them.
+`at` has the operators or parameters, as `python` the share of the time outside operators, as `step` the
+seconds of a phase beside its operators, and as `parameter` those for each parameter. Autograd's engine calls
+operators without Python.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from time import perf_counter
-from typing import Any, NamedTuple
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
 
 from fathom.gauges.catalogue import PACES
 from fathom.gauges.gpu import effort
 from fathom.gauges.job import GaugeJob
-from fathom.gauges.measurements import Measurement, NotHereError, best
+from fathom.gauges.measurements import Measurement, NotHereError, best, ceiling
+from fathom.gauges.stacks import CLASSES, KINDS, Kind
 from fathom.gauges.timer import Run, Sample, sample
 from fathom.machine import Ceiling
+from fathom.machine.model import Setting
 from fathom.units import US_PER_S
 
-LAYERS, WIDTH, HEADS, TOKENS, BATCH, CLASSES = 4, 16, 2, 4, 1, 16
 FORWARD, BACKWARD, OPTIMIZER, FOREACH, FUSED = PACES
-BUDGET_S = 0.25
-WARM_STEPS, PROFILED = 10, 3  # steps
+BUDGET_S = 0.25  # of an optimizer that handles all parameters at once
+STACK_S, WARM_S = 0.04, 0.01  # of a phase of one stack
+WARM_STEPS, PROFILED, SKIPPED = 10, 3, 1  # steps; the profiler's first one is slow
+DEEP = 4  # layers of the stack whose optimizer handles all parameters at once
+LEAST = 0.05  # share of an operator's recorded time that remains without the profiler's at least
+POINTS = 9  # quantiles of the samples
 
 Phase = Callable[[], object]
 Seconds = Callable[[], float]  # a clock
 
 
-class Profiled(NamedTuple):
-    """The operators of a phase, and its seconds in and outside them: profiling lengthens both."""
+@dataclass
+class Profiled:
+    """A recorded phase: its operators by name, the seconds in them and outside before them, and the rest."""
 
-    operators: int
-    inside_s: float
-    outside_s: float
+    operators: Counter[str] = field(default_factory=Counter)
+    inside: Counter[str] = field(default_factory=Counter)
+    outside: Counter[str] = field(default_factory=Counter)
+    rest_s: float = 0.0  # before the first operator and after the last one
+
+    @property
+    def seconds(self) -> float:
+        return self.inside.total() + self.outside.total() + self.rest_s
 
 
 class PacedStack:
-    """A small stack of standard layers on a device, and its step in phases.
+    """A small stack of layers on a device, and its step in phases.
 
-    `optimizer` are options of AdamW: whether it handles each parameter, or all of them at once.
+    `options` are those of the optimizer: whether it handles each parameter, or all of them at once.
     """
 
-    def __init__(self, torch: Any, device: str, layers: int = LAYERS, **optimizer: bool) -> None:
-        self.torch, self.layers = torch, layers
+    def __init__(
+        self, torch: Any, device: str, kind: Kind = KINDS[0], layers: int | None = None, **options: bool
+    ) -> None:
+        self.torch = torch
         torch.manual_seed(0)
-        self.parts = _parts(torch, device, layers)
-        self.parameters = [p for part in self.parts.values() for p in part.parameters()]
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, **optimizer)
-        self.tokens = torch.randint(CLASSES, (BATCH, TOKENS), device=device)
+        parts, x, self.run = kind.layers(torch, layers) if layers else kind.layers(torch)
+        self.parts, self.x = parts.to(device), x.to(device)
+        self.parameters = list(self.parts.parameters())
+        momentum = {} if kind.momentum is None else {"momentum": kind.momentum}
+        made = getattr(torch.optim, kind.optimizer)
+        self.optimizer = made(self.parameters, lr=1e-4, **momentum, **options)
+        with torch.no_grad():
+            rows = self.run(self.parts, self.x).shape[0]
+        self.y = torch.randint(CLASSES, (rows,), device=device)
         self.loss: Any = None
 
     def forward(self) -> None:
         """Run the layers and the loss."""
-        x = self.parts["embedding"](self.tokens)
-        for layer in range(self.layers):
-            x = x + self._attended(self.parts[f"norm {layer}"](x), layer)
-            x = x + self.parts[f"network {layer}"](x)
-        logits = self.parts["head"](x).flatten(0, 1)
-        self.loss = self.torch.nn.functional.cross_entropy(logits, self.tokens.flatten())
-
-    def _attended(self, x: Any, layer: int) -> Any:
-        heads = self.parts[f"query {layer}"](x).view(BATCH, TOKENS, 3, HEADS, WIDTH // HEADS)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        y = self.torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.parts[f"out {layer}"](y.transpose(1, 2).reshape(BATCH, TOKENS, WIDTH))
+        self.loss = self.torch.nn.functional.cross_entropy(self.run(self.parts, self.x), self.y)
 
     def backward(self) -> None:
         """Run autograd's engine."""
@@ -102,72 +117,162 @@ class PacedStack:
 
         return run
 
-    def profiled(self, phase: str) -> Profiled:
-        """Run one step, and return the operators of this phase and its seconds in and outside them."""
-        result: Profiled | None = None
-        for name, work in self.steps.items():
-            if name == phase:
-                result = _profiled(self.torch, work)
-            else:
-                work()
-        assert result is not None
-        return result
+    def profiled(self) -> dict[str, Profiled]:
+        """Record a few steps, and return the quickest pass of each phase."""
+        profiler = self.torch.profiler
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as recorded:
+                for _ in range(PROFILED):
+                    for name, work in self.steps.items():
+                        with profiler.record_function(f"fathom {name}"):
+                            work()
+            events = list(recorded.events())
+        return {name: _quickest(_passes(events, f"fathom {name}")) for name in self.steps}
 
 
-def _parts(torch: Any, device: str, layers: int) -> dict[str, Any]:
-    nn = torch.nn
-    parts = {"embedding": nn.Embedding(CLASSES, WIDTH), "head": nn.Linear(WIDTH, CLASSES)}
-    for layer in range(layers):
-        parts[f"norm {layer}"] = nn.LayerNorm(WIDTH)
-        parts[f"query {layer}"] = nn.Linear(WIDTH, 3 * WIDTH)
-        parts[f"out {layer}"] = nn.Linear(WIDTH, WIDTH)
-        wide = nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
-        parts[f"network {layer}"] = nn.Sequential(nn.LayerNorm(WIDTH), *wide)
-    return {name: part.to(device) for name, part in parts.items()}
-
-
-def _profiled(torch: Any, work: Phase) -> Profiled:
-    """Return the operators that the profiler records in `work`, and the seconds in and outside them."""
-    profiler = torch.profiler
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as recorded:
-            started = perf_counter()
-            work()
-            taken = perf_counter() - started
-        events = [event for event in recorded.events() if not event.is_user_annotation]
-    if not events:
+def _quickest(passes: Iterator[Profiled]) -> Profiled:
+    known = list(passes)
+    if not known or not known[0].operators:
         raise NotHereError("torch.profiler records no operators here")
-    inside = _covered_s(events)
-    return Profiled(len(events), inside, max(0.0, taken - inside))
+    return min(known[SKIPPED:] or known, key=lambda seen: seen.seconds)
 
 
-def _covered_s(events: list[Any]) -> float:
-    """Return the seconds in which at least one operator runs, on any thread."""
-    covered = until = 0.0
-    for start, end in sorted((event.time_range.start, event.time_range.end) for event in events):
-        covered += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return covered / US_PER_S
+def _passes(events: Sequence[Any], mark: str) -> Iterator[Profiled]:
+    """Yield the recorded passes of a phase: the operators that begin within each annotation of this name."""
+    ops = sorted((e for e in events if not e.is_user_annotation), key=_start)
+    for span in sorted((e.time_range for e in events if e.name == mark), key=lambda span: span.start):
+        yield _pass(
+            span, ops[bisect_left(ops, span.start, key=_start) : bisect_left(ops, span.end, key=_start)]
+        )
+
+
+def _start(event: Any) -> float:
+    return float(event.time_range.start)
+
+
+def _pass(span: Any, ops: Sequence[Any]) -> Profiled:
+    """Return the operators of a phase; time in which none runs counts for the next one."""
+    seen, until = Profiled(), span.start
+    for event in ops:
+        seen.operators[event.name] += 1
+        seen.inside[event.name] += event.self_cpu_time_total / US_PER_S
+        if event.cpu_parent is None or event.cpu_parent.is_user_annotation:
+            gap = max(0.0, event.time_range.start - until) / US_PER_S
+            if until == span.start:
+                seen.rest_s += gap
+            else:
+                seen.outside[event.name] += gap
+            until = max(until, event.time_range.end)
+    seen.rest_s += max(0.0, span.end - until) / US_PER_S
+    return seen
+
+
+@dataclass(frozen=True)
+class Paced:
+    """A phase of one stack: recorded, and its seconds without recording."""
+
+    seen: Profiled
+    taken: Sample
+    parameters: int
+
+    def shares(self) -> tuple[Counter[str], float]:
+        """Return the seconds of each name's operators and of the rest, which add up to the phase.
+
+        Recording an operator costs the same for all. None keeps less than a share of its recorded time.
+        """
+        seen, taken = self.seen, self.taken.median
+        cost = max(0.0, seen.seconds - taken) / seen.operators.total()
+        each = Counter[str]()
+        for name, count in seen.operators.items():
+            recorded = seen.inside[name] + seen.outside[name]
+            each[name] = max(LEAST * recorded, recorded - cost * count)
+        factor = taken / (each.total() + seen.rest_s)
+        return Counter({name: factor * value for name, value in each.items()}), factor * seen.rest_s
 
 
 def pace(name: str, phase: str, torch: Any, device: str, job: GaugeJob, clock: Seconds) -> Ceiling:
     """Return the ceiling `name`: the host's seconds per operator of a phase, or per parameter of an
     optimizer that handles all of them at once.
     """
-    at_once = phase in (FOREACH, FUSED)
-    of = OPTIMIZER if at_once else phase
     with torch.enable_grad():
-        stack = PacedStack(torch, device, **({phase: True} if at_once else {"foreach": False}))
-        run = stack.timed(of, clock)
-        run(WARM_STEPS)
-        seen = [stack.profiled(of) for _ in range(PROFILED)]
-        taken = sample(run, effort(job, BUDGET_S, sample_s=1e-6))
-    pieces = len(stack.parameters) if at_once else seen[0].operators
-    inside, outside = min(step.inside_s for step in seen), min(step.outside_s for step in seen)
+        if phase in (FOREACH, FUSED):
+            return _at_once(name, phase, torch, device, job, clock)
+        stacks = [
+            Paced(seen[phase], _taken(stack, phase, STACK_S, job, clock), len(stack.parameters))
+            for stack, seen in _stacks(torch, device)
+        ]
+    return _by_operator(name, phase, stacks)
+
+
+@cache
+def _stacks(torch: Any, device: str) -> list[tuple[PacedStack, dict[str, Profiled]]]:
+    """Return a stack of each kind with its recorded phases, for all gauges of this process."""
+    stacks = [PacedStack(torch, device, kind, foreach=False) for kind in KINDS]
+    return [(stack, _warm(stack).profiled()) for stack in stacks]
+
+
+def _warm(stack: PacedStack) -> PacedStack:
+    for _ in range(WARM_STEPS):
+        for work in stack.steps.values():
+            work()
+    return stack
+
+
+def _taken(stack: PacedStack, phase: str, budget_s: float, job: GaugeJob, clock: Seconds) -> Sample:
+    return sample(stack.timed(phase, clock), effort(job, budget_s, sample_s=1e-6, warm_s=WARM_S))
+
+
+def _at_once(name: str, phase: str, torch: Any, device: str, job: GaugeJob, clock: Seconds) -> Ceiling:
+    stack = _warm(PacedStack(torch, device, layers=DEEP, **{phase: True}))
+    taken, seen = _taken(stack, OPTIMIZER, BUDGET_S, job, clock), stack.profiled()[OPTIMIZER]
+    count = len(stack.parameters)
+    at = {"parameters": count, "python": round((seen.outside.total() + seen.rest_s) / seen.seconds, 3)}
+    each = tuple(seconds / count for seconds in taken.seconds)
+    return best(name, [Measurement(at, Sample(each, taken.repetitions))])
+
+
+def _by_operator(name: str, phase: str, stacks: Sequence[Paced]) -> Ceiling:
+    """Return the ceiling of a phase from all stacks, with the seconds of each operator by name."""
+    counts, seconds, outside = Counter[str](), Counter[str](), Counter[str]()
+    rests = list[float]()
+    for stack in stacks:
+        each, rest = stack.shares()
+        rests.append(rest)
+        counts.update(stack.seen.operators)
+        seconds.update(each)
+        for op, value in each.items():
+            recorded = stack.seen.inside[op] + stack.seen.outside[op]
+            outside[op] += value * stack.seen.outside[op] / recorded if recorded else 0.0
+    fixed, parameter = _rest(phase, rests, [stack.parameters for stack in stacks])
+    total = sum(stack.taken.median for stack in stacks)
+    silent = phase == BACKWARD  # the engine's own time
     at = {
-        "parameters" if at_once else "operators": pieces,
-        "python": 0.0 if of == BACKWARD else round(outside / (inside + outside), 3),
+        "operators": counts.total(),
+        "python": 0.0 if silent else round((outside.total() + sum(rests)) / total, 3),
+        "step": fixed,
+        "parameter": parameter,
     }
-    each = Sample(tuple(seconds / pieces for seconds in taken.seconds), taken.repetitions)
-    return best(name, [Measurement(at, each)])
+    series = [
+        {
+            "name": op,
+            "value": seconds[op] / counts[op],
+            "python": 0.0 if silent or not seconds[op] else round(outside[op] / seconds[op], 3),
+        }
+        for op in sorted(counts)
+    ]
+    quantiles = np.linspace(0.0, 1.0, POINTS)
+    added = np.sum([np.quantile(stack.taken.seconds, quantiles) for stack in stacks], axis=0)
+    each_s = tuple(float(value) for value in added / counts.total())
+    return ceiling(name, Measurement(at, Sample(each_s, 1)), cast(list[Setting], series))
+
+
+def _rest(phase: str, rests: Sequence[float], parameters: Sequence[int]) -> tuple[float, float]:
+    """Return the seconds of a phase beside its operators: of the step, and of each parameter.
+
+    An optimizer goes through its parameters before and after its operators.
+    """
+    if phase != OPTIMIZER:
+        return float(np.median(rests)), 0.0
+    slope, fixed = np.polyfit(parameters, rests, 1)
+    return max(0.0, float(fixed)), max(0.0, float(slope))

@@ -272,6 +272,10 @@ Setting = TypedDict(
         "from": int,  # GPUs
         "to": int,
         "both_ways": bool,
+        "name": str,  # of an operator
+        "python": float,  # share of a pace
+        "step": float,  # seconds
+        "parameter": float,  # seconds
     },
     total=False,
 )

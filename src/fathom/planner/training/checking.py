@@ -38,6 +38,11 @@ _RESIDENT = 2048  # threads of a multiprocessor, in at most 32 blocks
 _STREAMING = 0.93  # share of the memory rate that streaming kernels reach
 _FLOOR_MS = 0.002  # shortest time of a kernel
 _SMALL = 0.005  # of the step: rows of less are not listed
+_UNKNOWN = 0.1  # of the operators: a smaller share changes little
+_OWN_PYTHON = (
+    "Idle time is Python that calls operators and the optimizer; "
+    "the program's own, such as reading batches and logging, is not planned."
+)
 _UNMEASURED = "Run `fathom machine measure` on that machine: a plan needs its measured ceilings."
 
 
@@ -164,10 +169,20 @@ class _Kernels:
     def notes(self) -> list[str]:
         """Return what the plan lacks."""
         if self.host:
-            return [*_host_notes(self.host), *self._of_unknown_work()]
+            return [*_host_notes(self.host), *self._of_unknown_work(), *self._of_pace()]
         if self.device.ceilings == "measured":
             return []
         return [_UNMEASURED]
+
+    def _of_pace(self) -> Iterator[str]:
+        """Yield notes on what a plan with the host's pace leaves out."""
+        if self.pace:
+            yield _OWN_PYTHON
+            if self.pace.unknown() > _UNKNOWN:
+                yield (
+                    f"The pace of {100 * self.pace.unknown():.0f} % of the operators was not measured by "
+                    "name, so they take the mean."
+                )
 
     def _of_unknown_work(self) -> Iterator[str]:
         """Yield a note on the operators of unknown work, which the plan has as calls alone."""
