@@ -112,7 +112,7 @@ def test_the_operators_and_the_rest_of_a_phase_take_its_time(phase):
 
 
 def test_recording_costs_each_operator_the_same():
-    seen = pacing.Profiled(Counter(a=10, b=10), Counter(a=30.0, b=12.0), Counter(b=8.0))
+    seen = pacing.Profiled(Counter(a=10, b=10), {"a": 30.0, "b": 12.0}, {"a": 0.0, "b": 8.0})
     each, rest = pacing.Paced(seen, Sample((30.0,), 1), parameters=0).shares()
     assert each == pytest.approx({"a": 20.0, "b": 10.0}) and rest == 0
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -47,6 +47,7 @@ POINTS = 9  # quantiles of the samples
 
 Phase = Callable[[], object]
 Seconds = Callable[[], float]  # a clock
+Named = dict[str, float]  # seconds by the name of an operator
 
 
 @dataclass
@@ -54,13 +55,24 @@ class Profiled:
     """A recorded phase: its operators by name, the seconds in them and outside before them, and the rest."""
 
     operators: Counter[str] = field(default_factory=Counter)
-    inside: Counter[str] = field(default_factory=Counter)
-    outside: Counter[str] = field(default_factory=Counter)
+    inside: Named = field(default_factory=partial(defaultdict, float))
+    outside: Named = field(default_factory=partial(defaultdict, float))
     rest_s: float = 0.0  # before the first operator and after the last one
 
     @property
+    def outside_s(self) -> float:
+        """The seconds outside operators."""
+        return sum(self.outside.values()) + self.rest_s
+
+    @property
     def seconds(self) -> float:
-        return self.inside.total() + self.outside.total() + self.rest_s
+        """The seconds of the phase."""
+        return sum(self.inside.values()) + self.outside_s
+
+    def share(self, name: str) -> float:
+        """Return the share of an operator's time that is outside, before it."""
+        both = self.inside[name] + self.outside[name]
+        return self.outside[name] / both if both else 0.0
 
 
 class PacedStack:
@@ -176,19 +188,19 @@ class Paced:
     taken: Sample
     parameters: int
 
-    def shares(self) -> tuple[Counter[str], float]:
+    def shares(self) -> tuple[Named, float]:
         """Return the seconds of each name's operators and of the rest, which add up to the phase.
 
         Recording an operator costs the same for all. None keeps less than a share of its recorded time.
         """
         seen, taken = self.seen, self.taken.median
         cost = max(0.0, seen.seconds - taken) / seen.operators.total()
-        each = Counter[str]()
+        each = Named()
         for name, count in seen.operators.items():
             recorded = seen.inside[name] + seen.outside[name]
             each[name] = max(LEAST * recorded, recorded - cost * count)
-        factor = taken / (each.total() + seen.rest_s)
-        return Counter({name: factor * value for name, value in each.items()}), factor * seen.rest_s
+        factor = taken / (sum(each.values()) + seen.rest_s)
+        return {name: factor * value for name, value in each.items()}, factor * seen.rest_s
 
 
 def pace(name: str, phase: str, torch: Any, device: str, job: GaugeJob, clock: Seconds) -> Ceiling:
@@ -224,47 +236,44 @@ def _taken(stack: PacedStack, phase: str, budget_s: float, job: GaugeJob, clock:
 
 
 def _at_once(name: str, phase: str, torch: Any, device: str, job: GaugeJob, clock: Seconds) -> Ceiling:
-    stack = _warm(PacedStack(torch, device, layers=DEEP, **{phase: True}))
+    stack = _warm(PacedStack(torch, device, KINDS[0], DEEP, **{phase: True}))
     taken, seen = _taken(stack, OPTIMIZER, BUDGET_S, job, clock), stack.profiled()[OPTIMIZER]
     count = len(stack.parameters)
-    at = {"parameters": count, "python": round((seen.outside.total() + seen.rest_s) / seen.seconds, 3)}
+    at = {"parameters": count, "python": round(seen.outside_s / seen.seconds, 3)}
     each = tuple(seconds / count for seconds in taken.seconds)
     return best(name, [Measurement(at, Sample(each, taken.repetitions))])
 
 
 def _by_operator(name: str, phase: str, stacks: Sequence[Paced]) -> Ceiling:
     """Return the ceiling of a phase from all stacks, with the seconds of each operator by name."""
-    counts, seconds, outside = Counter[str](), Counter[str](), Counter[str]()
+    counts, seconds, python = Counter[str](), defaultdict[str, float](float), defaultdict[str, float](float)
     rests = list[float]()
     for stack in stacks:
         each, rest = stack.shares()
         rests.append(rest)
         counts.update(stack.seen.operators)
-        seconds.update(each)
         for op, value in each.items():
-            recorded = stack.seen.inside[op] + stack.seen.outside[op]
-            outside[op] += value * stack.seen.outside[op] / recorded if recorded else 0.0
+            seconds[op] += value
+            python[op] += value * stack.seen.share(op) if phase != BACKWARD else 0.0  # the engine's own time
     fixed, parameter = _rest(phase, rests, [stack.parameters for stack in stacks])
-    total = sum(stack.taken.median for stack in stacks)
-    silent = phase == BACKWARD  # the engine's own time
+    outside = sum(python.values()) + (sum(rests) if phase != BACKWARD else 0.0)
     at = {
         "operators": counts.total(),
-        "python": 0.0 if silent else round((outside.total() + sum(rests)) / total, 3),
+        "python": round(outside / sum(stack.taken.median for stack in stacks), 3),
         "step": fixed,
         "parameter": parameter,
     }
     series = [
-        {
-            "name": op,
-            "value": seconds[op] / counts[op],
-            "python": 0.0 if silent or not seconds[op] else round(outside[op] / seconds[op], 3),
-        }
-        for op in sorted(counts)
+        {"name": op, "value": seconds[op] / count, "python": round(python[op] / seconds[op], 3)}
+        for op, count in sorted(counts.items())
     ]
-    quantiles = np.linspace(0.0, 1.0, POINTS)
-    added = np.sum([np.quantile(stack.taken.seconds, quantiles) for stack in stacks], axis=0)
-    each_s = tuple(float(value) for value in added / counts.total())
-    return ceiling(name, Measurement(at, Sample(each_s, 1)), cast(list[Setting], series))
+    return ceiling(name, Measurement(at, _added(stacks, counts.total())), cast(list[Setting], series))
+
+
+def _added(stacks: Sequence[Paced], operators: int) -> Sample:
+    """Return the seconds per operator of all stacks: the sums of the quantiles of their samples."""
+    quantiles = [np.quantile(stack.taken.seconds, np.linspace(0.0, 1.0, POINTS)) for stack in stacks]
+    return Sample(tuple(float(value) / operators for value in np.sum(quantiles, axis=0)), 1)
 
 
 def _rest(phase: str, rests: Sequence[float], parameters: Sequence[int]) -> tuple[float, float]:
