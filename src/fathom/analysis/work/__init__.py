@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from fathom.analysis.work.dtypes import DTYPES, SIZE
     from fathom.analysis.work.links import LINKED, Links, chosen, connect, launch_rows
     from fathom.analysis.work.recompute import ONLY_FORWARD, regions
-    from fathom.analysis.work.tree import NONE, rows_of, with_own_time
+    from fathom.analysis.work.tree import NONE, below, rows_of, with_own_time
 
 __all__, __getattr__ = exports(__name__)

@@ -29,12 +29,18 @@ def mended(
     place: Iterable[str] = ("source", "module", "family"),
     **fields: Any,
 ) -> Candidate:
-    """Return a candidate about device work; `works` gives the share of time that each part takes once fixed.
+    """Return a candidate about device work, or a processor's ops, and the share of time that each part takes
+    once fixed.
 
-    `host` contains further changes. `place` contains the fields that locate most of the first part.
+    `host` contains further changes. `place` contains the fields that locate most of the first part; ops have
+    no family of kernels. The timeline of a processor is not replayed: what its ops take less is the gain.
     """
-    total = family_totals(signals["kernels.work"])
     claims = [claim for works, factor in parts for claim in claims_of(works, 1 - factor)]
+    if on_processor(signals):
+        saved = in_mean_step(signals, ms_of(claim for claim in claims if claim.entry == Entry.OPS))
+        where = site(parts[0][0], *(field for field in place if field != "family"))
+        return Candidate(kind=kind, claims=claims, gain_ms=saved, **where, **fields)
+    total = family_totals(signals["kernels.work"])
     shrunk = (change for works, factor in parts for change in shrink(works, total, factor))
     where = site(parts[0][0], *place)
     return Candidate(kind=kind, claims=claims, changes=(*shrunk, *host), **where, **fields)

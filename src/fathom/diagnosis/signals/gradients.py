@@ -200,7 +200,7 @@ def tables(recorded: Recorded) -> list[Tables]:
         return []
     gradients, multiplied = passes[0].shapes, _multiplied(ops, len(passes))
     steps = _steps(ops) or len(passes)
-    works = work_by_shapes(recorded, ops) if recorded.device.device == CPU else device_work(recorded)
+    works = work_by_shapes(recorded) if recorded.device.device == CPU else device_work(recorded)
     by_shape = []
     for shape, count in lookups.items():
         parameters = gradients[shape] - multiplied[shape]

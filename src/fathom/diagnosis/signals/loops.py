@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fathom.analysis import CPU
 from fathom.analysis.columns import filled
 from fathom.analysis.intervals import Array, containing, of_rows
-from fathom.analysis.work import NONE, with_own_time
+from fathom.analysis.work import NONE, below, with_own_time
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.lines import line_in
@@ -51,8 +51,11 @@ def loops(recorded: Recorded) -> list[Loop]:
     repeated = _repeated(recorded, nested.outermost)
     bodies = repeated.group_by("body", maintain_order=True).agg(pl.col("name").unique().sort())
     wanted = bodies.filter(pl.col("name").list.eval(pl.element().str.contains(ELEMENT)).list.any())
+    if wanted.is_empty():
+        return []
+    timed = _timed(recorded, nested.top)
     made = {
-        tuple(names): _loop(recorded, nested.top, repeated.filter(body=body))
+        tuple(names): _loop(recorded, nested.top, timed, repeated.filter(body=body))
         for body, names in wanted.iter_rows()
     }
     forward = [loop for names, loop in made.items() if not _backward(names)]
@@ -99,17 +102,16 @@ def _nested(recorded: Recorded) -> Nested:
     is_op = filled(ops["kind"] == "op", False).to_numpy()
     region = ~is_op & names.str.contains(OTHERS).to_numpy()
     rows = np.arange(len(parents))
-    top, above, hidden = rows.copy(), parents.copy(), np.zeros(len(parents), bool)
+    top, above = rows.copy(), parents.copy()
     while len(climbing := np.flatnonzero(above != NONE)):
         caller = above[climbing]
         top[climbing] = np.where(is_op[caller], caller, top[climbing])
-        hidden[climbing] |= region[caller]
         above[climbing] = parents[caller]
     layers = np.zeros(len(parents), bool)
     layers[top[is_op & names.str.contains(LAYERS).to_numpy()]] = True
     columns = ops.select("phase", "burst", "thread", "start_ns", "end_ns", "name", "ran", "shapes")
     columns = columns.with_columns(row=pl.Series(rows), layer=pl.Series(layers))
-    outermost = columns.filter(pl.Series(is_op & ~hidden & (top == rows)))
+    outermost = columns.filter(pl.Series(is_op & ~below(parents, region) & (top == rows)))
     return Nested(outermost.sort("phase", "burst", "thread", "start_ns", "row"), top)
 
 
@@ -156,7 +158,7 @@ def stretches_of(codes: Array) -> Iterator[tuple[int, int, int]]:
                 yield first, end, length
 
 
-def _loop(recorded: Recorded, top: Array, rows: pl.DataFrame) -> Loop:
+def _loop(recorded: Recorded, top: Array, timed: pl.DataFrame, rows: pl.DataFrame) -> Loop:
     """Return the loop whose ops are `rows`."""
     used = rows.filter("inside")
     spans = used.group_by("stretch", maintain_order=True).agg(
@@ -170,7 +172,7 @@ def _loop(recorded: Recorded, top: Array, rows: pl.DataFrame) -> Loop:
         ms=recorded.per_step_ms(float((spans["end_ns"] - spans["start_ns"]).sum())),
         iterations=float(spans["iterations"].sum()) / recorded.steps,
         count=used.height / recorded.steps,
-        own=_own(recorded, top, used),
+        own=_own(timed, used),
         kernels={family: ns / recorded.steps / NS_PER_MS for family, ns, _ in kernels.iter_rows()},
         launches=float(kernels["count"].sum()) / recorded.steps,
         typical=_typical(used),
@@ -179,14 +181,17 @@ def _loop(recorded: Recorded, top: Array, rows: pl.DataFrame) -> Loop:
     )
 
 
-def _own(recorded: Recorded, top: Array, used: pl.DataFrame) -> dict[str, float]:
-    """Return the share that the loop has of the time of each op, by name."""
+def _timed(recorded: Recorded, top: Array) -> pl.DataFrame:
+    """Return the ops of the used windows with their own nanoseconds, `took`, and the row of their `top`."""
     ops = recorded.ops
-    mine = np.zeros(len(top), bool)
-    mine[used["row"].to_numpy()] = True
-    timed = ops.select("id", "parent", "kind", "name", "start_ns", "end_ns", mine=pl.Series(mine[top]))
-    timed = with_own_time(timed.filter(pl.Series(recorded.inside(ops)), kind="op"))
-    shares = timed.group_by("name").agg(pl.col("took").filter("mine").sum() / pl.col("took").sum())
+    timed = ops.select("id", "parent", "kind", "name", "start_ns", "end_ns", top=pl.Series(top))
+    return with_own_time(timed.filter(pl.Series(recorded.inside(ops)), kind="op"))
+
+
+def _own(timed: pl.DataFrame, used: pl.DataFrame) -> dict[str, float]:
+    """Return the share that the loop has of the time of each op, by name."""
+    mine = pl.col("top").is_in(used["row"].implode())
+    shares = timed.group_by("name").agg(pl.col("took").filter(mine).sum() / pl.col("took").sum())
     return {name: share for name, share in shares.iter_rows() if name and share and share > 0}
 
 

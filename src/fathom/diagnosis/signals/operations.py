@@ -35,8 +35,10 @@ def work(recorded: Recorded) -> list[Work]:
     return sorted(_in_ledger(recorded, groups), key=lambda work: -work.ms)
 
 
-def work_by_shapes(recorded: Recorded, ops: pl.DataFrame) -> list[Work]:
-    """Return rows of a CPU's ledger by path and shapes; `ops`, with their `place`, divide each row's time."""
+@signal("host.work_by_shapes", "ms per step")
+def work_by_shapes(recorded: Recorded) -> list[Work]:
+    """Return rows of a CPU's ledger by path and shapes; the attribution phase divides each row's time."""
+    ops = recorded.ops.with_row_index("place").filter(phase="attribution")
     rows = _with_path(recorded, ops).group_by("name", "path", "shapes", maintain_order=True)
     return list(_in_ledger(recorded, rows.agg(ns=pl.col("took").sum())))
 

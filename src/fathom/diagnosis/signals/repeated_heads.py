@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 @signal("kernels.repeated_heads", "ms per step")
 def repeated_heads(recorded: Recorded) -> list[Work]:
     """Return copies of keys and values that repeat each head for a group of heads of queries."""
-    ops = recorded.ops.with_row_index("place").filter(kind="op")
+    ops = recorded.ops.filter(kind="op")
     shaped = ops.filter(pl.col("shapes").is_not_null())
     if shaped.is_empty():
         raise UnknownSignalError("shapes were not recorded")
@@ -34,14 +34,16 @@ def repeated_heads(recorded: Recorded) -> list[Work]:
     if not heads:
         return []
     on_cpu = recorded.device.device == CPU
-    attributed = ops.filter(phase="attribution")
-    works = work_by_shapes(recorded, attributed) if on_cpu else device_work(recorded)
+    works = work_by_shapes(recorded) if on_cpu else device_work(recorded)
     copies = [work for work in works if work.op == COPY and work.sizes and _repeats(work, single, heads)]
-    return [replace(work, source=_line(attributed, work)) for work in copies] if on_cpu else copies
+    if not on_cpu:
+        return copies
+    attributed = ops.filter(phase="attribution", name=COPY)
+    return [replace(work, source=_line(attributed, work)) for work in copies]
 
 
 def _line(ops: pl.DataFrame, work: Work) -> str | None:
-    return most_common(ops.filter(name=COPY, shapes=work.shapes)["ran"])
+    return most_common(ops.filter(shapes=work.shapes)["ran"])
 
 
 def _masked(sizes: list[list[int]]) -> bool:

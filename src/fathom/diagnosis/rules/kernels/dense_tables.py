@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import claims_of, in_mean_step, mended, ms_of, on_processor
+from fathom.diagnosis.rules.candidates import mended, ms_of
 from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Signals, Tables
 
@@ -35,22 +33,21 @@ def dense_tables(signals: Signals) -> Outcomes:
 def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
     left = sum(table.ms * min(SPARSE * table.touched, 1.0) for table in tables) / ms
     works = [work for table in tables for work in table.works]
-    fields: dict[str, Any] = {
-        "evidence": [
+    return mended(
+        signals,
+        KIND,
+        (works, left),
+        place=("family",),
+        evidence=[
             *map(_evidence, tables),
             Evidence("time spent zeroing and updating all rows", ms, "ms per step"),
         ],
-        "doubt": 0.3,
-        "confidence": 0.8,
-        "check": "nn.Embedding(rows, width, sparse=True) with SparseAdam for it, and time the step",
-        "source": tables[0].source,
-        "module": tables[0].module,
-    }
-    if not on_processor(signals):
-        return mended(signals, KIND, (works, left), place=("family",), **fields)
-    claims = claims_of(works, 1 - left)
-    saved = ms_of(claim for claim in claims if claim.entry == Entry.OPS)
-    return Candidate(kind=KIND, claims=claims, gain_ms=in_mean_step(signals, saved), **fields)
+        doubt=0.3,
+        confidence=0.8,
+        check="nn.Embedding(rows, width, sparse=True) with SparseAdam for it, and time the step",
+        source=tables[0].source,
+        module=tables[0].module,
+    )
 
 
 def _evidence(table: Tables) -> Evidence:

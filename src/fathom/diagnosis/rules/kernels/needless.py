@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
-from typing import Any
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import ONLY_FORWARD
@@ -13,7 +11,6 @@ from fathom.diagnosis.rules.candidates import (
     PLACE,
     claims_of,
     count_of,
-    in_mean_step,
     mended,
     ms_of,
     number_of_kernels,
@@ -57,11 +54,11 @@ def unused_gradients(signals: Signals) -> Candidates:
     gradients = signals["kernels.unused_gradients"]
     if not gradients.unused or not gradients.works:
         return
-    made = _in_ops if on_processor(signals) else partial(mended, place=("family",))
-    yield made(
+    yield mended(
         signals,
         "kernels-needless-backward",
         (gradients.works, 0.0),
+        place=("family",),
         evidence=[
             Evidence(
                 "gradients of parameters that belong to no optimizer", float(gradients.unused), "per step"
@@ -75,13 +72,6 @@ def unused_gradients(signals: Signals) -> Candidates:
         confidence=0.75,
         check="set requires_grad_(False) on untrained parameters, and compare the loss and the step",
     )
-
-
-def _in_ops(signals: Signals, kind: str, work: tuple[list[Work], float], **more: Any) -> Candidate:
-    """Return a candidate for ops of a CPU that are left out."""
-    works, _ = work
-    claims = [Claim(work.entry, work.family, work.ms) for work in works]
-    return Candidate(kind=kind, claims=claims, gain_ms=in_mean_step(signals, ms_of(works)), **more)
 
 
 @rule("kernels-gradient-memset")
@@ -140,7 +130,7 @@ def _recomputed_by_host(signals: Signals) -> Candidates:
     works, used = signals["host.recomputed"], signals["host.memory_share"]
     if not works or used > FREE:
         return
-    yield _in_ops(
+    yield mended(
         signals,
         "kernels-needless-recomputation",
         (works, 0.0),

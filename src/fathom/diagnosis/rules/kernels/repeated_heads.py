@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from fathom.diagnosis.rules.candidates import (
-    claims_of,
     count_of,
-    in_mean_step,
     mended,
     ms_of,
     on_processor,
-    site,
 )
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
+from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
 KIND = "kernels-repeated-heads"
@@ -31,14 +28,4 @@ def repeated_heads(signals: Signals) -> Candidates:
     ]
     if not on_processor(signals):
         evidence.append(Evidence("number of these copies", count_of(works), "per step"))
-        yield mended(signals, KIND, (works, 0.0), evidence=evidence, doubt=DOUBT, check=CHECK)
-        return
-    yield Candidate(
-        kind=KIND,
-        claims=claims_of(works),
-        evidence=evidence,
-        gain_ms=in_mean_step(signals, ms_of(works)),
-        doubt=DOUBT,
-        check=CHECK,
-        **site(works, "source"),
-    )
+    yield mended(signals, KIND, (works, 0.0), evidence=evidence, doubt=DOUBT, check=CHECK)
