@@ -52,9 +52,7 @@ class Subject(msgspec.Struct):
     usual: int | None = None  # the stream with the most compute time
     links: Links | None = None  # from its LINKED kernels to the ops; None if ops were left out
     collectives: pl.DataFrame | None = None  # its communication
-    slowed: dict[
-        str, float
-    ] = {}  # ns that families or ops take longer beside collectives, in all used windows
+    slowed: dict[str, float] = {}  # ns that families or ops take longer beside collectives, in used windows
     computing: Spans = NOTHING  # time with compute kernels; of a processor, time not spent waiting for peers
     views: Views | None = None  # of its work by category and by shapes; None for a processor
 

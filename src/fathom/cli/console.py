@@ -97,9 +97,9 @@ def examples(*commands: str) -> str:
     return "\n\n".join(["Examples:", *commands])
 
 
-def group(**options: Any) -> typer.Typer:
+def group(add_completion: bool = False, **options: Any) -> typer.Typer:
     return typer.Typer(
-        add_completion=options.pop("add_completion", False),
+        add_completion=add_completion,
         rich_markup_mode=None,  # its libraries take longer to import than all of Fathom
         context_settings={"help_option_names": ["-h", "--help"]},
         **options,

@@ -21,7 +21,7 @@ launch-latency, device-gap, input, sync (=0 only), recomputed, waiting (=0 only)
 exposed (=0 only), bucket, python, dispatching, blocked, gc, first-use, allocator, compilation, checkpoint. A
 value is a factor, or a duration (20us) where each piece has one.
 
-op: the host's time in these ops; family changes their kernels.
+op:NAME changes the host's time in these ops; family:NAME changes their kernels.
 
 recomputed: the part of the forward pass that the backward pass repeats (checkpointing), on host and device.
 waiting=0: no rank waits for its peers at collectives. late:7=0: nobody waits for rank 7, as if it arrived

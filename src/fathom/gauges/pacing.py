@@ -42,7 +42,7 @@ BUDGET_S = 0.25  # of an optimizer that handles all parameters at once
 STACK_S, WARM_S = 0.04, 0.01  # of a phase of one stack
 WARM_STEPS, PROFILED, SKIPPED = 10, 3, 1  # steps; the profiler's first one is slow
 DEEP = 4  # layers of the stack whose optimizer handles all parameters at once
-LEAST = 0.05  # share of an operator's recorded time that remains without the profiler's at least
+LEAST = 0.05  # of an operator's recorded time is left, at least, once that of recording is subtracted
 POINTS = 9  # quantiles of the samples
 
 Phase = Callable[[], object]

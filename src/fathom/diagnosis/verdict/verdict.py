@@ -114,11 +114,7 @@ def verdict_of(
     return Verdict(
         bound=bound,
         headline=_headline(device, bound, share, None if usual else stalled_ms, noun, why),
-        action=_WARM_UP
-        if bound == "first use"
-        else _action(top)
-        if top
-        else _other_action(device, bound, why),
+        action=_action(device, bound, top, why),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
         explained_by=_explaining(bound, pieces, findings),
@@ -158,7 +154,7 @@ def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> 
     return costly[0] if costly else None
 
 
-def _action(finding: Finding) -> str:
+def _remedy(finding: Finding) -> str:
     kind = kinds().get(finding.id)
     action = finding.action or (kind.action if kind else "")
     return f"{action}." if action else ""
@@ -191,8 +187,12 @@ def _why_no_ceiling(device: Device) -> str:
     return f", mostly because {most}" if len(reasons) > 1 else f": {most}"
 
 
-def _other_action(device: Device, bound: str, why: str) -> str:
-    """Return the action without a finding: where to look, or for the reason `why`, how to know."""
+def _action(device: Device, bound: str, top: Finding | None, why: str) -> str:
+    """Return the first remedy; without one, where to look, or for the reason `why`, how to know."""
+    if bound == "first use":
+        return _WARM_UP
+    if top:
+        return _remedy(top)
     if bound == "workers":
         return _WORKERS
     return _MEASURE[device.no_ceilings or MISSING] if _WITHOUT in why and not device.ceilings else ""

@@ -70,10 +70,8 @@ class Load:
     @property
     def count(self) -> int:
         """Return the requests that are simulated, or, of an open load, the fewest."""
-        clients = (
-            0 if self.arrival != "closed" else max(self.concurrency, min(ROUNDS * self.concurrency, MOST))
-        )
-        return self.requests or max(LEAST, clients)
+        clients = self.concurrency if self.arrival == "closed" else 0
+        return self.requests or max(LEAST, clients, min(ROUNDS * clients, MOST))
 
     def drawn(self, seed: int = 0) -> list[Request]:
         """Return the requests, drawn with `seed`."""
