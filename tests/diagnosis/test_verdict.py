@@ -254,6 +254,19 @@ def test_a_finding_says_what_its_time_is_bound_by():
     assert verdict.action == kinds()["input-cpu-preprocessing"].action + "."
 
 
+def test_time_outside_operations_is_that_of_the_ledger_where_a_loop_of_operations_is_found():
+    rows = (
+        LedgerRow("ops", "aten::add", 20.0),
+        LedgerRow("idle: python", "", 50.0),
+        LedgerRow("ops", "aten::mm", 30.0),
+    )
+    processor = Device(0, "cpu", [], 100.0, list(rows), None)
+    loop = finding("host-element-loop", ("ops", "aten::add", 20.0), ("idle: python", "", 50.0), gain=60.0)
+    verdict, _ = verdict_of(processor, loop)
+    assert verdict.bound == "host" and "outside the framework's operations takes 50 %" in verdict.headline
+    assert verdict.finding == "host-element-loop"
+
+
 def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
     idle = LedgerRow("idle: gc", "", 8.0), LedgerRow("idle: dispatching", "", 2.0)
     launches = finding("host-launch-bound", ("idle: dispatching", "", 2.0), gain=2.0)

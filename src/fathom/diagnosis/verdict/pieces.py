@@ -168,14 +168,15 @@ def _stage(row: LedgerRow) -> int:
 def _bound_of_claim(row: LedgerRow, finding: Finding) -> str:
     """Return the kind's bound that fits the row; work has a bound on the device, waits do not.
 
-    Work of an unknown bound takes the kind's: a rank that is late because of its host has nothing else.
+    Work of an unknown bound takes the kind's, and "host", which is time outside work, only if the kind has no
+    other: a rank that is late because of its host has nothing else.
     """
     kind, own = kinds().get(finding.id), _bound(row)
     on_device = row.entry in WORK
     suiting = [bound for bound in (kind.bound if kind else ()) if (bound in ON_DEVICE) == on_device]
     keeps = own in suiting and not cause_of(row.entry)
     if own == "unknown" and not suiting and kind and kind.bound:
-        return kind.bound[0]
+        return next((bound for bound in kind.bound if bound != "host"), kind.bound[0])
     return own if keeps or not suiting else suiting[0]
 
 
