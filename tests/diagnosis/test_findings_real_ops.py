@@ -131,6 +131,17 @@ def test_other_copies_and_masked_attention_are_none(monkeypatch, program):
     assert heads(monkeypatch, program) == []
 
 
+@pytest.mark.parametrize(("queries", "gain"), [(1, 4.0 + 0.75 * 2.0), (64, 4.0)])
+def test_on_a_gpu_attention_of_one_query_reads_shared_heads_once(queries, gain):
+    copy = Work("compute", "copy", 4.0, 2.0, ("aten::copy_",), "[[2, 2, 4, 64, 16]]")
+    called = ("aten::scaled_dot_product_attention", "aten::_flash_attention_forward")
+    shapes = f"[[2, {queries}, 8, 16], [2, 64, 8, 16], [2, 64, 8, 16]]"
+    works = [copy, Work("compute", "flash", 2.0, 1.0, called, shapes)]
+    ledger = [LedgerRow(work.entry, work.family, work.ms) for work in works]
+    candidate = raised(signals(ledger, kernels_repeated_heads=[copy], kernels_work=works), KIND)[KIND]
+    assert sum(claim.ms for claim in candidate.claims) == gain
+
+
 def test_repeated_heads_gain_the_time_of_their_copies():
     copy = Work("ops", "aten::copy_", 4.0, 2.0, ("aten::copy_",), "[[2, 2, 4, 64, 16]]", source="run.py:5")
     known = {"step_device": "cpu", "step_mean_ms": 10.0, "kernels_repeated_heads": [copy]}
