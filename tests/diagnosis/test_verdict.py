@@ -267,6 +267,12 @@ def test_time_outside_operations_is_that_of_the_ledger_where_a_loop_of_operation
     assert verdict.finding == "host-element-loop"
 
 
+def test_a_gpu_that_waits_for_python_and_launches_waits_for_the_host():
+    rows = LedgerRow("idle: python", "", 40.0), LedgerRow("idle: launch latency", "", 35.0)
+    verdict, _ = verdict_of(device(*rows, LedgerRow("compute", "add 8·128", 25.0, 25.0, bound="hbm")))
+    assert "waits for the host for 75 % of" in verdict.headline
+
+
 def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
     idle = LedgerRow("idle: gc", "", 8.0), LedgerRow("idle: dispatching", "", 2.0)
     launches = finding("host-launch-bound", ("idle: dispatching", "", 2.0), gain=2.0)

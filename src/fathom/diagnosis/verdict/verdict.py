@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fathom.analysis import CPU
 from fathom.analysis.entries import DISTORTED, WORK, Entry
 from fathom.analysis.results import NO_CEILING_FOR, Device, Finding, Verdict
 from fathom.diagnosis.grouping import summed
@@ -109,7 +110,7 @@ def verdict_of(
     if usual:  # the sentence is about the usual step, which rows below zero may shorten
         step_ms = sum(row.ms for row in device.ledger)
         total, known_ms = alone, min(sum(alone.values()), step_ms - unexplained_ms)
-    share = min(total.get(bound, 0.0) / max(known_ms + unexplained_ms, 1e-9), 1.0)
+    share = min(_ms_of(bound, total, device) / max(known_ms + unexplained_ms, 1e-9), 1.0)
     why = _why_unknown(device, pieces) if bound == "unknown" else ""
     return Verdict(
         bound=bound,
@@ -119,6 +120,12 @@ def verdict_of(
         finding=None if top is None else top.id,
         explained_by=_explaining(bound, pieces, findings),
     )
+
+
+def _ms_of(bound: str, total: dict[str, float], device: Device) -> float:
+    """Return the time of the bound. A GPU that waits for launches waits for the host, too."""
+    launches = bound == "host" and device.device != CPU
+    return total.get(bound, 0.0) + (total.get("launch", 0.0) if launches else 0.0)
 
 
 def _explaining(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> list[str]:
@@ -200,7 +207,7 @@ def _action(device: Device, bound: str, top: Finding | None, why: str) -> str:
 
 def _headline(device: Device, bound: str, share: float, stalled_ms: float | None, noun: str, why: str) -> str:
     """Return one sentence. With `stalled_ms`, rare long steps decide, so the share is of the mean step."""
-    cpu = device.device == "cpu"
+    cpu = device.device == CPU
     step_ms = sum(row.ms for row in device.ledger)
     usual = f"{_duration(step_ms)} {noun}"
     step = f"the {usual}" if stalled_ms is None else f"the mean {noun} of {_duration(step_ms + stalled_ms)}"
