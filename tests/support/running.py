@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,7 +50,12 @@ def run_fathom(
 
 
 def start_fathom(*words: object, cwd: Path, **env: str) -> subprocess.Popen[str]:
-    """Start `fathom WORDS` in a new process group, as a shell does."""
+    """Start `fathom WORDS` in a new process group that takes Ctrl-C, as a shell does.
+
+    Without a handler here, the process would inherit that a suite in the background ignores Ctrl-C.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         fathom_command(*words),
         cwd=cwd,
