@@ -11,6 +11,7 @@ import fathom
 from fathom.diagnosis.signals import (
     Broken,
     Compiled,
+    Recompiled,
     Signal,
 )
 from fathom.sounding.raw.importer import import_raw
@@ -145,3 +146,59 @@ def examined_with(path, manifest, compiler):
     manifest["ranks"][0]["facts"]["compiler"] = compiler
     (path / "manifest.json").write_text(json.dumps(manifest))
     return fathom.open(path).examine().findings
+
+
+FULL = Recompiled("forward", "net.py:20", "self.calls == 0", times=8, limited=True)
+
+
+@pytest.mark.parametrize(
+    ("lookups", "regions", "frame", "finding"),
+    [
+        (1.0, 0.0, FULL, True),
+        (1.0, 1.0, FULL, False),  # the step runs compiled code
+        (0.0, 0.0, FULL, False),  # the step does not call the frame
+        (1.0, 0.0, replace(FULL, times=3, limited=False), False),
+    ],
+)
+def test_a_frame_beyond_the_limit_of_versions_is_a_recompilation(lookups, regions, frame, finding):
+    compiled = Compiled({0: 8}, regions, 0.0, 0.0, lookups=lookups)
+    given = signals([compute("a", 9.0)], host_compiled=compiled, host_recompiled=[frame])
+    candidates = raised(given, "host-recompilation")
+    assert set(candidates) == ({"host-recompilation"} if finding else set())
+    if finding:
+        candidate = candidates["host-recompilation"]
+        assert candidate.costless and candidate.source == "net.py:20" and "a tensor" in candidate.action
+        assert [(line.value, "self.calls == 0" in line.text) for line in candidate.evidence] == [
+            (8.0, True), (1.0, False)
+        ]  # fmt: skip
+
+
+def test_compilations_up_to_the_limit_are_not_reported_beside_it():
+    known = {"host_waits_ms": {"compilation": 9.0}, "host_recompiled": [FULL]}
+    compiled = Compiled({0: 8}, 0.0, 0.0, 0.0, lookups=1.0)
+    candidates = raised(signals([compute("a", 9.0)], host_compiled=compiled, **known), "host-recompilation")
+    assert candidates["host-recompilation"].costless
+
+
+@pytest.mark.parametrize(
+    ("why", "number"), [("n == 3", True), ("tensor 'x' size mismatch at index 1", False)]
+)
+def test_repeated_compilation_names_the_frame_and_its_guard(why, number):
+    frame = replace(FULL, why=why, limited=False)
+    known = {"host_waits_ms": {"compilation": 9.0}, "host_recompiled": [frame]}
+    given = signals([compute("a", 10.0)], host_compiled=Compiled({0: 7}, 1.0, 0.0, 0.0), **known)
+    candidate = raised(given, "host-recompilation")["host-recompilation"]
+    assert why in candidate.evidence[1].text and bool(candidate.action) == number
+
+
+@pytest.mark.programs
+def test_the_guard_of_a_program_beyond_the_limit_is_recorded(tmp_path):
+    pytest.importorskip("torch")
+    plan = {"steps": 4, "settle": 4, "depth": "timeline"}
+    run = launch(tmp_path, "given_up.py", "limit", "60", compiles=True, plan=plan)
+    assert run.status == 0, run.err
+    import_raw(tmp_path, tmp_path / "out.fathom")
+    given = read(tmp_path / "out.fathom")
+    frame = given["host.recompiled"][0]
+    assert (frame.function, frame.limited) == ("forward", True) and "self.calls ==" in frame.why
+    assert given["host.compiled"].lookups == 1.0 and given["host.compiled"].regions == 0.0

@@ -123,3 +123,23 @@ def test_a_break_names_its_innermost_line_and_lists_are_bounded(monkeypatch):
     assert said is not None and len(said["breaks"]) == dynamo.MOST
     assert [item["line"] for item in said["breaks"]] == list(range(dynamo.MOST))
     assert said["breaks"][0] == {"file": "/net.py", "line": 0, "function": "forward", "why": "print"}
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_the_failed_guards_of_a_frame_give_its_number_of_recompilations(monkeypatch, versioned):
+    """At its n-th recompilation a frame reports a guard for each of its n versions."""
+
+    def guard(version: int) -> str:
+        text = f"self.calls == {version}       # self.calls += 1 (HINT: use a tensor)\nUser stack trace:"
+        return f"0/{version}: {text}" if versioned else text
+
+    forward, other = compile("0", "/net.py", "eval"), compile("1", "/other.py", "eval")
+    failed = [guard(version) for latest in range(8) for version in range(latest + 1)]
+    loaded(monkeypatch, guard_failures={other: ["tensor 'x' size mismatch"], forward: failed})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.config", SimpleNamespace(cache_size_limit=8))
+    said = dynamo.counted()
+    assert said is not None
+    frames = [(frame["file"], frame["times"], frame["limited"], frame["why"]) for frame in said["recompiled"]]
+    assert frames == [
+        ("/net.py", 8, True, "self.calls == 0"), ("/other.py", 1, False, "tensor 'x' size mismatch")
+    ]  # fmt: skip

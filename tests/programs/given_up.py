@@ -1,4 +1,4 @@
-"""A compiled function, and what becomes of it: `given_up.py loop|between|none|elsewhere|eager STEPS`."""
+"""A compiled function, and its end: `given_up.py loop|between|limit|none|elsewhere|eager STEPS`."""
 
 import sys
 
@@ -24,6 +24,18 @@ def between(x):
     return x @ LAYERS[1]
 
 
+class Counting(torch.nn.Module):
+    """Dynamo compiles each count anew, until it has too many versions."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.relu(x @ LAYERS[0]) * self.calls
+
+
 def caller(x):
     for layer in LAYERS:
         x = torch.relu(x @ layer)
@@ -31,7 +43,7 @@ def caller(x):
 
 
 how, steps = sys.argv[1], int(sys.argv[2])
-called = {"loop": looping, "between": between}.get(how, caller)
+called = {"loop": looping, "between": between, "limit": Counting()}.get(how, caller)
 call = called if how in ("elsewhere", "eager") else torch.compile(called, backend="eager")
 with torch.no_grad():
     if how == "elsewhere":  # the steps do not run the frame that breaks

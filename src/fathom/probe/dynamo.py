@@ -1,4 +1,4 @@
-"""Dynamo's own counts: graph breaks, and frames that it failed to compile.
+"""Dynamo's own counts: graph breaks, recompilations, and frames that it failed to compile.
 
 Nothing is hooked or imported: its counters are read in place, and any of them may be missing. Frames come
 from the metrics of the last compilations (64, unless the program keeps more).
@@ -6,8 +6,10 @@ from the metrics of the last compilations (64, unless the program keeps more).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
+from math import isqrt
 from typing import Any, TypedDict
 
 from fathom.pristine import time
@@ -15,6 +17,7 @@ from fathom.pristine import time
 MOST = 32  # per list
 LOOKED_AT = 256  # most entries read, because a process may compile thousands of frames
 LONGEST = 200  # characters per reason
+VERSION = re.compile(r"^\d+/\d+: ")  # with which newer versions of torch begin a failed guard
 
 
 class DynamoCounts(TypedDict):
@@ -27,6 +30,7 @@ class DynamoCounts(TypedDict):
     reasons: list[list[Any]]  # with counts
     breaks: list[dict[str, object]]
     given_up: list[dict[str, object]]
+    recompiled: list[dict[str, object]]
 
 
 def counted(before: int = 0) -> DynamoCounts | None:
@@ -46,6 +50,7 @@ def counted(before: int = 0) -> DynamoCounts | None:
             _break(reason) for reason in list(getattr(utils, "graph_break_reasons", ()))[:LOOKED_AT]
         ),
         "given_up": _first(_given_up(utils)),
+        "recompiled": _recompiled(utils),
     }
 
 
@@ -113,6 +118,42 @@ def _frame(compilation: Any) -> dict[str, object]:
         "at": at if None not in at else None,
         "why": line(why) if why else None,
     }
+
+
+def _recompiled(utils: Any) -> list[dict[str, object]]:
+    """Return frames that were compiled again, the most often recompiled first, each with its usual guard."""
+    failures = dict(getattr(utils, "guard_failures", None) or {})
+    frames = [_again(code, list(texts)) for code, texts in list(failures.items())[:LOOKED_AT] if texts]
+    return sorted(frames, key=lambda frame: -frame["times"])[:MOST]
+
+
+def _again(code: Any, texts: list[Any]) -> dict[str, Any]:
+    """Describe a frame by its failed guards. The n-th recompilation reports a guard of each of n versions."""
+    times = (isqrt(8 * len(texts) + 1) - 1) // 2
+    guards = [_guard(text) for text in texts[-LOOKED_AT:]]
+    alike = [re.sub(r"\d+", "0", guard) for guard in guards]
+    usual = max(alike, key=alike.count)
+    return {
+        "file": code.co_filename,
+        "line": code.co_firstlineno,
+        "function": code.co_name,
+        "why": guards[alike.index(usual)],
+        "times": times,
+        "limited": times >= _limit(),
+    }
+
+
+def _guard(text: Any) -> str:
+    """Return the guard on one line, without the version that it belongs to and torch's comments."""
+    guard = VERSION.sub("", line(text)).partition("  #")[0].partition("(HINT")[0]
+    return guard.strip()
+
+
+def _limit() -> float:
+    """Return the number of versions of a frame after which Dynamo runs others uncompiled."""
+    config = sys.modules.get("torch._dynamo.config")
+    limit = getattr(config, "recompile_limit", None) or getattr(config, "cache_size_limit", None)
+    return float(limit or "inf")
 
 
 def _first(frames: Iterable[dict[str, object]]) -> list[dict[str, object]]:

@@ -82,6 +82,13 @@ class Place(msgspec.Struct, omit_defaults=True):
     at: tuple[str, int] | None = None  # for a frame that was given up: file and line of the failure
 
 
+class Recompiled(Place):
+    """A frame that Dynamo compiled again, because a guard of its earlier versions failed (`why`)."""
+
+    times: int = 0  # recompilations
+    limited: bool = False  # it reached the limit: other values run uncompiled
+
+
 class Counted(msgspec.Struct):
     """Dynamo's counts for one process."""
 
@@ -90,6 +97,7 @@ class Counted(msgspec.Struct):
     reasons: list[tuple[str, int]] = []  # reasons for graph breaks and frames given up, with counts
     breaks: list[Place] = []  # graph breaks, after which the rest of the frame is compiled separately
     given_up: list[Place] = []  # frames without a compiled version
+    recompiled: list[Recompiled] = []
 
 
 class LoaderFacts(msgspec.Struct, omit_defaults=True):

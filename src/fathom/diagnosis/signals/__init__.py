@@ -26,6 +26,7 @@ from fathom.diagnosis.signals.rows import (
     Preparation,
     Product,
     Rare,
+    Recompiled,
     Repeated,
     Reserved,
     Searches,

@@ -10,7 +10,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Broken, Compiled
+from fathom.diagnosis.signals.rows import Broken, Compiled, Recompiled
 from fathom.diagnosis.signals.value import signal
 from fathom.sounding import COMPILER, Counted, Place
 from fathom.units import NS_PER_MS
@@ -30,6 +30,7 @@ def compiled(recorded: Recorded) -> Compiled:
     waits = recorded.rows("waits").collect()
     details = waits.filter(pl.col("cause").is_in(["compilation", "compile"]))["detail"].drop_nulls()
     versions = _versions([*regions["name"].unique(), *details.unique()])
+    lookups = recorded.ops.filter(name=LOOKUP)
     inside = regions.filter(recorded.inside(regions)).sort("thread", "start_ns")
     resumed = _resumed(inside, recorded)
     return Compiled(
@@ -38,6 +39,7 @@ def compiled(recorded: Recorded) -> Compiled:
         resumed.height / recorded.steps,
         int(resumed["ns"].sum()) / recorded.steps / NS_PER_MS,
         resumed["ran"].drop_nulls().first(),  # type: ignore[arg-type]
+        int(recorded.inside(lookups).sum()) / recorded.steps,
     )
 
 
@@ -92,6 +94,21 @@ def given_up(recorded: Recorded) -> list[Broken]:
     shares = _shares(recorded)
     frames = [_in_step(place, usual, shares) for place in counted.given_up]
     return sorted((frame for frame in frames if frame.share > 0), key=lambda frame: -frame.share)
+
+
+@signal("host.recompiled", "of the step's ops")
+def recompiled(recorded: Recorded) -> list[Recompiled]:
+    """Return frames that were compiled again, in order of falling number of times.
+
+    Their share of the step's ops is 0 without stacks.
+    """
+    counted = _counted(recorded)
+    shares = _shares(recorded) if recorded.ops["source"].count() else {}
+    frames = ((frame, _in_step(frame, "", shares)) for frame in counted.recompiled)
+    return [
+        Recompiled(at.function, at.place, at.why, at.share, frame.times, frame.limited)
+        for frame, at in frames
+    ]
 
 
 def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:

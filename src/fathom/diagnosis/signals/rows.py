@@ -300,6 +300,7 @@ class Compiled(msgspec.Struct, frozen=True):
     resumed: float  # of these, calls within another region, after a break of its graph
     between_ms: float  # per step: Python and guards on the host before resumed regions
     source: str | None = None
+    lookups: float = 0.0  # per step: frames for which Dynamo searched a compiled version
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -309,6 +310,13 @@ class Broken(msgspec.Struct, frozen=True):
     place: str
     why: str
     share: float = 0.0  # of the step's ops with a known source, those in this frame itself
+
+
+class Recompiled(Broken, frozen=True):
+    """A frame that Dynamo compiled again, at its first line; `why` is the guard that failed."""
+
+    times: int = 0  # recompilations
+    limited: bool = False  # it reached the limit: other values run uncompiled
 
 
 class Captured(msgspec.Struct, frozen=True):

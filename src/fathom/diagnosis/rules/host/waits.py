@@ -6,6 +6,8 @@ import msgspec
 
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows, spent, stalled
+from fathom.diagnosis.rules.host.recompilation import KIND as RECOMPILATION
+from fathom.diagnosis.rules.host.recompilation import action, beyond_the_limit, failed_guards, recompiled
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Compiled, HostLine, Rare, Signals
 from fathom.units import MB
@@ -37,17 +39,19 @@ WAITS = (
 )
 
 
-@rule("host-recompilation", *(wait.kind for wait in WAITS))
+@rule(RECOMPILATION, *(wait.kind for wait in WAITS))
 def waits(signals: Signals) -> Candidates:
     """Rare waits cost the time that long steps add to the mean; waits in every step are replayed.
 
     If the timeline has more waits than the clean steps, the excess is chance or overhead, so the gain is at
-    most their time in clean steps.
+    most their time in clean steps. Compilations up to the limit end there, so they cost nothing later.
     """
     recorded = signals.get("host.waits_ms").value or {}
+    limited = list(beyond_the_limit(signals))
+    yield from limited
     for wait in WAITS:
         idle, ms = spent(signals, idle_entry(wait.cause)), recorded.get(wait.cause, 0.0)
-        if idle > 0 or ms > 0:
+        if (idle > 0 or ms > 0) and not (limited and wait.cause == Entry.COMPILATION.cause):
             yield _candidate(signals, wait, idle, recorded)
 
 
@@ -81,6 +85,7 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
         doubt=SAMPLED if around else _doubt(signals, gain),
         check=f"fathom what-if SOUNDING '{wait.cause}=0'",
         source=(signals.get("host.waiting_lines").value or {}).get(wait.cause),
+        action=action(recompiled(signals)) if kind == RECOMPILATION else "",
     )
 
 
@@ -110,7 +115,8 @@ def _kind(signals: Signals, wait: Wait) -> tuple[str, list[Evidence]]:
     most = max(compiled.versions.values(), default=0) if compiled else 0
     if wait.cause != Entry.COMPILATION.cause or most < AGAIN:
         return wait.kind, []
-    return "host-recompilation", [Evidence("compilations of a single function", float(most), "times")]
+    more = failed_guards(recompiled(signals)[:1])
+    return RECOMPILATION, more or [Evidence("compilations of a single function", float(most), "times")]
 
 
 @rule("host-blocked")
