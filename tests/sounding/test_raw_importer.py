@@ -330,10 +330,12 @@ def test_notes_become_abstentions_or_problems(tmp_path):
 def test_what_the_compiler_counted_last_is_a_fact_of_the_rank(tmp_path):
     frame = {"file": "net.py", "line": 3, "function": "forward", "why": "print", "at": ["net.py", 5]}
     early = {"t": "dynamo", "ns": T0, "frames": 1, "graphs": 1}
-    late = {**early, "frames": 2, "reasons": [["print", 1]], "breaks": [], "given_up": [frame], "new": 1}
+    again = {"file": "net.py", "line": 9, "function": "step", "why": "n == 3", "times": 8, "limited": True}
+    counts = {"reasons": [["print", 1]], "breaks": [], "given_up": [frame], "recompiled": [again]}
+    late = {**early, "frames": 2, **counts, "new": 1}
     store = import_raw(write(tmp_path, {7: [process(), clock(), early, marks(0, 6), late]}))
     said = open_store(store.path).manifest.ranks[0].facts["compiler"]
-    assert said == {"frames": 2, "graphs": 1, "reasons": [["print", 1]], "breaks": [], "given_up": [frame]}
+    assert said == {"frames": 2, "graphs": 1, **counts}
 
 
 def test_where_nothing_was_compiled_no_compiler_counted(tmp_path):

@@ -35,6 +35,7 @@ STEPS = {
     "stream": pl.Int64,  # stream that was current at the start, as the profiler numbers it; null if unknown
     "samples": pl.Int64,  # samples processed in the step; null if unknown
     "tokens": pl.Int64,  # tokens processed in the step; null if unknown
+    "query": pl.Int64,  # ids per sample, if the step's module received a matrix of them; null if unknown
     **_RECORDED,
 }
 SUMMARIES: Schema = {  # steps of a long run that were counted instead of recorded one by one

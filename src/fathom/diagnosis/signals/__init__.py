@@ -23,6 +23,7 @@ from fathom.diagnosis.signals.rows import (
     LoaderRegions,
     Loop,
     Made,
+    Prefix,
     Preparation,
     Product,
     Rare,

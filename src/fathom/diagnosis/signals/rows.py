@@ -292,6 +292,23 @@ class Reserved(msgspec.Struct, frozen=True):
     unused_before: float
 
 
+class Prefix(msgspec.Struct, frozen=True):
+    """Passes over a sequence that is one token longer each time.
+
+    `works` are the ops of the passes, with their calls per step.
+    """
+
+    lengths: list[int]  # tokens per sample of each recorded pass
+    samples: int
+    works: list[Work]
+    within: bool  # the passes are parts of one step
+
+    @property
+    def grown(self) -> set[int]:
+        """Sizes of dimensions that hold all tokens of a pass, of one sample or of all samples."""
+        return {length * by for length in self.lengths for by in (1, self.samples)}
+
+
 class Compiled(msgspec.Struct, frozen=True):
     """Compiled functions, with the number of versions of each function."""
 
