@@ -20,6 +20,7 @@ from fathom.diagnosis.signals.rows import (
     Holds,
     HostLine,
     HostWork,
+    Kept,
     LoaderRegions,
     Loop,
     Made,

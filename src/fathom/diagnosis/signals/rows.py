@@ -292,6 +292,14 @@ class Reserved(msgspec.Struct, frozen=True):
     unused_before: float
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """Blocks of memory that a step allocates, and those that it has not freed at its end."""
+
+    left: int = 0
+    allocated: int = 0
+    left_bytes: int = 0
+
+
 class Prefix(msgspec.Struct, frozen=True):
     """Passes over a sequence that is one token longer each time.
 
