@@ -26,7 +26,8 @@ def beyond_the_limit(signals: Signals) -> Iterator[Candidate]:
     frames = [frame for frame in recompiled(signals) if frame.limited]
     if not frames or compiled is None or compiled.regions >= RARE or compiled.lookups < RARE:
         return
-    searched = Evidence("searches for a compiled version, without success", compiled.lookups, "per step")
+    failed = compiled.lookups - compiled.regions
+    searched = Evidence("searches for a compiled version, without success", failed, "per step")
     yield Candidate(
         kind=KIND,
         claims=[],
