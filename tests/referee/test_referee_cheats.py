@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,33 @@ def test_an_honest_candidate_is_not(against: str, baselines: Judges) -> None:
     with Sides(pair(against, against), 60, fork) as sides:
         sides.key = baseline.process.key
         assert inspect(sides, baseline, baseline.judge(), SETTINGS.seeds()).reasons == []
+
+
+WRONG_ONCE = """
+import numpy as np
+calls = []
+def candidate(a, b):
+    calls.append(1)
+    result = np.maximum(a @ b, 0) + a
+    result[3] += 10 * (len(calls) == 20)
+    return result
+"""
+
+
+@pytest.mark.parametrize(("more_s", "compared"), [(600.0, 20), (0.0, 3)])
+def test_a_rare_wrong_result_is_refused_if_there_is_time_to_compare_it(
+    tmp_path: Path, baselines: Judges, more_s: float, compared: int
+) -> None:
+    path = tmp_path / "once.py"
+    path.write_text(WRONG_ONCE)
+    fork, baseline = baselines["honest"]
+    chosen = replace(pair("honest", "honest"), tuned=f"{path}:candidate", variants=None)
+    with Sides(chosen, 60, fork) as sides:
+        sides.key = baseline.process.key
+        judge = baseline.judge()
+        result = inspect(sides, baseline, judge, SETTINGS.seeds(), more_s).reasons
+    wrong = [reason for reason in result if "the 19 calls before it agreed" in reason.detail]
+    assert len(wrong) == (compared == 20) and judge.agreement["result"].calls >= compared
 
 
 def test_there_are_enough_of_them_and_each_names_a_known_reason() -> None:

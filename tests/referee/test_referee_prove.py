@@ -72,6 +72,7 @@ def test_a_loop_against_one_call(file: str) -> None:
     record = {"flops": 3000, "bytes": 48000, "unit": "matmul.fp64", "source": "given"}
     assert verdict.work == record | {"written": 8 * 3000 + 8}
     assert verdict.reference == "the baseline in double precision"
+    assert verdict.compared == twice.calls >= 3 + 6 and verdict.fault_rate is not None
 
 
 def test_a_wrong_number_is_refused_before_anything_is_timed(file: str) -> None:
@@ -298,6 +299,16 @@ def test_the_screen_says_what_matters_first() -> None:
     text = printed(refused)
     assert "REFUSED" in text and "✗ it did not return in time (hangs)" in text
     assert max(map(len, printed(refused, 80).splitlines())) <= 80
+
+
+def test_calls_that_agree_bound_the_share_of_wrong_ones() -> None:
+    verdict = sample()
+    verdict.agreed(299)
+    assert verdict.fault_rate == pytest.approx(0.00997, abs=1e-5)  # the rule of three says 3 / 299
+    assert "299 compared calls agree: fewer than 1 % of calls are wrong" in printed(verdict)
+    refused = sample(reasons=[Refusal("wrong-result")])
+    refused.agreed(299)
+    assert (refused.compared, refused.fault_rate) == (299, None) and "agree" not in printed(refused)
 
 
 def test_the_chosen_condition_of_the_cache_decides() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
@@ -16,9 +17,10 @@ from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.sides import BASELINE, CANDIDATE, SideError, SideProcess, Sides, blaming_baseline
 from fathom.referee.verdict import Refusal
+from fathom.units import NS_PER_S
 
 ALONE = frozenset({"patched-timer"})  # refused even if the baseline does the same
-TRIALS = 3
+TRIALS, MOST_TRIALS = 3, 300  # calls compared before timing; those after the first TRIALS take limited time
 
 
 class About(msgspec.Struct):
@@ -152,18 +154,17 @@ class Inspection:
     notes: list[str] = field(default_factory=list)
 
 
-def inspect(sides: Sides, baseline: Baseline, judge: Judge, seeds: Iterator[int]) -> Inspection:
-    """Start the candidate, and compare results and side effects. Raises BadInputError if it does not
-    exist.
+def inspect(
+    sides: Sides, baseline: Baseline, judge: Judge, seeds: Iterator[int], more_s: float = 0.0
+) -> Inspection:
+    """Start the candidate, and compare results and side effects; comparing more results takes `more_s`.
+
+    Raises BadInputError if the candidate does not exist.
     """
     inspection = Inspection(notes=list(baseline.notes))
     try:
         with sides.start(CANDIDATE) as candidate:
-            for _ in range(TRIALS):
-                seed = next(seeds)
-                with blaming_baseline():
-                    theirs, exact = baseline.results(seed)
-                inspection.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
+            inspection.reasons += _results(sides, baseline, judge, candidate, seeds, more_s)
             if inspection.reasons:
                 inspection.reasons += _late(candidate, seeds)
             _side_effects(baseline, candidate, seeds, inspection)
@@ -172,6 +173,28 @@ def inspect(sides: Sides, baseline: Baseline, judge: Judge, seeds: Iterator[int]
     except SideError as error:
         inspection.reasons.append(Refusal(error.code, str(error)))
     return inspection
+
+
+def _results(
+    sides: Sides,
+    baseline: Baseline,
+    judge: Judge,
+    candidate: SideProcess,
+    seeds: Iterator[int],
+    more_s: float,
+) -> list[Refusal]:
+    """Compare results of TRIALS calls, then of more calls for `more_s`, until one is wrong."""
+    reasons: list[Refusal] = []
+    until = sides.turn.now_ns() + NS_PER_S * more_s
+    for number, seed in enumerate(islice(seeds, MOST_TRIALS)):
+        if number >= TRIALS and (reasons or sides.turn.now_ns() >= until):
+            break
+        with blaming_baseline():
+            theirs, exact = baseline.results(seed)
+        wrong = judge.judge(sides.compute(candidate, seed), theirs, exact)
+        agreed = f"; the {number} calls before it agreed" if number >= TRIALS else ""
+        reasons += [Refusal(reason.code, reason.detail + agreed) for reason in wrong]
+    return reasons
 
 
 def written(result: Saved) -> float:

@@ -30,6 +30,8 @@ from fathom.referee.verdict import Refusal, Verdict
 from fathom.timing import MARGIN, Clock
 from fathom.units import NS_PER_S
 
+COMPARING = 0.1  # of the budget, for comparing results before timing
+
 
 def prove(
     baseline: Where,
@@ -104,7 +106,7 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
     ):
         judge = baseline.judge(declared(pair.precision), pair.reduction)
         settings.progress("comparing results")
-        inspection = inspect(sides, baseline, judge, seeds)
+        inspection = inspect(sides, baseline, judge, seeds, COMPARING * settings.budget_s)
         if settings.sanitize and not _refusing(inspection.reasons, pair):
             sanitize(sides, baseline.about.device, inspection, settings.progress)
         if settings.bare and not _refusing(inspection.reasons, pair):
@@ -115,7 +117,8 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
             _timed(sides, settings, baseline, partial(_judged, judge, baseline), seeds, verdict)
     verdict.agreement = list(judge.agreement.values())
     verdict.seconds = (clock.now_ns() - began) / NS_PER_S
-    return _concluded(verdict, pair, settings)
+    _concluded(verdict, pair, settings).agreed(judge.calls)
+    return verdict
 
 
 def _launcher(settings: Settings, pair: Pair) -> AbstractContextManager[Launcher]:

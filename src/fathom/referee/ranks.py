@@ -92,6 +92,7 @@ def prove_on_ranks(pair: Pair, settings: Settings, device: str, clock: Clock | N
     if verdict.timings:
         conclude(verdict, verdict.timings[0])
     verdict.excuse(pair.allow)
+    verdict.agreed(judge.calls)
     return verdict
 
 

@@ -9,6 +9,8 @@ import msgspec
 
 from fathom.data import load
 
+DOUBT = 0.05  # probability that calls with the fault rate of a verdict all agree
+
 
 class Refusal(msgspec.Struct, frozen=True):
     """A reason to refuse a candidate: a code from `reasons.yaml`, and the observation."""
@@ -93,6 +95,8 @@ class Verdict(msgspec.Struct):
     notes: list[str] = []
     work: dict[str, object] = {}
     seconds: float = 0.0
+    compared: int = 0  # calls
+    fault_rate: float | None = None  # bound on the share of wrong calls, if all that were compared agree
 
     @property
     def refused(self) -> bool:
@@ -106,6 +110,12 @@ class Verdict(msgspec.Struct):
         self.reasons = [reason for reason in every if reason.code not in allow]
         if self.reasons:
             self.verdict = "refused"
+
+    def agreed(self, calls: int) -> None:
+        """Note that so many calls were compared, and the share of wrong ones that they exclude at 95 %."""
+        self.compared = calls
+        if calls and not self.reasons and not self.excused:
+            self.fault_rate = 1 - DOUBT ** (1 / calls)
 
     def to_json(self) -> bytes:
         """Encode the verdict as JSON, without rounding numbers."""

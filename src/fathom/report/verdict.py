@@ -38,6 +38,10 @@ def page(verdict: Verdict, width: int) -> Iterator[Text]:
     if verdict.agreement:
         yield Text()
         yield from _agreement(verdict, width)
+    if verdict.fault_rate is not None:
+        share = f"fewer than {100 * verdict.fault_rate:.2g} % of calls are wrong"
+        text = f"{verdict.compared} compared calls agree: {share}, at 95 % confidence."
+        yield from _wrapped(text, width, "", "dim")
     for reason in verdict.excused:
         yield from _reason(f"allowed: {reason.says} ({reason.code})", reason.detail, width, "yellow")
     for note in verdict.notes:

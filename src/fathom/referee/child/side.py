@@ -97,7 +97,9 @@ class Side:
     def work(self) -> WorkRecord:
         """Return the work of one call, declared or derived; {} if neither is possible."""
         call = self.fresh(1)
-        return _declared(self._work, call) if self._work else _derived(self.target, call)
+        work = _declared(self._work, call) if self._work else _derived(self.target, call)
+        gc.freeze()  # torch's counter imports modules, whose objects would slow every later collection
+        return work
 
     def place(self, seeds: list[int], variant: str | None = None, elsewhere: bool = False) -> None:
         """Put fresh inputs into the memory of earlier ones, one slot per call; with `elsewhere`, into other

@@ -33,10 +33,12 @@ class Judge:
     exact_reference: bool = True  # False if the reference is the baseline's own result
     turn: Turn = field(default_factory=Turn)
     agreement: dict[str, Agreement] = field(default_factory=dict)
+    calls: int = 0  # compared
     _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
         """Return reasons to refuse the candidate's result. All three results are for the same inputs."""
+        self.calls += 1
         with self.turn.computing():
             return self._judged(candidate, baseline, reference)
 
@@ -47,6 +49,7 @@ class Judge:
         with self.turn.computing():
             if not all(finite(leaf) for leaf in result.leaves if leaf.numeric):
                 return False
+            self.calls += 1
             for leaf in result.leaves:
                 self._stale(leaf, leaf)
                 self._counted(leaf)
