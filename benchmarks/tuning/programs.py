@@ -127,7 +127,7 @@ def _ratio(result: dict[str, Any]) -> float:
 
 def _predicted(settings: list[dict[str, Any]]) -> float | None:
     """Return the share of the realised gain that findings and account predicted."""
-    gains = [(s["predicted"], s["realised"]) for s in settings if (s["realised"] or 0) > 0]
+    gains = [(s["predicted"] or 0.0, s["realised"]) for s in settings if (s["realised"] or 0) > 0]
     total = sum(realised for _, realised in gains)
     return sum(min(pair) for pair in gains) / total if total else None
 

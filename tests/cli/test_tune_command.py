@@ -31,6 +31,9 @@ def test_wrong_arguments_get_a_sentence_and_status_2(words: list[str], message: 
 def test_the_knobs_are_listed() -> None:
     result = CliRunner().invoke(app, ["tune", "--explain"])
     assert result.exit_code == 0 and "loader  Workers of data loaders" in result.output
+    assert "values     one · half of the cores · all cores" in result.output  # each once
+    compiling = result.output.partition("compile  torch.compile")[2].partition("\n\n")[0]
+    assert "host-launch-bound" in " ".join(compiling.split())  # which suggests one value
 
 
 def test_durations_and_losses() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fathom.analysis.results import Examination, Finding, Integrity, Step, Where
+from fathom.diagnosis import examine
 from fathom.diagnosis.loading import gains_of
+from fathom.diagnosis.rules.kernels.precision import SWITCHES
+from fathom.machine import bounding
+from fathom.sounding import open_store
 from fathom.tuner import catalogue
-from fathom.tuner.facts import Facts
+from fathom.tuner.facts import OPTIMIZERS, Facts, facts_of
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.priors import in_order, predicted, priors
 from tests.support.findings_fakes import compute, idle, signals
+from tests.support.paths import EXAMPLES
 
 WORDS = frozenset({"torch", "loader", "cuda", "compiler", "bf16", "trains", "attention", "glibc"})
 
@@ -19,10 +26,10 @@ def knobs(name: str, facts: Facts) -> list[Knob]:
     return [knob for knob in fitting(catalogue(), facts) if knob.id == name]
 
 
-def examined(*findings: tuple[str, float]) -> Examination:
+def examined(*findings: tuple[str, float], action: str = "") -> Examination:
     """Return the results of a step of 10 ms with these findings and their gains in ms."""
     made = [
-        Finding(kind, kind, Where(), [], [], gain, gain, gain, gain / 10, 1.0, "", "", "")
+        Finding(kind, kind, Where(), [], [], gain, gain, gain, gain / 10, 1.0, "", "", "", action=action)
         for kind, gain in findings
     ]
     return Examination(
@@ -42,6 +49,7 @@ def examined(*findings: tuple[str, float]) -> Examination:
         ("kernels-unfused-loss", "compile"),
         ("kernels-tensor-cores-idle", "matmul-precision"),
         ("kernels-math-attention", "attention"),
+        ("kernels-tf32-off", "matmul-precision"),  # without the action for matrix products
     ],
 )
 def test_the_gain_of_another_remedy_is_no_prior(kind: str, name: str) -> None:
@@ -51,11 +59,55 @@ def test_the_gain_of_another_remedy_is_no_prior(kind: str, name: str) -> None:
     assert name in with_finding
 
 
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_matmul_precision_is_predicted_by_slow_products_only(switch: str) -> None:
+    facts = Facts(WORDS, cores=8)
+    finding = examined(("kernels-tf32-off", 5.0), action=SWITCHES[switch][0])
+    known = priors(knobs("matmul-precision", facts), finding, facts)["matmul-precision"]
+    assert known.of("high (TF32)") == (0.5 if switch == "products" else None)
+
+
+@pytest.mark.parametrize("name", ["attention", "autocast", "matmul-precision", "compile"])
+def test_the_account_predicts_nothing_where_rules_looked_for_the_cause(name: str) -> None:
+    shares = {"attention": 0.5, "matmul": 0.5, "elementwise": 0.5}
+    facts = Facts(WORDS | {"computes-on-cpu"}, cores=8, shares=shares)
+    known = priors(knobs(name, facts), examined(), facts)[name]
+    first = knobs(name, facts)[0].values[0].name
+    assert (known.of(first), known.source) == (None, "unknown") and known.hope(first) > 0
+    assert predicted({name: first}, {name: known}) is None
+    cpu = replace(facts, words=facts.words - {"cuda"})
+    on_cpu = priors(knobs(name, facts), examined(), cpu)[name]
+    assert on_cpu.source == "account" and on_cpu.of(first) == known.hope(first)
+
+
+def test_settings_that_cannot_act_are_not_tried() -> None:
+    store = open_store(EXAMPLES / "train_gpt-h200.fathom.zip")
+    facts = facts_of(store, examine(store, bounding(store.machine)))
+    assert {"torch-optimizer", "memory-cache"} <= facts.words
+    assert knobs("optimizer", facts) and knobs("device-memory", facts)
+    by_hand = replace(facts, words=facts.words - {"torch-optimizer"})
+    uncached = replace(facts, words=facts.words - {"memory-cache"})
+    assert not knobs("optimizer", by_hand) and not knobs("device-memory", uncached)
+
+
+@pytest.mark.parametrize(
+    ("op", "is_one"),
+    [
+        ("Optimizer.step#AdamW.step", True),
+        ("Optimizer.step#Lion.step", False),  # of the program: it has no fused form
+        ("Optimizer.zero_grad#SGD.zero_grad", False),
+        ("aten::add_", False),
+    ],
+)
+def test_only_some_optimizers_have_other_forms(op: str, is_one: bool) -> None:
+    assert bool(OPTIMIZERS.match(op)) == is_one
+
+
 def test_a_finding_of_one_value_says_nothing_about_the_others() -> None:
     facts = Facts(WORDS, cores=8)
     known = priors(knobs("compile", facts), examined(("host-launch-bound", 4.0)), facts)
     compile_ = known["compile"]
-    assert compile_.of("whole with CUDA graphs") == pytest.approx(0.4) and compile_.of("whole") < 0.05
+    assert compile_.of("whole with CUDA graphs") == pytest.approx(0.4) and compile_.of("whole") is None
     assert in_order(knobs("compile", facts), known)[0][1].name == "whole with CUDA graphs"
     assert predicted({"compile": "whole with CUDA graphs"}, known) == pytest.approx(0.4)
 

@@ -29,7 +29,7 @@ LABEL = 11
 KERNEL = 44
 VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "inconclusive": "yellow"}
 ACCEPT = "Where such a difference is acceptable, search again with --replace --agree SHARE."
-WHERE = {"findings": "a finding", "account": "the account", "experience": "experience"}
+WHERE = {"findings": "a finding", "account": "the account", "unknown": "no prediction"}
 
 
 def print_tuned(result: Tuned, console: Console | None = None) -> None:
@@ -213,11 +213,12 @@ def _knobs(knobs: Sequence[Knob], width: int) -> Iterator[Text]:
     for knob in knobs:
         yield Text()
         yield Text.assemble((knob.id, "bold"), f"  {knob.title}", (_risk(knob.changes), "dim"))
+        kinds = [*knob.suggested_by, *(kind for value in knob.values for kind in value.suggested_by)]
         rows = {
-            "values": ", ".join(value.name for value in knob.values),
+            "values": " · ".join(dict.fromkeys(value.name for value in knob.values)),
             "by hand": knob.code,
             "needs": ", ".join(knob.needs),
-            "findings": ", ".join(knob.suggested_by),
+            "findings": ", ".join(dict.fromkeys(kinds)),
         }
         for label, text in rows.items():
             yield from paragraph(f"  {label:<{LABEL}}", text, width, hyphens=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from fathom.analysis.results import Examination
 from fathom.sounding import LOADERS, Store
 
 MANY = 4  # cores
+CACHING_OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"}
+OPTIMIZERS = re.compile(r"Optimizer\.step#(Adam|AdamW|SGD|Adagrad)\.step$")  # those that the act reaches
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,13 @@ def _of_program(store: Store, examination: Examination, shares: dict[str, float]
     yield from ("cuda", "bf16") if on_gpu else ("computes-on-cpu",)
     if len(store.manifest.ranks) > 1:
         yield "several-ranks"
+    if not CACHING_OFF & store.manifest.environment.keys():
+        yield "memory-cache"
     if examination.step.kind == "train":
         yield "trains"
     names = _ops(store)
+    if not names or any(OPTIMIZERS.match(name) for name in names):
+        yield "torch-optimizer"
     if shares.get("convolution") or any("conv" in name for name in names):
         yield "convolution"
     if shares.get("attention") or any("attention" in name for name in names):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from fathom.analysis.results import Examination
 from fathom.tuner.facts import Facts
@@ -15,69 +16,90 @@ LATER = 0.7  # factor of each further value of a knob, which lists its most like
 
 @dataclass(frozen=True)
 class Prior:
-    """The share of the step that a knob may save, and its source: findings, account or experience.
+    """The share of the step that a knob is predicted to save, and its source: findings, account or unknown.
 
-    `values` has the shares of values that are predicted for themselves.
+    `values` has the shares of values that are predicted for themselves. Where no share is known, `guess`
+    decides when the knob is tried.
     """
 
-    share: float
+    share: float | None
     source: str
     because: tuple[str, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
+    guess: float = 0.0
 
-    def of(self, value: str) -> float:
-        """Return the share that this value may save."""
+    def of(self, value: str) -> float | None:
+        """Return the share that this value is predicted to save; None if nothing predicts it."""
         return self.values.get(value, self.share)
+
+    def hope(self, value: str) -> float:
+        """Return the share by which this value takes its turn."""
+        known = self.of(value)
+        return self.guess if known is None else known
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """The gain of a finding as a share of the step, and its remedy."""
+
+    kind: str
+    action: str
+    share: float
 
 
 def priors(knobs: Iterable[Knob], examination: Examination, facts: Facts) -> dict[str, Prior]:
     """Return the prior of each knob by id: the gain of this remedy itself, and not that of other remedies."""
-    gains = _gains(examination)
+    gains = list(_gains(examination))
     return {knob.id: _prior(knob, gains, facts) for knob in knobs}
 
 
-def _gains(examination: Examination) -> dict[str, float]:
-    """Return the predicted gain of each kind of finding, as a share of the step."""
+def _gains(examination: Examination) -> Iterator[_Gain]:
     step_ms = examination.step.basis_ms
-    gains: dict[str, float] = {}
     for finding in examination.findings if step_ms else ():
         if finding.gain_ms and step_ms:
-            share = min(MOST, finding.gain_ms / step_ms)
-            gains[finding.id] = max(gains.get(finding.id, 0.0), share)
-    return gains
+            yield _Gain(finding.id, finding.action, min(MOST, finding.gain_ms / step_ms))
 
 
-def _prior(knob: Knob, gains: Mapping[str, float], facts: Facts) -> Prior:
+def _suggesting(row: Knob | Value, knob: Knob, gains: Iterable[_Gain]) -> list[_Gain]:
+    """Return the gains of the findings whose remedy this knob or value is."""
+    mine = (gain for gain in gains if gain.kind in row.suggested_by)
+    return [gain for gain in mine if knob.actions.get(gain.kind, gain.action) == gain.action]
+
+
+def _prior(knob: Knob, gains: list[_Gain], facts: Facts) -> Prior:
     prior = _of_knob(knob, gains, facts)
-    values = {value.name: share for value in knob.values if (share := _of_value(value, gains, facts, prior))}
-    because = [kind for value in knob.values for kind in value.suggested_by if kind in gains]
-    source = "findings" if because else "account" if values and prior.source == "experience" else prior.source
-    return Prior(prior.share, source, (*prior.because, *because), values)
+    values = {v.name: share for v in knob.values if (share := _of_value(v, knob, gains, facts, prior))}
+    because = (gain.kind for value in knob.values for gain in _suggesting(value, knob, gains))
+    kinds = tuple(dict.fromkeys((*prior.because, *because)))
+    source = "findings" if kinds else "account" if values else prior.source
+    return replace(prior, source=source, because=kinds, values=values)
 
 
-def _of_value(value: Value, gains: Mapping[str, float], facts: Facts, prior: Prior) -> float | None:
+def _of_value(value: Value, knob: Knob, gains: list[_Gain], facts: Facts, prior: Prior) -> float | None:
     """Return the share that this value is predicted to save for itself; None for that of its knob."""
-    own = max((gains[kind] for kind in value.suggested_by if kind in gains), default=None)
+    own = max((gain.share for gain in _suggesting(value, knob, gains)), default=None)
     workers = (value.acts.get("loader") or {}).get("num_workers")
     if isinstance(workers, int) and workers in facts.by_workers:
         return max(own or LEAST, min(MOST, facts.by_workers[workers]))
-    return None if own is None else max(own, prior.share)
+    return None if own is None else max(own, prior.share or 0.0)
 
 
-def _of_knob(knob: Knob, gains: Mapping[str, float], facts: Facts) -> Prior:
-    kinds = tuple(kind for kind in gains if kind in knob.suggested_by)
-    if kinds:
-        return Prior(max(gains[kind] for kind in kinds), "findings", kinds)
-    share = sum(facts.shares.get(category, 0.0) for category in knob.acts_on)
-    if share:
-        return Prior(knob.saves * min(share, 1.0), "account")
-    return Prior(0.0 if knob.acts_on else knob.saves, "experience")
+def _of_knob(knob: Knob, gains: list[_Gain], facts: Facts) -> Prior:
+    mine = _suggesting(knob, knob, gains)
+    if mine:
+        return Prior(max(gain.share for gain in mine), "findings", tuple(gain.kind for gain in mine))
+    share = min(1.0, sum(facts.shares.get(category, 0.0) for category in knob.acts_on))
+    guess = knob.saves * share if knob.acts_on else knob.saves
+    # On a GPU, rules look for work that a knob would shorten: without a finding, its share says nothing.
+    if share and "cuda" not in facts.words:
+        return Prior(guess, "account")
+    return Prior(None, "unknown", guess=guess)
 
 
 def in_order(knobs: Iterable[Knob], known: dict[str, Prior]) -> list[tuple[Knob, Value]]:
     """Return every value of every knob, the most promising first."""
     ranked = [
-        (known[knob.id].of(value.name) * LATER ** _place(known[knob.id], value.name, place), knob, value)
+        (known[knob.id].hope(value.name) * LATER ** _place(known[knob.id], value.name, place), knob, value)
         for knob in knobs
         for place, value in enumerate(knob.values)
     ]
@@ -89,9 +111,8 @@ def _place(prior: Prior, value: str, place: int) -> int:
     return 0 if value in prior.values else place
 
 
-def predicted(choice: Mapping[str, str], known: Mapping[str, Prior]) -> float:
-    """Return the share of the step that these values of knobs are expected to save together."""
-    left = 1.0
-    for knob, value in choice.items():
-        left *= 1 - known[knob].of(value) if knob in known else 1.0
-    return 1 - left
+def predicted(choice: Mapping[str, str], known: Mapping[str, Prior]) -> float | None:
+    """Return the share of the step that these values of knobs save together; None if nothing predicts it."""
+    shares = [known[knob].of(value) for knob, value in choice.items() if knob in known]
+    left = [1 - share for share in shares if share is not None]
+    return 1 - math.prod(left) if left else None

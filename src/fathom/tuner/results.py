@@ -14,14 +14,14 @@ FASTER = "faster"
 class Setting(msgspec.Struct):
     """One setting of the result. Gains are shares of the step time that it saves.
 
-    `predicted` comes from `source`: findings, account (the shares of the step's work), or experience (a small
-    constant). `realised` is measured by taking the setting out again.
+    `predicted` comes from `source`: findings, account (the shares of the step's work), or unknown, with None.
+    `realised` is measured by taking the setting out again.
     """
 
     knob: str
     title: str
     value: str
-    predicted: float
+    predicted: float | None
     source: str
     realised: float | None
     changes: str
@@ -39,7 +39,7 @@ class Tried(msgspec.Struct):
     choice: dict[str, str]
     status: str  # done, differs, crashed, out of memory, too slow, not applied, no steps, not reached
     gain: float | None
-    predicted: float
+    predicted: float | None
     pairs: int = 0
     why: str = ""
     seconds: float = 0.0
@@ -97,6 +97,6 @@ class Tuned(msgspec.Struct):
     @property
     def predicted_share(self) -> float | None:
         """The share of the realised gain that findings and account predicted; None without a gain."""
-        gains = [(s.predicted, s.realised) for s in self.settings if s.realised and s.realised > 0]
+        gains = [(s.predicted or 0.0, s.realised) for s in self.settings if s.realised and s.realised > 0]
         total = sum(realised for _, realised in gains)
         return sum(min(pair) for pair in gains) / total if total else None

@@ -46,7 +46,7 @@ def settings_of(
             realised,
             knob.changes,
             knob.carries,
-            knob.code,
+            value.code or knob.code,
             list(prior.because),
         )
 

@@ -28,6 +28,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[str, ...] = ()
     suggested_by: tuple[str, ...] = ()
     work: float = 1.0
+    code: str = ""
 
 
 class Knob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +39,7 @@ class Knob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     values: tuple[Value, ...]
     needs: tuple[str, ...] = ()
     suggested_by: tuple[str, ...] = ()
+    actions: dict[str, str] = {}
     acts_on: tuple[str, ...] = ()
     saves: float = 0.01
     changes: Changes = "nothing"
