@@ -1,4 +1,4 @@
-"""Tune real programs twice: gain, proof, predicted share, budget, and whether the winner is the same.
+"""Tune real programs twice: gain, proof, predicted share, budget, and whether winner and gain are the same.
 
     python -m benchmarks.tuning.programs OUT [--budget 10m] [--only NAME …] [--searches 1] [--gpus 0 …]
 
@@ -97,6 +97,7 @@ def row(results: list[dict[str, Any]]) -> dict[str, Any]:
         "intervals": [(result["verdict"] or {}).get("interval") for result in results],
         "settings": winners,
         "same_winner": all(winner == winners[0] for winner in winners),
+        "same_gain": same_gain(results),
         "predicted": [_predicted(result["settings"]) for result in results],
         "within_budget": [result["seconds"] <= (1 + WITHIN) * result["budget_s"] for result in results],
         "seconds": [result["seconds"] for result in results],
@@ -117,6 +118,12 @@ def beside(result: dict[str, Any]) -> dict[str, Any]:
         }
         for name, row in rows.items()
     }
+
+
+def same_gain(results: list[dict[str, Any]]) -> bool:
+    """Return whether the searches agree within their noise: the intervals of all proven ratios overlap."""
+    intervals = [result["verdict"]["interval"] if result["settings"] else [1.0, 1.0] for result in results]
+    return max(low for low, _ in intervals) <= min(high for _, high in intervals)
 
 
 def _ratio(result: dict[str, Any]) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("optuna")
 
+from fathom.tuner.effects import effects
 from fathom.tuner.knobs import Knob, Value
 from fathom.tuner.pairing import _level
 from fathom.tuner.priors import Prior
@@ -22,7 +24,7 @@ KNOBS = [
     )
     for name in ("a", "b", "c")
 ]
-KNOWN = {"a": Prior(0.1, "experience"), "b": Prior(0.3, "findings"), "c": Prior(0.0, "account")}
+KNOWN = {"a": Prior(None, "unknown", guess=0.1), "b": Prior(0.3, "findings"), "c": Prior(0.0, "account")}
 
 
 def step(search: Search, gains: dict[str, float]) -> dict[str, str]:
@@ -44,7 +46,7 @@ def test_those_that_paid_are_combined() -> None:
     search, gains = Search(KNOBS, KNOWN, None), {"b1": 0.2, "c0": 0.1, "a0": 0.001}
     for _ in range(6):
         step(search, gains)
-    search.combine()
+    search.combine(0.0)
     assert step(search, gains) == {"b": "b1", "c": "c0"}
     assert search.ranked()[0].choice == {"b": "b1", "c": "c0"}
 
@@ -73,11 +75,68 @@ def test_the_fastest_are_measured_again_until_known() -> None:
     search.add(Measured(lucky, [-0.6]))
     search.add(Measured(good, [-0.2, -0.21]))
     search.add(Measured({"c": "c0"}, [-0.01]))
-    assert [known.choice for known in search.contenders(2, 3)] == [lucky, good]
+    search.add(Measured(lucky | good, [0.0, 0.0, 0.0]))  # which their single measurements propose
+    assert [known.choice for known in search.contenders(2, 3, 0.0)] == [lucky, good]
     search.add(Measured(lucky, [0.01, 0.0]))
     assert search.ranked()[0].choice == good
     search.add(Measured(good, [-0.2]))
-    assert [known.choice for known in search.contenders(2, 3)] == [{"c": "c0"}]
+    assert {"c": "c0"} in [known.choice for known in search.contenders(2, 3, 0.0)]
+
+
+def measured(search: Search, gains: dict[str, float], *choices: tuple[dict[str, str], int]) -> None:
+    """Add choices, each measured so many times, of a program in which the gains of values multiply."""
+    for choice, count in choices:
+        log = sum(math.log(1 - gains.get(value, 0.0)) for value in choice.values())
+        search.add(Measured(choice, [log] * count))
+
+
+def test_the_settings_that_pay_by_all_measurements_are_proposed() -> None:
+    search = Search(KNOBS, KNOWN, None)
+    harmful = {"a": "a1", "b": "b1", "c": "c1"}  # c1 takes what b1 gains
+    measured(search, {"a1": 0.2, "b1": 0.1, "c1": -1 / 9}, ({"a": "a1"}, 2), (harmful, 2), ({"c": "c1"}, 1))
+    assert {"a": "a1", "b": "b1"} not in [known.choice for known in search.measured.values()]
+    assert search.proposed(0.005) == {"a": "a1", "b": "b1"}
+    assert [known.choice for known in search.contenders(1, 4, 0.005)][-1] == {"a": "a1", "b": "b1"}
+    assert search.proposed(10.0) == {}  # nothing is known
+    assert Search(KNOBS, KNOWN, None).proposed(0.005) == {}
+
+
+@pytest.mark.parametrize(("error", "value"), [(0.001, "a1"), (0.05, "a0")])
+def test_of_values_that_may_be_equally_fast_the_one_that_is_listed_first_is_proposed(
+    error: float, value: str
+) -> None:
+    search = Search(KNOBS, KNOWN, None)
+    measured(search, {"a0": 0.29, "a1": 0.3, "b0": 0.3}, ({"a": "a0"}, 4), ({"a": "a1"}, 4), ({"b": "b0"}, 1))
+    assert search.proposed(error)["a"] == value
+    search.combine(error)
+    while step(search, {}) != {"a": value, "b": "b0"}:
+        assert len(search.measured) < 20
+
+
+def test_the_proposed_choice_comes_first_if_it_may_be_as_fast_as_the_best() -> None:
+    search = Search(KNOBS, KNOWN, None)
+    gains = {"a1": 0.2, "b1": 0.001}
+    measured(search, gains, ({"a": "a1", "b": "b1"}, 4), ({"a": "a1"}, 4), ({"b": "b1"}, 4))
+    first, second = search.proposed_first(search.ranked(), 0.01)[:2]
+    assert (first.choice, second.choice) == ({"a": "a1"}, {"a": "a1", "b": "b1"})
+    assert search.proposed_first(search.ranked(), 1e-6)[0] is second
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_effects_are_those_of_the_program_although_some_runs_were_disturbed(seed: int) -> None:
+    draw, scatter = random.Random(seed), 0.02
+    truth = {("k", "fast"): -0.2, ("k", "slow"): 0.1, ("m", "none"): 0.0, ("n", "good"): -0.1}
+    rows = []
+    for _ in range(60):
+        names = {
+            knob: draw.choice([n for n in truth if n[0] == knob]) for knob in "kmn" if draw.random() < 0.5
+        }
+        log = sum(truth[name] for name in names.values()) + draw.gauss(0, scatter)
+        log += math.log(1.8) if draw.random() < 0.05 else 0.0
+        rows.append((dict(names.values()), log, 1))
+    for name, effect in effects(rows, scatter).items():
+        assert abs(effect.log - truth[name]) < 5 * effect.error and effect.error < scatter
+    assert effects([], scatter) == {}
 
 
 def test_a_disturbed_run_of_the_baseline_makes_nothing_look_fast() -> None:

@@ -164,6 +164,60 @@ def test_a_slow_candidate_that_lost_does_not_end_the_search(
     assert {setting.knob for setting in result.settings} == {"loader", "optimizer"}
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_failed_run_of_the_program_as_it_is_is_repeated_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    program, hit = Simulated(FakeClock(), factor), list[int]()
+
+    def disturbed(setting: Applied) -> Any:
+        if setting == Applied() and len(program.ran) > 10 and len(hit) < failures:
+            hit.append(len(program.ran))
+            return Run("too slow", 30.0, why="it was ended after 30 s")
+        return factor(setting)
+
+    program.factor = disturbed
+    if failures == 1:
+        assert {setting.knob for setting in run(program, place, monkeypatch).settings} == {
+            "loader",
+            "optimizer",
+        }
+        return
+    with pytest.raises(BadInputError, match="failed twice: it was ended after 30 s"):
+        run(program, place, monkeypatch)
+    assert run(program, place, monkeypatch).settings  # results until then are kept
+
+
+def test_slower_runs_are_not_judged_by_their_results(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate whose results differ by rounding once ran slower by chance, and counted as different."""
+
+    def off(setting: Applied) -> float:
+        return (
+            1e-5
+            if setting.acts.get("garbage")
+            else {None: 0.0, 0: -4e-5, 1: 4e-5}.get(setting.acts.get("rounding"), 0.0)
+        )
+
+    result = run(Simulated(FakeClock(), factor, off), place, monkeypatch, only=("garbage",))
+    slower = [row for row in result.tried if row.gain is not None and row.gain < 0]
+    assert slower and {row.status for row in slower} == {"done"}
+
+
+def test_a_search_whose_fastest_settings_differ_tries_the_others(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quick(setting: Applied) -> float:
+        return 0.5 if "matmul_precision" in setting.acts else 1.0
+
+    result = run(Simulated(FakeClock(), quick, precise), place, monkeypatch, budget_s=250.0)
+    assert result.settings == [] and result.seconds > 0.6 * 250
+
+
+def test_a_short_budget_still_tries_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(Simulated(FakeClock(), factor), place, monkeypatch, budget_s=135.0)
+    assert len(result.tried) >= 2
+
+
 def test_a_killed_search_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Simulated(FakeClock(), factor)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fathom.tuner.judging import PROOF_RUNS, trial_of
+from fathom.tuner.judging import PROOF_RUNS, error_of, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired
-from fathom.tuner.search import Choice, Measured, Search, key
+from fathom.tuner.search import PAYS, Choice, Measured, Search, key
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
-FINAL_RUNS, FINAL_SHARE = 12, 0.15  # that rank the fastest candidates
-CONTENDERS, FINAL_PAIRS = 3, 4  # candidates that are ranked again, and measurements of each
+FINAL_SHARE = 0.25  # of the budget, at most, to rank the fastest candidates
+CONTENDERS = 3  # candidates that are ranked again
+FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
+KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 PAIRS = 3  # of a promising candidate
+MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
 
 @dataclass(frozen=True)
@@ -29,25 +32,52 @@ class Exploration:
     say: Say
     keep: Callable[[], None]
 
-    def _reserved_s(self) -> float:
-        """Return the time kept for proof and ablation; a short budget leaves less for the ablation."""
+    def run(self) -> None:
+        """Measure candidates and rank the fastest again; if none is left, measure others."""
+        self.explore(self._rest_s)
+        self.rank_again()
+        if all((known.gain or 0.0) < PAYS for known in self.search.ranked()):
+            self.explore(lambda: 0.0)
+            self.rank_again()
+
+    def _reserved_s(self, rest_s: Callable[[], float]) -> float:
+        """Return the time kept for the proof, and for what follows the search beside it."""
         ranked = self.search.ranked()
         proof_s = self.proof_s(ranked[0] if ranked else Measured({}))
-        return proof_s + self._share_s(ABLATION_RUNS, ABLATION_SHARE) + self._share_s(FINAL_RUNS, FINAL_SHARE)
+        return proof_s + min(rest_s(), max(0.0, self.budget.total_s - proof_s) / 2)
 
-    def _share_s(self, runs: int, share: float) -> float:
+    def _rest_s(self) -> float:
+        """Return the time of the ablation and the last ranking; a short budget leaves less."""
+        return self._share_s(ABLATION_RUNS, ABLATION_SHARE) + self._final_s()
+
+    def _pairs(self) -> int:
+        """Return how often the fastest candidates are measured."""
+        return min(MOST, max(FEWEST, round((error_of(self.paired.runs) / KNOWN) ** 2)))
+
+    def _final_s(self) -> float:
+        """Return the time to rank the fastest candidates, each measured PAIRS times already."""
+        runs = CONTENDERS * (self._pairs() - PAIRS + 1) * (1 + 1 / BETWEEN)
+        return self._share_s(runs, FINAL_SHARE)
+
+    def _share_s(self, runs: float, share: float) -> float:
         return min(runs * self.paired.base_s, share * self.budget.total_s)
 
     def proof_s(self, candidate: Measured) -> float:
-        """Return the time of a proof: candidates that lost may take longer, or compile."""
-        return PROOF_RUNS * (self.paired.base_s + max(self.paired.base_s, candidate.seconds)) / 2
+        """Return the time of a proof: candidates that lost may take longer, or compile.
 
-    def explore(self) -> None:
-        """Measure candidates until the time left is that of ablation and proof."""
+        Where runs scatter, the interval of a small gain needs more pairs.
+        """
+        gain = max(candidate.gain or 0.0, PROMISING)
+        more = min(MORE_PROOF, round((FAR * error_of(self.paired.runs) / gain) ** 2)) if candidate.logs else 0
+        pair_s = self.paired.base_s + max(self.paired.base_s, candidate.seconds)
+        return (PROOF_RUNS / 2 + more) * pair_s
+
+    def explore(self, rest_s: Callable[[], float]) -> None:
+        """Measure candidates until the time left is that of the proof and the rest."""
         combined = False
-        while self.budget.left_s > self._reserved_s() + (BETWEEN + 1) * self.paired.run_s:
-            if not combined and (not self.search.untried() or self._half_spent()):
-                self.search.combine()
+        while self.budget.left_s > self._reserved_s(rest_s) + (BETWEEN + 1) * self.paired.run_s:
+            if not combined and (not self.search.untried() or self._half_spent(rest_s)):
+                self.search.combine(error_of(self.paired.runs))
                 combined = True
             batch = [self.search.ask() for _ in range(self.lanes.width)]
             if all(self._is_known(choice) for _, choice in batch):
@@ -56,8 +86,8 @@ class Exploration:
 
     def rank_again(self) -> None:
         """Measure the fastest candidates again: the fastest of many measured once may owe it to chance."""
-        until_s = self.budget.left_s - self._share_s(FINAL_RUNS, FINAL_SHARE)
-        while again := self.search.contenders(CONTENDERS, FINAL_PAIRS):
+        until_s = self.budget.left_s - self._final_s()
+        while again := self.search.contenders(CONTENDERS, self._pairs(), error_of(self.paired.runs)):
             if self.budget.left_s - (len(again) + 1) * self.paired.base_s < until_s:
                 break
             self.say(f"{self._best()}measuring the fastest again")
@@ -65,8 +95,8 @@ class Exploration:
             for known, outcome in zip(again, self.paired.measure(trials, self.keep), strict=True):
                 self.search.add(_measured(known.choice, outcome))
 
-    def _half_spent(self) -> bool:
-        return self.budget.used_s > (self.budget.total_s - self._reserved_s()) * 0.7
+    def _half_spent(self, rest_s: Callable[[], float]) -> bool:
+        return self.budget.used_s > (self.budget.total_s - self._reserved_s(rest_s)) * 0.7
 
     def _is_known(self, choice: Choice) -> bool:
         known = self.search.measured.get(key(choice))

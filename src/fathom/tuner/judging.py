@@ -56,18 +56,24 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
         say(f"taking settings out in turn, round {number + 1}")
         for knob, outcome in zip(choice, _without_each(search, beside, choice), strict=True):
             logs[knob] += [] if outcome.log is None else [outcome.log]
-    error = _scatter([run.step_ns for run in [*paired.runs, *beside.runs]]) * math.sqrt(1 + 1 / BETWEEN)
+    error = error_of([*paired.runs, *beside.runs])
     known = {knob: seen for knob, seen in logs.items() if seen}
     errors = {knob: error / math.sqrt(len(seen)) for knob, seen in known.items()}
     return Gains({knob: median(seen) for knob, seen in known.items()}, errors)
 
 
-def _scatter(times: Sequence[float]) -> float:
-    """Return the standard deviation of the logarithms, from consecutive runs, so that a drift does not count.
+def error_of(runs: Sequence[Run]) -> float:
+    """Return the standard error of one ratio to the baseline, from the baseline's runs."""
+    return _scatter([run.step_ns for run in runs]) * math.sqrt(1 + 1 / BETWEEN)
 
-    A normal distribution's standard deviation is 1.05 times the median difference of two of its values.
+
+def _scatter(times: Sequence[float]) -> float:
+    """Return the standard deviation of the logarithms. Second differences keep a drift out of it.
+
+    That of the second difference of normal values is √6 times theirs, and 1.48 times its median deviation.
     """
-    return 1.05 * float(np.median(np.abs(np.diff(np.log(times))))) if len(times) > 1 else 0.0
+    bent = np.abs(np.diff(np.log(times), 2))
+    return 1.48 / math.sqrt(6) * float(np.median(bent)) if len(bent) else 0.0
 
 
 def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcome]:

@@ -135,13 +135,13 @@ class Paired:
     def differs(self, arrays: Metrics, log: float) -> str:
         """Return how these results differ from the baseline's; empty if they agree or only time counts.
 
-        `log` is negative for a run that gained something: only then is the scatter by rounding measured.
+        `log` is negative for a run that gained something. Others are not judged: that takes the scatter by
+        rounding, which costs runs.
         """
-        if self.runner.steps.until is not None:
+        if self.runner.steps.until is not None or log >= 0:
             return ""
         known = [run.arrays for run in self.runs[-COMPARED:]]
-        rounded = self.rounding if log < 0 else tuple
-        reasons, _ = differences(known, [arrays], self.agree, rounded)
+        reasons, _ = differences(known, [arrays], self.agree, self.rounding)
         return "; ".join(reason.detail or reason.code for reason in reasons)
 
     def rounding(self) -> list[Metrics]:

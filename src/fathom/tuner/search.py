@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fathom.errors import FathomError
 from fathom.recorder import Applied
+from fathom.tuner.effects import difference, effects
 from fathom.tuner.knobs import Knob, Value
 from fathom.tuner.priors import Prior, in_order, predicted
 from fathom.tuner.results import Tried
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 AS_IT_IS = "as it is"
 STARTUP = 10  # candidates before the sampler models them
 PENALTY = 1.0  # on the logarithm of the ratio, for candidates whose results differ
+SURE = 1.0  # standard errors by which two effects have to differ
+LUCK = 2.0  # and two measured choices, as the fastest of many owes some of its gain to chance
 PAYS = 0.01  # share of the step time from which a setting is worth combining
 MISSING = "fathom tune needs Optuna; install it with `pip install 'fathom-perf[tune]'`."
 Choice = dict[str, str]  # the value's name by knob; knobs that stay as they are have no entry
@@ -134,27 +137,68 @@ class Search:
         singles = [{knob.id: value.name} for knob in self.knobs.values() for value in knob.values]
         return sum(key(single) not in self.measured for single in singles)
 
-    def combine(self) -> None:
+    def combine(self, error: float) -> None:
         """Enqueue the best value of each knob that paid: the two best, then one more at a time."""
-        best: dict[str, Measured] = {}
-        for result in self.measured.values():
+        paid: dict[str, list[Measured]] = {}
+        for result in self.ranked():
             if len(result.choice) == 1 and result.log < math.log(1 - PAYS):
-                knob = next(iter(result.choice))
-                best[knob] = min(result, best.get(knob, result), key=lambda known: known.log)
+                paid.setdefault(next(iter(result.choice)), []).append(result)
+        best = [
+            next(r for r in self._listed(knob, results) if self._near(r, results[0], error))
+            for knob, results in paid.items()
+        ]
         combined: Choice = {}
-        for result in sorted(best.values(), key=lambda known: known.log):
+        for result in sorted(best, key=lambda known: known.log):
             combined = combined | result.choice
             if len(combined) > 1:
                 self.enqueue(combined)
+
+    def proposed(self, error: float) -> Choice:
+        """Return the settings that pay by all measurements, of each knob the first value that may be best.
+
+        `error` is the standard error of one ratio.
+        """
+        usable = [known for known in self.measured.values() if known.status == "done" and known.logs]
+        every = effects([(known.choice, known.log, len(known.logs)) for known in usable], error)
+        choice: Choice = {}
+        for knob in self.knobs.values():
+            mine = {v.name: every[knob.id, v.name] for v in knob.values if (knob.id, v.name) in every}
+            paying = {name: e for name, e in mine.items() if e.log < -max(e.error, -math.log(1 - PAYS))}
+            if paying:
+                best = min(paying.values(), key=lambda effect: effect.log)
+                near = (n for n, e in paying.items() if e.log - best.log <= SURE * difference(e, best))
+                choice[knob.id] = next(near)
+        return choice
 
     def ranked(self) -> list[Measured]:
         """Return the usable choices, the fastest first; the program as it is has the ratio 1."""
         usable = [result for result in self.measured.values() if result.choice and result.log < 0]
         return sorted(usable, key=lambda known: known.log)
 
-    def contenders(self, count: int, least: int) -> list[Measured]:
-        """Return those of the `count` fastest choices with fewer than `least` measurements."""
-        return [result for result in self.ranked()[:count] if len(result.logs) < least]
+    def _listed(self, knob: str, results: list[Measured]) -> list[Measured]:
+        """Return results of single settings in the order in which their knob lists its values."""
+        names = [value.name for value in self.knobs[knob].values]
+        return sorted(results, key=lambda known: names.index(known.choice[knob]))
+
+    def proposed_first(self, ranked: list[Measured], error: float) -> list[Measured]:
+        """Put the proposed choice first if it may be as fast as the best one, so that searches agree."""
+        proposed = key(self.proposed(error))
+
+        def comes_first(known: Measured) -> bool:
+            return key(known.choice) == proposed and self._near(known, ranked[0], error)
+
+        return sorted(ranked, key=lambda known: not comes_first(known))
+
+    def _near(self, known: Measured, best: Measured, error: float) -> bool:
+        runs = 1 / len(known.logs) + 1 / len(best.logs)
+        return known.log - best.log <= LUCK * error * math.sqrt(runs)
+
+    def contenders(self, count: int, least: int, error: float) -> list[Measured]:
+        """Return those of the proposed and the `count` best choices with fewer than `least` measurements."""
+        ranked, proposed = self.ranked()[:count], self.proposed(error)
+        if proposed and all(known.choice != proposed for known in ranked):
+            ranked.append(self.measured.get(key(proposed), Measured(proposed)))
+        return [result for result in ranked if len(result.logs) < least and result.status == "done"]
 
     def values(self, choice: Choice) -> Iterator[tuple[Knob, Value]]:
         """Yield the knobs of a choice with their values."""

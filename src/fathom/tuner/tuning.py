@@ -20,7 +20,7 @@ from fathom.sounding import open_store
 from fathom.tuner.exploring import PAIRS, PROMISING, Exploration
 from fathom.tuner.facts import facts_of
 from fathom.tuner.folder import RESULT, SPENT, opened, spent_s
-from fathom.tuner.judging import Gains, ablate, kept, prove
+from fathom.tuner.judging import Gains, ablate, error_of, kept, prove
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import LEAST_RUNS, Options
@@ -40,6 +40,11 @@ WARM, AHEAD = 5, 2  # steps left out, and batches that each worker makes ahead b
 ROUNDED = (
     "Losses and weights may differ by three times what rounding the results of the program's own operations"
     " at random does to them."
+)
+BUSY = 2.0  # load average per core
+BESIDE = (
+    "The machine was busy (load {:.1f} per core). Unless the program alone causes this, gains are uncertain;"
+    " search again on an idle machine."
 )
 BEFORE = "before.fathom"  # the recording of the program as it is
 
@@ -89,8 +94,7 @@ class _Tuning:
         self.exploration = Exploration(
             self.search, self.paired, self.lanes, self.budget, self._remember, self._keep
         )
-        self.exploration.explore()
-        self.exploration.rank_again()
+        self.exploration.run()
         return self._conclude()
 
     def _around(self, lane: int = 0) -> dict[str, str]:
@@ -170,7 +174,9 @@ class _Tuning:
 
     def _conclude(self) -> Tuned:
         finalists = [m for m in self.search.ranked() if (m.gain or 0) >= self.options.margin]
-        finalists.sort(key=lambda known: len(known.logs) < PAIRS)  # a single fast run may be luck
+        measured = [known for known in finalists if len(known.logs) >= PAIRS]  # a single run may be luck
+        others = [known for known in finalists if len(known.logs) < PAIRS]
+        finalists = [*self.search.proposed_first(measured, error_of(self.paired.runs)), *others]
         unproven: list[Tried] = []
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
             if number and self.budget.left_s < self.exploration.proof_s(finalist):
@@ -203,6 +209,7 @@ class _Tuning:
         applied = self.search.setting(choice)
         base_ms = [run.step_ns / 1e6 for run in self.paired.runs]
         rows = self.search.tried()
+        load = os.getloadavg()[0] / self.facts.cores
         offered = [row for row in rows if row.status == "differs" and (row.gain or 0) > PROMISING]
         result = Tuned(
             command=self.command,
@@ -224,8 +231,13 @@ class _Tuning:
             environment=applied.environment,
             acts=applied.acts,
             arguments=applied.arguments,
-            load=os.getloadavg()[0] / self.facts.cores,
-            notes=[*self.notes, *self._left_out(), *([ROUNDED] if self.paired.rounded else [])],
+            load=load,
+            notes=[
+                *self.notes,
+                *([BESIDE.format(load)] if load > BUSY else []),
+                *self._left_out(),
+                *([ROUNDED] if self.paired.rounded else []),
+            ],
         )
         self._write(result, applied, choice)
         return result
