@@ -17,6 +17,7 @@ from fathom.tuner.search import Choice, Search
 PROOF_RUNS = 14  # six pairs, and a reserve
 PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
 WORTH = 0.01  # share of the step time that a setting has to gain to be kept
+CLEARLY = 1.5  # and standard errors of this gain; with two, settings worth 5 % were often lost
 MOST_ROUNDS = 4
 Say = Callable[[str], None]
 
@@ -30,7 +31,7 @@ class Gains:
 
     def least(self, knob: str) -> float:
         """Return the gain from which a setting is kept: of many that do nothing, some look useful."""
-        return max(-math.log(1 - WORTH), self.errors.get(knob, 0.0))
+        return max(-math.log(1 - WORTH), CLEARLY * self.errors.get(knob, 0.0))
 
 
 def trial_of(search: Search, choice: Choice) -> Trial:
