@@ -20,7 +20,7 @@ from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict,
 from fathom.referee.programs import read_metrics
 from fathom.referee.proof import _concluded
 from fathom.referee.sides import SideError
-from fathom.report import print_verdict
+from fathom.report import digest, print_verdict
 from tests.support.paths import CHEATS
 from tests.support.running import run_fathom
 
@@ -306,6 +306,8 @@ def test_calls_that_agree_bound_the_share_of_wrong_ones() -> None:
     verdict.agreed(299)
     assert verdict.fault_rate == pytest.approx(0.00997, abs=1e-5)  # the rule of three says 3 / 299
     assert "299 compared calls agree: fewer than 1 % of calls are wrong" in printed(verdict)
+    facts = digest.proof(verdict).facts
+    assert (facts["compared_calls"], facts["wrong_calls_below"]) == (299, verdict.fault_rate)
     refused = sample(reasons=[Refusal("wrong-result")])
     refused.agreed(299)
     assert (refused.compared, refused.fault_rate) == (299, None) and "agree" not in printed(refused)

@@ -364,6 +364,7 @@ def proof(verdict: Verdict) -> Digest:
         "verdict": verdict.verdict, "ratio": verdict.ratio, "ratio_ci_99": verdict.interval,
         "margin": verdict.margin, "baseline": verdict.baseline, "candidate": verdict.candidate,
         "device": verdict.device, "seconds_s": verdict.seconds, "notes": verdict.notes,
+        "compared_calls": verdict.compared or None, "wrong_calls_below": verdict.fault_rate,
         "refused_because": [f"{r.says} ({r.code}): {r.detail}" for r in verdict.reasons],
         "allowed": [f"{r.says} ({r.code}): {r.detail}" for r in verdict.excused],
     }  # fmt: skip
