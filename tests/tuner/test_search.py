@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from fathom.tuner.effects import effects
+from fathom.tuner.effects import Effect, effects
+from fathom.tuner.judging import Gains
 from fathom.tuner.knobs import Knob, Value
 from fathom.tuner.pairing import _level
 from fathom.tuner.priors import Prior
@@ -120,6 +121,22 @@ def test_the_proposed_choice_comes_first_if_it_may_be_as_fast_as_the_best() -> N
     first, second = search.proposed_first(search.ranked(), 0.01)[:2]
     assert (first.choice, second.choice) == ({"a": "a1"}, {"a": "a1", "b": "b1"})
     assert search.proposed_first(search.ranked(), 1e-6)[0] is second
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "effect", "kept"),
+    [
+        (0.05, 0.02, None, True),
+        (0.05, 0.04, None, False),
+        (0.05, 0.04, Effect(-0.07, 0.03), True),  # both together say enough
+        (0.05, 0.02, Effect(0.02, 0.01), False),  # the search saw that it costs time
+        (0.005, 0.001, Effect(-0.005, 0.001), False),  # it is not worth a setting
+    ],
+)
+def test_ablation_and_search_decide_which_settings_stay(
+    gain: float, error: float, effect: Effect | None, kept: bool
+) -> None:
+    assert Gains({"a": gain}, {"a": error}, {"a": effect} if effect else {}).pays("a") == kept
 
 
 @pytest.mark.parametrize("seed", range(5))

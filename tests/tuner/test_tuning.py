@@ -213,6 +213,26 @@ def test_a_search_whose_fastest_settings_differ_tries_the_others(
     assert result.settings == [] and result.seconds > 0.6 * 250
 
 
+def test_a_candidate_that_could_not_be_proven_in_time_is_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[float] = []
+
+    class Compiling(Simulated):
+        def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
+            if "compile" in setting.acts:
+                allowed.append(patience_s)
+                self.clock.sleep(patience_s)
+                return Run("too slow", patience_s, why="planted")
+            return super().run(setting, patience_s, work)
+
+    result = run(
+        Compiling(FakeClock(), factor), place, monkeypatch, budget_s=300.0, only=("compile", "loader")
+    )
+    assert allowed and max(allowed) < 2 * 300 / 14  # seconds; compilation alone may take 90
+    assert {setting.knob for setting in result.settings} == {"loader"} and result.seconds < 1.1 * 300
+
+
 def test_a_short_budget_still_tries_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(Simulated(FakeClock(), factor), place, monkeypatch, budget_s=135.0)
     assert len(result.tried) >= 2

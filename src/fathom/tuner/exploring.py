@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fathom.tuner.judging import PROOF_RUNS, error_of, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
-from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired
+from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
 from fathom.tuner.search import PAYS, Choice, Measured, Search, key
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
@@ -105,15 +105,22 @@ class Exploration:
     def _measure(self, batch: list[tuple[object, Choice]]) -> None:
         names = " and ".join(", ".join(choice.values()) or "as it is" for _, choice in batch)
         self.say(f"{self._best()}{len(self.search.measured)} tried · now {names}")
-        outcomes = self.lanes.measure([trial_of(self.search, choice) for _, choice in batch], self.keep)
+        outcomes = self.lanes.measure([self._trial(choice) for _, choice in batch], self.keep)
         results = [_measured(choice, outcome) for (_, choice), outcome in zip(batch, outcomes, strict=True)]
         again = [result for result in results if (result.gain or 0) > PROMISING and result.status == "done"]
         if again:  # a second look at candidates that look faster, before the sampler believes it
-            trials = [trial_of(self.search, result.choice) for result in again]
+            trials = [self._trial(result.choice) for result in again]
             for result, outcome in zip(again, self.lanes.measure(trials, self.keep), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
             self.search.tell(trial, choice, result)
+
+    def _trial(self, choice: Choice) -> Trial:
+        """Return the candidate; its run ends when it takes too long to be proven in the time left."""
+        trial = trial_of(self.search, choice)
+        longest_s = 2 * self.budget.left_s / PROOF_RUNS - self.paired.base_s
+        patience_s = min(trial.patience_s, max(0.0, longest_s - SLOWER * self.paired.base_s))
+        return replace(trial, patience_s=patience_s)
 
     def _best(self) -> str:
         ranked = self.search.ranked()

@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from fathom.referee import BASELINE, Metrics, Settings, SideError, Verdict, prove_steps
+from fathom.tuner.effects import LEAST_ERROR, Effect
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
 from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
@@ -17,21 +18,31 @@ from fathom.tuner.search import Choice, Search
 PROOF_RUNS = 14  # six pairs, and a reserve
 PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
 WORTH = 0.01  # share of the step time that a setting has to gain to be kept
-CLEARLY = 1.5  # and standard errors of this gain; with two, settings worth 5 % were often lost
+CLEARLY = 2.0  # and standard errors of this gain
 MOST_ROUNDS = 4
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Gains:
-    """Each setting's gain, as the logarithm of the time without it over that with it, and standard error."""
+    """Each setting's gain, as the logarithm of the time without it over that with it, and standard error.
+
+    `effects` has what all candidates of the search say about the settings.
+    """
 
     logs: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
 
-    def least(self, knob: str) -> float:
-        """Return the gain from which a setting is kept: of many that do nothing, some look useful."""
-        return max(-math.log(1 - WORTH), CLEARLY * self.errors.get(knob, 0.0))
+    def pays(self, knob: str) -> bool:
+        """Return whether a setting gains enough to be kept: of many that do nothing, some look useful."""
+        if knob not in self.logs:
+            return True
+        log, weight = self.logs[knob], max(self.errors[knob], LEAST_ERROR) ** -2
+        if effect := self.effects.get(knob):
+            more = effect.error**-2
+            log, weight = (log * weight - effect.log * more) / (weight + more), weight + more
+        return log >= max(-math.log(1 - WORTH), CLEARLY * weight**-0.5)
 
 
 def trial_of(search: Search, choice: Choice) -> Trial:
@@ -60,7 +71,9 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
     error = error_of([*paired.runs, *beside.runs])
     known = {knob: seen for knob, seen in logs.items() if seen}
     errors = {knob: error / math.sqrt(len(seen)) for knob, seen in known.items()}
-    return Gains({knob: median(seen) for knob, seen in known.items()}, errors)
+    every = search.effects(error_of(paired.runs))
+    effects = {knob: every[knob, value] for knob, value in choice.items() if (knob, value) in every}
+    return Gains({knob: median(seen) for knob, seen in known.items()}, errors, effects)
 
 
 def error_of(runs: Sequence[Run]) -> float:
@@ -87,7 +100,7 @@ def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcom
 def kept(choice: Choice, gains: Gains) -> Choice:
     """Return the settings that gain something; the best one if none does for itself."""
     logs = gains.logs
-    rest = {knob: value for knob, value in choice.items() if logs.get(knob, math.inf) >= gains.least(knob)}
+    rest = {knob: value for knob, value in choice.items() if gains.pays(knob)}
     best = max(logs, key=lambda knob: logs[knob], default=None)
     return rest or ({best: choice[best]} if best else choice)
 

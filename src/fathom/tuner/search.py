@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fathom.errors import FathomError
 from fathom.recorder import Applied
-from fathom.tuner.effects import difference, effects
+from fathom.tuner.effects import Effect, Name, difference, effects
 from fathom.tuner.knobs import Knob, Value
 from fathom.tuner.priors import Prior, in_order, predicted
 from fathom.tuner.results import Tried
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 AS_IT_IS = "as it is"
 STARTUP = 10  # candidates before the sampler models them
 PENALTY = 1.0  # on the logarithm of the ratio, for candidates whose results differ
-SURE = 1.0  # standard errors by which two effects have to differ
-LUCK = 2.0  # and two measured choices, as the fastest of many owes some of its gain to chance
+SURE = 1.0  # standard errors by which two gains have to differ
 PAYS = 0.01  # share of the step time from which a setting is worth combining
 MISSING = "fathom tune needs Optuna; install it with `pip install 'fathom-perf[tune]'`."
 Choice = dict[str, str]  # the value's name by knob; knobs that stay as they are have no entry
@@ -153,13 +152,17 @@ class Search:
             if len(combined) > 1:
                 self.enqueue(combined)
 
+    def effects(self, error: float) -> dict[Name, Effect]:
+        """Return the effect of each setting by all measurements; `error` is that of one ratio."""
+        usable = [known for known in self.measured.values() if known.status == "done" and known.logs]
+        return effects([(known.choice, known.log, len(known.logs)) for known in usable], error)
+
     def proposed(self, error: float) -> Choice:
         """Return the settings that pay by all measurements, of each knob the first value that may be best.
 
         `error` is the standard error of one ratio.
         """
-        usable = [known for known in self.measured.values() if known.status == "done" and known.logs]
-        every = effects([(known.choice, known.log, len(known.logs)) for known in usable], error)
+        every = self.effects(error)
         choice: Choice = {}
         for knob in self.knobs.values():
             mine = {v.name: every[knob.id, v.name] for v in knob.values if (knob.id, v.name) in every}
@@ -191,7 +194,7 @@ class Search:
 
     def _near(self, known: Measured, best: Measured, error: float) -> bool:
         runs = 1 / len(known.logs) + 1 / len(best.logs)
-        return known.log - best.log <= LUCK * error * math.sqrt(runs)
+        return known.log - best.log <= SURE * error * math.sqrt(runs)
 
     def contenders(self, count: int, least: int, error: float) -> list[Measured]:
         """Return those of the proposed and the `count` best choices with fewer than `least` measurements."""
