@@ -134,6 +134,34 @@ def test_a_rare_wrong_result_is_refused_if_there_is_time_to_compare_it(
     assert len(wrong) == (compared == 20) and judge.agreement["result"].calls >= compared
 
 
+CANCELLING = """
+import numpy as np
+def inputs(seed):
+    return tuple(np.random.default_rng(seed).standard_normal((2, 1000), np.float32))
+def baseline(x, y):
+    return np.sum(x * y, keepdims=True)
+def candidate(x, y):
+    return np.cumsum(x * y)[-1:]  # the same sum in another order, which is near zero for some inputs
+def lower(x, y):
+    return np.sum((x * y).astype(np.float16), keepdims=True, dtype=np.float32)
+"""
+
+
+@pytest.mark.parametrize(("name", "is_right"), [("candidate", True), ("lower", False)])
+def test_many_calls_refuse_no_candidate_for_an_ill_conditioned_one(
+    tmp_path: Path, name: str, is_right: bool
+) -> None:
+    path = tmp_path / "sums.py"
+    path.write_text(CANCELLING)
+    chosen = Pair(plain=f"{path}:baseline", tuned=f"{path}:{name}", inputs=f"{path}:inputs").addressed()
+    with Fork([]) as fork, Sides(chosen, 60, fork) as sides, Baseline(sides, SETTINGS.seeds()) as baseline:
+        judge = baseline.judge()
+        result = inspect(sides, baseline, judge, SETTINGS.seeds(), 600.0).reasons
+    assert (result == []) == is_right
+    assert judge.calls == 300 or not is_right
+    assert not is_right or judge.agreement["result"].relative_norm > 7.8e-6  # what a single call may be off
+
+
 def test_there_are_enough_of_them_and_each_names_a_known_reason() -> None:
     every = [path for path in CHEATS.glob("[!_]*.py") if not path.stem.startswith("honest")]
     assert len(NAMES) >= 25

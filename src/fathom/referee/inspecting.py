@@ -191,10 +191,17 @@ def _results(
             break
         with blaming_baseline():
             theirs, exact = baseline.results(seed)
+        judge.gross = number >= TRIALS
         wrong = judge.judge(sides.compute(candidate, seed), theirs, exact)
-        agreed = f"; the {number} calls before it agreed" if number >= TRIALS else ""
-        reasons += [Refusal(reason.code, reason.detail + agreed) for reason in wrong]
+        reasons += (_rare(reason, number) for reason in wrong) if judge.gross else wrong
+    judge.gross = False
     return reasons
+
+
+def _rare(reason: Refusal, agreed: int) -> Refusal:
+    """Return the reason of a wrong call after others that agreed, which a lower precision cannot explain."""
+    code = "wrong-result" if reason.code == "lower-precision" else reason.code
+    return Refusal(code, f"{reason.detail}; the {agreed} calls before it agreed")
 
 
 def written(result: Saved) -> float:

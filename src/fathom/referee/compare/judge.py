@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 
 from fathom.referee.compare.decode import Leaf, Saved
-from fathom.referee.compare.errors import Errors, Nearness, diagnose, finer, finite, nearness, truncated
+from fathom.referee.compare.errors import FAR, Errors, Nearness, diagnose, finer, finite, nearness, truncated
 from fathom.referee.compare.tolerance import Tolerance, tolerance
 from fathom.referee.gate import Turn
 from fathom.referee.verdict import Agreement, Refusal
@@ -17,6 +17,7 @@ from fathom.referee.verdict import Agreement, Refusal
 AMPLIFIED = 2.0  # multiple of the baseline's error that is allowed, as some computations amplify rounding
 PAGE, PAGES = 4096, 1024  # bytes per hashed page, and pages hashed of a large result
 LOOK = 4096  # elements compared first
+GROSS, FLIPPED = 30.0, 1e-3  # multiple of the tolerance, and share of integers, beyond which errors are gross
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Judge:
     turn: Turn = field(default_factory=Turn)
     agreement: dict[str, Agreement] = field(default_factory=dict)
     calls: int = 0  # compared
+    gross: bool = False  # only gross errors count: of many calls, some are ill-conditioned or have ties
     _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
@@ -85,7 +87,8 @@ class Judge:
         self._counted(own)
         wrong = int(np.count_nonzero(x != b))
         text = f"{own.place}: {wrong} of {x.size} elements differ"
-        return ([stale] if stale else [Refusal("wrong-result", text)]) if wrong else []
+        few = wrong <= (FLIPPED * x.size if self.gross else 0)
+        return [] if few else [stale or Refusal("wrong-result", text)]
 
     def _near(self, own: Leaf, base: Leaf, ref: Leaf, near: Nearness, stale: Refusal | None) -> list[Refusal]:
         claim, seen = self.claim or own.dtype, near.mine
@@ -105,7 +108,10 @@ class Judge:
         allowed = tolerance(dtype, length, elements) or Tolerance(0.0, 0.0)
         if not self.exact_reference or dtype in ("float64", "complex128"):
             allowed = Tolerance(2 * allowed.norm, 2 * allowed.worst)  # because both sides are rounded
-        return allowed.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
+        allowed = allowed.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
+        if not self.gross:
+            return allowed
+        return allowed.at_least(min(GROSS * allowed.norm, FAR), min(GROSS * allowed.worst, FAR))
 
     def _stale(self, own: Leaf, base: Leaf) -> Refusal | None:
         """Return a refusal if the candidate returned bytes of an earlier call where the baseline's differ."""
