@@ -159,7 +159,7 @@ def test_many_calls_refuse_no_candidate_for_an_ill_conditioned_one(
         result = inspect(sides, baseline, judge, SETTINGS.seeds(), 600.0).reasons
     assert (result == []) == is_right
     assert judge.calls == 300 or not is_right
-    assert not is_right or judge.agreement["result"].relative_norm > 7.8e-6  # what a single call may be off
+    assert not is_right or judge.agreement["result"].relative_norm > 7.8e-6  # the tolerance of a single call
 
 
 def test_there_are_enough_of_them_and_each_names_a_known_reason() -> None:
