@@ -147,6 +147,8 @@ def test_endpoints():
         (["--trace", "trace.jsonl"], "--pattern replay --trace FILE"),
         (["--pattern", "replay", "--trace", "trace.jsonl"], "does not exist"),
         (["--pattern", "replay", "--trace", "trace.jsonl", "--sweep", "1,2"], "leave out --sweep"),
+        (["--requests", "5", "--warmup", "5"], "leaves none of the 5 requests"),
+        (["--requests", "5", "--turns", "2", "--warmup", "4"], "leaves none of the 4 requests"),
     ],
 )
 def test_arrivals_are_checked_before_the_server_is_asked(options, words, tmp_path, monkeypatch):

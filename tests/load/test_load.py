@@ -98,6 +98,15 @@ def test_tokenizers_that_disagree_are_refused():
     assert codes(sent(client_tokens=10), tokenizer=True) == set()
 
 
+def test_goodput_is_at_most_the_rate_achieved():
+    """Answers that outlast the last arrival little, or much: every request meets the limit."""
+    for gap, took in ((100, 20), (100, 20_000), (20, 500)):
+        starts = [n * gap * MS for n in range(30)]
+        run = [Sent(at, at, at + took * MS, at + took * MS // 2, [1.0] * 9, tokens=10) for at in starts]
+        load = judged(run, rate=1000.0 / gap, slo=Slo.parse("e2e<60s"))
+        assert load.good == 1 and 0 < load.good_per_s <= load.achieved
+
+
 def test_warm_up_that_counts_is_refused():
     run = sent()
     run[0].end_ns += 2000 * MS
@@ -176,7 +185,10 @@ def test_a_trace_is_replayed_in_order(tmp_path):
     trace = tmp_path / "trace.jsonl"
     lines = [{"timestamp": at, "text_input": "x", "output_length": 2} for at in (500, 0)]
     trace.write_text("\n".join(map(json.dumps, lines)))
-    assert offsets(Workload(pattern="replay", trace=trace)) == [0.0, 0.5]
+    replay = Workload(pattern="replay", trace=trace)
+    assert offsets(replay) == [0.0, 0.5]
+    trace.unlink()  # it is read once
+    assert [row["timestamp"] for row in rows(replay)] == [0, 500]
     trace.write_text('{"text_input": "x"}')
     with pytest.raises(BadInputError, match="without a timestamp"):
         rows(Workload(pattern="replay", trace=trace))

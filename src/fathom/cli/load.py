@@ -63,8 +63,8 @@ def load(
         drive,
         frontier,
         judged,
-        offsets,
         require_answer,
+        rows,
         scraped,
         server_account,
         shared_share,
@@ -79,7 +79,7 @@ def load(
     if sweep and trace:
         raise BadInputError("--trace has its own rate; leave out --sweep.")
     works = [Workload(at, requests, pattern, words, shared, tokens, turns, trace=trace) for at in rates]
-    offsets(works[0])  # raises if the trace cannot be read, before anything is sent
+    _check_warmup(warmup, len(rows(works[0])))  # raises too if the trace cannot be read
     require_answer(url, model, key)
 
     def run(work: Workload) -> Load:
@@ -101,6 +101,13 @@ def load(
     refused = not isinstance(result, Sweep) and result.refusals
     if refused or (isinstance(result, Sweep) and all(point.load.refusals for point in result.points)):
         raise SystemExit(1)
+
+
+def _check_warmup(warmup: int, requests: int) -> None:
+    if warmup >= requests:
+        raise BadInputError(
+            f"--warmup {warmup} leaves none of the {requests} requests to measure; send more, or lower it."
+        )
 
 
 def _rates(text: str) -> list[float]:

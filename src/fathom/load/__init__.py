@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         State,
         Sweep,
     )
-    from fathom.load.schedule import Workload, offsets, shared_share
+    from fathom.load.schedule import Workload, rows, shared_share
     from fathom.load.scraping import scraped
     from fathom.load.server import UNREAD, server_account
     from fathom.load.slo import Slo

@@ -44,14 +44,14 @@ def judged(
     good = [request for request in kept if not request.failed]
     shifted = _usual(request.empty_start for request in good)
     each = [_latencies(request, shifted) for request in good]
-    seconds = max((_span(kept)) / NS_PER_S, 1e-9)
+    seconds, achieved = max(_span(kept) / NS_PER_S, 1e-9), _rate(kept)
     tokens = sum(request.tokens or 0 for request in good) / seconds
     tpot = _spread([latencies["tpot"] for latencies in each])
     meets = [slo.met(latencies) for latencies in each] if slo else []
     load = Load(
         pattern=pattern,
         rate=rate,
-        achieved=_rate(kept),
+        achieved=achieved,
         requests=len(kept),
         warmup=min(warmup, len(sent)),
         failed=len(kept) - len(good),
@@ -64,7 +64,7 @@ def judged(
         lag_ms=_spread(_lags(kept)),
         client_cpu=client_cpu,
         good=sum(meets) / len(kept) if slo and kept else None,
-        good_per_s=sum(meets) / seconds if slo and kept else None,
+        good_per_s=sum(meets) * min(1 / seconds, achieved / len(kept)) if slo and kept else None,
         per_million=price_per_hour / 3600 / tokens * 1e6 if price_per_hour and tokens else None,
     )
     load.refusals = list(_refusals(kept, good, load, percentile, tokenizer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,17 @@ class Workload:
                 "A trace is replayed by --pattern replay --trace FILE; give both, or neither."
             )
 
+    @cached_property
+    def replayed(self) -> list[dict[str, Any]]:
+        """Return the requests of the trace, which is read once. Raises BadInputError if it cannot be read."""
+        assert self.trace is not None
+        return _read(self.trace)
+
 
 def offsets(load: Workload) -> list[float]:
     """Return when each conversation begins, in seconds from the start. Raises BadInputError for a trace."""
     if load.pattern == "replay":
-        return [float(row["timestamp"]) / MS_PER_S for row in _trace(load)]
+        return [float(row["timestamp"]) / MS_PER_S for row in load.replayed]
     draw, rate = random.Random(load.seed), load.rate / load.turns
     gaps = (next_arrival(load.pattern, rate, draw) for _ in range(load.requests // load.turns - 1))
     return list(accumulate(gaps, initial=0.0))
@@ -56,7 +63,7 @@ def offsets(load: Workload) -> list[float]:
 def rows(load: Workload) -> list[dict[str, Any]]:
     """Return the requests as aiperf's `mooncake_trace` reads them."""
     if load.pattern == "replay":
-        return _trace(load)
+        return load.replayed
     draw = np.random.default_rng(load.seed + 1)
     prefix = " ".join(draw.choice(_WORDS, load.shared))
     made = []
@@ -77,18 +84,17 @@ def shared_share(load: Workload) -> float | None:
     return min(load.shared / load.words, 1.0) * (load.requests - 1) / load.requests
 
 
-def _trace(load: Workload) -> list[dict[str, Any]]:
+def _read(trace: Path) -> list[dict[str, Any]]:
     """Read a trace: lines of JSON with `timestamp` (ms), `text_input` or `input_length`, `output_length`."""
-    assert load.trace is not None
     try:
-        lines = read_regular(load.trace).decode().splitlines()
+        lines = read_regular(trace).decode().splitlines()
         read = [decode(line.encode()) for line in lines if line.strip()]
     except OSError as error:
-        raise BadInputError(file_error(load.trace, error)) from None
+        raise BadInputError(file_error(trace, error)) from None
     except ValueError:
-        raise BadInputError(f"{load.trace} is not a trace; give JSON lines with a timestamp in ms.") from None
+        raise BadInputError(f"{trace} is not a trace; give JSON lines with a timestamp in ms.") from None
     if not read or not all(isinstance(row, dict) and _is_time(row.get("timestamp")) for row in read):
-        raise BadInputError(f"{load.trace} has lines without a timestamp in ms; every request needs one.")
+        raise BadInputError(f"{trace} has lines without a timestamp in ms; every request needs one.")
     return sorted(read, key=lambda row: float(row["timestamp"]))
 
 
