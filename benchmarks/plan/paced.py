@@ -113,6 +113,77 @@ class Recommender(nn.Module):
         return self.score(torch.cat(rows, 1)).squeeze(1)
 
 
+class Graph(nn.Module):
+    """A graph network: messages along edges, added up at their ends."""
+
+    def __init__(self, width: int, layers: int, nodes: int, edges: int) -> None:
+        super().__init__()
+        self.ends = nn.Buffer(torch.randint(nodes, (2, edges)))
+        self.messages = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(layers))
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        source, target = self.ends
+        for message in self.messages:
+            sent = F.silu(message(torch.cat([x[source], x[target]], 1)))
+            x = x + torch.zeros_like(x).index_add(0, target, sent)
+        return self.head(x)
+
+
+class Scan(nn.Module):
+    """A gated state-space layer, whose state is updated for each element of a sequence."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.enter, self.decay = nn.Linear(width, 2 * width), nn.Linear(width, width)
+        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
+        (entering, gate), kept = self.enter(x).chunk(2, 2), torch.exp(-F.softplus(self.decay(x)))
+        state, seen = torch.zeros_like(x[:, 0]), []
+        for place in range(x.shape[1]):
+            state = kept[:, place] * state + (1 - kept[:, place]) * entering[:, place]
+            seen.append(state)
+        return self.head((torch.stack(seen, 1) * F.silu(gate)).mean(1))
+
+
+class Decoder(nn.Module):
+    """A decoder that attends to another sequence."""
+
+    def __init__(self, words: int, width: int, layers: int, tokens: int) -> None:
+        super().__init__()
+        layer = nn.TransformerDecoderLayer(width, 4, 4 * width, batch_first=True, norm_first=True)
+        self.words, self.layers = nn.Embedding(words, width), nn.TransformerDecoder(layer, layers)
+        self.memory = nn.Parameter(torch.randn(1, 2 * tokens, width))
+        self.head = nn.Linear(width, words)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
+        memory = self.memory.expand(len(x), -1, -1)
+        return self.head(self.layers(self.words(x), memory, tgt_mask=mask)).flatten(0, 1)
+
+
+class UNet(nn.Module):
+    """Convolutions down and up again, with the layers of one size joined."""
+
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        steps = list(pairwise(widths))
+        self.first, self.last = convolution(1, widths[0]), nn.Conv2d(widths[0], 1, 1)
+        self.down = nn.ModuleList(convolution(a, b, 2) for a, b in steps)
+        self.up = nn.ModuleList(convolution(a + b, a) for a, b in reversed(steps))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = [F.relu(self.first(x))]
+        for layer in self.down:
+            sizes.append(F.relu(layer(sizes[-1])))
+        x = sizes.pop()
+        for layer in self.up:
+            x = F.relu(layer(torch.cat([F.interpolate(x, scale_factor=2), sizes.pop()], 1)))
+        return self.last(x)
+
+
 def convolution(width: int, out: int, stride: int = 1) -> nn.Module:
     """Return a convolution with its normalisation."""
     return nn.Sequential(nn.Conv2d(width, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out))
@@ -172,6 +243,28 @@ def recommender() -> Made:
     return Made(Recommender(8, 1000, 32), x, torch.optim.Adagrad, F.binary_cross_entropy_with_logits, y)
 
 
+def graph() -> Made:
+    """Return a graph network of three layers, and Adam."""
+    return Made(Graph(32, 3, 64, 256), torch.randn(64, 32), torch.optim.Adam)
+
+
+def scan() -> Made:
+    """Return a gated state-space layer over 32 elements, and AdamW."""
+    return Made(Scan(32), torch.randn(8, 32, 32), torch.optim.AdamW)
+
+
+def decoder() -> Made:
+    """Return a small decoder with cross-attention, and AdamW."""
+    x, y = torch.randint(500, (4, 16)), torch.randint(500, (4 * 16,))
+    return Made(Decoder(500, 64, 2, 16), x, torch.optim.AdamW, y=y)
+
+
+def unet() -> Made:
+    """Return a small U-Net, and SGD."""
+    x = torch.rand(4, 1, 32, 32)
+    return Made(UNet((8, 16, 32)), x, torch.optim.SGD, F.mse_loss, x)
+
+
 PROGRAMS: dict[str, Callable[[], Made]] = {
     "mlp": mlp,
     "resnet": resnet,
@@ -182,6 +275,10 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "autoencoder": autoencoder,
     "vision": vision,
     "recommender": recommender,
+    "graph": graph,
+    "scan": scan,
+    "decoder": decoder,
+    "unet": unet,
 }
 
 
