@@ -62,7 +62,8 @@ def work_within(recorded: Recorded, ops: pl.DataFrame, times: Spans) -> list[Wor
 @signal("host.recomputed", "ms per step")
 def recomputed(recorded: Recorded) -> list[Work]:
     """Return the work of a CPU that repeats part of the forward pass in the backward pass."""
-    return work_within(recorded, recorded.ops, regions(recorded.ops))
+    times = regions(recorded.ops)
+    return work_within(recorded, recorded.ops, times) if len(times.starts) else []
 
 
 @signal("host.memory_share")
