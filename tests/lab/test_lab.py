@@ -376,7 +376,9 @@ def test_the_table_fits_and_shows_what_was_gained(
     for width in (80, 120):
         lines = message_of(print_techniques, result, width=width).splitlines()
         assert max(map(len, lines)) <= width
-    assert "faster 2.00×" in lines[1] and any("needs a GPU" in line for line in lines)
+    heads = [lines[0].index(head) for head in ("saves", "here")]
+    assert lines[0].startswith("technique") and all(lines[2][at - 1] == " " != lines[2][at] for at in heads)
+    assert lines[2][heads[1] :].startswith("faster 2.00×") and any("needs a GPU" in line for line in lines)
     assert message_of(print_techniques, []) == ""
 
 

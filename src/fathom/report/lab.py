@@ -27,13 +27,14 @@ def print_techniques(listed: Sequence[Listed], console: Console | None = None) -
 
 def _table(listed: Sequence[Listed], width: int) -> Iterator[Text]:
     wide = max((len(row.name) for row in listed), default=0) + 2 + INDENT
-    group = ""
+    room, group = width - wide - _RESULT - 1, ""
+    if listed:
+        yield Text(f"{'technique':<{wide}}{'saves':<{room}} here", "dim underline")
     for row in listed:
         if row.group != group:
             group = row.group
             yield Text(group, "bold dim")
         line = Text(f"{' ' * INDENT}{row.name}".ljust(wide), "bold")
-        room = width - wide - _RESULT - 1
         line.append(f"{units.shorten(row.saves, room):<{room}} ")
         yield line.append_text(_status(row))
 
