@@ -36,6 +36,7 @@ from fathom.recorder.stacks.idle import IdleCores
 from fathom.recorder.stacks.target import PROCESSOR, Activity, SampledProcess
 from fathom.sounding.raw.stacks import is_program, stacks
 from tests.support.paths import SOURCE
+from tests.support.running import wait_for
 
 CHILD = """
 import json, sys, threading, traceback
@@ -154,11 +155,10 @@ def test_a_vanished_thread_state_gives_no_stack() -> None:
 def test_a_blocked_thread_names_the_call_and_a_busy_one_runs() -> None:
     sleeping = subprocess.Popen(["sleep", "30"])
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    time.sleep(0.5)
     try:
         if Path(f"/proc/{sleeping.pid}/syscall").exists():
-            assert Activity(sleeping.pid, sleeping.pid).now() == (False, "clock_nanosleep")
-        assert Activity(busy.pid, busy.pid).now() == (True, None)
+            wait_for(lambda: Activity(sleeping.pid, sleeping.pid).now() == (False, "clock_nanosleep"))
+        wait_for(lambda: Activity(busy.pid, busy.pid).now() == (True, None))
     finally:
         sleeping.kill()
         busy.kill()
