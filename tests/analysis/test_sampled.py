@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 
-from fathom.analysis.intervals import Spans, spans
+from fathom.analysis.intervals import Spans, intersect, merge, spans, subtract
 from fathom.analysis.sampled import (
     MOST_LINES,
     OTHER_LINES,
@@ -71,6 +72,28 @@ def test_time_far_from_every_sample_stays_without_a_line() -> None:
     split = dict(samples.split(spans([0], [5 * REACH_NS]), "python"))
     assert split["python", "f (p.py:1)"].length == REACH_NS
     assert split["python", ""].length == 4 * REACH_NS
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_samples_beside_a_collective_label_no_time_without_one(seed: int) -> None:
+    generator = random.Random(seed)
+    samples, values = random_samples(generator, 400), random_set(generator, 400)
+    moving = random_set(generator, 400)
+    beside = msgspec.structs.replace(samples, communicating=moving)
+    split = dict(beside.split(values, "python"))
+    parts = intersect(values, moving), subtract(values, moving)
+    alone = [samples.split(part, "python") for part in parts]
+    for key in {key for labelled in (split.items(), *alone) for key, _ in labelled}:
+        sets = [part for labelled in alone for own, part in labelled if own == key]
+        assert subtract(split[key], merge(*sets)).length == subtract(merge(*sets), split[key]).length == 0
+
+
+def test_python_before_a_collective_is_no_wait_for_peers() -> None:
+    waits = Samples(1, np.array([70]), np.array([0]), [("waiting for peers", "")])
+    waits = msgspec.structs.replace(waits, communicating=spans([60], [100]))
+    split = dict(waits.split(spans([0, 60], [40, 100]), "python"))
+    assert [part.length for part in split.values()] == [40, 40]
+    assert set(split) == {("python", ""), ("waiting for peers", "")}
 
 
 def test_a_sample_in_a_hook_of_fathom_says_little_of_the_time_around_it() -> None:

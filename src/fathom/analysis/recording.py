@@ -13,7 +13,7 @@ from fathom.analysis.communication import met_on_host
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.first_use import first_uses
 from fathom.analysis.host import HostRecords, host_records
-from fathom.analysis.intervals import NOTHING, Spans, union
+from fathom.analysis.intervals import NOTHING, Spans, of_rows, union
 from fathom.analysis.kinds_by_batch import split_by_batch
 from fathom.analysis.kinds_by_work import split_by_work
 from fathom.analysis.loading import with_pace
@@ -113,6 +113,7 @@ class Timeline(msgspec.Struct):
         """Return the host's records of each burst in `bursts`."""
         caller, setting, rare = self.caller, self.setting, rare_lines(self.stacks)
         wanted = sorted(set(bursts.tolist()))
+        communicating = NOTHING if self.meetings is None else of_rows(self.meetings)
         for burst in wanted:
             if burst in self._hosts:
                 continue
@@ -121,7 +122,8 @@ class Timeline(msgspec.Struct):
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
             first = first_uses(calls, _of(self.kernels, burst), ops)
             records = host_records(ops, calls, waits, marks, caller, self.about.pid, first)
-            records.samples = samples_of(_of(self.stacks, burst), setting, self.making, marks, rare)
+            stacks = _of(self.stacks, burst)
+            records.samples = samples_of(stacks, setting, self.making, marks, rare, communicating)
             records.lines_of_ops = setting.engine
             records.beside = self.beside
             self._hosts[burst] = records

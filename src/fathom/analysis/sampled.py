@@ -64,6 +64,7 @@ class Samples(msgspec.Struct, frozen=True):
     label: Array
     labels: list[Label]
     making: list[tuple[Label, Spans]] = msgspec.field(default_factory=list)  # between samples in one iterator
+    communicating: Spans = NOTHING  # time with a collective of host threads in flight
 
     @property
     def reach_ns(self) -> int:
@@ -76,19 +77,19 @@ class Samples(msgspec.Struct, frozen=True):
 
         Parts without a near sample get the label (`cause`, ""). Time between two samples in an iterator that
         makes batches belongs to it. Dispatching is otherwise the thread's own work in any sampled state, so
-        samples only add lines to it, if `lines`.
+        samples only add lines to it, if `lines`. Samples beside collectives of host threads label no time
+        without one, and the reverse: a thread waits for peers only while a collective is in flight.
         """
         if cause == DISPATCHING:
             made, rest = self._made(spans)
             return [*made, *(self._nearest(rest, cause) if lines else [((cause, ""), rest)])]
-        nearest = self._nearest(spans, cause)
-        made, rest = self._made(next((part for label, part in nearest if label == (cause, "")), NOTHING))
-        if not made:
-            return nearest
-        split: dict[Label, list[Spans]] = {}
-        for label, part in [*nearest, *made]:
-            split.setdefault(label, []).append(rest if label == (cause, "") else part)
-        return [(label, _joined(parts)) for label, parts in split.items()]
+        beside, alone = intersect(spans, self.communicating), subtract(spans, self.communicating)
+        split = _by_label([*self._nearest(beside, cause), *self._nearest(alone, cause)])
+        made, rest = self._made(split.get((cause, ""), NOTHING))
+        if made:
+            split[cause, ""] = rest
+            split = _by_label([*split.items(), *made])
+        return list(split.items())
 
     def _made(self, spans: Spans) -> tuple[list[tuple[Label, Spans]], Spans]:
         """Return the parts of `spans` in which an iterator makes batches, and the rest."""
@@ -145,6 +146,13 @@ def _cells(times: Array, reach: int) -> Spans:
     return Spans(starts, ends)
 
 
+def _by_label(labelled: list[tuple[Label, Spans]]) -> dict[Label, Spans]:
+    sets: dict[Label, list[Spans]] = {}
+    for label, part in labelled:
+        sets.setdefault(label, []).append(part)
+    return {label: _joined(parts) for label, parts in sets.items()}
+
+
 def _joined(sets: list[Spans]) -> Spans:
     return union(np.concatenate([part.starts for part in sets]), np.concatenate([part.ends for part in sets]))
 
@@ -161,11 +169,12 @@ def samples_of(
     made: Mapping[str, Making] | None = None,
     marks: Array | None = None,
     rare: Collection[str] = (),
+    communicating: Spans = NOTHING,
 ) -> Samples | None:
     """Return the samples of the thread with the most, from one burst's rows of `stacks`; None if empty.
 
     `made` has the iterators that make batches, by stack, and `marks` the bounds of steps. Samples in the
-    lines `rare` keep their cause, without the line.
+    lines `rare` keep their cause, without the line. Host threads run collectives in `communicating`.
     """
     if stacks.is_empty():
         return None
@@ -181,7 +190,8 @@ def samples_of(
     known = different.with_columns(code=pl.Series(codes, dtype=pl.Int64))
     joined = mine.join(known, on=names, how="left", nulls_equal=True, maintain_order="left")
     samples = Samples(thread, mine["time_ns"].to_numpy(), joined["code"].to_numpy(), list(labels))
-    return msgspec.structs.replace(samples, making=_between(samples, NO_MARKS if marks is None else marks))
+    making = _between(samples, NO_MARKS if marks is None else marks)
+    return msgspec.structs.replace(samples, making=making, communicating=communicating)
 
 
 def _between(samples: Samples, marks: Array) -> list[tuple[Label, Spans]]:
