@@ -57,6 +57,17 @@ def test_lateness_counts_once_and_the_late_rank_computes(tmp_path: Path, late: i
     assert stragglers(examination) == [pytest.approx(20.0, rel=0.1)]
 
 
+@pytest.mark.parametrize(("delayed", "lasts"), [((30, 20), True), ((30, 10), False)])
+def test_a_rank_that_computes_longer_in_every_step_is_late_beside_others(
+    tmp_path: Path, delayed: tuple[int, int], lasts: bool
+) -> None:
+    """In every fifth step, rank 0 is delayed; rank 1 is then as fast as rank 0 ever is, unless it `lasts`."""
+    examination = examination_of(tmp_path / "s", *ranks([(10, 20)] * 4 + [delayed]))
+    [worst, _] = examination.late
+    assert (worst.rank, worst.steps, worst.of_steps) == (1, 8, 10)
+    assert bool(stragglers(examination)) == lasts
+
+
 @pytest.mark.parametrize(("begin", "bound"), [((20, 30), "communication"), ((30, 10), "compute")])
 def test_the_verdict_names_the_wait_beside_work_of_an_unknown_kind(
     tmp_path: Path, begin: tuple[int, int], bound: str

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, Pipeline, PlacedGroup, Stage
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import LedgerRow
+from fathom.analysis.results import Claim, LedgerRow
 from fathom.diagnosis.signals.collectives import AfterBackward, Blocking, Gathers, Padding, Search
 from fathom.diagnosis.signals.ranks import Varying
+from fathom.diagnosis.signals.rows import Lead
 from tests.support.findings_fakes import (
     NCCL,
     account,
@@ -43,6 +45,24 @@ MIXED_EXCESS = [LostTime("compute", 7.0), LostTime("idle: python", 6.0), LostTim
 MIXED = {"communication_excess": MIXED_EXCESS}
 THROTTLED = {"ranks_clocks": {0: 1980.0, 1: 1980.0, 2: 1980.0, 3: 1400.0}}
 GPUS_ALIKE = {"ranks_clocks": {0: 1980.0, 1: 1980.0, 2: 1980.0, 3: 1920.0}}
+
+ON_HOST = (idle("waiting for peers", 40.0),)
+ALMOST_ALWAYS = msgspec.structs.replace(STEADY, score=0.84, steps=8, of_steps=10)
+LATE_ON_HOST = {
+    "communication_late": [ALMOST_ALWAYS],
+    "communication_excess": [LostTime("idle: input", 14.0)],
+    "communication_lead": Lead(12.0, [Claim(Entry.HOST_WAITS_FOR_PEERS, "", 40.0)]),
+    "communication_contended": True,
+}
+CLEARLY_LATE = {
+    "communication_late": [msgspec.structs.replace(ALMOST_ALWAYS, score=0.95)],
+    "communication_contended": False,
+}
+COMPUTES_ON_HOST = {"communication_excess": [LostTime("ops", 14.0)]}
+
+
+def undisturbed(**ms: float) -> dict[str, Any]:
+    return {"ranks_undisturbed": {"input": 0.0, "work": 0.0, "host": 0.0, **ms}}
 
 
 def tokens(most: float) -> dict[str, Any]:
@@ -104,6 +124,23 @@ CASES = (
             "no entry has most": MIXED,
             "ranks are late by turns": {"communication_late": [BY_TURNS]},
         },
+    ),
+    Case(
+        "straggler-input", 12.0, ON_HOST, LATE_ON_HOST | undisturbed(input=9.0),
+        {
+            "only some steps are late": undisturbed(input=2.0),
+            "other work takes longer": undisturbed(work=9.0),
+            "steps without disturbance are unknown": {"ranks_undisturbed": None},
+        },
+    ),
+    Case(
+        "straggler-input", 12.0, ON_HOST, LATE_ON_HOST | CLEARLY_LATE | undisturbed(),
+        {"a busy host delays its ranks": {"communication_contended": True}},
+    ),
+    Case(
+        "straggler-compute", 12.0, ON_HOST,
+        LATE_ON_HOST | COMPUTES_ON_HOST | {"ranks_flops": {0: 1e9, 1: 1e9, 2: 1e9, 3: 2e9}},
+        {"its FLOPs are those of the others": {"ranks_flops": dict.fromkeys(range(4), 1e9)}},
     ),
     Case(
         "unbalanced-experts", 14.0 * 0.3 / 0.4, WAITING, COMPUTES | tokens(1.3),

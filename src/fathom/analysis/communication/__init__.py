@@ -11,11 +11,21 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.bandwidth import at_their_size, bus_factor, ceilings_of
     from fathom.analysis.communication.collectives import CALL, collectives_of
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
-    from fathom.analysis.communication.host import host_collectives, met_on_host, on_host, slowed_on_host
+    from fathom.analysis.communication.host import (
+        host_collectives,
+        least_work_ms,
+        met_on_host,
+        on_host,
+        slowed_on_host,
+    )
     from fathom.analysis.communication.late import (
+        HOST,
+        INPUT,
         MEETING,
         NO_CAUSE,
         ON_HOST,
+        WORK,
+        cause_of_entry,
         cause_of_lateness,
         expert_loads,
         in_whole_steps,

@@ -10,12 +10,14 @@ from fathom.analysis.communication.collectives import CALL
 from fathom.analysis.communication.operations import RecordedCall, operation, recorded_calls
 from fathom.analysis.intervals import Spans, containing, covered, of_rows
 from fathom.analysis.work import NONE, with_own_time
+from fathom.units import NS_PER_MS
 
 BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread opens around a collective
 _KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
 _CALLED: dict[str, type[pl.DataType]] = {name: kind for name, kind in CALL.items() if name != "operation"}
 _PLACE = ["name", "place"]  # identify a collective or an op within every step
 CALL_PREFIX = "c10d::"  # of ops that call collectives: they are no compute
+MOST = 0.5  # of the steps
 CERTAIN = 2.0  # standard errors: a smaller difference of means is scatter
 
 
@@ -114,6 +116,19 @@ def slowed_on_host(ops: pl.DataFrame, steps: pl.DataFrame, windows: Spans) -> di
     )
     sums = groups.filter("known").group_by("name").agg(pl.col("ns").sum())
     return dict(sums.sort("name").iter_rows())
+
+
+def least_work_ms(ops: pl.DataFrame, steps: pl.DataFrame) -> float:
+    """Return the ms per step of the timeline's ops, if each took as long as in its fastest step.
+
+    An op that loses its core takes longer in some steps, while more work takes longer in all. Ops that most
+    steps lack do not count.
+    """
+    own = with_own_time(ops.filter(pl.col("kind") == "op", phase="timeline"))
+    own = _placed(own.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns"), steps)
+    of_steps = own["within"].n_unique()
+    each = own.group_by(_PLACE).agg(pl.len(), least=pl.col("took").min())
+    return float(each.filter(pl.col("len") > MOST * of_steps)["least"].sum()) / NS_PER_MS
 
 
 def _shaped(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

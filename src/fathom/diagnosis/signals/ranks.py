@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import msgspec
+import numpy as np
 import polars as pl
 
-from fathom.analysis.communication import MEETING, LateRank, in_whole_steps
+from fathom.analysis import Account
+from fathom.analysis.communication import (
+    HOST,
+    INPUT,
+    MEETING,
+    NO_CAUSE,
+    WORK,
+    LateRank,
+    cause_of_entry,
+    in_whole_steps,
+    least_work_ms,
+)
 from fathom.analysis.results import Device
 from fathom.diagnosis.signals.communication import late
 from fathom.diagnosis.signals.device import BUSY
@@ -14,6 +28,7 @@ from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
 SAME = ["name", "place"]  # identifies a collective within every step
+LEAST = 0.25  # quantile over steps
 LONGER = 1.5  # times the usual transfer: what is below it is no jitter, but adds up over many collectives
 
 
@@ -57,6 +72,36 @@ def flops(recorded: Recorded) -> dict[int, float]:
         for rank, device in first.items()
         if device.profiled_ledger
     }
+
+
+@signal("ranks.undisturbed", "ms per step")
+def undisturbed(recorded: Recorded) -> dict[str, float]:
+    """Return by cause how much longer the latest rank takes than the median rank if nothing disturbs both.
+
+    Each op then takes as long as in its fastest step, other causes as in the lower quartile of steps.
+
+    A thread that loses its core is late in some steps only.
+    """
+    worst = late(recorded)[0].rank
+    each = {account.rank: _least(recorded, account) for account in recorded.accounts if account.subjects}
+    if worst not in each or len(each) < 2:
+        raise UnknownSignalError("the steps of the other ranks are unknown")
+    others = [least for rank, least in each.items() if rank != worst]
+    return {cause: ms - median(other[cause] for other in others) for cause, ms in each[worst].items()}
+
+
+def _least(recorded: Recorded, account: Account) -> dict[str, float]:
+    """Return a rank's undisturbed ms per step by cause of lateness."""
+    ops, steps = (recorded.store.table(name, account.rank).collect() for name in ("ops", "steps"))
+    ledger, windows = account.subjects[0].ledger.rows, account.windows
+    used = [] if windows is None else np.flatnonzero(windows.used).tolist()
+    result = {WORK: least_work_ms(ops, steps)}
+    for cause in (INPUT, HOST):
+        entries = [e for e in ledger["entry"].unique() if e not in NO_CAUSE and cause_of_entry(e) == cause]
+        rows = ledger.filter(pl.col("entry").is_in(entries)).group_by("window").agg(pl.col("ns").sum())
+        sums = dict(rows.iter_rows())
+        result[cause] = float(np.quantile([sums.get(window, 0) for window in used] or [0], LEAST)) / NS_PER_MS
+    return result
 
 
 @signal("communication.varying", "ms per step")

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from statistics import median
 
-from fathom.analysis.communication import ExpertLoad, LateRank, LostTime, cause_of_lateness, steadily_late
+from fathom.analysis.communication import (
+    WORK,
+    ExpertLoad,
+    LateRank,
+    LostTime,
+    cause_of_lateness,
+    steadily_late,
+)
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import part_of, rows
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
-CLEARLY = 0.9  # of the time lost, if host threads communicate: a busy host delays a different rank each time
+CLEARLY = 0.9  # of the time lost, if host threads communicate
+LASTING = 0.5  # of the rank's additional time, also in steps that nothing disturbs
 DIFFERENT = 0.05  # of the median rank's: clocks and work that differ by less are equal
 UNEVEN = 1.2  # load of the rank's experts over the mean
 UNKNOWN, EXPERTS = "communication-straggler", "communication-unbalanced-experts"
@@ -35,7 +43,7 @@ def late(signals: Signals) -> Candidates:
     gain = worst.cost_ms
     on_host = signals.get("communication.lead").value
     if not waiting and on_host is not None:
-        if worst.score < CLEARLY:
+        if not _certain(signals, worst):
             return
         waiting, gain = on_host.claims, on_host.ms
     excess: list[LostTime] = signals.get("communication.excess").value or []
@@ -55,6 +63,20 @@ def late(signals: Signals) -> Candidates:
         confidence=0.8,
         check=f"fathom report NAME.fathom --rank {worst.rank}",
     )
+
+
+def _certain(signals: Signals, worst: LateRank) -> bool:
+    """Return whether a rank is late because of its program where host threads communicate.
+
+    A busy host may delay one rank in all recorded steps by chance, but neither its FLOPs nor the steps that
+    nothing disturbs then differ from those of the others.
+    """
+    cause, ms = cause_of_lateness(signals.get("communication.excess").value or [])
+    if cause == WORK and _share(signals.get("ranks.flops").value, worst.rank, lower=False):
+        return True
+    if (signals.get("ranks.undisturbed").value or {}).get(cause, 0.0) >= LASTING * ms:
+        return True
+    return worst.score >= CLEARLY and not signals.get("communication.contended").value
 
 
 def _more(rank: int, row: LostTime) -> Evidence:
