@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from fathom.analysis.communication import undisturbed_ms
+from fathom.analysis.intervals import spans
 from fathom.analysis.results import Examination
 from tests.support.timelines import MAIN, Timeline, examination_of, nanoseconds
 
@@ -66,6 +69,21 @@ def test_a_rank_that_computes_longer_in_every_step_is_late_beside_others(
     [worst, _] = examination.late
     assert (worst.rank, worst.steps, worst.of_steps) == (1, 8, 10)
     assert bool(stragglers(examination)) == lasts
+
+
+def test_undisturbed_time_is_that_of_each_op_and_gap_where_it_is_shortest() -> None:
+    """Each op loses its core in another step; 1 ms before the second op is a wait, and 1 ms a collective."""
+    rows = [("a", 0, 2), ("b", 6, 7), ("a", 10, 11), ("b", 15, 19), ("gloo:all_reduce", 4, 5)]
+    ops = pl.DataFrame(
+        [
+            (number, None, MAIN, "annotation" if ":" in name else "op", name, start * MS, end * MS)
+            for number, (name, start, end) in enumerate(rows)
+        ],
+        schema=["id", "parent", "thread", "kind", "name", "start_ns", "end_ns"],
+        orient="row",
+    ).with_columns(parent=pl.lit(None, pl.Int64), phase=pl.lit("timeline"), burst=0)
+    steps = pl.DataFrame({"parent": [None, None], "mark_ns": [0, 10 * MS]})
+    assert undisturbed_ms(ops, steps, spans([2 * MS], [3 * MS]), MAIN) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize(("begin", "bound"), [((20, 30), "communication"), ((30, 10), "compute")])

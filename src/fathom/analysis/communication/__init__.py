@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
     from fathom.analysis.communication.host import (
         host_collectives,
-        least_work_ms,
         met_on_host,
         on_host,
         slowed_on_host,
+        undisturbed_ms,
     )
     from fathom.analysis.communication.late import (
         HOST,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         NO_CAUSE,
         ON_HOST,
         WORK,
-        cause_of_entry,
         cause_of_lateness,
         expert_loads,
         in_whole_steps,

@@ -8,7 +8,7 @@ import polars as pl
 from fathom.analysis.communication.account import ALONE, BESIDE, ENOUGH
 from fathom.analysis.communication.collectives import CALL
 from fathom.analysis.communication.operations import RecordedCall, operation, recorded_calls
-from fathom.analysis.intervals import Spans, containing, covered, of_rows
+from fathom.analysis.intervals import Spans, containing, covered, merge, of_rows
 from fathom.analysis.work import NONE, with_own_time
 from fathom.units import NS_PER_MS
 
@@ -118,17 +118,31 @@ def slowed_on_host(ops: pl.DataFrame, steps: pl.DataFrame, windows: Spans) -> di
     return dict(sums.sort("name").iter_rows())
 
 
-def least_work_ms(ops: pl.DataFrame, steps: pl.DataFrame) -> float:
-    """Return the ms per step of the timeline's ops, if each took as long as in its fastest step.
+def undisturbed_ms(
+    ops: pl.DataFrame, steps: pl.DataFrame, waits: Spans, thread: int | None
+) -> tuple[float, float]:
+    """Return the ms per step of a thread's ops, and of the time before them, in steps that nothing disturbs.
 
-    An op that loses its core takes longer in some steps, while more work takes longer in all. Ops that most
-    steps lack do not count.
+    A thread that loses its core takes longer in some steps, while more work takes longer in all. So each op,
+    and the time before it without `waits` and collectives, counts as in the step where it is shortest. Ops
+    that most steps lack do not count.
     """
-    own = with_own_time(ops.filter(pl.col("kind") == "op", phase="timeline"))
-    own = _placed(own.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns"), steps)
+    timeline = ops.filter(phase="timeline")
+    own = timeline.filter(pl.col("kind") == "op", thread=thread).sort("start_ns")
+    own = _placed(with_own_time(own).sort("start_ns"), steps)
+    outer = own.filter(pl.col("parent").is_null() | ~pl.col("parent").is_in(own["id"].implode()))
+    outer = outer.with_columns(before_ns=pl.col("end_ns").shift(1).over("burst")).drop_nulls("before_ns")
+    taken = merge(waits, of_rows(on_host(timeline)))
+    gaps = outer["before_ns"].to_numpy(), outer["start_ns"].to_numpy()
+    outer = outer.with_columns(took=pl.Series(gaps[1] - gaps[0] - covered(taken, *gaps), dtype=pl.Int64))
+    work = own.filter(~pl.col("name").str.starts_with(CALL_PREFIX))
     of_steps = own["within"].n_unique()
-    each = own.group_by(_PLACE).agg(pl.len(), least=pl.col("took").min())
-    return float(each.filter(pl.col("len") > MOST * of_steps)["least"].sum()) / NS_PER_MS
+    return _shortest(work, of_steps), _shortest(outer, of_steps)
+
+
+def _shortest(rows: pl.DataFrame, of_steps: int) -> float:
+    each = rows.group_by(_PLACE).agg(pl.len(), shortest=pl.col("took").min())
+    return float(each.filter(pl.col("len") > MOST * of_steps)["shortest"].sum()) / NS_PER_MS
 
 
 def _shaped(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

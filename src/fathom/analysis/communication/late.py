@@ -183,14 +183,9 @@ def cause_of_lateness(lost: Iterable[LostTime]) -> tuple[str, float]:
     """
     sums = dict.fromkeys((INPUT, WORK, HOST), 0.0)
     for row in lost:
-        sums[cause_of_entry(row.entry)] += row.ms
+        sums[INPUT if row.entry == Entry.INPUT else WORK if row.entry in _WORKS else HOST] += row.ms
     cause, total = max(sums, key=lambda name: sums[name]), sum(sums.values())
     return (cause, sums[cause]) if total and sums[cause] >= _HALF * total else ("", total or inf)
-
-
-def cause_of_entry(entry: str) -> str:
-    """Return INPUT, WORK or HOST: the cause if a rank is late because of this entry."""
-    return INPUT if entry == Entry.INPUT else WORK if entry in _WORKS else HOST
 
 
 def lead_ms(spent: Mapping[int, float], rank: int) -> float:

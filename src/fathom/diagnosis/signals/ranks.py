@@ -13,13 +13,13 @@ from fathom.analysis.communication import (
     HOST,
     INPUT,
     MEETING,
-    NO_CAUSE,
     WORK,
     LateRank,
-    cause_of_entry,
     in_whole_steps,
-    least_work_ms,
+    undisturbed_ms,
 )
+from fathom.analysis.entries import Entry
+from fathom.analysis.intervals import of_rows
 from fathom.analysis.results import Device
 from fathom.diagnosis.signals.communication import late
 from fathom.diagnosis.signals.device import BUSY
@@ -78,7 +78,7 @@ def flops(recorded: Recorded) -> dict[int, float]:
 def undisturbed(recorded: Recorded) -> dict[str, float]:
     """Return by cause how much longer the latest rank takes than the median rank if nothing disturbs both.
 
-    Each op then takes as long as in its fastest step, other causes as in the lower quartile of steps.
+    Each op and the time before it then count as in the fastest step, input as in the lower quartile of steps.
 
     A thread that loses its core is late in some steps only.
     """
@@ -92,16 +92,14 @@ def undisturbed(recorded: Recorded) -> dict[str, float]:
 
 def _least(recorded: Recorded, account: Account) -> dict[str, float]:
     """Return a rank's undisturbed ms per step by cause of lateness."""
-    ops, steps = (recorded.store.table(name, account.rank).collect() for name in ("ops", "steps"))
+    ops, steps, waits = (recorded.store.table(t, account.rank).collect() for t in ("ops", "steps", "waits"))
     ledger, windows = account.subjects[0].ledger.rows, account.windows
-    used = [] if windows is None else np.flatnonzero(windows.used).tolist()
-    result = {WORK: least_work_ms(ops, steps)}
-    for cause in (INPUT, HOST):
-        entries = [e for e in ledger["entry"].unique() if e not in NO_CAUSE and cause_of_entry(e) == cause]
-        rows = ledger.filter(pl.col("entry").is_in(entries)).group_by("window").agg(pl.col("ns").sum())
-        sums = dict(rows.iter_rows())
-        result[cause] = float(np.quantile([sums.get(window, 0) for window in used] or [0], LEAST)) / NS_PER_MS
-    return result
+    if windows is None:
+        raise UnknownSignalError("a rank has no steps")
+    work, host = undisturbed_ms(ops, steps, of_rows(waits.filter(phase="timeline")), windows.thread)
+    sums = dict(ledger.filter(entry=Entry.INPUT).group_by("window").agg(pl.col("ns").sum()).iter_rows())
+    each = [sums.get(window, 0) for window in np.flatnonzero(windows.used).tolist()]
+    return {WORK: work, HOST: host, INPUT: float(np.quantile(each or [0], LEAST)) / NS_PER_MS}
 
 
 @signal("communication.varying", "ms per step")
