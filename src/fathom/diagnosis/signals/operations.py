@@ -45,6 +45,8 @@ def work_by_shapes(recorded: Recorded) -> list[Work]:
 
 def work_within(recorded: Recorded, ops: pl.DataFrame, times: Spans) -> list[Work]:
     """Return each op's part of its row in a CPU's ledger: its time in calls that began within `times`."""
+    if not len(times.starts):
+        return []
     timed = with_own_time(ops.filter(kind="op"))
     inside = containing(times, timed["start_ns"].to_numpy()) >= 0
     rows = timed.with_columns(inside=pl.Series(inside)).group_by("name", maintain_order=True)
@@ -62,8 +64,7 @@ def work_within(recorded: Recorded, ops: pl.DataFrame, times: Spans) -> list[Wor
 @signal("host.recomputed", "ms per step")
 def recomputed(recorded: Recorded) -> list[Work]:
     """Return the work of a CPU that repeats part of the forward pass in the backward pass."""
-    times = regions(recorded.ops)
-    return work_within(recorded, recorded.ops, times) if len(times.starts) else []
+    return work_within(recorded, recorded.ops, regions(recorded.ops))
 
 
 @signal("host.memory_share")

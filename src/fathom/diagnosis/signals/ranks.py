@@ -78,9 +78,8 @@ def flops(recorded: Recorded) -> dict[int, float]:
 def undisturbed(recorded: Recorded) -> dict[str, float]:
     """Return by cause how much longer the latest rank takes than the median rank if nothing disturbs both.
 
-    Each op and the time before it then count as in the fastest step, input as in the lower quartile of steps.
-
-    A thread that loses its core is late in some steps only.
+    A thread that loses its core is late in some steps only. So each op and the time before it count as in the
+    fastest step, and input as in the lower quartile of steps.
     """
     worst = late(recorded)[0].rank
     each = {account.rank: _least(recorded, account) for account in recorded.accounts if account.subjects}

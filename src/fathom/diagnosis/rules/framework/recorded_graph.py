@@ -8,9 +8,7 @@ from fathom.units import MB
 
 KIND = "framework-autograd-in-inference"
 LEAST = 8  # blocks: fewer may be outputs and a cache
-MOSTLY = (
-    0.5  # of the blocks that a step allocates: without autograd, temporary ones are freed within the step
-)
+MOSTLY = 0.5  # of the blocks that a step allocates: without autograd, the step frees temporary ones
 
 
 @rule(KIND)
