@@ -60,9 +60,9 @@ def _of_longer_steps(signals: Signals, candidate: Candidate) -> Candidate:
 def _evidence(prefix: Prefix, ms: float) -> list[Evidence]:
     passes = len(prefix.lengths)
     length = sum(prefix.lengths) / passes
-    where = "passes in a step, each" if prefix.within else "recorded steps in a row, each"
+    each = "pass" if prefix.within else "step"
     return [
-        Evidence(f"tokens of a sequence that a pass computes; {where} one token longer", length, "tokens"),
+        Evidence(f"tokens that a pass computes, one more in each {each}", length, "tokens"),
         Evidence("tokens that a pass computes with a KV cache", 1.0, "tokens"),
         Evidence("time of ops whose size grows with the sequence", ms, "ms per step"),
     ]
