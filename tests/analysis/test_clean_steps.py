@@ -11,6 +11,7 @@ import pytest
 from fathom.analysis.intervals import Spans
 from fathom.analysis.replay import Replay
 from fathom.analysis.steps import Stretch, clean_step, stretches, undisturbed
+from fathom.analysis.waits import Waits
 from fathom.sounding import open_store
 from tests.support.timelines import Timeline, examination_of
 
@@ -59,6 +60,17 @@ def test_like_steps_all_count() -> None:
     result = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
     assert undisturbed(result, 5 * 10**8) == (result, "")
     assert undisturbed(result, None) == (result, "")
+
+
+def test_waits_before_the_first_device_boundary_do_not_belong_to_the_steps() -> None:
+    """A collection of 0.5 ms while Fathom prepares to measure, and one of 1 ms in a later step."""
+    run = stretch(0, 2.0, 10)
+    run.device[0] = 0.9 * MS
+    gc = {"cause": ["gc", "gc"], "start_ns": [MS // 4, 7 * MS], "end_ns": [MS * 3 // 4, 8 * MS]}
+    waits = Waits(pl.DataFrame(gc | {"thread": [1, 1]}), 1)
+    assert waits.of_steps([run]) == {"gc": pytest.approx(0.1)}
+    run.device[0] = 2.5 * MS  # the device runs behind: no step is shorter
+    assert waits.of_steps([run]) == {"gc": pytest.approx(0.15)}
 
 
 def test_throughput_refers_to_step_time_and_not_to_launches_of_a_host_that_runs_ahead() -> None:

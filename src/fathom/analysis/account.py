@@ -107,7 +107,7 @@ class Account(msgspec.Struct):
     def measured(self) -> tuple[Spans, int]:
         """Return the times and the number of clean steps, or of the used windows if there are none."""
         if self.stretches:
-            bounds = spans([s.start_ns for s in self.stretches], [s.end_ns for s in self.stretches])
+            bounds = spans([s.timed_ns for s in self.stretches], [s.end_ns for s in self.stretches])
             return bounds, sum(s.count for s in self.stretches)
         if self.windows is None:
             return spans([], []), 0

@@ -46,6 +46,15 @@ class Stretch(msgspec.Struct):
         known = self.device[np.isfinite(self.device)]
         return len(known) >= 2 and bool((np.diff(known) > 0).all())
 
+    @property
+    def timed_ns(self) -> int:
+        """The start of the measured time: the first device boundary, if it lies in the first step.
+
+        Until then, Fathom prepares to measure; what it allocates may start a garbage collection.
+        """
+        late = self.measured and 0.0 < self.device[0] < self.marks[1]
+        return self.start_ns + (int(self.device[0]) if late else 0)
+
     def durations(self) -> Iterator[tuple[float, int]]:
         """Yield (ns per step, steps) between neighbouring device boundaries, or else between marks."""
         for ns, first, last in self._between():

@@ -35,10 +35,12 @@ class Waits:
         """Return the milliseconds per clean step by cause; with `usual`, only of steps near the median
         length.
         """
-        rows = np.array([span for run in runs for span in run.host_spans()], float).reshape(-1, 4)
-        bounds = np.array([span[2:] for run in runs for span in run.host_spans()], np.int64).reshape(-1, 2)
-        chosen = typical(rows[:, 0]) if usual else np.ones(len(rows), bool)
-        return self._each(bounds[chosen, 0], bounds[chosen, 1], float(rows[chosen, 1].sum()))
+        known = [(*span, run.timed_ns) for run in runs for span in run.host_spans()]
+        lengths, counts = np.array([span[:2] for span in known], float).reshape(-1, 2).T
+        starts, ends, timed = np.array([span[2:] for span in known], np.int64).reshape(-1, 3).T
+        chosen = typical(lengths) if usual else np.ones(len(known), bool)
+        starts = np.maximum(starts, timed)
+        return self._each(starts[chosen], ends[chosen], float(counts[chosen].sum()))
 
     def of_windows(self, starts: Array, ends: Array) -> dict[str, float]:
         """Return the milliseconds per window by cause."""
