@@ -12,7 +12,7 @@ from fathom.diagnosis.signals import Product
 from fathom.diagnosis.signals.gradients import ACCUMULATE, BACKWARD, Unused, last_used, passes_of
 from fathom.diagnosis.signals.numbers import _runs
 from fathom.diagnosis.signals.rows import Kernel
-from tests.support.findings_fakes import H200, raised, signals, work
+from tests.support.findings_fakes import H200, compute, raised, signals, work
 
 FORWARD, BEHIND = ["aten::matmul", "aten::mm"], [f"{BACKWARD}: MmBackward0", "MmBackward0", "aten::mm"]
 
@@ -63,6 +63,22 @@ def test_a_loop_over_small_products_costs_the_device_and_the_host():
     large = Product(4096, 4096, 512, 1, "bf16", work("nvjet", 0.2, *names, count=64.0))
     for runs in ([large], []):
         assert raised(signals([], kernels_product_runs=runs, **given), kind) == {}
+
+
+@pytest.mark.parametrize("measured", [{}, H200 | {"memory": 4.6e12}])
+def test_products_that_read_weights_at_the_bandwidth_of_memory_need_no_batch(measured):
+    """Eight layers of a decoder on an H200, at 84 % of the datasheet's bandwidth with 64 tiles each."""
+    layer = Product(8, 8192, 8192, 1, "bf16", work("nvjet", 0.268, "aten::linear", "aten::mm", count=8.0))
+    given = {
+        "kernels_work": [layer.work],
+        "kernels_product_runs": [layer],
+        "kernels_ceilings": measured,
+        "device_multiprocessors": 132,
+    }
+    kind = "kernels-serial-small-products"
+    for at_ceiling, known in ((0.224, False), (0.05, not measured), (None, not measured)):
+        ledger = [compute("nvjet", 0.268, at_ceiling_ms=at_ceiling)]
+        assert (kind in raised(signals(ledger, **given), kind)) == known
 
 
 def op(name: str, start: int, shapes: str | None = None, parent: int | None = None, kind: str = "op") -> dict:
