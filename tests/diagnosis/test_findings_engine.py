@@ -230,6 +230,11 @@ def test_unknown_signals_are_errors_of_their_own():
         signals()["nobody.knows"]
 
 
+class FixedReplay:
+    def __init__(self, gain):
+        self.gain = lambda changes: gain
+
+
 @pytest.mark.parametrize(("low", "kept"), [(0.5, 1), (0.05, 0)])
 def test_what_shows_beyond_other_causes_has_to_exceed_its_doubt(low, kept):
     class Replayed:
@@ -240,3 +245,12 @@ def test_what_shows_beyond_other_causes_has_to_exceed_its_doubt(low, kept):
     beyond = candidate("python=0", given=("sync=0",))
     result, _ = findings(signals(ledger, step_replay=Replayed()), [one_rule(beyond)])
     assert len(result) == kept
+
+
+@pytest.mark.parametrize(("ms", "gain"), [(3.0, 3.0), (0.01, None), (-0.1, None)])
+def test_a_costless_cause_keeps_a_gain_that_is_worth_reporting(ms, gain):
+    ledger = [compute("a", 8.0), idle("python", 2.0)]
+    costless = Candidate("device-ecc", [Claim("compute", "a", 8.0)], [], ("all-kernels=0.5",), costless=True)
+    replay = FixedReplay(Gain(ms, ms, ms))
+    ((said,), _) = findings(signals(ledger, step_replay=replay), [one_rule(costless)])
+    assert said.gain_ms == gain and bool(said.claims) == (gain is not None)

@@ -62,22 +62,26 @@ class Decoder(nn.Module):
 
 
 @torch.no_grad()
-def main(options):
+def generated(options, cached, attention):
     samples, prompt = options.size(options.by(8, 16, 32), 2), options.size(512, 32)
     words, width, depth = options.size(32_000, 64), options.size(1024, 64), options.size(12, 2)
     model = Decoder(words, width, depth, samples, prompt + options.steps).to(options.device, options.dtype)
     ids = options.choices(words, samples, prompt)
     given, seen, total = ids, 0, 0.0
-    with sdpa_kernel(FLASH, set_priority=True):
+    with sdpa_kernel(attention, set_priority=True):
         for _ in options.laps():
             scores = model(given, seen)
             ids = torch.cat((ids, scores.argmax(1, keepdim=True)), 1)
-            if not options.faulty:
+            if cached:
                 given, seen = ids[:, -1:], ids.shape[1] - 1
             else:
                 given = ids
             total = total + scores.float().square().mean()
     return total / options.steps
+
+
+def main(options):
+    return generated(options, not options.faulty, FLASH)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,11 @@ class Sized(msgspec.Struct, frozen=True):
         return sum(claim.ms for claim in self.candidate.claims)
 
     @property
+    def free(self) -> bool:
+        """Whether the candidate costs no time, or an unknown time."""
+        return self.candidate.costless and self.ms is None
+
+    @property
     def weight(self) -> float:
         """Sort key of candidates: the gain, or the claimed time if there is no gain."""
         return self.claimed if self.ms is None else self.ms
@@ -50,28 +55,31 @@ def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: fl
     Specific causes claim before general ones, and causes without rows claim last; within each group, larger
     gains claim first. For example, a loop over small matmuls explains the time spent launching. A later
     candidate keeps what is left of its rows and the same share of its gain, which never exceeds its claims.
-    Gains below `least` milliseconds are dropped. The result is sorted by gain, largest first.
+    Gains below `least` milliseconds are dropped, and of costless candidates only the gain. The result is
+    sorted by gain, largest first.
     """
     left = dict(ledger)
     kept: list[Sized] = []
-    for sized in sorted(candidates, key=lambda sized: (_turn(sized.candidate), *order(sized))):
+    for sized in sorted(candidates, key=lambda sized: (_turn(sized), *order(sized))):
         beyond = _beyond(sized, kept if sized.candidate.general else [o for o in kept if o.candidate.general])
         settled = _settled(_spilled(beyond, left), left)
-        if settled.weight < least and not sized.candidate.costless:
-            continue
+        if settled.weight < least:
+            if not sized.candidate.costless:
+                continue
+            settled = Sized(replace(sized.candidate, claims=[], changes=()), None)
         for claim in settled.candidate.claims:
             left[claim.entry, claim.detail] -= claim.ms
         kept.append(settled)
     return sorted(kept, key=order)
 
 
-def _turn(candidate: Candidate) -> int:
+def _turn(sized: Sized) -> int:
     """Return the candidate's turn: 0 for specific causes, 1 for general ones, 2 for causes without rows, and
     3 for causes without a known cost: their claims take no gain from others.
     """
-    if candidate.costless:
+    if sized.free:
         return 3
-    return 1 if candidate.general else 2 * (not candidate.claims)
+    return 1 if sized.candidate.general else 2 * (not sized.candidate.claims)
 
 
 def in_clean(
@@ -101,7 +109,7 @@ def order(sized: Sized) -> tuple[bool, float, float, str]:
     """Sort key. If gains are equal, usually because the host limits them, larger claims on the device come
     first.
     """
-    return sized.candidate.costless, -sized.weight, -sized.claimed, sized.candidate.kind
+    return sized.free, -sized.weight, -sized.claimed, sized.candidate.kind
 
 
 def _beyond(sized: Sized, others: Iterable[Sized]) -> Sized:

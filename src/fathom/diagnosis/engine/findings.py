@@ -42,7 +42,8 @@ def _sure(sized: Sized, least: float, step_ms: float) -> bool:
     If other causes already save part of the time, the gain is the difference of two predictions and has to
     exceed its uncertainty. The same holds for a remedy that also costs time (`least` of the rule).
     """
-    wanted = max(least if sized.candidate.given else 0.0, sized.candidate.least * step_ms)
+    given = sized.candidate.given and not sized.candidate.costless
+    wanted = max(least if given else 0.0, sized.candidate.least * step_ms)
     return not wanted or sized.low is None or sized.low >= wanted
 
 

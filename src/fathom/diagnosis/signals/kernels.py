@@ -94,21 +94,24 @@ def timed(recorded: Recorded) -> pl.DataFrame:
 @signal("kernels.linked")
 def linked(recorded: Recorded) -> pl.DataFrame:
     """Return the kernels of the used windows, with their family and their ops' shapes, path and source."""
-    kernels = recorded.kernels
-    op, owner = recorded.links.op, recorded.links.owner
-    rows = (
-        timed(recorded)
-        .with_columns(
-            op=pl.Series(op),
-            owner=pl.Series(np.where(owner >= 0, owner, op)),
-            inside=recorded.inside(kernels),
-        )
-        .filter("inside")
-    )
+    rows = _with_ops(recorded).filter(recorded.inside(recorded.kernels))
     stream = rows.filter(entry=Entry.COMPUTE).group_by("stream").agg(pl.col("ns").sum()).sort("ns")["stream"]
     main = stream[-1] if len(stream) else None
     rows = rows.with_columns(alone=pl.col("stream").eq_missing(pl.lit(main)))
     return rows.with_columns(_described(recorded, rows))
+
+
+def shaped(recorded: Recorded) -> pl.DataFrame:
+    """Return the compute kernels of the attribution phase that ops launched, with shapes, path and source."""
+    launched = pl.col("op") >= 0  # the burst's last step has none
+    rows = _with_ops(recorded).filter(launched, phase="attribution", entry=Entry.COMPUTE)
+    return rows.with_columns(_described(recorded, rows))
+
+
+def _with_ops(recorded: Recorded) -> pl.DataFrame:
+    op, owner = recorded.links.op, recorded.links.owner
+    owner = np.where(owner >= 0, owner, op)
+    return timed(recorded).with_columns(op=pl.Series(op), owner=pl.Series(owner))
 
 
 def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:

@@ -12,6 +12,7 @@ import polars as pl
 from fathom.analysis import CPU
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import with_own_time
+from fathom.diagnosis.signals.kernels import shaped
 from fathom.diagnosis.signals.kernels import work as device_work
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Prefix, Work
@@ -38,7 +39,9 @@ def prefix(recorded: Recorded) -> list[Prefix]:
     passes = between or within
     if passes is None:
         return []
-    return [Prefix(*passes, list(_works(recorded, ops)), within=between is None)]
+    on_device = _of_lengths(recorded) if between else device_work(recorded)
+    works = _on_processor(recorded, ops) if recorded.device.device == CPU else on_device
+    return [Prefix(*passes, list(works), within=between is None)]
 
 
 def _between_steps(recorded: Recorded, rows: list[int]) -> tuple[list[int], int] | None:
@@ -73,11 +76,26 @@ def _within_step(rows: list[int]) -> tuple[list[int], int] | None:
     return (lengths, samples) if in_order and lengths[0] > 1 and passes[0] % samples == 0 else None
 
 
-def _works(recorded: Recorded, ops: pl.DataFrame) -> Iterator[Work]:
-    """Yield device work, or a processor's rows by op and shapes, with their calls per step."""
-    if recorded.device.device != CPU:
-        yield from device_work(recorded)
-        return
+def _of_lengths(recorded: Recorded) -> Iterator[Work]:
+    """Yield device work by op and shapes: the ledger's compute, shared out as in the steps with shapes.
+
+    Each step has its own length, so those of the ledger have other shapes, and often other kernels.
+    """
+    rows = shaped(recorded)
+    total = sum(row.ms for row in recorded.ledger if row.entry == Entry.COMPUTE)
+    steps = recorded.rows("steps").filter(phase="attribution", kind=recorded.step.kind)
+    count = max(steps.select("step").unique().collect().height, 1)
+    keys = ["path", "shapes", "dtypes", "source"]
+    groups = rows.group_by(keys, maintain_order=True).agg(pl.len(), pl.col("ran").first(), pl.col("ns").sum())
+    for path, shapes, dtypes, source, calls, ran, ns in groups.iter_rows():
+        ms = total * ns / rows["ns"].sum()
+        yield Work(
+            Entry.COMPUTE, "", ms, calls / count, tuple(path), shapes, dtypes, source=source, ran=ran
+        )
+
+
+def _on_processor(recorded: Recorded, ops: pl.DataFrame) -> Iterator[Work]:
+    """Yield a processor's rows by op and shapes, with their calls per step."""
     ledger = {row.detail: row for row in recorded.ledger if row.entry == Entry.OPS}
     groups = with_own_time(ops).group_by("name", "shapes", maintain_order=True)
     rows = groups.agg(pl.len(), pl.col("dtypes").first(), pl.col("ran").first(), ns=pl.col("took").sum())

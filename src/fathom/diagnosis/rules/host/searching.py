@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from fathom.analysis.replay import FLOOR
 from fathom.diagnosis.rules.candidates import stalled
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHING, preparations
@@ -11,7 +13,18 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Preparation, Searches, Signals
 
 PLANS = re.compile("cudnn|miopen")  # libraries that build a plan, or a kernel, for each shape
-ATTENTION = "; torch.backends.cuda.enable_cudnn_sdp(False)"
+ATTENTION = "attention"
+FLASH = "torch.backends.cuda.enable_cudnn_sdp(False)"
+MECHANISM = (
+    "scaled_dot_product_attention chooses cuDNN on recent GPUs if it is enabled. For each new shape, cuDNN builds "
+    "a plan and a kernel, which takes tens of milliseconds of the host. If the lengths of queries or keys change "
+    "in each step, so does the shape. Flash attention runs one kernel for all lengths."
+)
+REMEDY = f"""\
+{FLASH}             # at the start of the program
+with sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...       # or for one part: from torch.nn.attention
+model.generate(..., cache_implementation="static")      # or one length for all tokens
+"""
 OFTEN = 0.5  # calls per step: fewer are for new shapes
 LEAST_MS = 1.0  # per call: building a plan takes tens of milliseconds, a cache lookup less than one
 
@@ -60,8 +73,7 @@ def _fits(signals: Signals, preparation: Preparation) -> bool:
 
 
 def _built(preparation: Preparation) -> Candidate:
-    without_cudnn = ATTENTION if "attention" in preparation.op else ""
-    return Candidate(
+    candidate = Candidate(
         kind="host-autotuning",
         claims=[],
         evidence=[
@@ -71,6 +83,19 @@ def _built(preparation: Preparation) -> Candidate:
         changes=(preparation.without,),
         spill=LAUNCHING,
         doubt=0.15,
-        check=f"fathom what-if SOUNDING '{preparation.without}'{without_cudnn}",
+        check=f"fathom what-if SOUNDING '{preparation.without}'",
         source=preparation.source,
+    )
+    return _of_attention(candidate) if ATTENTION in preparation.op else candidate
+
+
+def _of_attention(candidate: Candidate) -> Candidate:
+    """Return the candidate with the texts for attention, which flash computes without a plan."""
+    return replace(
+        candidate,
+        title="cuDNN builds an attention kernel for each new length",
+        action="Use flash attention instead of cuDNN's: it needs no kernel for each length",
+        mechanism=MECHANISM,
+        remedy=REMEDY,
+        check=f"{candidate.check}; {FLASH}",
     )

@@ -7,7 +7,17 @@ from math import prod
 from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import mended, ms_of, rates_of
+from fathom.diagnosis.rules.candidates import (
+    LAUNCHING,
+    mended,
+    ms_of,
+    on_processor,
+    rates_of,
+    rows,
+    site,
+    spent,
+)
+from fathom.diagnosis.rules.host.launch_bound import preparations
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Prefix, Signals, Work
 from fathom.units import MS_PER_S, US_PER_MS
@@ -17,6 +27,9 @@ REACHED = 0.6  # of memory's bandwidth, by products that read each weight for on
 CALL_MS = 2.0 / US_PER_MS  # of an op or kernel that has hardly anything to do
 DOUBT = 0.1
 BYTES = {"float": 4, "double": 8}  # others: half precision
+ATTENTION = "attention"
+NEW_SHAPES = ("allocator=0",)
+HOST_BOUND = 0.5  # of the step, in which the device waits
 KEYS = slice(1, 3)  # arguments of attention: keys and values stay
 CHECK = "model.generate(..., use_cache=True), and time a token"
 
@@ -37,6 +50,12 @@ def uncached_generation(signals: Signals) -> Candidates:
 
 
 def _candidate(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, float]]) -> Candidate:
+    each_length = not prefix.within and not on_processor(signals)
+    build = _of_new_shapes if each_length else _of_families
+    return build(signals, prefix, shorter)
+
+
+def _of_families(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, float]]) -> Candidate:
     candidate = mended(
         signals,
         KIND,
@@ -48,6 +67,35 @@ def _candidate(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, float
     )
     between = not prefix.within and candidate.gain_ms is not None
     return _of_longer_steps(signals, candidate) if between else candidate
+
+
+def _of_new_shapes(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, float]]) -> Candidate:
+    """Return the candidate on a GPU, where each length launches other kernels.
+
+    With a cache, the shapes of all ops but attention stay the same: no kernel is chosen or memory allocated
+    for a new one. If the device mostly waits for the host, the pass is named although it may cost no time.
+    """
+    saved = sum((1 - left) * work.ms for work, left in shorter)
+    busy = spent(signals, Entry.COMPUTE)
+    part = min(saved / busy, 1.0) if busy else 0.0
+    prepared = preparations(signals)
+    attention, others = ([p for p in prepared if (ATTENTION in p.op) == kind] for kind in (True, False))
+    waiting = 1 - busy / signals["step.timeline_ms"]
+    waits = Evidence("device waits for the host", 100 * waiting, "% of the profiled step")
+    grown = ms_of(work for work, _ in shorter)
+    return Candidate(
+        kind=KIND,
+        claims=rows(signals, Entry.COMPUTE, share=part),
+        evidence=[*_evidence(prefix, grown), *([waits] if waiting > HOST_BOUND else [])],
+        changes=(f"all-kernels={1 - part:.6f}", *NEW_SHAPES, *(p.without for p in others)),
+        given=tuple(p.without for p in attention),
+        spill=LAUNCHING,
+        doubt=DOUBT,
+        confidence=0.85,
+        check=CHECK,
+        costless=waiting > HOST_BOUND,
+        **site([work for work, _ in shorter], "source", "module"),
+    )
 
 
 def _of_longer_steps(signals: Signals, candidate: Candidate) -> Candidate:
@@ -82,7 +130,7 @@ def _left(work: Work, prefix: Prefix, rate: float) -> float:
     if not grown or work.ms <= 0 or (prefix.within and _is_prompt(grown, prefix)):
         return 1.0
     kept = [shape for shape in work.sizes if shape and not prefix.grown & set(shape)]
-    if "attention" in work.op:
+    if ATTENTION in work.op:
         kept += work.sizes[KEYS]
     width = BYTES.get(work.types[0] if work.types else "float", 2)
     ms = work.count * (MS_PER_S * width * sum(map(prod, kept)) / rate + CALL_MS)
