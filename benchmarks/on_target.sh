@@ -285,6 +285,13 @@ tuning() { # real programs tuned twice, and planted kernels; needs the extra tun
     "$python" -m benchmarks.tuning.planted > "$out/planted.json"
 }
 
+tuning-lanes() { # the same side by side on four cores each, on GPUs, and beside torch.compile; needs optuna, polars
+    # (carry.sh): 14 min on 4 GPUs and 64 cores; twice the MINUTES on 2 and 32
+    IFS=, read -ra gpus <<< "$(gpus)"
+    "$python" -m benchmarks.tuning.lanes "$out" --gpus "${gpus[@]}" --minutes "${MINUTES:-8.5}" \
+        --compare "${COMPARE:-200}" --both "${BOTH:-280}" > "$out/lanes.txt" 2>&1
+}
+
 serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 2 cores
     "$python" benchmarks/serving/tiny.py "$out/model"
     "$python" -m benchmarks.serving.ledger "$python" "$out/model" --requests 60 > "$out/serving-ledger.txt"

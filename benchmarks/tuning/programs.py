@@ -4,7 +4,8 @@
 
 On a GPU, the tuned program is also compared with torch.compile alone, as it is and with autotuning. Needs the
 extra `tune`, and quiet cores: under load, proofs are inconclusive. Programs that lack a package are left out,
-with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, the summary to OUT/tuning.json.
+with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, recordings beside them, the summary to
+OUT/tuning.json.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fathom.machine import inventory
+from fathom.tuner.tuning import BEFORE
 
 ROOT = Path(__file__).parents[2]
 SEARCHES = 2
@@ -30,13 +34,23 @@ WITHIN = 0.1  # of the budget
 
 @dataclass(frozen=True)
 class Program:
-    """A program in its folder, which is copied; `needs` are packages."""
+    """A program in its folder, which is copied; `needs` are packages, `small` more words on a CPU."""
 
     folder: str
     words: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
+
+    @property
+    def lacking(self) -> list[str]:
+        """The packages that are not installed."""
+        return [package for package in self.needs if importlib.util.find_spec(package) is None]
+
+    def command(self, on_gpu: bool) -> list[str]:
+        return [sys.executable, *self.words, *(() if on_gpu else self.small)]
 
 
+SMALL, HUB, JPEG = ("--small",), ("transformers",), ("timm", "PIL")
 PROGRAMS = {
     "gpt": Program("examples", ("train_gpt.py", "--steps", "100000")),
     "recommender": Program("examples/clicks", ("train.py",)),
@@ -45,22 +59,29 @@ PROGRAMS = {
     "lightning": Program(
         "benchmarks/ordinary/programs", ("lightning_fit.py", "--steps", "100000"), ("lightning",)
     ),
-    "timm-jpeg": Program("benchmarks/programs", ("timm_jpeg.py", "--steps", "100000"), ("timm", "PIL")),
-    "generate": Program(
-        "benchmarks/programs", ("generate.py", "--small", "--steps", "100000"), ("transformers",)
+    "unet": Program("benchmarks/tuning/models", ("unet.py", "--steps", "100000"), ("lightning",)),
+    "timm-jpeg": Program(
+        "benchmarks/programs", ("timm_jpeg.py", "--steps", "100000"), ("timm", "PIL"), SMALL
     ),
-    "gpt2": Program("benchmarks/programs", ("gpt2.py", "--steps", "100000"), ("transformers",)),
-    "trainer": Program("benchmarks/programs", ("hf_trainer.py", "--steps", "100000"), ("transformers",)),
-    "diffusion": Program("benchmarks/unrelated", ("diffusion.py", "--steps", "100000"), ("PIL",)),
-    "speech": Program("benchmarks/unrelated", ("speech.py", "--steps", "100000")),
+    "generate": Program("benchmarks/programs", ("generate.py", "--steps", "100000"), HUB, SMALL),
+    "gpt2": Program("benchmarks/programs", ("gpt2.py", "--steps", "100000"), HUB, SMALL),
+    "trainer": Program("benchmarks/programs", ("hf_trainer.py", "--steps", "100000"), HUB, SMALL),
+    "diffusion": Program("benchmarks/unrelated", ("diffusion.py", "--steps", "100000"), ("PIL",), SMALL),
+    "speech": Program("benchmarks/unrelated", ("speech.py", "--steps", "100000"), (), SMALL),
     "particles": Program("benchmarks/ordinary/programs", ("particles.py", "--steps", "100000")),
-    "ranking": Program("benchmarks/unrelated", ("ranking.py", "--steps", "100000")),
+    "ranking": Program("benchmarks/unrelated", ("ranking.py", "--steps", "100000"), (), SMALL),
 }
 COMPILED = {"compiled": "whole", "graphs": "whole with CUDA graphs", "autotuned": "whole with autotuning"}
 
 
 def tuned(
-    name: str, program: Program, budget: str, out: Path, search: int, gpus: Sequence[str] = ()
+    name: str,
+    program: Program,
+    budget: str,
+    out: Path,
+    search: int,
+    gpus: Sequence[str] = (),
+    around: Mapping[str, str] = os.environ,
 ) -> dict[str, Any]:
     """Run one search in a copy of the program's folder, and return its result."""
     with tempfile.TemporaryDirectory() as place:
@@ -75,16 +96,26 @@ def tuned(
             "--seed",
             str(search),
             "--json",
-            *(word for lane in gpus for word in ("--gpus", lane)),
         ]
-        command += ["--", sys.executable, *program.words]
-        path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-        around = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(command, cwd=place, env=around, capture_output=True, text=True, check=False)
+        command += [word for lane in gpus for word in ("--gpus", lane)]
+        command += ["--", *program.command(on_gpu(around))]
+        path = os.pathsep.join(filter(None, (str(ROOT / "src"), around.get("PYTHONPATH"))))
+        environment = {**around, "PYTHONPATH": path}
+        done = subprocess.run(
+            command, cwd=place, env=environment, capture_output=True, text=True, check=False
+        )
+        for recording in Path(place).glob(f"*.tune/{BEFORE}"):
+            kept = out / f"{name}-{search}.fathom"
+            shutil.copytree(recording, kept, ignore=shutil.ignore_patterns("raw"), dirs_exist_ok=True)
     if not done.stdout.strip():
         return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
     (out / f"{name}-{search}.json").write_text(done.stdout)
     return json.loads(done.stdout)
+
+
+def on_gpu(around: Mapping[str, str]) -> bool:
+    """Return whether a program sees a GPU in this environment."""
+    return bool(inventory().get("gpus")) and around.get("CUDA_VISIBLE_DEVICES") != ""
 
 
 def row(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -151,18 +182,22 @@ def main() -> None:
     rows: dict[str, Any] = {}
     for name in options.only or PROGRAMS:
         program = PROGRAMS[name]
-        lacking = [package for package in program.needs if importlib.util.find_spec(package) is None]
         searches = range(1, options.searches + 1)
         results = [
             tuned(name, program, options.budget, options.out, number, options.gpus)
-            for number in (() if lacking else searches)
+            for number in (() if program.lacking else searches)
         ]
-        rows[name] = {"failed": f"needs {', '.join(lacking)}"} if lacking else row(results)
+        rows[name] = row(results) if results else {"failed": f"needs {', '.join(program.lacking)}"}
         print(name, json.dumps(rows[name]), flush=True)
+    summarise(rows, options.out)
+
+
+def summarise(rows: dict[str, Any], out: Path) -> None:
+    """Write the rows by program and the geometric mean of the speed-ups of their first searches."""
     logs = [math.log(ratio) for known in rows.values() for ratio in known.get("ratios", [])[:1]]
     mean = math.exp(-sum(logs) / len(logs)) if logs else None
     summary = {"geometric_mean_speed_up": mean, "programs": rows}
-    (options.out / "tuning.json").write_text(json.dumps(summary, indent=1))
+    (out / "tuning.json").write_text(json.dumps(summary, indent=1))
     print(f"geometric mean of the speed-up: {mean}")
 
 
