@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from fathom.analysis.results import Examination, Finding, Integrity, Step, Where
@@ -11,9 +14,9 @@ from fathom.diagnosis import examine
 from fathom.diagnosis.loading import gains_of
 from fathom.diagnosis.rules.kernels.precision import SWITCHES
 from fathom.machine import bounding
-from fathom.sounding import open_store
+from fathom.sounding import Manifest, Rank, Writer, conform, open_store
 from fathom.tuner import catalogue
-from fathom.tuner.facts import OPTIMIZERS, Facts, facts_of
+from fathom.tuner.facts import BACKWARD, OPTIMIZERS, Facts, facts_of
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.priors import in_order, predicted, priors
 from tests.support.findings_fakes import compute, idle, signals
@@ -112,7 +115,9 @@ def test_a_finding_of_one_value_says_nothing_about_the_others() -> None:
     assert predicted({"compile": "whole with CUDA graphs"}, known) == pytest.approx(0.4)
 
 
-def gains(cores: int, on_cpu: bool, workers: int = 0, **more: object) -> dict[int, float]:
+def gains(
+    cores: int, on_cpu: bool, workers: int = 0, alone: bool = False, **more: object
+) -> dict[int, float]:
     """Return the gains for a step of 10 ms, of which 5 ms make a batch."""
     given = signals(
         [compute("a", 5.0), idle("input", 5.0)],
@@ -124,7 +129,7 @@ def gains(cores: int, on_cpu: bool, workers: int = 0, **more: object) -> dict[in
         **({"step_device": "cpu"} if on_cpu else {}),
         **more,
     )
-    return gains_of(given, (0, 1, 2, 8))
+    return gains_of(given, (0, 1, 2, 8), alone)
 
 
 def test_workers_gain_as_much_as_the_cores_allow() -> None:
@@ -140,3 +145,42 @@ def test_the_loader_is_tried_by_the_gain_of_each_number_of_workers() -> None:
     order = [value.name for _, value in in_order(knobs("loader", facts), known)]
     assert known["loader"].of("one worker") == pytest.approx(0.04)
     assert order.index("a worker on every core") < order.index("one worker")
+
+
+def test_a_loader_is_tried_early_though_other_programs_used_the_cores() -> None:
+    idle_host, busy_host = gains(2, on_cpu=False), gains(2, on_cpu=False, host_others_cores=2.0)
+    assert busy_host[1] < 0.05 < idle_host[1]
+    assert gains(2, on_cpu=False, alone=True, host_others_cores=2.0) == idle_host
+    facts = Facts(WORDS, cores=2, by_workers={1: 0.0}, by_workers_alone={1: 0.4})
+    known = priors(knobs("loader", facts), examined(), facts)["loader"]
+    assert known.hope("one worker") == 0.4
+    assert predicted({"loader": "one worker"}, {"loader": known}) == pytest.approx(0, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("backward_ms", "device", "share"),
+    [(5.0, {}, 0.3), (8.0, {}, 0.0), (5.0, {0: "a device"}, None)],  # at 8 ms, a closure runs it
+)
+def test_the_optimizer_takes_the_share_of_its_step_on_a_cpu(
+    backward_ms: float, device: dict[int, str], share: float | None, tmp_path: Path
+) -> None:
+    writer, rows = Writer(tmp_path / "a.fathom"), range(4)
+    begins = [10e6 * row for row in rows]
+    steps = {"step": rows, "kind": "train", "mark_ns": begins, "end_ns": [t + 10e6 for t in begins]}
+    writer.write(0, "steps", conform("steps", table({**steps, "phase": "timeline"})))
+    calls = [("Optimizer.step#SGD.step", 7.0, 10.0), (f"{BACKWARD}: Mul", backward_ms, backward_ms + 1)]
+    ops = [(name, t + 1e6 * start, t + 1e6 * end) for name, start, end in calls for t in begins]
+    columns = dict(zip(("name", "start_ns", "end_ns"), map(list, zip(*ops, strict=True)), strict=True))
+    about = {"id": range(len(ops)), "kind": "op", "phase": "timeline", "thread": 1}
+    writer.write(0, "ops", conform("ops", table({**about, **columns})))
+    manifest = Manifest(name="a", command=["python"], ranks=[Rank(rank=0, devices=device)])
+    writer.finish(manifest, {"host": {"hostname": "here"}})
+    facts = facts_of(open_store(tmp_path / "a.fathom"), examined())
+    assert facts.shares.get("optimizer") == (None if share is None else pytest.approx(share))
+
+
+def table(columns: dict[str, Any]) -> pl.DataFrame:
+    """Return a table of these columns; a single value is that of all rows."""
+    lists = {name: list(column) for name, column in columns.items() if isinstance(column, (list, range))}
+    same = {name: pl.lit(column) for name, column in columns.items() if name not in lists}
+    return pl.DataFrame(lists).with_columns(**same)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from fathom.diagnosis.ranks import Ranks
 from fathom.diagnosis.rules.input.loader import loader_of, lost_of
 from fathom.diagnosis.rules.input.workers import step_ms_with
@@ -12,16 +14,18 @@ from fathom.machine.model import Machine
 from fathom.sounding import Store
 
 
-def loader_gains(store: Store, machine: Machine, workers: Iterable[int]) -> dict[int, float]:
+def loader_gains(
+    store: Store, machine: Machine, workers: Iterable[int], alone: bool = False
+) -> dict[int, float]:
     """Return the share of the step that each number of workers saves on this host; negative for a loss.
 
-    Empty if the loader's stages were not recorded.
+    With `alone`, as if no other program used the cores. Empty if the loader's stages were not recorded.
     """
     signals = Ranks(store.cached(), machine, {}).signals
-    return {} if signals is None else gains_of(signals, workers)
+    return {} if signals is None else gains_of(signals, workers, alone)
 
 
-def gains_of(signals: Signals, workers: Iterable[int]) -> dict[int, float]:
+def gains_of(signals: Signals, workers: Iterable[int], alone: bool = False) -> dict[int, float]:
     """Return the shares of `loader_gains` from signals.
 
     The present step is modelled too, because workers do not mend waits that making batches does not explain.
@@ -33,5 +37,7 @@ def gains_of(signals: Signals, workers: Iterable[int]) -> dict[int, float]:
         return {}
     if loader is None or not step_ms:
         return {}
+    if alone:
+        loader = msgspec.structs.replace(loader, others_cores=0.0)
     batches, now_ms = signals.number("input.micro_steps", 1.0), step_ms_with(loader, loader.workers)
     return {count: batches * (now_ms - step_ms_with(loader, count)) / step_ms for count in workers}

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from fathom.analysis.results import Examination
@@ -16,6 +17,7 @@ from fathom.sounding import LOADERS, Store
 
 MANY = 4  # cores
 CACHING_OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"}
+BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZERS = re.compile(r"Optimizer\.step#(Adam|AdamW|SGD|Adagrad)\.step$")  # those that the act reaches
 
 
@@ -28,6 +30,7 @@ class Facts:
     workers: int = 0
     shares: dict[str, float] = field(default_factory=dict)  # of the step, by category of work
     by_workers: Mapping[int, float] = field(default_factory=dict)  # share of the step that they save
+    by_workers_alone: Mapping[int, float] = field(default_factory=dict)  # the same on an idle host
 
     def meet(self, needs: Iterable[str]) -> bool:
         """Return whether all of `needs` hold."""
@@ -45,6 +48,8 @@ def facts_of(store: Store, examination: Examination) -> Facts:
     loaders = [loader for rank in store.manifest.ranks for loader in rank.facts.get(LOADERS, [])]
     mapped = [loader for loader in loaders if not loader.get("iterable")]
     shares = _shares(examination)
+    if not _on_gpu(store):
+        shares["optimizer"] = max(shares.get("optimizer", 0.0), _optimizer_share(store))
     words = {*_of_machine(cores), *_of_program(store, examination, shares), *(["loader"] if mapped else [])}
     workers = max((loader.get("workers") or 0 for loader in mapped), default=0)
     return Facts(frozenset(words), cores, workers, shares)
@@ -57,6 +62,30 @@ def _shares(examination: Examination) -> dict[str, float]:
     if device is None or not step_ms:
         return {}
     return {category.name: min(1.0, category.ms / step_ms) for category in device.categories}
+
+
+def _on_gpu(store: Store) -> bool:
+    return any(rank.devices for rank in store.manifest.ranks)
+
+
+def _optimizer_share(store: Store) -> float:
+    """Return the share of a profiled step in the optimizer; 0 if unknown, or if it runs the backward pass."""
+    rank = store.manifest.ranks[0].rank if store.manifest.ranks else None
+    if rank is None:
+        return 0.0
+    profiled = pl.col("phase") == "timeline"
+    ops = store.table("ops", rank).filter(profiled).with_columns(pl.col("name").cast(pl.String))
+    calls = ops.filter(pl.col("name").str.contains(OPTIMIZERS.pattern)).select("start_ns", "end_ns").collect()
+    starts = ops.filter(pl.col("name").str.starts_with(BACKWARD)).select("start_ns").collect()["start_ns"]
+    steps = store.table("steps", rank).filter(profiled).select(pl.col("end_ns") - pl.col("mark_ns")).collect()
+    if (
+        calls.is_empty()
+        or steps.is_empty()
+        or any(starts.is_between(*call).any() for call in calls.iter_rows())
+    ):
+        return 0.0
+    each = float(np.median(calls["end_ns"] - calls["start_ns"])), float(np.median(steps.to_series()))
+    return min(1.0, each[0] * len(calls) / (each[1] * len(steps)))
 
 
 def _of_machine(cores: int) -> Iterable[str]:
@@ -83,8 +112,7 @@ def _processor_flags() -> str:
 def _of_program(store: Store, examination: Examination, shares: dict[str, float]) -> Iterable[str]:
     if "torch" in store.manifest.versions:
         yield "torch"
-    on_gpu = any(rank.devices for rank in store.manifest.ranks)
-    yield from ("cuda", "bf16") if on_gpu else ("computes-on-cpu",)
+    yield from ("cuda", "bf16") if _on_gpu(store) else ("computes-on-cpu",)
     if len(store.manifest.ranks) > 1:
         yield "several-ranks"
     if not CACHING_OFF & store.manifest.environment.keys():

@@ -19,7 +19,7 @@ class Prior:
     """The share of the step that a knob is predicted to save, and its source: findings, account or unknown.
 
     `values` has the shares of values that are predicted for themselves. Where no share is known, `guess`
-    decides when the knob is tried.
+    decides when the knob is tried. `idle` has the shares of values on a host that runs nothing else.
     """
 
     share: float | None
@@ -27,15 +27,16 @@ class Prior:
     because: tuple[str, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
     guess: float = 0.0
+    idle: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, value: str) -> float | None:
         """Return the share that this value is predicted to save; None if nothing predicts it."""
         return self.values.get(value, self.share)
 
     def hope(self, value: str) -> float:
-        """Return the share by which this value takes its turn."""
+        """Return the share that decides when this value is tried: other programs may end meanwhile."""
         known = self.of(value)
-        return self.guess if known is None else known
+        return max(self.guess if known is None else known, self.idle.get(value, 0.0))
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,19 @@ def _prior(knob: Knob, gains: list[_Gain], facts: Facts) -> Prior:
     because = (gain.kind for value in knob.values for gain in _suggesting(value, knob, gains))
     kinds = tuple(dict.fromkeys((*prior.because, *because)))
     source = "findings" if kinds else "account" if values else prior.source
-    return replace(prior, source=source, because=kinds, values=values)
+    alone = {v.name: facts.by_workers_alone.get(_workers(v), 0.0) for v in knob.values}
+    return replace(prior, source=source, because=kinds, values=values, idle=alone)
+
+
+def _workers(value: Value) -> int:
+    """Return the number of a loader's workers under this value; -1 if it leaves them as they are."""
+    return int((value.acts.get("loader") or {}).get("num_workers", -1))
 
 
 def _of_value(value: Value, knob: Knob, gains: list[_Gain], facts: Facts, prior: Prior) -> float | None:
     """Return the share that this value is predicted to save for itself; None for that of its knob."""
     own = max((gain.share for gain in _suggesting(value, knob, gains)), default=None)
-    workers = (value.acts.get("loader") or {}).get("num_workers")
-    if isinstance(workers, int) and workers in facts.by_workers:
+    if (workers := _workers(value)) in facts.by_workers:
         return max(own or LEAST, min(MOST, facts.by_workers[workers]))
     return None if own is None else max(own, prior.share or 0.0)
 

@@ -80,7 +80,8 @@ class _Tuning:
         machine = bounding(store.machine)
         self.examination = examine(store, machine)
         facts = facts_of(store, self.examination)
-        self.facts = replace(facts, by_workers=loader_gains(store, machine, facts.worker_counts))
+        now, idle = (loader_gains(store, machine, facts.worker_counts, alone) for alone in (False, True))
+        self.facts = replace(facts, by_workers=now, by_workers_alone=idle)
         if len(self.options.lanes) > 1 and "cuda" not in self.facts.words:
             raise BadInputError("--gpus needs a program that computes on a GPU; this one uses the CPU.")
         knobs = self._knobs()
