@@ -226,6 +226,32 @@ def test_requests_that_outrun_the_fleet_are_said_to():
     assert not plan_serving(ask_serving("llama3-70b", H100, rate=0.2, tp=4)).notes
 
 
+def test_without_a_layout_the_fewest_gpus_that_keep_up_are_planned():
+    plan = plan_serving(ask_serving("llama3-70b", H100, rate=8))
+    assert not plan.notes and plan.figures["output_rate"].value == pytest.approx(8 * 1024, rel=0.1)
+    assert [row.gpus for row in plan.choices] == sorted(row.gpus for row in plan.choices)
+    tight = plan_serving(ask_serving("llama3-70b", H100, concurrency=16, tp=2))
+    advised = (
+        f"The fewest GPUs that keep up are {(plan.gpus)}: --tp {plan.layout.tp} --replicas {plan.replicas}."
+    )
+    assert advised in plan_serving(ask_serving("llama3-70b", H100, rate=8, tp=2)).notes
+    assert any("--tp 4 --replicas 1." in note for note in tight.notes)
+
+
+def test_gpus_without_limits_make_the_most_tokens():
+    question = ask_serving("llama3-70b", H100, concurrency=64, gpus=8)
+    plan = plan_serving(question)
+    rates = {}
+    for of in question.candidates:
+        if of.gpus <= 8:
+            fleet = Fleet(of, 8 // of.gpus)
+            rates[of.tp] = serve(fleet, question.load, VALUES).output_rate
+    assert {row.layout.tp for row in plan.choices} == set(rates) and max(r.gpus for r in plan.choices) <= 8
+    assert plan.layout.tp == max(rates, key=rates.get)
+    few = plan_serving(ask_serving("llama3-8b", H100, rate=1, gpus=64))
+    assert few.gpus == 1 and few.choices[0].keeps_up  # one GPU keeps up
+
+
 def test_as_many_requests_as_clients_are_in_flight():
     plan = plan_serving(ask_serving("llama3-8b", H100, concurrency=300, prompt=100, output=50))
     assert plan.batch == 300
@@ -270,9 +296,14 @@ def test_a_load_test_recalibrates(tmp_path):
         ({"tp": 1}, "tp 4 fits|tp 2 fits"),
         ({"weights": "fp2"}, "choose one of bf16"),
         ({"engine_name": "vlm"}, "the nearest is vllm"),
-        ({"prompt": 10_000_000}, "the longest that fits has"),
+        ({"prompt": 8000}, "at most 8,192 tokens, and the longest request 9,024; give --prompt 7168,"),
+        ({"prompt": 8000, "spread": 0.1, "output": 8000}, "give --prompt 3723 --output 3723"),
+        ({"output": 9000}, "give --output 7168"),
+        ({"gpus": 1}, "No layout fits in --gpus 1; the smallest takes 2"),
+        ({"gpus": 4, "rate": 8.0, "tpot": "50ms"}, "the smallest that does has 12, as 3 × tp 4"),
+        ({"gpus": 4, "replicas": 2}, "leave it out, or --replicas"),
         ({"tpot": "fast"}, "write one like 200ms"),
-        ({"max_tokens": 1, "prompt": 20_000}, "more than 25,000 iterations to simulate"),
+        ({"max_tokens": 1, "prompt": 7000}, "more than 25,000 iterations to simulate"),
         ({"assume": ["hbm=0 TB/s"]}, "hbm is 0, which no system has"),
         ({"assume": ["hbm=1e300 TB/s"]}, "not a plausible value"),
     ],
@@ -280,6 +311,11 @@ def test_a_load_test_recalibrates(tmp_path):
 def test_impossible_asks_are_one_sentence_with_the_nearest_that_works(asked, words):
     with pytest.raises(BadInputError, match=words):
         plan_serving(ask_serving("llama3-70b", H100, **asked))
+
+
+def test_a_request_longer_than_the_cache_names_the_longest_that_fits():
+    with pytest.raises(BadInputError, match="the longest that fits has"):
+        plan_serving(ask_serving("llama-4-scout", H100, weights="int4", prompt=9_000_000, tp=8))
 
 
 def test_over_by_a_byte():

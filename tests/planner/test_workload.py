@@ -55,6 +55,29 @@ def test_parameters_match_the_model_card(name):
     assert model(name).active_parameters / 1e9 == pytest.approx(active, rel=0.04)
 
 
+# Tokens of a sequence, as the model cards state them.
+CONTEXTS = {"gpt2": 1024, "mpt-30b": 8192, "llama3-8b": 8192, "llama-3.3-70b-instruct": 128 * 1024}
+CONTEXTS |= {"gemma-3-27b": 128 * 1024, "deepseek-r1": 160 * 1024, "llama-4-scout": 10 * 1024**2}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_the_context_is_that_of_the_model_card(name):
+    assert model(name).context == CONTEXTS[name]
+
+
+def test_scaled_rotary_embeddings_lengthen_the_context():
+    # Of the model cards of Qwen2.5 Instruct: 32,768 tokens, and 131,072 with this rope_scaling.
+    spec = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    spec |= {"model_type": "qwen2", "max_position_embeddings": 32768}
+    scaling = {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}
+    assert parse_config(spec).context == 32768
+    assert parse_config(spec | {"rope_scaling": scaling}).context == 131_072
+    # Llama 3.1 states the length with its scaling.
+    llama = {"factor": 8.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}
+    assert parse_config(spec | {"max_position_embeddings": 131_072, "rope_scaling": llama}).context == 131_072
+    assert parse_config({k: v for k, v in spec.items() if k != "max_position_embeddings"}).context is None
+
+
 def test_megatrons_formula_counts_the_same_flops():
     # arXiv:2104.04473, equation 3: 96 B s l h² (1 + s / 6h + V / 16 l h), with full recomputation
     gpt, h, layers, vocab, seq = model("gpt3-175b"), 12288, 96, 51200, 2048

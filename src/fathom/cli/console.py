@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -74,6 +78,7 @@ On = Annotated[
 ]
 
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -95,6 +100,30 @@ def page_path(path: Path) -> Path:
 def examples(*commands: str) -> str:
     """The text below a command's options, with a paragraph for each example."""
     return "\n\n".join(["Examples:", *commands])
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters that are dataclasses of options are given field by field."""
+    own, hints = inspect.signature(command).parameters, get_type_hints(command, include_extras=True)
+    groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
+    options = [own[name].replace(annotation=hints[name]) for name in own if name not in groups]
+    for kind in groups.values():
+        types = get_type_hints(kind, include_extras=True)
+        options += [
+            inspect.Parameter(f.name, _KEYWORD, default=f.default, annotation=types[f.name])
+            for f in fields(kind)
+        ]
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        filled = {
+            name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()
+        }
+        command(**given, **filled)
+
+    flat.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    flat.__annotations__ = {option.name: option.annotation for option in options}
+    return flat
 
 
 def group(add_completion: bool = False, **options: Any) -> typer.Typer:

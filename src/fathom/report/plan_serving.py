@@ -149,14 +149,16 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         return
     yield Text("")
     yield _headings(
-        f"{'fleets within the limits':<30}{'GPUs':>6}{'TTFT':>12}{'TPOT':>12}{'met':>8}{'$/h':>10}{'kW':>8}"
+        f"{'fleets ' + plan.searched:<28}{'GPUs':>5}{'TTFT':>10}{'TPOT':>10}{'met':>8}{'tokens/s/GPU':>14}"
+        f"{'$/h':>8}{'kW':>8}"
     )
     for row in plan.choices:
-        share = f"{100 * row.within_limits:.1f} %"
+        share = f"{100 * row.within_limits:.1f} %" if plan.searched == "within the limits" else units.MISSING
         price = f"{row.dollars_per_hour:,.0f}" if row.dollars_per_hour else units.MISSING
+        ttft = _seconds(row.ttft_s) if row.keeps_up else "grows"
         yield Text(
-            f"{fleet_words(row):<30}{row.gpus:>6}{_seconds(row.ttft_s):>12}"
-            f"{_seconds(row.tpot_s):>12}{share:>8}{price:>10}{row.watts / 1e3:>8.1f}"
+            f"{fleet_words(row):<28}{row.gpus:>5}{ttft:>10}{_seconds(row.tpot_s):>10}{share:>8}"
+            f"{row.output_rate / row.gpus:>14,.0f}{price:>8}{row.watts / 1e3:>8.1f}"
         )
 
 

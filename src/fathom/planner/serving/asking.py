@@ -11,7 +11,7 @@ from fathom.errors import BadInputError, file_error
 from fathom.machine import parse_price
 from fathom.planner.hardware import Hardware
 from fathom.planner.quantity import ASSUMED, Quantity
-from fathom.planner.serving.deployment import Deployment, Engine, engine
+from fathom.planner.serving.deployment import Deployment, engine
 from fathom.planner.serving.launching import recalibrated
 from fathom.planner.serving.load import Load
 from fathom.planner.serving.plan import Question
@@ -44,6 +44,7 @@ def ask_serving(
     tpot: str | None = None,
     share: float = 0.99,
     objective: str = "gpus",
+    gpus: int | None = None,
     tp: int | None = None,
     dp: int = 1,
     ep: int | None = None,
@@ -68,27 +69,26 @@ def ask_serving(
     load = Load(
         prompt, output, arrives, concurrency or 16, rate, requests, spread, hit, trace=_trace(trace)
     )  # fmt: skip
+    _check_length(of, load)
     kv = kv or ("fp8" if weights in ("fp8", "fp4") else "bf16")
     chosen = engine(engine_name)
-    if tp is None and dp == 1 and ep is None and limits.any:
-        candidates = list(layouts(of, system, chosen, weights, kv))
-    else:
-        spread_out = max(1, (ep or 1) // dp)  # GPUs that experts need beyond the ranks of attention
-        least = 1 if dp > 1 else _least(of, system, chosen, weights, kv)
-        degree = tp or max(least, spread_out)
-        candidates = [Deployment(of, system, chosen, degree, dp, ep or 1, weights, kv)]
+    is_free = tp is None and dp == 1 and ep is None
+    candidates = _candidates(Deployment(of, system, chosen, 1, 1, 1, weights, kv), tp, dp, ep)
     candidates = [
         replace(layout, max_batch=max_batch, max_tokens=max_tokens, drafted=drafted, acceptance=acceptance)
         for layout in candidates
     ]
     for layout in candidates[:1]:
         _ = layout.cache_space  # raises if the weights do not fit
+    if gpus and (replicas or prefill_replicas):
+        raise BadInputError("--gpus finds the number of replicas; leave it out, or --replicas.")
     if disaggregate and not limits.any:
         raise BadInputError("Pools are searched for latency limits; give --ttft, --tpot or both.")
-    values = recalibrated(candidates[0], measured) if measured else None
+    values = recalibrated(candidates, measured) if measured else None
     return Question(
-        candidates, load, limits, objective, replicas, prefill_replicas, routing, values, disaggregate
-    )
+        candidates, load, limits, objective, replicas, prefill_replicas, routing, values, disaggregate, gpus,
+        is_free,
+    )  # fmt: skip
 
 
 def _check_arrivals(
@@ -107,9 +107,39 @@ def _check_arrivals(
         )
 
 
-def _least(model: Model, system: Hardware, chosen: Engine, weights: str, kv: str) -> int:
-    """Return the smallest tensor parallelism that fits; 1, whose error names the nearest, if none does."""
-    return next((layout.tp for layout in layouts(model, system, chosen, weights, kv)), 1)
+def _candidates(alone: Deployment, tp: int | None, dp: int, ep: int | None) -> list[Deployment]:
+    """Return every layout of a replica that fits, or the one that completes the given degrees.
+
+    If none fits, return one GPU alone, whose error names the nearest.
+    """
+    fitting = list(layouts(alone.model, alone.hardware, alone.engine, alone.weights, alone.kv))
+    if tp is None and dp == 1 and ep is None:
+        return fitting or [alone]
+    spread_out = max(1, (ep or 1) // dp)  # GPUs that experts need beyond the ranks of attention
+    least = fitting[0].tp if fitting and dp == 1 else 1
+    return [alone.having(tp=tp or max(least, spread_out), dp=dp, ep=ep or 1)]
+
+
+def _check_length(model: Model, load: Load) -> None:
+    """Raise BadInputError if the longest request is over the model's context length."""
+    if model.context is None or load.longest <= model.context:
+        return
+    tokens = f"of {model.name} has at most {model.context:,} tokens, and the longest request {load.longest:,}"
+    raise BadInputError(f"A sequence {tokens}; {_shorter(model.context, load)}.")
+
+
+def _shorter(context: int, load: Load) -> str:
+    """Return the nearest lengths that a model takes, in words."""
+    if load.trace:
+        return "leave longer requests out of the trace"
+    most = int(context / (1 + load.spread))
+    if load.output < most:
+        return f"give --prompt {most - load.output}, or a model with a longer context"
+    return (
+        f"give --output {max(1, most - load.prompt)}"
+        if load.prompt < most
+        else (f"give --prompt {most // 2} --output {most // 2}")
+    )
 
 
 def _priced(system: Hardware, price: str | None) -> Hardware:

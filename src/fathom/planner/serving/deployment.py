@@ -102,7 +102,7 @@ class Deployment:
         """Return the bytes of one GPU; makers print GiB as GB, and drivers report them so."""
         return self.hardware["memory"].value * 1.0685
 
-    @property
+    @cached_property
     def kv_bytes(self) -> float:
         """Return the bytes that one token keeps on one GPU, without the limit of windows."""
         return sum(
@@ -112,6 +112,8 @@ class Deployment:
 
     def cache_bytes(self, tokens: int) -> float:
         """Return the bytes on one GPU that a sequence of `tokens` keeps; windows and states limit them."""
+        if self._grows:
+            return tokens * self.kv_bytes
         total = 0.0
         for block in self.model.blocks:
             mixer = block.mixer
@@ -121,6 +123,11 @@ class Deployment:
             kept = min(tokens, (mixer.window if self.engine.windowed else None) or tokens)
             total += block.count * _kv_share(mixer, self.tp) * mixer.kv_elements * kept * BYTES[self.kv]
         return total
+
+    @cached_property
+    def _grows(self) -> bool:
+        """Return whether every layer keeps every token."""
+        return not any(isinstance(b.mixer, Recurrent) or b.mixer.window for b in self.model.blocks)
 
     @cached_property
     def cache_space(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from fathom.planner.serving.fitting import Observation, Predict, fit
 from fathom.planner.serving.load import Fleet, Load, serve
 from fathom.regular import read_json
 
-_LENGTHS = ("prompt", "output", "concurrency")
+_LENGTHS, _DEGREES = ("prompt", "output", "concurrency"), ("tp", "dp", "ep")
 _MOST = 200  # results of a load test, each of which is simulated dozens of times
 _MOST_REQUESTS = 16_000  # of all results, with four for each in flight
 _VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
@@ -22,12 +22,12 @@ _VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
 
 def commands(of: Deployment, load: Load) -> dict[str, str]:
     """Return the commands that start one replica under vLLM and SGLang."""
-    length = load.prompt + load.output
+    length, name = load.longest, _loaded(of)
     share = of.memory_share or of.engine.memory_share
-    vllm = [f"vllm serve {of.model.name}", f"--tensor-parallel-size {of.tp}", f"--max-model-len {length}"]
+    vllm = [f"vllm serve {name}", f"--tensor-parallel-size {of.tp}", f"--max-model-len {length}"]
     vllm += [f"--gpu-memory-utilization {share}", f"--max-num-seqs {of.batch_limit}"]
     vllm += [f"--max-num-batched-tokens {of.token_limit}"]
-    sglang = [f"python -m sglang.launch_server --model-path {of.model.name}", f"--tp-size {of.tp * of.dp}"]
+    sglang = [f"python -m sglang.launch_server --model-path {name}", f"--tp-size {of.tp * of.dp}"]
     sglang += [f"--context-length {length}", f"--mem-fraction-static {share}"]
     sglang += [f"--max-running-requests {of.batch_limit * of.dp}", f"--chunked-prefill-size {of.token_limit}"]
     if of.dp > 1:
@@ -45,6 +45,11 @@ def commands(of: Deployment, load: Load) -> dict[str, str]:
     return {"vllm": " ".join(vllm), "sglang": " ".join(sglang)}
 
 
+def _loaded(of: Deployment) -> str:
+    """Return the name by which engines load the model."""
+    return of.model.repository or of.model.name
+
+
 def load_test(of: Deployment, load: Load) -> dict[str, object]:
     """Return a load test whose result `recalibrated` reads: three concurrencies, and what runs them."""
     most = max(4, load.concurrency if load.arrival == "closed" else 64)
@@ -54,17 +59,20 @@ def load_test(of: Deployment, load: Load) -> dict[str, object]:
         lengths | {"concurrency": c, "ttft_ms": None, "tpot_ms": None} for c in counts
     ]
     run = [
-        f"vllm bench serve --model {of.model.name} --dataset-name random --random-input-len {load.prompt} "
+        f"vllm bench serve --model {_loaded(of)} --dataset-name random --random-input-len {load.prompt} "
         f"--random-output-len {load.output} --ignore-eos --max-concurrency {c} "
         f"--num-prompts {max(8, 4 * c)} --save-result"
         for c in counts
     ]
-    return {"fill_in": points, "or_run": run, "then": "fathom plan serve … --measured FILE"}
+    layout = {name: getattr(of, name) for name in _DEGREES}
+    return {"layout": layout, "fill_in": points, "or_run": run, "then": "fathom plan serve … --measured FILE"}
 
 
-def recalibrated(of: Deployment, path: Path) -> Constants:
+def recalibrated(candidates: Sequence[Deployment], path: Path) -> Constants:
     """Return the constants refitted to the results of a load test. Raises BadInputError without any."""
-    rows = [_point(row, path) for row in _rows(path)]
+    content = _content(path)
+    of = _tested(candidates, content, path)
+    rows = [_point(row, path) for row in _rows(content, path)]
     if sum(load.count for load, _ in rows) > _MOST_REQUESTS:
         most = f"{_MOST_REQUESTS // 4:,}, all results together"
         raise BadInputError(f"The results in {path} have too many requests in flight; give at most {most}.")
@@ -86,13 +94,28 @@ def _predict(of: Deployment, load: Load, keys: tuple[str, ...]) -> Predict:
     return predict
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _content(path: Path) -> Any:
     try:
-        content = read_json(path)
+        return read_json(path)
     except OSError as error:
         raise BadInputError(file_error(path, error)) from None
     except ValueError:
         raise BadInputError(f"{path} is not JSON; give the result of a load test.") from None
+
+
+def _tested(candidates: Sequence[Deployment], content: Any, path: Path) -> Deployment:
+    """Return the layout that was tested: the file's, or the only one that is asked about."""
+    layout = content.get("layout") if isinstance(content, dict) else None
+    if isinstance(layout, dict):
+        degrees = {name: layout.get(name, 1) for name in _DEGREES}
+        if all(type(degree) is int for degree in degrees.values()):
+            return candidates[0].having(**degrees)
+    if len({of.tp for of in candidates}) > 1:
+        raise BadInputError(f"{path} does not say which layout was tested; give --tp.")
+    return candidates[0]
+
+
+def _rows(content: Any, path: Path) -> list[dict[str, Any]]:
     rows = content.get("fill_in", [content]) if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise BadInputError(f"{path} holds no results; fill in the file of --load-test.")

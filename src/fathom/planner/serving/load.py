@@ -73,6 +73,13 @@ class Load:
         clients = self.concurrency if self.arrival == "closed" else 0
         return self.requests or max(LEAST, clients, min(ROUNDS * clients, MOST))
 
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longest prompt with its answer."""
+        if self.trace:
+            return max(prompt + output for _, prompt, output in self.trace)
+        return sum(max(1, round(mean * (1 + self.spread))) for mean in (self.prompt, self.output))
+
     def drawn(self, seed: int = 0) -> list[Request]:
         """Return the requests, drawn with `seed`."""
         if self.trace:

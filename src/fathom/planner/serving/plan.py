@@ -17,7 +17,19 @@ from fathom.planner.serving.estimate import estimate, is_calibrated, provenance
 from fathom.planner.serving.launching import commands, load_test
 from fathom.planner.serving.limits import limited
 from fathom.planner.serving.load import Fleet, Load, Served, serve
-from fathom.planner.serving.search import Limits, cost, floor, ledger, search, search_pools, shared
+from fathom.planner.serving.search import (
+    Limits,
+    cost,
+    filling,
+    floor,
+    layouts,
+    ledger,
+    most,
+    search,
+    search_pools,
+    shared,
+    smallest,
+)
 
 _Z, _TOP = 1.645, 12  # a 90 % interval; assumptions that a plan lists
 _IDLE, _BUSY = 0.45, 0.35  # of the rated power: at rest under load, and added as compute fills the iteration
@@ -38,6 +50,8 @@ class Question:
     routing: str = "least-loaded"
     values: Mapping[str, float] | None = None  # recalibrated constants
     disaggregated: bool = False  # search replicas for prefill and for decode
+    gpus: int | None = None  # the most of a fleet
+    is_free: bool = False  # the layout is not given, even in part
 
 
 class ReplicaLayout(msgspec.Struct, frozen=True):
@@ -60,6 +74,8 @@ class Choice(msgspec.Struct, frozen=True):
     dollars_per_hour: float | None
     watts: float
     prefill_replicas: int = 0
+    output_rate: float = 0.0  # tokens per second of the fleet
+    keeps_up: bool = True
 
 
 class Sensitivity(msgspec.Struct, frozen=True):
@@ -101,18 +117,14 @@ class ServingPlan(msgspec.Struct, kw_only=True):
     provenance: str
     notes: list[str]
     sensitivity: list[Sensitivity] = []  # largest first
+    searched: str = ""  # which fleets are the choices
 
 
 def plan_serving(question: Question) -> ServingPlan:
     """Return the plan of the best fleet, or of the given one. Raises BadInputError if none works."""
     q = question
     values = q.values or calibration().values
-    if q.disaggregated:
-        fleets = search_pools(q.candidates, q.load, q.limits, values, q.objective, q.routing)
-    elif q.limits.any and q.replicas is None and not q.prefill_replicas:
-        fleets = search(q.candidates, q.load, q.limits, values, q.objective)
-    else:
-        fleets = [_given(q, values)]
+    fleets = _fleets(q, values)
     fleet, served = fleets[0]
     # Equal replicas share the load, so one of them answers for all; a disaggregated fleet is simulated whole.
     alone = Fleet(fleet.decode) if not fleet.prefill else fleet
@@ -122,6 +134,25 @@ def plan_serving(question: Question) -> ServingPlan:
     if q.values:
         figures = {name: replace(f, provenance=MEASURED) for name, f in figures.items()}
     return _described(q, fleet, served, figures, values, [_choice(q, f, s) for f, s in fleets])
+
+
+def _fleets(q: Question, values: Mapping[str, float]) -> list[tuple[Fleet, Served]]:
+    """Return the fleets that answer the question, best first."""
+    if q.disaggregated:
+        return search_pools(q.candidates, q.load, q.limits, values, q.objective, q.routing, q.gpus)
+    if q.replicas is not None or q.prefill_replicas:
+        return [_given(q, values)]
+    if q.gpus and not q.limits.any:
+        return filling(q.candidates, q.load, values, q.gpus)
+    if q.limits.any or q.is_free:
+        return search(q.candidates, q.load, q.limits, values, q.objective, q.gpus)
+    return [_given(q, values)]
+
+
+def _searched(q: Question) -> str:
+    if q.limits.any:
+        return "within the limits"
+    return f"of at most {q.gpus} GPUs" if q.gpus else "that keep up"
 
 
 def _given(q: Question, values: Mapping[str, float]) -> tuple[Fleet, Served]:
@@ -172,7 +203,8 @@ def _described(
         launch=commands(of, q.load),
         assumptions=_assumptions(of, values),
         provenance=MEASURED if q.values else provenance(fleet),
-        notes=_notes(q, fleet, served),
+        notes=_notes(q, fleet, served, values),
+        searched=_searched(q),
         sensitivity=_sensitivity(replace(fleet, decode=of), q.load, values, batch),
     )
 
@@ -241,6 +273,8 @@ def _choice(q: Question, fleet: Fleet, served: Served) -> Choice:
         cost(fleet, "dollars") if "price" in hardware.figures else None,
         cost(fleet, "watts") if "power" in hardware.figures else 0.0,
         fleet.prefill_replicas,
+        served.output_rate * (1 if fleet.prefill else fleet.replicas),
+        served.keeps_up,
     )
 
 
@@ -266,7 +300,7 @@ def _assumptions(of: Deployment, values: Mapping[str, float]) -> list[Quantity]:
     ]
 
 
-def _notes(q: Question, fleet: Fleet, served: Served) -> list[str]:
+def _notes(q: Question, fleet: Fleet, served: Served, values: Mapping[str, float]) -> list[str]:
     notes = []
     if fleet.decode.hardware.announced:
         notes.append(f"{fleet.decode.hardware.chip} is announced, not sold: its figures may change.")
@@ -278,12 +312,29 @@ def _notes(q: Question, fleet: Fleet, served: Served) -> list[str]:
         notes.append(f"{served.preempted} requests were preempted, because the KV cache was full.")
     if served.arriving and (served.leaving is None or not served.keeps_up):
         notes.append(_unsteady(served, 1 if fleet.prefill else fleet.replicas))
+    if not (served.keeps_up and Limits().met_by(served)) and not q.limits.any:
+        notes += _ampler(q, fleet, values)
     if q.limits.any and not q.limits.met_by(served):
         share = served.within(q.limits.ttft, q.limits.tpot)
         notes.append(
             f"Only {100 * share:.1f} % of requests meet the limits; {100 * q.limits.share:.0f} % should."
         )
     return notes
+
+
+def _ampler(q: Question, fleet: Fleet, values: Mapping[str, float]) -> list[str]:
+    """Return the fewest GPUs that keep up, in words: a larger tp leaves more memory for the KV cache."""
+    of, best = fleet.decode, None
+    for c in reversed(list(layouts(of.model, of.hardware, of.engine, of.weights, of.kv))):
+        larger = of.having(tp=c.tp, dp=1, ep=c.ep)
+        answer = smallest(larger, q.load, Limits(), values, most(larger, best and best[0].gpus - 1))
+        best = answer or best
+    if best is None:
+        return []
+    return [
+        f"The fewest GPUs that keep up are {best[0].gpus}: --tp {best[0].decode.tp} "
+        f"--replicas {best[0].replicas}."
+    ]
 
 
 def _unsteady(served: Served, replicas: int) -> str:
@@ -296,19 +347,22 @@ def _unsteady(served: Served, replicas: int) -> str:
     return (
         f"Requests ask for {served.arriving * replicas:,.0f} tokens/s, of which "
         f"{served.output_rate * replicas:,.0f} are generated: the queue grows without end, and so do "
-        "latencies. Add replicas, or lower --rate."
+        "latencies."
     )
 
 
-def planned_test(question: Question) -> str:
-    """Return the file of a load test of the question's first layout."""
-    return json.dumps(load_test(question.candidates[0], question.load), indent=1) + "\n"
+def planned_test(question: Question, plan: ServingPlan) -> str:
+    """Return the file of a load test of one replica of the plan."""
+    return json.dumps(load_test(_planned(question, plan), question.load), indent=1) + "\n"
+
+
+def _planned(question: Question, plan: ServingPlan) -> Deployment:
+    return next(of for of in question.candidates if layout_of(of) == plan.layout)
 
 
 def explained(question: Question, plan: ServingPlan) -> list[str]:
     """Return the derivation of the plan, line by line."""
-    of, load = question.candidates[0], question.load
-    of = next((c for c in question.candidates if layout_of(c) == plan.layout), of)
+    of, load = _planned(question, plan), question.load
     values = resolved(of, question.values or calibration().values)
     context = load.prompt + load.output / 2
     hbm = of.hardware["hbm"]

@@ -24,7 +24,7 @@ _MOST_POOLED = 128  # replicas of both pools of a disaggregated fleet
 
 @dataclass(frozen=True)
 class Limits:
-    """Latency limits in seconds, that the `share` of requests must meet."""
+    """Latency limits in seconds, that the `share` of requests must meet; without any, few are preempted."""
 
     ttft: float = math.inf
     tpot: float = math.inf
@@ -37,6 +37,8 @@ class Limits:
 
     def met_by(self, served: Served) -> bool:
         """Return whether enough requests met the limits."""
+        if not self.any:
+            return served.preempted <= (1 - self.share) * served.requests
         return served.within(self.ttft, self.tpot) >= self.share
 
 
@@ -63,19 +65,19 @@ def floor(of: Deployment) -> float:
 
 
 def smallest(
-    of: Deployment, load: Load, limits: Limits, values: Mapping[str, float]
+    of: Deployment, load: Load, limits: Limits, values: Mapping[str, float], most: int = _MOST
 ) -> tuple[Fleet, Served] | None:
-    """Return the fewest replicas of a layout that meet the limits, by bisection; None if 256 do not."""
+    """Return the fewest replicas of a layout that meet the limits, by bisection; None if `most` do not."""
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
     if not limits.met_by(serve(Fleet(of), alone, values)):
         return None
-    low, high, best = 0, 1, None
-    while best is None and high <= _MOST:
+    low, high, best = 0, min(1, most), None
+    while best is None and low < high:
         served, meets = _tried(Fleet(of), shared(load, high), limits, values)
         if meets:
             best = served
         else:
-            low, high = high, 2 * high
+            low, high = high, min(2 * high, most)
     if best is None:
         return None
     while high - low > 1:
@@ -117,16 +119,50 @@ def search(
     limits: Limits,
     values: Mapping[str, float],
     objective: str = "gpus",
+    gpus: int | None = None,
 ) -> list[tuple[Fleet, Served]]:
-    """Return the fleets that meet the limits, best first. Raises BadInputError if none does."""
+    """Return the fleets that meet the limits with at most `gpus`, best first.
+
+    Raises BadInputError if none does.
+    """
     if objective not in OBJECTIVES:
         raise BadInputError(f"{objective!r} is not an objective; choose one of {', '.join(OBJECTIVES)}.")
-    if not candidates:
-        raise BadInputError("No layout fits; take a narrower precision or a GPU with more memory.")
-    fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values))]
-    if not fleets:
+    fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values, most(of, gpus)))]
+    if fleets:
+        return best_first(fleets, objective)
+    if gpus is None:
         raise BadInputError(_impossible(candidates, load, limits, values))
-    return best_first(fleets, objective)
+    best, _ = search(candidates, load, limits, values)[0]
+    raise BadInputError(
+        f"No fleet within --gpus {gpus} meets the limits; the smallest that does has {best.gpus}, as "
+        f"{best.replicas} × tp {best.decode.tp}."
+    )
+
+
+def most(of: Deployment, gpus: int | None) -> int:
+    """Return the most replicas of a layout, on `gpus` if they are limited."""
+    return _MOST if gpus is None else min(_MOST, gpus // of.gpus)
+
+
+def filling(
+    candidates: list[Deployment], load: Load, values: Mapping[str, float], gpus: int
+) -> list[tuple[Fleet, Served]]:
+    """Return a fleet of each layout on at most `gpus`, first those with the most tokens per second and GPU.
+
+    Of open arrivals, fewer replicas that keep up do better than more.
+    """
+    kept, rest = [], []
+    for of in candidates:
+        if load.is_open and (answer := smallest(of, load, Limits(), values, most(of, gpus))):
+            kept.append(answer)
+        elif replicas := min(most(of, gpus), load.concurrency if load.arrival == "closed" else _MOST):
+            rest.append((Fleet(of, replicas), serve(Fleet(of), shared(load, replicas), values)))
+    if not kept and not rest:
+        raise BadInputError(
+            f"No layout fits in --gpus {gpus}; the smallest takes {min(of.gpus for of in candidates)}."
+        )
+    rest.sort(key=lambda answer: -answer[1].output_rate / answer[0].decode.gpus)
+    return best_first(kept, "gpus") + rest
 
 
 def best_first(fleets: list[tuple[Fleet, Served]], objective: str) -> list[tuple[Fleet, Served]]:
@@ -157,8 +193,9 @@ def _impossible(candidates: list[Deployment], load: Load, limits: Limits, values
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())
     best = min((serve(Fleet(of), alone, values) for of in candidates), key=lambda s: _misses(s, limits))
     if limits.met_by(best):
+        missed = "meet the limits; raise --ttft or --tpot," if limits.any else "keep up;"
         return (
-            f"Even {_MOST} replicas of a layout do not meet the limits; raise --ttft or --tpot, lower --rate "
+            f"Even {_MOST} replicas of a layout do not {missed} lower --rate "
             "or --concurrency, or share the load among fleets."
         )
     return (
@@ -186,14 +223,24 @@ def search_pools(
     values: Mapping[str, float],
     objective: str = "gpus",
     routing: str = "least-loaded",
+    gpus: int | None = None,
 ) -> list[tuple[Fleet, Served]]:
-    """Return disaggregated fleets that meet the limits, best first. Raises BadInputError if none does."""
+    """Return disaggregated fleets that meet the limits with at most `gpus`, best first.
+
+    Raises BadInputError if none does.
+    """
     fleets = [f for of in candidates if (f := smallest_pools(of, load, limits, values, routing))]
     if not fleets:
         raise BadInputError(
             f"Even {_MOST_POOLED} replicas for prefill and decode do not meet the limits; "
             "allow longer latencies, lower --rate, or share the load among fleets."
         )
+    least = min(fleet.gpus for fleet, _ in fleets)
+    if gpus is not None and least > gpus:
+        raise BadInputError(
+            f"No fleet within --gpus {gpus} meets the limits; the smallest that does has {least}."
+        )
+    fleets = [(fleet, served) for fleet, served in fleets if gpus is None or fleet.gpus <= gpus]
     return best_first(fleets, objective)
 
 

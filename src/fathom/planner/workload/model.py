@@ -205,6 +205,8 @@ class Model:
     predicted: int = 0  # extra layers that predict further tokens (MTP)
     vision: Vision | None = None
     source: str = ""
+    context: int | None = None  # the most tokens of a sequence, where the configuration states it
+    repository: str = ""  # on Hugging Face, which engines load by name
 
     @property
     def layers(self) -> int:

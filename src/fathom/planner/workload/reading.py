@@ -48,6 +48,14 @@ _NAMES = {
     "ffn": ("intermediate_size", "n_inner", "ffn_hidden_size"),
     "vocab": ("vocab_size",),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts"),
+    "context": (
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+        "max_sequence_length",
+        "max_seq_len",
+        "seq_length",
+    ),
     "active": ("num_experts_per_tok", "experts_per_token", "moe_topk"),
 }
 _SLIDING, _LINEAR = "sliding_attention", "linear_attention"
@@ -117,6 +125,8 @@ def _parsed(config: Config, name: str) -> Model:
         predicted=int(text.get("num_nextn_predict_layers") or 0),
         vision=_vision(config.get("vision_config")),
         source=str(config.get("source", "its config.json")),
+        context=_context(read),
+        repository=str(config.get("repository", "")),
     )
 
 
@@ -225,6 +235,18 @@ def _positions(read: _Reader) -> int:
     learned = read.flag("learned_positions", read.kind in ("gpt2", "opt", "megatron"))
     names = ("n_positions", "n_ctx", "max_position_embeddings")
     return int(next((read.config[n] for n in names if n in read.config), 0)) if learned else 0
+
+
+def _context(read: _Reader) -> int | None:
+    """Return the most tokens of a sequence, with the scaling of rotary embeddings that engines apply."""
+    stated = read("context", 0)
+    scaling = read.config.get("rope_scaling") or read.config.get("rope_parameters") or {}
+    kind, factor = scaling.get("rope_type") or scaling.get("type"), float(scaling.get("factor") or 1.0)
+    if kind == "yarn":
+        stated = max(stated, int(factor * scaling.get("original_max_position_embeddings", stated)))
+    elif kind in ("linear", "dynamic") and not read.kind.startswith("gemma3"):  # its length has the factor
+        stated = int(factor * stated)
+    return stated or None
 
 
 def _vision(config: Config | None) -> Vision | None:
