@@ -318,6 +318,12 @@ def test_a_request_longer_than_the_cache_names_the_longest_that_fits():
         plan_serving(ask_serving("llama-4-scout", H100, weights="int4", prompt=9_000_000, tp=8))
 
 
+def test_layouts_whose_cache_is_too_small_for_a_request_are_passed_over():
+    # On four B200s the weights leave room for 1,837 tokens.
+    candidates = ask_serving("deepseek-v3", hardware("b200"), weights="fp8").candidates
+    assert {of.tp for of in candidates} == {8, 16}
+
+
 def test_over_by_a_byte():
     needed = LLAMA.parts.stored + 0.02 * LLAMA.memory + 16.0 * LLAMA.token_limit * LLAMA.model.hidden
     short = LLAMA.having(memory_share=(needed - 1) / LLAMA.memory)

@@ -78,8 +78,9 @@ def ask_serving(
         replace(layout, max_batch=max_batch, max_tokens=max_tokens, drafted=drafted, acceptance=acceptance)
         for layout in candidates
     ]
-    for layout in candidates[:1]:
-        _ = layout.cache_space  # raises if the weights do not fit
+    _ = candidates[0].cache_space  # raises if the weights do not fit
+    holding = [layout for layout in candidates if layout.cache_bytes(load.longest) <= layout.cache_space]
+    candidates = holding or candidates[-1:]  # whose simulation raises with the longest that fits
     if gpus and (replicas or prefill_replicas):
         raise BadInputError("--gpus finds the number of replicas; leave it out, or --replicas.")
     if disaggregate and not limits.any:
