@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -18,7 +20,15 @@ from fathom.analysis.serving import (
 )
 from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
-from fathom.diagnosis.serving.engine import Asked, Engine, engine_of, iterations_of, mean_ms, shared
+from fathom.diagnosis.serving.engine import (
+    Asked,
+    Engine,
+    engine_of,
+    iterations_of,
+    mean_ms,
+    replayed,
+    shared,
+)
 from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.findings import decode_floor, rules, serving_abstained, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
@@ -44,6 +54,26 @@ def test_a_limit_of_one_serves_one_after_the_other_by_hand():
     assert mean_ms(alone, asked) == pytest.approx((9 + 18) / 2)
     batched = Engine(fixed=2, token=1, decode=1, limit=2, budget=100)
     assert mean_ms(batched, asked) == pytest.approx(2 + 8 + 2 + 2)
+
+
+def test_a_cache_without_room_preempts_the_last_request_by_hand():
+    """Two prompts of 2 tokens take a block of 2 each; four tokens are generated, one an iteration of 1 ms.
+
+    In the second iteration the first request takes the third block, and the second one leaves. It returns for
+    3 tokens, which take 2 blocks, when the first has ended: after 4 ms. It generates three more until 7 ms.
+    """
+    asked = [Asked(0, 2, 4), Asked(0, 2, 4)]
+    roomy = Engine(fixed=1, token=0, decode=0, limit=9, budget=100)
+    assert replayed(roomy, asked) == [4, 4]
+    assert replayed(replace(roomy, blocks=3, block=2), asked) == [4, 7]
+    again = replace(roomy, blocks=3, block=2, token=1)
+    assert replayed(again, asked) == [4 + 4, 7 + 4 + 3]
+    assert replayed(replace(again, again=1), asked) == [4 + 4, 7 + 4 + 1]
+
+
+def test_a_request_larger_than_the_cache_is_served_alone():
+    small = Engine(fixed=1, token=0, decode=0, limit=9, budget=100, blocks=1, block=2)
+    assert replayed(small, [Asked(0, 4, 3), Asked(0, 4, 3)]) == [3, 6]
 
 
 def one_by_one(n: int = 10, decodes: int = 4):
@@ -202,6 +232,43 @@ def test_without_the_tokenizer_requests_reach_the_engine_earlier_by_hand():
     """
     gain, low, high = Replay(tokenised((0, 10), (10, 20))).saves(Change(spans="tokenise"))
     assert 12.5 <= gain <= 16.25 and low <= 12.5 <= high
+
+
+def slow_clients(*waits: int):
+    """Requests that wait for their clients for so many milliseconds after the engine."""
+    frames = one_by_one(n=len(waits))
+    frames["requests"] = frames["requests"].with_columns(end_ns=pl.col("end_ns") + pl.Series(waits) * MS)
+    spans = [
+        {"request": n, "what": "send", "start_ns": end - wait * MS, "end_ns": end}
+        for n, wait, end in zip(range(len(waits)), waits, frames["requests"]["end_ns"], strict=True)
+    ]
+    return frames | {"request_spans": pl.DataFrame(spans)}
+
+
+def test_other_requests_wait_for_their_clients_as_differently_as_these():
+    """Beside what the engine's speed adds to the interval, two runs of 16 requests differ by chance."""
+    (same, *ends), (gain, low, high) = (
+        Replay(slow_clients(*waits)).saves(Change(spans="send")) for waits in ([20] * 16, [0, 40] * 8)
+    )
+    drawn = np.random.default_rng(3).choice([0, 40], (2, 20_000, 16)).mean(axis=2)
+    chance = float(np.quantile(np.abs(drawn[0] - drawn[1]), 0.95))
+    assert same == pytest.approx(20) and gain == pytest.approx(20)
+    assert gain - low == pytest.approx(np.hypot(same - ends[0], chance), rel=0.1)
+    assert high - gain == pytest.approx(np.hypot(ends[1] - same, chance), rel=0.1)
+
+
+def test_interrupted_iterations_do_not_hide_what_a_further_decode_costs():
+    """Decodes take 2 ms and 0.5 ms per request; each third one takes 20 ms longer, another program's time."""
+    rows = iterations_of(batched((1, 2, 3, 4) * 12, 0.5, full=False))
+    late = pl.when(pl.col("iteration") % 3 == 0).then(20 * MS).otherwise(0)
+    shift = late.cum_sum().shift(1, fill_value=0)
+    times = [pl.col(name) + shift for name in ("start_ns", "prepared_ns")]
+    rows = rows.with_columns(
+        *times, *(pl.col(n) + shift + late for n in ("computed_ns", "sampled_ns", "end_ns"))
+    )
+    engine = engine_of(rows)
+    assert engine.decode / engine.took(0, 1) == pytest.approx(0.5 / 2.5, rel=0.02)
+    assert sum(engine.took(0, n) for n in (1, 2, 3, 4)) * 12 == pytest.approx((2 * 4 + 5) * 12 + 16 * 20)
 
 
 def test_a_change_that_changes_nothing_saves_nothing():

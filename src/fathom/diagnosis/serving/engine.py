@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 import polars as pl
@@ -21,6 +22,8 @@ PARTS = 4  # of the recording, whose speeds are compared
 VARIED = 0.5  # of the most prompt tokens in an iteration: a smaller range shows no square
 FEWEST_PROMPTS, DRAWS, LOWEST = 10, 200, 0.05  # prompts that show the shared part; samples; its quantile
 NEAR = 8  # decodes before and after a prefill, whose median is the decode that it is compared with
+QUICKEST = 0.25  # of the iterations, between interruptions
+ROUNDS, CLOSE = 50, 1e-3  # of a fit; error, in median iterations, that counts as none
 SLOWEST = 0.5  # of the mean: parts that differ more say nothing about speed
 
 
@@ -34,6 +37,13 @@ class Engine:
     limit: int  # requests per batch
     budget: int  # tokens per batch
     square: float = 0.0
+    blocks: float = inf  # of the KV cache
+    block: int = 1  # tokens of a block
+    again: float = inf  # tokens that a preempted request reads again
+
+    def blocks_of(self, tokens: int) -> int:
+        """Return the blocks that hold so many tokens."""
+        return -(-tokens // self.block)
 
     def took(self, read: float, decoding: float) -> float:
         """Return the milliseconds of an iteration that reads prompt tokens and decodes for some requests."""
@@ -71,6 +81,7 @@ def iterations_of(tables: Tables) -> pl.DataFrame:
             decode=decodes.sum(),
             drafted=(pl.col("tokens").filter(decodes) - 1).clip(lower_bound=0).sum(),
             made=pl.col("generated").filter(decodes).sum(),
+            again=pl.col("tokens").filter(pl.col("phase") == "recompute").mean(),
         )
     )
     stays = (
@@ -94,14 +105,23 @@ def engine_of(rows: pl.DataFrame, spare_ms: np.ndarray | float = 0.0) -> Engine:
     fitted = _fitted(np.column_stack(columns), np.maximum(periods_ms(rows) - spare_ms, 0.0))
     fixed, token, each, square = [*fitted, 0.0][:4]
     total = rows["prompt"] + rows["decode"]
-    return Engine(fixed, token, each, _limit(rows), int(total.max()), square)  # type: ignore[arg-type]
+    engine = Engine(fixed, token, each, int(rows["n"].max()), int(total.max()), square)  # type: ignore[arg-type]
+    return _limited(engine, rows)
 
 
-def _limit(rows: pl.DataFrame) -> int:
-    """Return the requests that fit into a batch: the most that did, or the mean while the cache was full."""
+def _limited(engine: Engine, rows: pl.DataFrame) -> Engine:
+    """Return the engine with the blocks of its cache, if that was ever full while requests waited.
+
+    If the size of a block is not known, the requests that fit are those that did on average.
+    """
     full = rows.filter(pl.col("waiting") > 0, pl.col("kv_used") >= FULL * pl.col("kv_total"))
-    fits = full["n"].mean() if full.height else rows["n"].max()
-    return max(round(float(fits)), 1)  # type: ignore[arg-type]
+    if not full.height:
+        return engine
+    block, again = full["kv_block"].max(), rows["again"].mean()
+    if block is None:
+        return replace(engine, limit=max(round(float(full["n"].mean())), 1))  # type: ignore[arg-type]
+    size = {"blocks": int(full["kv_total"].max()), "block": int(block)}  # type: ignore[arg-type]
+    return replace(engine, **size, **({} if again is None else {"again": max(round(again), 1)}))  # type: ignore[arg-type]
 
 
 def parts_of(rows: pl.DataFrame) -> list[pl.DataFrame]:
@@ -150,10 +170,13 @@ def periods_ms(rows: pl.DataFrame) -> np.ndarray:
 
 
 def _fitted(matrix: np.ndarray, took: np.ndarray) -> list[float]:
-    """Return coefficients of the least squared error, none negative, scaled to the time of all."""
+    """Return coefficients of the QUICKEST iterations of each kind, none negative, scaled to the time of all.
+
+    Interruptions only lengthen iterations: a mean would follow those that another program interrupted.
+    """
     kept = list(range(matrix.shape[1]))
     while True:
-        solved, *_ = np.linalg.lstsq(matrix[:, kept], took, rcond=None)
+        solved = _quantile_fit(matrix[:, kept], took)
         if (solved >= 0).all() or len(kept) == 1:
             break
         kept.pop(int(np.argmin(solved * matrix[:, kept].mean(axis=0))))
@@ -161,6 +184,17 @@ def _fitted(matrix: np.ndarray, took: np.ndarray) -> list[float]:
     result[kept] = np.maximum(solved, 0.0)
     result *= took.sum() / max(float((matrix @ result).sum()), 1e-9)
     return [float(value) for value in result]
+
+
+def _quantile_fit(matrix: np.ndarray, took: np.ndarray) -> np.ndarray:
+    """Return the coefficients below whose sum QUICKEST of the iterations are, by weighted least squares."""
+    weights, least = np.ones(len(took)), CLOSE * float(np.median(took)) + 1e-9
+    for _ in range(ROUNDS):
+        root = np.sqrt(weights)
+        solved, *_ = np.linalg.lstsq(matrix * root[:, None], took * root, rcond=None)
+        over = took - matrix @ solved
+        weights = np.where(over > 0, QUICKEST, 1 - QUICKEST) / np.maximum(np.abs(over), least)
+    return np.asarray(solved)
 
 
 def drift(rows: pl.DataFrame, engine: Engine) -> float:
@@ -173,38 +207,95 @@ def drift(rows: pl.DataFrame, engine: Engine) -> float:
 
 def replayed(engine: Engine, asked: list[Asked]) -> list[float]:
     """Return when each request's last token is generated (ms). `asked` is in order of submission."""
-    coming, reading, decoding = deque(enumerate(asked)), deque[list[float]](), list[list[float]]()
+    batch, coming, waiting = Batch(engine), deque(enumerate(asked)), deque[State]()
     now, done = asked[0].at, [0.0] * len(asked)
-    while coming or reading or decoding:
+    while coming or waiting or batch.states:
         while coming and coming[0][1].at <= now:
             number, request = coming.popleft()
-            reading.append([number, request.prompt, request.generate])
-        if not reading and not decoding:
+            waiting.append(State(number, request.prompt, request.generate, request.prompt))
+        if not waiting and not batch.states:
             now = coming[0][1].at
             continue
-        read = _read(reading, engine, len(decoding))
-        now += engine.took(read, len(decoding))
-        decoding += [reading.popleft() for _ in range(len(reading)) if reading and reading[0][1] <= 0]
-        for state in decoding:
-            state[2] -= 1
-            done[int(state[0])] = now
-        decoding = [state for state in decoding if state[2] > 0]
+        decoding = batch.grow(waiting)
+        batch.admit(waiting)
+        now += engine.took(batch.read(engine.budget - decoding), decoding)
+        for number in batch.generate():
+            done[number] = now
     return done
+
+
+@dataclass
+class State:
+    """A request in the replay: tokens left to read and to generate, and tokens in the cache."""
+
+    number: int
+    left: int
+    generate: int
+    tokens: int
+
+
+class Batch:
+    """The requests in the engine, in the order of their admission, and the blocks that they hold."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.states, self.used, self.full = engine, list[State](), 0, False
+
+    def grow(self, waiting: deque[State]) -> int:
+        """Give each decode room for a token, and return their number. The last to come makes room."""
+        self.full, at = False, 0
+        while at < len(self.states):
+            more = self._more(self.states[at])
+            if self.used + more > self.engine.blocks and len(self.states) > 1:
+                self._preempt(waiting)  # maybe this one
+                continue
+            self.used += more
+            self.states[at].tokens += not self.states[at].left
+            at += 1
+        return sum(not state.left for state in self.states)
+
+    def admit(self, waiting: deque[State]) -> None:
+        """Take requests from the queue, while their tokens fit; none after a preemption."""
+        while waiting and not self.full and len(self.states) < self.engine.limit:
+            blocks = self.engine.blocks_of(waiting[0].tokens)
+            if self.states and self.used + blocks > self.engine.blocks:
+                return
+            self.used += blocks
+            self.states.append(waiting.popleft())
+
+    def read(self, room: int) -> int:
+        """Read prompts within the limit of tokens, and return their number."""
+        left = room
+        for state in self.states:
+            part = min(state.left, max(left, 0))
+            state.left -= part
+            left -= part
+        return room - left
+
+    def generate(self) -> list[int]:
+        """Generate a token for each request that has been read, and return those that are done."""
+        ready = [state for state in self.states if not state.left]
+        for state in ready:
+            state.generate -= 1
+        done = [state for state in ready if state.generate <= 0]
+        self.used -= sum(self.engine.blocks_of(state.tokens) for state in done)
+        self.states = [state for state in self.states if state.left or state.generate > 0]
+        return [state.number for state in done]
+
+    def _more(self, state: State) -> int:
+        """Return the blocks that a request's next token needs."""
+        return (
+            0 if state.left else self.engine.blocks_of(state.tokens + 1) - self.engine.blocks_of(state.tokens)
+        )
+
+    def _preempt(self, waiting: deque[State]) -> None:
+        state, self.full = self.states.pop(), True
+        self.used -= self.engine.blocks_of(state.tokens)
+        state.tokens += not state.left  # it reads the last token that it generated too
+        state.left = int(min(self.engine.again, state.tokens))
+        waiting.appendleft(state)
 
 
 def mean_ms(engine: Engine, asked: list[Asked]) -> float:
     """Replay the requests, and return their mean time in the engine in milliseconds."""
     done = replayed(engine, asked)
     return float(np.mean([end - request.at for end, request in zip(done, asked, strict=True)]))
-
-
-def _read(reading: deque[list[float]], engine: Engine, decoding: int) -> int:
-    """Read prompts within the limits, and return the number of tokens."""
-    room, places, read = engine.budget - decoding, engine.limit - decoding, 0
-    for state in list(reading)[: max(places, 0)]:
-        part = min(int(state[1]), room - read)
-        if part <= 0:
-            break
-        state[1] -= part
-        read += part
-    return read

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from math import hypot, inf
+from statistics import median
 
 import numpy as np
 import polars as pl
@@ -27,14 +29,14 @@ from fathom.diagnosis.serving.engine import (
     shared,
     split,
 )
-from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.speculation import drafts_of
 from fathom.units import NS_PER_MS
 
 BETWEEN_RUNS = 0.1  # of the time in the engine: two runs of one server differ by it
+NEXT = 1.96 * 2**0.5  # standard errors by which the means of two runs differ, in 19 of 20 cases
 HOLDING = ("tokenise", "detokenise")
 BLOCK = 256  # tokens that an engine shares at a time, at most: SGLang 1, vLLM 16, transformers 256
-MOST_WASTE = 0.9  # of the blocks: a request holds a few tokens of a block at least
+SMALL = 16  # tokens of a small block
 FEWEST_SIZES = 3  # of batches, which show the cost of a further decode
 CHUNK = 64  # prompt tokens per iteration, with chunked prefill
 AS_RECORDED, TWO, ALONE = 1, 2, 0  # engines; ALONE is one for each request
@@ -100,22 +102,35 @@ class Replay:
     def saves(self, change: Change) -> tuple[float, float, float]:
         """Return what the mean request saves at the recorded speed, and both ends over runs.
 
-        The machine's speed drifts with and without the change; beyond that, runs differ by BETWEEN_RUNS.
+        The machine's speed drifts with and without the change. Beyond that, runs differ by BETWEEN_RUNS, and
+        the requests of another run by the time of the spans.
         """
-        base, slow = self.mean(Change(), self.engine) or 1.0, 1 + BETWEEN_RUNS
+        base, forms = self.mean(Change(), self.engine) or 1.0, self._forms(change)
+        likely = median(max(self.seen * (1.0 - self.mean(*form) / base), 0.0) for form in forms)
+        away = drift(self.rows, self.engine)
+        pairs = product(forms, (1 - away, 1 + away))
+        ends = [end for form, speed in pairs for end in self._ends(form, speed)]
+        noise = self.seen * (self.mean(Change(), self.engine, speed=1 + BETWEEN_RUNS) / base - 1.0)
+        low, high = max(min(ends), -noise), max(*ends, 0.0)
+        middle, others = min(max(likely, low), high), self._others(change)
+        low, high = middle - hypot(middle - low, others), middle + hypot(high - middle, others)
+        return middle, low, min(high, self.seen)
+
+    def _forms(self, change: Change) -> list[tuple[Change, Engine, int]]:
+        """Return the replays that the recording allows: what it leaves open has two ends."""
         many = (TWO, ALONE) if change.engines else (AS_RECORDED,)
         few = replace(change, repeated=BLOCK, attends=True)
-        changes = [change, few] if change.repeated else [change]
-        forms = list(product(changes, self._engines(change), many))
-        likely = [max(self.seen * (1.0 - self.mean(*form) / base), 0.0) for form in forms]
-        away = drift(self.rows, self.engine)
-        ends = [
-            end for form, speed in product(forms, (1 - away, 1 + away)) for end in self._ends(form, speed)
-        ]
-        noise = self.seen * (self.mean(Change(), self.engine, speed=slow) / base - 1.0)
-        low, high = max(min(ends), -noise), max(*ends, 0.0)
-        middle = (min(likely) + max(likely)) / 2
-        return min(max(middle, low), high), low, high
+        return list(product([change, few] if change.repeated else [change], self._engines(change), many))
+
+    def _others(self, change: Change) -> float:
+        """Return how far the mean time of the spans may be from this one, where other requests are asked."""
+        spent = sum(self._spent(change), np.zeros(len(self.arrival)))
+        return NEXT * float(spent.std()) / len(spent) ** 0.5
+
+    def _spent(self, change: Change) -> tuple[np.ndarray, np.ndarray]:
+        """Return the time of the spans before and after the engine, by request."""
+        spans = Spans(self.tables, change.spans)
+        return spans.within(self.begun, self.submitted), spans.within(self.done, self.end)
 
     def _ends(self, form: tuple[Change, Engine, int], speed: float) -> list[float]:
         """Return what the mean request saves where both runs have this speed, and differ a little."""
@@ -136,34 +151,39 @@ class Replay:
         if change.repeated:  # the few tokens that are left may cost what a decode does
             return [self.engine, replace(self.engine, fixed=self._decodes()[1], decode=0.0)]
         if change.filled:
-            more = round(self.engine.limit / (1.0 - min(block_waste(self.tables), MOST_WASTE)))
-            return [replace(engine, limit=more) for engine in self._more()]
+            small = min(self.engine.block, SMALL)
+            blocks = self.engine.blocks * self.engine.block // small
+            return [
+                replace(engine, limit=len(self.arrival), block=small, blocks=blocks)
+                for engine in self._more()
+            ]
         if not change.limit:
             return [self.engine]
         known = self.engine.limit > 1
         engines = self._more() if known else [split(self.rows, part) for part in (shared(self.rows), 1.0)]
         budgets = (self.engine.budget, int(self.requests["prompt"].sum()))
         return [
-            replace(engine, limit=len(self.arrival), budget=budget)
+            replace(engine, limit=len(self.arrival), blocks=inf, budget=budget)
             for engine, budget in product(engines, budgets)
         ]
 
     def _more(self) -> list[Engine]:
-        """Return engines for more decodes than any batch had: as fitted, or each at its dearest.
+        """Return engines for more decodes than any batch had: as fitted, at its dearest, at its cheapest.
 
-        That is as in the part of the recording in which a further decode cost most; as dear as now, if the
-        batches are too alike to say.
+        These are as in the parts of the recording in which a further decode cost most and least. If the
+        batches are too alike to say, it is as dear as now, or free.
         """
         rows = self.rows.filter(pl.col("prompt") == 0)
         usual, now = self._decodes()
-        dearest = replace(self.engine, fixed=0.0, decode=now / usual)
+        shares = [1.0, 0.0]
         parts = parts_of(rows)
         if parts and all(part["decode"].n_unique() >= FEWEST_SIZES for part in parts):
-            fits = [engine_of(part) for part in parts]
-            most = max(fits, key=lambda fit: fit.decode / fit.took(0, usual))
-            scale = now / most.took(0, usual)
-            dearest = replace(self.engine, fixed=scale * most.fixed, decode=scale * most.decode)
-        return [self.engine, dearest]
+            shares = [fit.decode * usual / fit.took(0, usual) for fit in map(engine_of, parts)]
+        ends = (max(shares), min(shares))
+        return [
+            self.engine,
+            *(replace(self.engine, fixed=now * (1 - share), decode=now * share / usual) for share in ends),
+        ]
 
     def _decodes(self) -> tuple[float, float]:
         """Return the usual number of decodes without prompts, and the milliseconds that they take."""
@@ -173,9 +193,9 @@ class Replay:
 
     def mean(self, change: Change, engine: Engine, engines: int = AS_RECORDED, speed: float = 1.0) -> float:
         """Replay, and return the mean time of a request."""
-        spans = Spans(self.tables, change.spans)
-        before = self.submitted - self.begun - spans.within(self.begun, self.submitted)
-        after = self.end - self.done - spans.within(self.done, self.end)
+        spent_before, spent_after = self._spent(change)
+        before = self.submitted - self.begun - spent_before
+        after = self.end - self.done - spent_after
         submitted = self.arrival + before if self.one_by_one else _one_at_a_time(self.arrival, before)
         done = _spread(engine.slowed(speed), self._asked(submitted, change), engines or len(submitted))
         return float(np.mean(done + after - self.arrival))
