@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from fathom.probe import ELASTIC
+from tests.support.running import environment
+
 PROGRAM = """
-import threading
+import atexit, sys, threading
 from fathom.probe.ending import end_quietly
-end_quietly()
+end_quietly(sys.argv[1])
+atexit.register(print, "exit handlers ran")
 def fails(): raise {thread}
 other = threading.Thread(target=fails)
 other.start()
@@ -29,9 +35,34 @@ raise {main}
     ],
 )
 def test_only_other_errors_than_the_interruption_are_reported(
-    thread: str, main: str, expected: list[str]
+    tmp_path: Path, thread: str, main: str, expected: list[str]
 ) -> None:
-    program = PROGRAM.format(thread=thread, main=main)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    (tmp_path / "stop").touch()
+    done = run(tmp_path, thread, main)
     assert done.returncode and done.stderr.count("Traceback") == len(expected)
     assert all(word in done.stderr for word in expected)
+
+
+@pytest.mark.parametrize("main", ["KeyboardInterrupt", "RuntimeError('Connection closed by peer')"])
+def test_a_worker_of_torchrun_succeeds_if_it_was_asked_to_end(tmp_path: Path, main: str) -> None:
+    (tmp_path / "stop").touch()
+    done = run(tmp_path, "EOFError", main, {ELASTIC: "none"})
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "exit handlers ran\n")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_worker_of_torchrun_fails_by_itself(tmp_path: Path, asked: bool) -> None:
+    if asked:
+        (tmp_path / "stop").touch()
+    done = run(
+        tmp_path, "EOFError", "ValueError('mine')" if asked else "RuntimeError('mine')", {ELASTIC: "none"}
+    )
+    assert done.returncode == 1 and "mine" in done.stderr and done.stdout == "exit handlers ran\n"
+
+
+def run(
+    raw: Path, thread: str, main: str, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", PROGRAM.format(thread=thread, main=main), str(raw)]
+    known = environment(**(variables or {}))
+    return subprocess.run(program, capture_output=True, text=True, check=False, env=known)

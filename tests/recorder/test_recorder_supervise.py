@@ -48,8 +48,11 @@ class Sent:
     def __init__(self):
         self.signals = []
 
-    def send(self, number):
+    def send(self, number, but=()):
         self.signals.append(number)
+
+    def agents(self):
+        return {1}
 
 
 def test_a_program_is_asked_ever_less_kindly():
@@ -93,6 +96,24 @@ def test_a_deaf_program_and_its_children_are_killed(tmp_path, monkeypatch):
     process.returncode = 0  # reaped by the supervisor
     assert (end.ended, end.signal, end.exit_status) == ("stopped", "SIGKILL", 0)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    process.stdout.close()
+
+
+AGENT = """
+import os, subprocess, sys
+worker = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"]
+sys.exit(subprocess.call(worker, env={**os.environ, "TORCHELASTIC_RUN_ID": "none"}) and 7)
+"""
+
+
+def test_an_agent_of_torchrun_ends_with_its_workers():
+    agent = [sys.executable, "-c", AGENT]
+    process = subprocess.Popen(agent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout.readline() == "ready\n"
+    tree = ProcessTree(process.pid)
+    assert tree.agents() == {process.pid}
+    Stopping(tree)
+    assert process.wait(60) == 7  # the agent was not interrupted: it returned its own status
     process.stdout.close()
 
 

@@ -31,6 +31,8 @@ def start(raw: str, plan: dict[str, object] | None = None) -> None:
     session = Session(raw, ProbePlan.read(raw) if plan is None else ProbePlan.of(plan), torch)
     current.session = session
     faults.set_receiver(session.note)
+    if session.plan.stop_after is not None:  # another rank may ask for the end
+        ending.end_quietly(raw)
     if session.plan.acts:
         from fathom.probe import knobs
 

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
+from fathom.pristine import os
+from fathom.probe.launchers import ELASTIC
+
 EXCEPTION = "exception "  # prefix of the reason for an end
+STOP = "stop"  # file that asks the parent to end the program
 CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that loses its peers
+WITHOUT_PEERS = (*CUT_OFF, RuntimeError)  # raised by a collective, too
 
 
-def end_quietly() -> None:
-    """Print no traceback for interrupts, nor for threads that lose their peers, from now on."""
+def end_quietly(raw: str) -> None:
+    """Print no traceback for interrupts, nor for lost peers, once the program is asked to end.
+
+    A worker of torchrun then succeeds: for a failed one, torchrun would print a traceback of its own calls.
+    """
     of_program, of_threads = sys.excepthook, threading.excepthook
+    stop = os.path.join(raw, STOP)
 
     def of_main(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if not issubclass(kind, KeyboardInterrupt):
+        if not os.path.exists(stop):
+            of_program(kind, error, trace)
+        elif ELASTIC in os.environ and issubclass(kind, WITHOUT_PEERS):
+            _succeed()
+        elif not issubclass(kind, KeyboardInterrupt):
             of_program(kind, error, trace)
 
     def of_thread(failure: threading.ExceptHookArgs) -> None:
-        if not issubclass(failure.exc_type, CUT_OFF):
+        if not os.path.exists(stop) or not issubclass(failure.exc_type, CUT_OFF):
             of_threads(failure)
 
     sys.excepthook, threading.excepthook = of_main, of_thread
+
+
+def _succeed() -> None:
+    """End this process with status 0, without C++ destructors: a group without its peers may abort there."""
+    sys.last_type = None  # the exit handlers see no failure
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(0)
 
 
 def skip_destructors() -> None:

@@ -17,6 +17,8 @@ VARIABLES = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
+# A variable of torchrun's workers. Their agent, which started them, prints a traceback if one of them fails.
+ELASTIC = "TORCHELASTIC_RUN_ID"
 _NODES = re.compile(r"(\d+)(?:\(x(\d+)\))?")  # Slurm's counts by node: 4(x2),3
 
 

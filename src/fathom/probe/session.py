@@ -10,7 +10,7 @@ from weakref import WeakSet
 from fathom.pristine import open, os, time
 from fathom.probe.chooser import Chooser, StepSignal
 from fathom.probe.conductor import Conductor
-from fathom.probe.ending import end_quietly
+from fathom.probe.ending import STOP, end_quietly
 from fathom.probe.host_window import HostWindow
 from fathom.probe.kineto import Kineto
 from fathom.probe.orders import Orders
@@ -337,8 +337,8 @@ class Session:
         self._stopped = True
         self._report_end()
         self.flush()
-        end_quietly()
-        with open(os.path.join(self.raw, "stop"), "w", encoding="utf-8") as file:
+        end_quietly(self.raw)
+        with open(os.path.join(self.raw, STOP), "w", encoding="utf-8") as file:
             file.write(str(self.k))
 
     def _report_end(self) -> None:

@@ -102,7 +102,10 @@ class Supervisor:
 
 
 class Stopping:
-    """Ends the program's process tree with increasingly forceful signals."""
+    """Ends the program's process tree with increasingly forceful signals.
+
+    Agents of torchrun end with their workers, and an interrupt makes them print a traceback.
+    """
 
     def __init__(self, tree: ProcessTree, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree, self.clock = tree, clock
@@ -115,7 +118,7 @@ class Stopping:
         if self.ways and self.clock() >= self.until:
             number, grace = self.ways.pop(0)
             self.until = self.clock() + grace
-            self.tree.send(number)
+            self.tree.send(number, but=self.tree.agents() if number == signal.SIGINT else ())
 
 
 def ending(code: int, asked: set[int], stopped: bool) -> Ending:

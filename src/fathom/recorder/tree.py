@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
+
+from fathom.probe import ELASTIC
 
 PATIENCE_S = 1.5  # for processes to end after each request
 
@@ -28,14 +30,23 @@ class ProcessTree:
         """Return the psutil processes alive at the last refresh."""
         return list(self._known.values())
 
-    def send(self, number: int) -> None:
-        """Send a signal to the program and its descendants."""
+    def send(self, number: int, but: Collection[int] = ()) -> None:
+        """Send a signal to the program and its descendants, `but` some."""
         self.refresh()
         if not self._known:
             with suppress(ProcessLookupError):
                 os.kill(self.root, number)
         for process in self.processes():
-            _quietly(process.send_signal, number)
+            if process.pid not in but:
+                _quietly(process.send_signal, number)
+
+    def agents(self) -> set[int]:
+        """Return the processes that started workers of torchrun, by the workers' environment."""
+        self.refresh()
+        environments = {p.pid: _quietly(p.environ) or {} for p in self.processes()}
+        workers = [p for p in self.processes() if ELASTIC in environments[p.pid]]
+        parents = {parent for p in workers if (parent := _quietly(p.ppid)) in environments}
+        return {pid for pid in parents if ELASTIC not in environments[pid]}
 
     def end_rest(self) -> None:
         """Terminate, then kill, everything still alive except the program itself."""
