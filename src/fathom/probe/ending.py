@@ -21,7 +21,7 @@ WITHOUT_PEERS = (*CUT_OFF, RuntimeError)  # raised by a collective, too
 def end_quietly(raw: str) -> None:
     """Print no traceback for interrupts, nor for lost peers, once the program is asked to end.
 
-    A worker of torchrun then succeeds: for a failed one, torchrun would print a traceback of its own calls.
+    A worker of torchrun then succeeds: for a failed one, torchrun would print a traceback.
     """
     of_program, of_threads = sys.excepthook, threading.excepthook
     stop = os.path.join(raw, STOP)
