@@ -54,7 +54,7 @@ def shown(show, width: int = 100) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
 @pytest.mark.parametrize("name", ["gemm 1x1x1·1x1x1", HOSTILE, "x" * 300])
 def test_every_line_fits(width, name):
     for show in (

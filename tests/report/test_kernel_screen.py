@@ -104,7 +104,7 @@ def test_a_rank_without_a_timeline_is_an_error_for_people(sounding):
     assert status == 2 and "Traceback" not in text
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
 def test_lines_fit_and_are_plain_where_the_terminal_is(sounding, width):
     from fathom.analysis.folding import counters_of
     from fathom.analysis.measures import device_portraits

@@ -94,7 +94,7 @@ def test_a_list_shows_every_tip_with_its_text():
     assert text.count("It pays.") == 2 and "ok Keep boost on  os.kept" in text and "area" not in text
 
 
-@pytest.mark.parametrize(("terminal", "most"), [(40, 80), (80, 80), (200, 120)])
+@pytest.mark.parametrize(("terminal", "most"), [(40, 40), (60, 60), (80, 80), (200, 120)])
 def test_no_line_is_wider_than_the_terminal(terminal, most):
     longest = sorted(tips(), key=lambda tip: -len(tip.title) - len(tip.id))[:20]
     every = [

@@ -10,13 +10,14 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.results import LedgerRow, Part
 from fathom.report import units
 from fathom.report.ledger import name
+from fathom.report.screen import LEAST
 
 MOST = 10  # parts with a line each
 SMALL = 0.02  # of the step: smaller parts share a line
 SLOW = ("smaller ceiling gap", "smaller ceiling gaps")  # one, several
 REST = ("smaller item", "smaller items")
 OWNER = 30  # columns
-BAR = 10
+BAR, ROOMY = 10, 72  # narrower tables have no bars
 _COLOURS = {"peak": "green", "ceiling": "green", "unexplained": "red", "no ceiling": "red"}
 _LEAD, _FINDING, _CAUSE = "lead ", "finding ", "cause "
 _LIMITED = ": limited by "
@@ -30,13 +31,14 @@ def section(parts: Sequence[Part], width: int, every: bool = False, noun: str = 
     total = sum(part.ms for part in parts)
     digits = units.decimals(total)
     ms = max(len(f"{total:.{digits}f}"), 6) + 2
-    room = width - ms - 9 - BAR - OWNER
-    yield Text(f"{f'account of the {noun}':<{room}}{'ms':>{ms}}{'%':>7}  {'':<{BAR}}  owner", "dim underline")
+    bar = BAR if width >= ROOMY else 0
+    room = max(width - ms - 9 - bar - OWNER, LEAST)
+    yield Text(f"{f'account of the {noun}':<{room}}{'ms':>{ms}}{'%':>7}  {'':<{bar}}  owner", "dim underline")
     largest = shown(parts, total, every)
     for part in largest:
         share = units.signed_share(part.ms, total)
         line = Text(f"{label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{share:>7}  ")
-        line.append(units.bar(part.ms / total, BAR), _COLOURS.get(part.owner, "yellow"))
+        line.append(units.bar(part.ms / total, bar), _COLOURS.get(part.owner, "yellow"))
         owner = units.shorten(_owner(part), OWNER - 2)
         yield line.append(f"  {owner}", "bold" if part.owner.startswith(_FINDING) else "dim")
     for words, left in folded([part for part in parts if part not in largest]):
@@ -69,6 +71,7 @@ def label(part: Part, room: int) -> str:
         return units.shorten(part.part, room)
     family = part.owner.removeprefix(_LEAD)
     words = part.part.removeprefix(family).partition(_LIMITED)[0]
+    words = words if room > 2 * LEAST else ""
     return units.shorten(name(LedgerRow(Entry.COMPUTE, family, part.ms)), room - len(words)) + words
 
 

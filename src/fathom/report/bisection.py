@@ -20,7 +20,7 @@ SUBJECT = 44
 
 
 def print_bisection(result: Bisection, console: Console | None = None) -> None:
-    """Print the first bad commit and the revisions that were timed, 80 to 120 columns wide."""
+    """Print the first bad commit and the revisions that were timed, 40 to 120 columns wide."""
     show(lambda width: within_margins(page(result, width - 2), width - 2), console)
 
 

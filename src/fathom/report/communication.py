@@ -20,7 +20,7 @@ from fathom.analysis.communication import (
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import CriticalPart, Device, Examination
 from fathom.report import units
-from fathom.report.screen import paragraph
+from fathom.report.screen import LEAST, columns_within, paragraph
 from fathom.units import GB
 
 SLOWED = 0.01  # of compute: less is not shown
@@ -41,7 +41,7 @@ def collectives(device: Device, width: int, top: int | None) -> Iterator[Text]:
     communication = device.communication
     if communication is None:
         return
-    columns = _columns(communication)
+    columns = columns_within(_columns(communication), width)
     name = width - sum(columns.values())
     head = "".join(f"{title:>{room}}" for title, room in columns.items())
     yield Text(f"{'collectives':<{name}}{head}", "dim underline")
@@ -155,8 +155,9 @@ def jitter(rows: list[Jitter], step_ms: float | None, width: int, top: int | Non
     shown = wide if top is None else wide[:FEW]
     if not shown:
         return
-    name, digits = width - sum(_SPREAD.values()), units.decimals(step_ms or 0.0)
-    head = "".join(f"{title:>{room}}" for title, room in _SPREAD.items())
+    columns = columns_within(_SPREAD, width)
+    name, digits = width - sum(columns.values()), units.decimals(step_ms or 0.0)
+    head = "".join(f"{title:>{room}}" for title, room in columns.items())
     yield Text(f"{'jitter of collectives, ms':<{name}}{head}", "dim underline")
     for row in shown:
         figures = (
@@ -166,7 +167,9 @@ def jitter(rows: list[Jitter], step_ms: float | None, width: int, top: int | Non
             row.late_p99_ms,
             row.transfer_p99_ms,
         )
-        cells = "".join(f"{ms:>{room}.{digits}f}" for ms, room in zip(figures, _SPREAD.values(), strict=True))
+        cells = "".join(
+            f"{ms:>{room}.{digits}f}" for ms, room in zip(figures, columns.values(), strict=False)
+        )
         yield Text(f"{units.shorten(f'  {nth(row)}', name - 1):<{name}}{cells}")
     left = f"; {len(wide) - len(shown)} more with --all" if top is not None and len(wide) > len(shown) else ""
     yield from paragraph("  ", f"{over(shown[0])}{left}", width, "dim")
@@ -217,7 +220,7 @@ def critical(parts: list[CriticalPart], width: int) -> Iterator[Text]:
     if not shown:
         return
     columns = "".join(f"{title:>{CELL}}" for title in ("rank", "stream", "ms", "of step"))
-    name = width - len(columns)
+    name = max(width - len(columns), LEAST)
     yield Text(f"{'critical path through ranks and streams':<{name}}{columns}", "dim underline")
     digits = units.decimals(sum(part.ms for part in parts))
     for part in shown:

@@ -25,7 +25,7 @@ from fathom.analysis.compare import (
 from fathom.analysis.folding import is_share
 from fathom.analysis.results import step_noun
 from fathom.report import units
-from fathom.report.screen import paragraph, reasons_of, show, within_margins
+from fathom.report.screen import LEAST, paragraph, reasons_of, show, within_margins
 from fathom.report.verdict import STYLES
 from fathom.units import NS_PER_MS
 
@@ -49,7 +49,7 @@ ASSUMED = (
 def print_sounding_comparison(
     comparison: SoundingComparison, console: Console | None = None, top: int | None = TOP
 ) -> None:
-    """Print the comparison, 80 to 120 columns wide. `top` limits entries, causes and figures; None: all."""
+    """Print the comparison, 40 to 120 columns wide. `top` limits entries, causes and figures; None: all."""
     show(lambda width: within_margins(page(comparison, width - 2, top), width - 2), console)
 
 
@@ -138,7 +138,7 @@ def cause_line(cause: Cause, room: int = ROOMY) -> str:
 
 def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Iterator[Text]:
     total = max(comparison.baseline_ns, comparison.candidate_ns) / NS_PER_MS
-    digits, room = units.decimals(total), width - 4 * COLUMN - 2
+    digits, room = units.decimals(total), max(width - 4 * COLUMN - 2, LEAST)
     shown = comparison.moved[:top] or _largest(comparison)
     rest = [change for change in comparison.entries if change not in shown]
     yield Text()
@@ -200,7 +200,7 @@ def _figures(comparison: SoundingComparison, width: int, top: int | None) -> Ite
     rows = figure_rows(comparison.figures)
     if not rows:
         return
-    room = width - 4 * COLUMN - 8
+    room = max(width - 4 * COLUMN - 8, LEAST)
     yield Text()
     head = f"{'baseline':>{COLUMN + 2}}{'candidate':>{COLUMN + 2}}{'change':>{COLUMN}}{'noise ±':>{COLUMN}}"
     yield Text(f"{'figures':<{room + 4}}{head}", "dim underline")

@@ -14,7 +14,7 @@ from fathom.analysis.compare import Checked, GateResult, name_of
 from fathom.errors import BadInputError, file_error
 from fathom.report import units
 from fathom.report.comparison import amount, cause_line
-from fathom.report.screen import show, within_margins
+from fathom.report.screen import LEAST, show, within_margins
 from fathom.units import NS_PER_MS
 from fathom.visible import visible_line
 
@@ -30,7 +30,7 @@ NO_BASELINE = "A single recording, without a baseline."
 
 
 def print_gate(result: GateResult, console: Console | None = None) -> None:
-    """Print the budgets, 80 to 120 columns wide."""
+    """Print the budgets, 40 to 120 columns wide."""
     show(lambda width: within_margins(page(result, width - 2), width - 2), console)
 
 
@@ -41,7 +41,7 @@ def page(result: GateResult, width: int) -> Iterator[Text]:
     headline = result.comparison.headline if result.baseline else NO_BASELINE
     yield from map(Text, textwrap.wrap(headline, width, break_on_hyphens=False))
     yield Text()
-    room = width - 2 - 4 * COLUMN
+    room = max(width - 2 - 4 * COLUMN, LEAST)
     head = "".join(f"{name:>{COLUMN}}" for name in ("baseline", "candidate", "limit", "noise ±"))
     yield Text(f"  {'budget':<{room}}{head}", "dim underline")
     for checked in result.budgets:

@@ -24,7 +24,7 @@ from fathom.analysis.results import (
 from fathom.diagnosis import kinds
 from fathom.report import units
 from fathom.report.communication import straggler
-from fathom.report.screen import joined
+from fathom.report.screen import MARGIN, USUAL, joined
 
 MOST = 4  # lines of the verdict
 MOST_NAMED = 4  # ranks whose programs are named
@@ -50,14 +50,15 @@ _GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def opening(examination: Examination, width: int) -> Iterator[Text]:
-    """Yield the verdict in at most MOST lines, and the straggler; nothing without a verdict."""
+    """Yield the verdict in at most MOST lines, more on narrow terminals, and the straggler."""
     verdict = examination.verdict
     if verdict is None:
         return
     lines = _wrapped(verdict.headline, width)
     yield from (Text(line, "bold") for line in lines)
     yield from (Text(line, "bold yellow") for line in _wrapped(straggler(examination), width))
-    left = _wrapped(advice(examination), width, max_lines=max(MOST - len(lines), 1), placeholder=" …")
+    least = 1 if width >= USUAL - 2 * MARGIN else MOST - 1
+    left = _wrapped(advice(examination), width, max_lines=max(MOST - len(lines), least), placeholder=" …")
     yield from (Text(line, "bold green" if verdict.action else "dim") for line in left)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fathom.lab import Last, Listed, Outcome, Technique, techniques
 from fathom.report import units
-from fathom.report.screen import INDENT, part, show, wrapped
+from fathom.report.screen import INDENT, LEAST, part, show, wrapped
 
 if TYPE_CHECKING:
     from fathom.diagnosis import PairFinding
@@ -27,7 +27,7 @@ def print_techniques(listed: Sequence[Listed], console: Console | None = None) -
 
 def _table(listed: Sequence[Listed], width: int) -> Iterator[Text]:
     wide = max((len(row.name) for row in listed), default=0) + 2 + INDENT
-    room, group = width - wide - _RESULT - 1, ""
+    room, group = max(width - wide - _RESULT - 1, LEAST), ""
     if listed:
         yield Text(f"{'technique':<{wide}}{'saves':<{room}} here", "dim underline")
     for row in listed:

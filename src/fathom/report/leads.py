@@ -13,7 +13,7 @@ from fathom.analysis.results import Lead, LedgerRow
 from fathom.machine import DATASHEET
 from fathom.report import units
 from fathom.report.ledger import name
-from fathom.report.screen import joined, paragraph, show
+from fathom.report.screen import LEAST, folded, joined, paragraph, show
 
 TITLE = "Headroom"
 ROOM = 16  # columns that an op needs at least
@@ -34,7 +34,7 @@ def section(leads: Sequence[Lead], width: int) -> Iterator[Text]:
         return
     gain = max(len(_saved(lead)) for lead in leads) + 2
     ceiling = max(len(_distance(lead)) for lead in leads) + 2
-    wide = width - 2 - gain - ceiling
+    wide = max(width - 2 - gain - ceiling, LEAST)
     family = max(wide // 2, min(wide, 36))
     yield Text.assemble((f"{TITLE}   ", "bold"), (follows(leads), "dim"))
     for lead in leads:
@@ -54,8 +54,7 @@ def print_leads(leads: Sequence[Lead], console: Console | None = None) -> None:
 def every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     """Yield every lead in full, in lines of at most `width` cells."""
     for line in _every(leads, width) if leads else ():
-        line.truncate(width, overflow="ellipsis")
-        yield line
+        yield from folded(line, width)
 
 
 def _every(leads: Sequence[Lead], width: int) -> Iterator[Text]:

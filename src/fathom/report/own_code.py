@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from fathom.analysis.results import CodeTime, FunctionTime, step_noun
-from fathom.report import units
+from fathom.report import screen, units
 from fathom.report.screen import joined, paragraph
 
 TITLE = "the mean {step} by the program's code"
@@ -26,7 +26,7 @@ def section(code: CodeTime | None, width: int, every: bool = False) -> Iterator[
     if code is None or not functions:
         return
     room = width // 3
-    name = width - sum(COLUMNS.values()) - room
+    name = max(width - sum(COLUMNS.values()) - room, screen.LEAST)
     head = "".join(f"{title:>{cells}}" for title, cells in COLUMNS.items())
     yield Text(
         f"{TITLE.format(step=step_noun(code.kind)):<{name}}{head}  {'lines':<{room - 2}}", "dim underline"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fathom.planner.training import Assumption, Checked, CheckedRow, Plan
 from fathom.report import units
-from fathom.report.screen import show
+from fathom.report.screen import LEAST, show
 from fathom.units import GB, MS_PER_S
 
 BAR, NAME, TOP = 10, 46, 6
@@ -173,7 +173,7 @@ def print_checked(checked: Checked, console: Console | None = None) -> None:
 
 
 def _checked_lines(checked: Checked, width: int) -> Iterator[Text]:
-    name = width - 33
+    name = max(width - 33, LEAST)
     yield Text(checked.verdict, "bold")
     yield from (Text(f"! {note}", "yellow") for note in checked.notes)
     for title, rows in (("entry", checked.entries), ("kernels over 0.5 % of the step", checked.kernels)):

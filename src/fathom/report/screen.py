@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
@@ -13,42 +15,95 @@ from fathom.visible import visible_line
 
 K = TypeVar("K")
 V = TypeVar("V")
-NARROW, PIPED, BROAD = 80, 100, 120
+NARROW, USUAL, PIPED, BROAD = 40, 80, 100, 120
 MARGIN = 1
 INDENT = 2
-LEAST = 20  # cells of a paragraph beside its label
+LEAST = 20  # cells of a paragraph beside its label, and of a table's first column
 SEPARATOR = " · "
+_GAP = re.compile(r"  +")  # between columns
 _ASCII = str.maketrans(
     {**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("▓▒░·–±µ…✗°×≈→●", "=-.,-~u.xox~>*", strict=True))}
 )
 
 
 def cells(console: Console) -> int:
-    """Return the cells per line: the terminal's width, limited to 80 to 120; 100 if the output is piped."""
-    width = console.width if console.is_terminal or console.record else PIPED
-    return min(max(width, NARROW), BROAD)
+    """Return the cells per line: the terminal's width, limited to 40 to 120; 100 if the output is piped."""
+    return min(max(console.width if _on_screen(console) else PIPED, NARROW), BROAD)
+
+
+def _on_screen(console: Console) -> bool:
+    return console.is_terminal or console.record
 
 
 def show(page: Callable[[int], Iterable[Text]], console: Console | None = None) -> None:
     """Print the lines that `page` returns for the console's width; in plain ASCII without Unicode.
 
-    Control characters are replaced here, for all pages. The default is standard output without rich's own
-    colours and wrapping.
+    Control characters are replaced here, for all pages. Lines wider than a terminal are folded. The default
+    is standard output without rich's own colours and wrapping.
     """
     console = console or Console(highlight=False, soft_wrap=True)
     for line in page(cells(console)):
         line.plain = visible_line(line.plain)
         if console.options.ascii_only:
             line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
-        console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+        for part in folded(line, console.width) if _on_screen(console) else [line]:
+            console.print(part, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+
+
+def folded(line: Text, width: int) -> Iterator[Text]:
+    """Yield the line, in parts if it is wider than `width` cells: a table's row has its figures below.
+
+    If a row begins with a figure, its last column is below.
+    """
+    if line.cell_len <= width:
+        yield line
+        return
+    indent = min(_indent(line) + 2 * INDENT, width // 2)
+    gaps = list(_GAP.finditer(line.plain))
+    for gap in reversed(gaps) if _indent(line) > 2 * INDENT else gaps:
+        head, rest = line.divide([gap.end()])
+        if rest.cell_len <= width - indent and _indent(line) < gap.start() <= width:
+            head.rstrip()
+            yield head
+            table = _GAP.search(rest.plain.rstrip())
+            yield Text(" " * (width - rest.cell_len if table else indent)).append_text(rest)
+            return
+    yield from _wrapped(line, width, indent)
+
+
+def _wrapped(line: Text, width: int, indent: int) -> Iterator[Text]:
+    line.rstrip()
+    while line.cell_len > width:
+        fits = len(chop_cells(line.plain, width)[0])
+        space = line.plain.rfind(" ", _indent(line), fits + 1)
+        head, line = line.divide([space if space > _indent(line) else fits])
+        head.rstrip()
+        yield head
+        line = Text(" " * indent).append_text(line.divide([_indent(line)])[-1])
+    yield line
+
+
+def _indent(line: Text) -> int:
+    return len(line.plain) - len(line.plain.lstrip())
+
+
+def columns_within(columns: Mapping[K, int], width: int) -> dict[K, int]:
+    """Return the first columns with their widths, as many as leave LEAST of `width` cells for a name."""
+    room = width - LEAST
+    return {name: cell for name, cell in columns.items() if (room := room - cell) >= 0}
 
 
 def within_margins(lines: Iterable[Text], width: int) -> Iterator[Text]:
-    """Indent the lines by the margin and truncate them to `width` cells beside it; empty lines stay empty."""
+    """Indent the lines by the margin and truncate them to `width` cells beside it; empty lines stay empty.
+
+    On a narrow terminal they are folded instead, because little of them would be left.
+    """
     for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-        yield Text(" " * MARGIN).append_text(line) if line.plain else line
+        parts = folded(line, width) if width < USUAL - 2 * MARGIN else [line]
+        for part in parts:
+            part.rstrip()
+            part.truncate(width, overflow="ellipsis")
+            yield Text(" " * MARGIN).append_text(part) if part.plain else part
 
 
 def paragraph(

@@ -30,7 +30,7 @@ from fathom.diagnosis import kinds_of_steps
 from fathom.report import units
 from fathom.report.communication import LATE
 from fathom.report.ledger import by_entry, groups, of_profiled, step_ms
-from fathom.report.screen import grouped, joined, paragraph
+from fathom.report.screen import columns_within, grouped, joined, paragraph
 from fathom.units import NS_PER_MS
 
 LARGER = 0.3  # of the time is extra time of long steps: then a larger unit is the better step
@@ -167,7 +167,7 @@ def regions(device: Device, width: int, top: int | None, noun: str = "step") -> 
         return
     launched = any(region.device_ms for region in device.regions)
     share, last = f"% of {noun}", {"device ms": 11} if launched else {}
-    columns = {"ms": 10, share: len(share) + 2, "own ms": 10, "calls": 8} | last
+    columns = columns_within({"ms": 10, share: len(share) + 2, "own ms": 10, "calls": 8} | last, width)
     name = width - sum(columns.values())
     head = "".join(f"{title:>{room}}" for title, room in columns.items())
     yield Text(f"{'regions of the program':<{name}}{head}", "dim underline")
@@ -313,7 +313,7 @@ def devices(
 
     Of more devices, these are the ones of the ranks `late` and the lowest, and the median of all.
     """
-    columns = _columns(listed)
+    columns = columns_within(_columns(listed), width - 16)
     head = "".join(f"{name:>{cell}}" for name, cell in columns.items())
     room = width - 16 - sum(columns.values())
     yield Text(f"{'rank':>4}  {'device':<{room}}{f'{noun} ms':>9}{head}", "dim underline")

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fathom.analysis.results import StepKind, Trial, step_noun
 from fathom.report import units
+from fathom.report.screen import columns_within
 
 _COLUMNS = {"n": 7, "clean": 11, "as profiled": 13, "of time": 10, "tokens/s": 12}
 _USED = "  ledger"
@@ -27,6 +28,7 @@ def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
         return
     tokens = any(kind.tokens_per_s for kind in kinds)
     columns = {name: room for name, room in _COLUMNS.items() if tokens or name != "tokens/s"}
+    columns = columns_within(columns, width - len(_USED))
     name = width - sum(columns.values()) - len(_USED)
     head = "".join(f"{title:>{room}}" for title, room in columns.items())
     yield Text(f"{'kinds of steps':<{name}}{head}", "dim underline")

@@ -14,9 +14,12 @@ from fathom.analysis.results import Device, LedgerRow
 from fathom.machine import DATASHEET
 from fathom.report import units
 from fathom.report.ledger import LedgerGroup, by_entry, fold, groups, name, ran_ms, step_ms
+from fathom.report.screen import LEAST
 
 WIDE = 90  # columns from which bars are long
+ROOMY = 72  # narrower tables have neither bars nor rates
 RATES = 36  # columns for percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
+RUNS = 15  # columns for percent and runs, without rates
 CEILING = 11  # column of the share of the ceiling, if ceilings are known
 COMPLETE = 0.995  # share of busy time that counts as all of it
 OVERHEAD, SHORTER = "profiling overhead", "shorter than clean steps"
@@ -49,16 +52,19 @@ class Columns:
     digits: int
     ceiling: int
     flops: tuple[str, float] = units.flops_unit(0.0)
+    rates: bool = True
 
     @classmethod
     def of(cls, width: int, device: Device) -> Columns:
         total_ms = max(device.total_ms or 0.0, step_ms(device))
         digits = units.decimals(total_ms)
         ms = max(len(f"{total_ms:.{digits}f}"), 6) + 2
-        bars = 10 if width >= WIDE else 6
+        rates = width >= ROOMY
+        bars = (10 if width >= WIDE else 6) * rates
         ceiling = CEILING if device.at_ceiling_ms is not None else 0
         flops = units.flops_unit(max((entry.flops_per_s or 0.0 for entry in device.ledger), default=0.0))
-        return cls(width - ms - bars - RATES - ceiling, ms, bars, digits, ceiling, flops)
+        name = max(width - ms - bars - ceiling - (RATES if rates else RUNS), LEAST)
+        return cls(name, ms, bars, digits, ceiling, flops, rates)
 
 
 def stacked(device: Device, width: int) -> list[Text]:
@@ -197,7 +203,8 @@ def speed_of_light(device: Device) -> str:
 
 def _header(columns: Columns, noun: str) -> Text:
     ceiling = "ceiling %" if columns.ceiling else ""
-    tail = f"{'runs':>6}{columns.flops[0]:>9}{'GB/s':>8}{ceiling:>{columns.ceiling}}"
+    rates = f"{columns.flops[0]:>9}{'GB/s':>8}" if columns.rates else ""
+    tail = f"{'runs':>6}{rates}{ceiling:>{columns.ceiling}}"
     title = f"where a {noun} goes"
     line = f"{title:<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
     return Text(line, "dim underline")
@@ -211,7 +218,7 @@ def _tail(columns: Columns, entry: LedgerRow) -> str:
     """Return the text right of the bar: the meaning of idle time, or rates for work."""
     meaning = meaning_of(entry.entry)
     if meaning:
-        return f"  {meaning}"
+        return f"  {meaning}" if columns.rates else ""
     return _work(columns, [entry], entry.flops_per_s, entry.bytes_per_s, MARK if entry.problem else "")
 
 
@@ -227,7 +234,7 @@ def _work(
     runs = _runs(sum(counts) if counts else None)
     share = f"{mark + _of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
     moved = ("" if columns.ceiling else mark) + units.rate(bytes_per_s, 1e9)
-    rates = f"{units.rate(flops_per_s, columns.flops[1]):>9}{moved:>8}"
+    rates = f"{units.rate(flops_per_s, columns.flops[1]):>9}{moved:>8}" if columns.rates else ""
     return f"{runs:>6}{rates}{share}".rstrip()
 
 
@@ -254,7 +261,7 @@ def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
     known = [entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound]
     if not known:
         return
-    room = width - _ROOF
+    room = max(width - _ROOF, LEAST)
     unit = units.flops_unit(max(entry.flops_per_s or 0.0 for entry in known))
     head = f"{'ms':>8}{'FLOP/B':>8}{unit[0]:>9}{'GB/s':>8}  {'bound':<{_BOUND - 2}}{'%':>5}{'lost':>7}"
     yield Text(f"{'roofline':<{room}}{head}"[:width], "dim underline")

@@ -46,7 +46,7 @@ class View(TypedDict, total=False):
 
 
 def print_report(examination: Examination, console: Console | None = None, **view: Unpack[View]) -> None:
-    """Print the report, 80 to 120 columns wide; in plain ASCII on terminals without Unicode.
+    """Print the report, 40 to 120 columns wide; in plain ASCII on terminals without Unicode.
 
     Raises BadInputError if the rank of `view` has no ledger.
     """

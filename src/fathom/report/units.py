@@ -146,7 +146,7 @@ def bar(share: float, width: int) -> str:
     share.
     """
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
-    if share > 0:
+    if share > 0 and width:
         eighths = max(eighths, 1)
     full, part = divmod(eighths, 8)
     return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)

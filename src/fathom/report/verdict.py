@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.report import units
-from fathom.report.screen import joined, paragraph, show
+from fathom.report.screen import LEAST, joined, paragraph, show
 from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _FIGURES = 38  # cells right of the bar
 
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
-    """Print the verdict, 80 to 120 columns wide."""
+    """Print the verdict, 40 to 120 columns wide."""
     show(lambda width: page(verdict, width), console)
 
 
@@ -121,7 +121,7 @@ def _side(name: str, side: Timing, share: float, width: int) -> Text:
 
 
 def _agreement(verdict: Verdict, width: int) -> Iterator[Text]:
-    against, room = f"compared with {verdict.reference}", width - 46
+    against, room = f"compared with {verdict.reference}", max(width - 46, LEAST)
     yield Text(f"{against:<{room}}{'relative norm':>16}{'allowed':>10}{'worst':>10}{'allowed':>10}", "dim")
     for agreement in verdict.agreement:
         label = units.shorten(f"{agreement.place} · {agreement.dtype} · {agreement.calls} calls", room - 1)

@@ -12,7 +12,7 @@ from fathom.analysis.results import Device, OpShape
 from fathom.analysis.work import DTYPES
 from fathom.report import units
 from fathom.report.ledger import of_profiled, step_ms
-from fathom.report.screen import joined, paragraph
+from fathom.report.screen import columns_within, joined, paragraph
 from fathom.units import GB
 
 ROWS = 8
@@ -37,15 +37,16 @@ def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
     """Yield the table of ops by input shapes; with `top` None, all rows."""
     if not device.shapes:
         return
-    room = width - sum(_COLUMNS.values())
-    head = "".join(f"{title:>{cells}}" for title, cells in _COLUMNS.items())
+    columns = columns_within(_COLUMNS, width)
+    room = width - sum(columns.values())
+    head = "".join(f"{title:>{cells}}" for title, cells in columns.items())
     yield Text(f"{'ops by shape':<{room}}{head}", "dim underline")
     chosen = device.shapes if top is None else device.shapes[: min(top, ROWS)]
     labels = [f"  {label}" for label in labelled(device.shapes)[: len(chosen)]]
     often = Counter(units.shorten(label, room - 1) for label in labels)
     for row, label in zip(chosen, labels, strict=True):
         cells = "".join(
-            f"{cell:>{n}}" for cell, n in zip(_cells(row, device), _COLUMNS.values(), strict=True)
+            f"{cell:>{n}}" for cell, n in zip(_cells(row, device), columns.values(), strict=False)
         )
         name = units.shorten(label, room - 1)
         if often[name] > 1:  # the ends distinguish them

@@ -10,7 +10,7 @@ from rich.text import Text
 from fathom.analysis.entries import meaning_of
 from fathom.analysis.replay import Moved, Prediction
 from fathom.report import units
-from fathom.report.screen import MARGIN, show, within_margins
+from fathom.report.screen import LEAST, MARGIN, show, within_margins
 
 COLUMN = 12  # columns of a number
 HIDDEN = 0.0005  # of the step: entries that are smaller before and after are left out
@@ -18,7 +18,7 @@ STILL = 0.0005  # of the step: smaller changes count as no change
 
 
 def print_prediction(prediction: Prediction, console: Console | None = None) -> None:
-    """Print a prediction, 80 to 120 columns wide."""
+    """Print a prediction, 40 to 120 columns wide."""
     show(lambda width: _page(prediction, width - 2 * MARGIN), console)
 
 
@@ -61,7 +61,7 @@ def _table(prediction: Prediction, width: int) -> Iterator[Text]:
     rows = [row for row in prediction.moved if max(row.before_ms, row.after_ms) > HIDDEN * total]
     if not rows:
         return
-    digits, name = units.decimals(total), width - 3 * COLUMN - 26
+    digits, name = units.decimals(total), max(width - 3 * COLUMN - 26, LEAST)
     head = "".join(f"{title:>{COLUMN}}" for title in ("before ms", "after ms", "change"))
     yield Text(f"{'where the time moves':<{name}}{head}", "dim underline")
     for row in rows:
@@ -77,7 +77,7 @@ def _row(row: Moved, name: int, digits: int, total: float, style: str = "") -> T
     numbers = "".join(f"{ms:>{COLUMN}.{digits}f}" for ms in (row.before_ms, row.after_ms))
     line = Text(f"{units.shorten(row.entry, name - 1):<{name}}{numbers}", style)
     line.append(f"{difference:>{COLUMN}}", colour)
-    return line.append(f"  {meaning_of(row.entry)}", "dim")
+    return line.append(f"  {meaning_of(row.entry)}" if name > LEAST else "", "dim")
 
 
 def _asides(prediction: Prediction, width: int) -> Iterator[Text]:

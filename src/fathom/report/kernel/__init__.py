@@ -13,7 +13,7 @@ from fathom.analysis.measures import Portrait
 from fathom.errors import BadInputError, file_error, no_match
 from fathom.report import units
 from fathom.report.kernel.depth import GOOD, LABEL, NOT_KNOWN, colour, depth, labelled, measure_of, name, runs
-from fathom.report.screen import MARGIN, grouped, show, within_margins
+from fathom.report.screen import LEAST, MARGIN, grouped, show, within_margins
 from fathom.sounding import meant
 from fathom.units import US_PER_MS
 
@@ -116,7 +116,7 @@ def overview(portraits: Sequence[Portrait], width: int, top: int | None) -> Iter
         yield Text("No kernel was recorded in the steps that the ledger uses.", "yellow")
         return
     shown = portraits if top is None or len(portraits) == top + 1 else portraits[:top]
-    room = width - _COLUMNS
+    room = max(width - _COLUMNS, LEAST)
     head = f"{'ms':>8}{'%':>6}{'runs':>6}{'each':>9}  {'limited by':<{_BOUND}}{'used %':>7}"
     yield Text(f"{'kernel family':<{room}}{head}", "dim underline")
     for portrait in shown:

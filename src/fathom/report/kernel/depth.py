@@ -10,7 +10,7 @@ from rich.text import Text
 from fathom.analysis.measures import CounterRow, Level, Measure, Portrait, Reason
 from fathom.analysis.results import LedgerRow
 from fathom.report import ledger, units
-from fathom.report.screen import joined, paragraph
+from fathom.report.screen import LEAST, joined, paragraph
 from fathom.units import US_PER_MS
 
 _REASONS, _COUNTERS = 4, 16
@@ -125,7 +125,7 @@ def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
     if not levels:
         return
     yield Text()
-    room = width - _LEVELS
+    room = max(width - _LEVELS, 10)
     head = f"{'roofline':<16}{'of the ceiling':<{room + 10}}{'reached':>13}{'ceiling':>13}{'FLOP/B':>9}"
     yield Text(head, "dim underline")
     for level in levels:
@@ -155,7 +155,7 @@ def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
     for measure in ordered:
         line = Text(f"{units.shorten(measure.title, 31):<32}{value(measure):>12}")
         line.append(f"{error(measure):>9}{measure.samples or '':>8}  ")
-        yield line.append(units.shorten(measure.meaning, max(width - _TABLE, 1)), "dim")
+        yield line.append(units.shorten(measure.meaning, max(width - _TABLE, LEAST)), "dim")
     if len(ordered) < len(sampled):
         yield Text(f"{len(sampled) - len(ordered)} more with --all; all as folded with --counters", "dim")
 

@@ -44,7 +44,8 @@ def live_page(live: Live, width: int, height: int, keys: str = "") -> list[Text]
     foot = Text(keys, "dim")
     for line in lines:
         line.plain = visible_line(line.plain)
-    return list(within_margins([*lines[: max(height - 1, 1)], foot], room))
+    body = list(within_margins(lines, room))
+    return [*body[: max(height - 1, 1)], *within_margins([foot], room)]
 
 
 def _heading(live: Live, width: int) -> Iterator[Text]:
