@@ -34,6 +34,19 @@ def test_one_size_gives_a_wide_interval() -> None:
     assert not fit.fitted and fit.low < fit.ns < fit.high <= 200_000
 
 
+@given(st.integers(100, 500), st.floats(1, 50), st.lists(st.integers(0, 50), min_size=1, max_size=5))
+def test_delays_of_a_host_are_fixed_time_whichever_sizes_they_meet(
+    us: int, rate: float, delays: list[int]
+) -> None:
+    size = np.repeat([1e3, 1e6], 20)
+    length = us * US + size / rate
+    delayed = length.copy()
+    delayed[[20 + at for at in range(len(delays))]] += np.array(delays) * MS  # all at the large size
+    fit, without = (fixed_time(size, lengths, on_host=True) for lengths in (delayed, length))
+    assert fit.ns == pytest.approx(us * US + sum(delays) * MS / len(size), rel=1e-3)
+    assert fit.low == pytest.approx(without.low, rel=1e-3) and fit.high >= fit.ns
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), min_size=1, max_size=8))
 def test_collectives_share_each_instant(spans: list[tuple[int, int]]) -> None:
     starts, ends = np.array([start for start, _ in spans]), np.array([start + n for start, n in spans])

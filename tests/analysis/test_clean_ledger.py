@@ -34,6 +34,19 @@ def test_otherwise_the_excess_is_taken_off_the_hosts_rows():
     assert sum(rows.values()) == pytest.approx(1.01 * 10.1 / BEYOND, abs=1e-6)
 
 
+@pytest.mark.parametrize("work", [Entry.OPS, Entry.COMPUTE])
+def test_collectives_of_host_threads_shrink_as_ops_do_and_those_of_devices_not_at_all(work: Entry) -> None:
+    """Ops take 30 ms and collectives 60, so all of them have a third less in a clean step of 60 ms."""
+    rows = {(work, "aten::mm"): 30.0, (Entry.MOVING_BYTES, ""): 50.0, (Entry.HOST_WAITS_FOR_PEERS, ""): 10.0}
+    entries = [LedgerRow(entry, detail, ms) for (entry, detail), ms in rows.items()]
+    clean = clean_entries(Profiled(entries, rows, dict.fromkeys(rows, 0.0)), {}, 60.0)
+    ms = {row.entry: row.ms for row in clean}
+    if work == Entry.OPS:
+        assert [ms[entry] for entry, _ in rows] == pytest.approx([20.0, 100 / 3, 20 / 3])
+    else:
+        assert ms[Entry.MOVING_BYTES] == 50.0
+
+
 class Job:
     """Steps of each rank, by their lengths in ms."""
 

@@ -118,32 +118,39 @@ def test_one_rank_keeps_its_wait_whole(tmp_path: Path) -> None:
 SCALARS, CALL = 12, 200_000  # all-reduces of one scalar in a step, one after the other, in ns
 
 
-def log_scalars(line: Timeline, zero: int, long: int) -> None:
-    """A step that begins at `zero` and averages scalars over ranks; `long` of the calls take 3 ms."""
+def log_scalars(line: Timeline, zero: int, long: int, between: int = 0, late: int = 0) -> None:
+    """A step that begins at `zero` and averages scalars over ranks; `long` of the calls take 3 ms.
+
+    Before each call but the first, another op takes `between` ns. The first call comes `late` ns later.
+    """
     at = zero + 10 * MS
     line.step(zero, zero + STEP)
-    line.op("aten::mm", zero, at)
+    line.op("aten::mm", zero, at + late)
     for k in range(SCALARS):
+        if between and k:
+            line.op("aten::norm", at, at + between)
+            at += between
         end = at + (3 * MS if k < long else CALL)
-        called = line.op("c10d::allreduce_", at, at + 10_000)
-        moved = line.op("gloo:all_reduce", at, end, POOL[0], kind="annotation")
+        begin, end = (at + late, end + 5 * MS) if k == 0 and (late or between) else (at, end)
+        called = line.op("c10d::allreduce_", begin, begin + 10_000)
+        moved = line.op("gloo:all_reduce", begin, end, POOL[0], kind="annotation")
         if line.phase == "attribution":
             line.tables["ops"][called] |= {"source": "train.py(7): log", "line": 9}
             line.tables["ops"][moved] |= {"shapes": "[[]]", "dtypes": '["float"]'}
-        line.wait(PEERS, at + 10_000, end)
+        line.wait(PEERS, begin + 10_000, end)
         at = end
     line.op("aten::mm", at, zero + STEP)
 
 
-def logged(rank: int, long: int, busy_percent: float) -> Timeline:
+def logged(rank: int, long: int, busy_percent: float, between: int = 0, late: int = 0) -> Timeline:
     line = Timeline(rank=rank)
     line.steps(*range(-STEPS * STEP, 1, STEP), phase="clean")
     sensors = {"device": -1, "busy_percent": busy_percent, "program_percent": 25.0, "phase": "clean"}
     for k in range(STEPS):
         line.add("telemetry", time_ns=(k - STEPS) * STEP, **sensors)
-        log_scalars(line, k * STEP, long)
+        log_scalars(line, k * STEP, long, between, late)
     line.phase, line.burst = "attribution", 1
-    log_scalars(line, STEPS * STEP, long)
+    log_scalars(line, STEPS * STEP, long, between, late)
     return line
 
 
@@ -152,7 +159,11 @@ def logged(rank: int, long: int, busy_percent: float) -> Timeline:
     [
         (40.0, 0, 11 * 0.2),
         (40.0, 4, 11 / 12 * (8 * 0.2 + 4 * 3)),  # processors are free: the calls themselves take long
-        (99.0, 4, 11 / 12 * (8 * 0.2 + 4 * 3 * 0.2)),  # other programs had them meanwhile
+        (
+            99.0,
+            4,
+            11 / 12 * (8 * 0.2 + 4 * 3),
+        ),  # other programs had them meanwhile, as they do in a merged call
     ],
 )
 def test_reductions_of_scalars_are_joined(
@@ -165,3 +176,11 @@ def test_reductions_of_scalars_are_joined(
     [small] = [f for f in examination.findings if f.id == "communication-small-messages"]
     assert small.gain_ms == pytest.approx(gain, rel=0.1)
     assert small.where and small.where.source == "train.py(9): log"
+
+
+def test_neither_the_wait_for_a_late_rank_nor_ops_between_calls_are_saved_by_joining(tmp_path: Path) -> None:
+    """Rank 1 calls the first reduction 5 ms later, so it ends 5 ms later on both; norms take 0.4 ms."""
+    lines = [logged(rank, 0, 40.0, between=400_000, late=5 * MS * rank) for rank in range(2)]
+    examination = examination_of(tmp_path / "s", *lines)
+    [small] = [f for f in examination.findings if f.id == "communication-small-messages"]
+    assert small.gain_ms == pytest.approx(11 * 0.2, rel=0.1)

@@ -193,6 +193,26 @@ def test_a_sample_names_its_cause(
     assert label(running, call, "train", "/p/train.py:7", stack, setting=setting) == expected
 
 
+def test_a_wait_in_native_code_beside_a_collective_is_for_peers() -> None:
+    waits = {
+        10: ("futex", "/p/train.py:7"),
+        20: ("futex", "/p/train.py:7"),
+        30: ("futex", "/usr/lib/python3.11/threading.py:320"),
+        40: ("write", "/p/train.py:7"),
+    }
+    rows = [(t, 7, False, call, "f", file, f"f ({file})") for t, (call, file) in waits.items()]
+    names = ["time_ns", "thread", "running", "call", "function", "source", "stack"]
+    stacks = pl.DataFrame(rows, schema=names, orient="row")
+    result = samples_of(stacks, Setting(True, several_ranks=True), communicating=spans([15], [50]))
+    assert result is not None
+    assert [result.labels[code] for code in result.label] == [
+        ("blocked", "futex in f (train.py:7)"),
+        ("waiting for peers", ""),
+        ("blocked", "futex in f (threading.py:320)"),
+        ("blocked", "write in f (train.py:7)"),
+    ]
+
+
 def test_samples_are_of_the_thread_that_has_most() -> None:
     rows = [(t, 7, True, None, "f", "/p/a.py:1", "f (/p/a.py:1)") for t in (30, 10, 20)]
     rows.append((15, 8, True, None, "g", "/p/a.py:9", "g (/p/a.py:9)"))

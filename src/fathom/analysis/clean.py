@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from fathom.analysis.entries import DISTORTED, Entry, cause_of, idle_entry
+from fathom.analysis.entries import COLLECTIVES, DISTORTED, Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import LedgerRow
 from fathom.analysis.rows import WORKING, RowKey, rate_of, rounded_ns
@@ -33,7 +33,7 @@ INFLATION: dict[str, tuple[float, float]] = {
     Entry.LAUNCH_LATENCY: (0.80, 0.02),
     Entry.OPS: (0.58, 0.004),
 }
-PEERS = INFLATION[Entry.DISPATCHING][0]  # weight of device waits for other ranks, whose hosts dispatch late
+PEERS = INFLATION[Entry.DISPATCHING][0]  # weight of waits for other ranks, whose hosts are slowed down, too
 BEYOND = 5.0  # times the clean step: the host's time in a longer profiled step says nothing of the clean one
 MOST = 0.9  # share of the possible profiling overhead that is subtracted first
 
@@ -114,7 +114,8 @@ def _take_off(
 ) -> None:
     """Subtract `excess` ms of profiling overhead: from hooks, then host work, waits, and device gaps.
 
-    Waits for peers shrink with the host's work, because other ranks' hosts were slowed down too.
+    Waits for peers shrink with the host's work, because other ranks' hosts were slowed down too. So do
+    collectives of a step without device work: host threads run them, on the processors of the program.
     """
     hooked = {idle_entry(cause) for cause in waits}
     host = [row for row in ms if _of_host(row)]
@@ -128,7 +129,9 @@ def _take_off(
     weights = {row: INFLATION[row[0]][0] * likely[row] for row in working}
     excess -= _share_out(ms, {row: MOST * likely[row] for row in working}, weights, excess)
     rest = {row: INFLATION[row[0]][0] * ms[row] for row in working}
-    rest |= {row: PEERS * ms[row] for row in ms if row[0] == Entry.WAITING_FOR_PEERS}
+    on_host = any(row[0] == Entry.OPS for row in ms)
+    shared = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS) if on_host else (Entry.WAITING_FOR_PEERS,)
+    rest |= {row: PEERS * ms[row] for row in ms if row[0] in shared}
     excess -= _share_out(ms, {row: ms[row] for row in rest}, rest, excess)
     for rows in (others, measured, gaps):
         room = {row: ms[row] for row in rows}

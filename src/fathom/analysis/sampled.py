@@ -45,6 +45,7 @@ _LISTENS = re.compile(r"^(select|pselect6|p?poll)$")
 _SERVER = re.compile(r"/(selectors|socketserver|asyncio/\w+|http/server)\.py:")
 _OTHER_PROCESS = re.compile(r"/(multiprocessing/\w+|concurrent/futures/process|subprocess)\.py:")
 _READS = re.compile(r"^(p?readv?|pread64|preadv|openat?|newfstatat|statx?|lseek|getdents64|page fault)$")
+_LOCK = "futex"
 _QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
 
 
@@ -180,11 +181,16 @@ def samples_of(
         return None
     thread = int(stacks["thread"].mode().min())  # type: ignore[arg-type]
     mine = stacks.filter(thread=thread).unique("time_ns", keep="first").sort("time_ns")
-    names = ["running", "call", "function", "source", "stack"]
+    beside = containing(communicating, mine["time_ns"].to_numpy()) >= 0
+    mine = mine.with_columns(beside=pl.Series(beside, dtype=pl.Boolean))
+    names = ["running", "call", "function", "source", "stack", "beside"]
     different = mine.select(names).unique(maintain_order=True)
     labels: dict[Label, int] = {}
     made = made or {}
-    each = (label(*row, setting=setting, making=made.get(row[4] or "")) for row in different.iter_rows())
+    each = (
+        label(*row, setting=setting, making=made.get(row[4] or ""), beside=beside)
+        for *row, beside in different.iter_rows()
+    )
     each = ((cause, "" if detail.rpartition(CALL_IN)[2] in rare else detail) for cause, detail in each)
     codes = [labels.setdefault(own, len(labels)) for own in each]
     known = different.with_columns(code=pl.Series(codes, dtype=pl.Int64))
@@ -218,8 +224,13 @@ def label(
     *,
     setting: Setting,
     making: Making | None = None,
+    beside: bool = False,
 ) -> Label:
-    """Return the cause and detail of one sample, from a row of `stacks`; `making`: it makes a batch there."""
+    """Return the cause and detail of one sample, from a row of `stacks`.
+
+    `making`: it makes a batch there. `beside`: host threads ran a collective then, so a thread that waits in
+    native code called by the program waits for it: `work.wait()` has no frame of torch.distributed.
+    """
     stack, place = stack or "", where(function, source)
     if _of_fathom(stack) and not (making and _WRAPPED.search(stack)):
         return HOOKS, ""
@@ -233,6 +244,8 @@ def label(
     if _LOADER.search(stack):
         return INPUT, ""
     if _DISTRIBUTED.search(stack) or (setting.several_ranks and _BACKWARD.search(stack)):
+        return PEERS, ""
+    if beside and call == _LOCK and not _STANDARD.search(source or ""):
         return PEERS, ""
     if _waits_for_requests(call or "", stack):
         return NO_WORK, place

@@ -1,7 +1,9 @@
 """The fixed time of a collective: the part of its length that its bytes do not explain.
 
 A collective of b bytes takes a + b / bandwidth. Merging k of them saves k - 1 times the fixed time a, and
-splitting one into k costs as much.
+splitting one into k costs as much. On a host, each collective also wakes threads, which wait for a core if
+others use it. That time does not depend on the bytes either, so it belongs to the fixed time, and only
+collectives that nothing delays show the bandwidth.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ DRAWS = 200
 # NCCL reaches half of its bandwidth at about 1 MB, gloo between processes of one host at about 0.3 MB.
 OF_DEVICES = (256 * KIB, MIB, 4 * MIB)
 OF_HOSTS = (64 * KIB, 256 * KIB, 4 * MIB)  # a busy host pays more to wake the threads of each
+UNDELAYED = 0.25  # quantile of the lengths of one size
 # At most these, for NCCL, whose collectives may also wait for peers that are unknown.
 MOST_NS = (10_000.0, 50_000.0, 200_000.0)
 
@@ -39,8 +42,24 @@ class FixedTime(msgspec.Struct, frozen=True):
 def fixed_time(sizes: Array, lengths: Array, on_host: bool) -> FixedTime:
     """Return the fixed time of collectives of one operation, from their bytes and lengths in ns.
 
-    It is fitted to means by size if sizes differ enough, else taken from the half-bandwidth sizes above.
+    It is fitted to means by size if sizes differ enough, else taken from the half-bandwidth sizes above. On a
+    host, both are of undelayed collectives. The delays are added, but not to the lower bound.
     """
+    delay = 0.0
+    if on_host:
+        undelayed = _undelayed(sizes, lengths)
+        delay, lengths = float(np.mean(lengths - undelayed)), undelayed
+    fixed = _of_lengths(sizes, lengths, on_host)
+    return msgspec.structs.replace(fixed, ns=fixed.ns + delay, high=fixed.high + delay)
+
+
+def _undelayed(sizes: Array, lengths: Array) -> Array:
+    """Return for each collective the length, at most its own, that UNDELAYED of those of its size keep."""
+    usual = {size: np.quantile(lengths[sizes == size], UNDELAYED) for size in distinct(sizes).tolist()}
+    return np.minimum(lengths, np.array([usual[size] for size in sizes.tolist()]))
+
+
+def _of_lengths(sizes: Array, lengths: Array, on_host: bool) -> FixedTime:
     if sizes.max() < SPREAD * sizes.min():
         size, length = float(np.mean(sizes)), float(np.mean(lengths))
         low, usual, high = (length * half / (size + half) for half in (OF_HOSTS if on_host else OF_DEVICES))

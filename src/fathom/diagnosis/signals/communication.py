@@ -23,7 +23,7 @@ from fathom.analysis.communication import (
     shared_out,
 )
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import intersect, of_rows
+from fathom.analysis.intervals import intersect, merge, of_rows, subtract, union
 from fathom.analysis.results import Claim, Device, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Lead, Repeated, Skew, SmallMessages
@@ -34,7 +34,6 @@ SMALL = 256 * KIB  # bytes: below it, latency sets the time of a collective
 LARGE = MIB  # bytes: a gradient's bucket, no metric
 RUN = 8  # collectives in a row
 LONG_NS = 500_000  # of an op of a processor that separates runs of collectives
-LONG_CALL = 3.0  # times the median: a longer call waited for a processor if other programs use them all
 CALLS = "^c10d::"  # ops that call collectives
 REDUCES = ("all_reduce", "reduce_scatter")
 FORWARD = "DistributedDataParallel.forward"  # annotated by torch
@@ -85,9 +84,9 @@ def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
 
 def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
     length, steps = (rows["end_ns"] - rows["start_ns"]) / NS_PER_MS, recorded.steps
-    runs = rows.group_by("run").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
-    begun = pl.select(pl.coalesce(rows["arrived_ns"], rows["start_ns"])).to_series().to_numpy()
-    moving = shared_out(np.minimum(begun, rows["end_ns"].to_numpy()), rows["end_ns"].to_numpy())
+    begun = pl.min_horizontal(pl.coalesce("arrived_ns", "start_ns"), "end_ns")
+    rows = rows.with_columns(begun=begun)
+    moving = shared_out(rows["begun"].to_numpy(), rows["end_ns"].to_numpy())
     fixed = fixed_time(rows["bytes"].to_numpy(), moving, not recorded.account.indices)
     return SmallMessages(
         operation=rows["operation"][0],
@@ -98,21 +97,28 @@ def _small(recorded: Recorded, rows: pl.DataFrame) -> SmallMessages:
         ms=float(length.sum()) / steps,
         fixed=min(fixed.ns / max(float(moving.mean()), 1.0), 1.0),
         families=tuple(rows["family"].drop_nulls().unique().sort()),
-        wall_ms=recorded.per_step_ms(float(runs["end_ns"].sum())),
-        preempted_ms=_preempted_ms(recorded, rows),
+        exposed_ms=0.0 if recorded.account.indices else _exposed_ms(recorded, rows),
         source=_calling_line(recorded, rows["operation"][0]),
     )
 
 
-def _preempted_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
-    """Return the time per step that calls of a host took beyond LONG_CALL medians; 0 if processors were free.
+def _exposed_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
+    """Return the time per step that runs of collectives on host threads take from their callers.
 
-    If other programs use all processors, threads wait for one, however few calls they make.
+    A run lasts from the last rank's arrival at its first collective, for which a merged one waits as well,
+    to its last end. Ops between the calls remain, and so does their share of the Python between all ops.
     """
-    if recorded.account.indices or not contended(recorded):
-        return 0.0
-    length = (rows["end_ns"] - rows["start_ns"]).to_numpy()
-    return recorded.per_step_ms(float((length - LONG_CALL * np.median(length)).clip(0).sum()))
+    bounds = rows.group_by("run").agg(pl.col("begun").min(), pl.col("end_ns").max())
+    runs = union(bounds["begun"].to_numpy(), bounds["end_ns"].to_numpy())
+    ops = recorded.ops.filter(pl.col("kind") == "op", phase="timeline").with_columns(
+        calls=pl.col("name").str.contains(CALLS)
+    )
+    ops = ops.filter(pl.col("thread").is_in(ops.filter("calls")["thread"].unique().implode()))
+    calling, others = of_rows(ops.filter("calls")), of_rows(ops.filter(~pl.col("calls")))
+    others = subtract(intersect(others, runs), calling)
+    python = subtract(runs, merge(calling, others, of_rows(rows)))
+    between = rows.height / (rows.height + len(others.starts))
+    return recorded.per_step_ms(runs.length - others.length - (1 - between) * python.length)
 
 
 @signal("communication.contended")

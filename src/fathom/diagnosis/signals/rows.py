@@ -483,8 +483,7 @@ class SmallMessages(msgspec.Struct, frozen=True):
     ms: float  # of all, per step
     fixed: float  # share of their time that does not depend on their size
     families: tuple[str, ...]
-    wall_ms: float = 0.0  # from the first call of each run to the end of the last one, per step
-    preempted_ms: float = 0.0  # of it, beside other programs: merging saves none of it
+    exposed_ms: float = 0.0  # time per step that runs on host threads take from the threads that call them
     source: str | None = None  # the line that calls most of them
 
     @property

@@ -69,17 +69,18 @@ def on_host(signals: Signals, ms: float) -> list[Claim]:
 
 
 def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
-    """Return the candidate if host threads communicate: a run then lasts from its first call to its
-    last end.
+    """Return the candidate if host threads communicate.
+
+    If other programs use up the processors, the threads of each call wait for one, and so do those of a
+    merged call.
     """
-    wall = max(messages.wall_ms - messages.preempted_ms, 0.0)
-    gain = _undisturbed(signals) * wall * messages.saved
+    gain = _undisturbed(signals) * messages.exposed_ms * messages.saved
     return Candidate(
         kind="communication-small-messages",
         claims=on_host(signals, gain),
         evidence=_evidence(messages),
         gain_ms=gain,
-        doubt=PREEMPTED_DOUBT if messages.preempted_ms else 0.3,
+        doubt=PREEMPTED_DOUBT if _contended(signals) else 0.3,
         source=messages.source,
     )
 
