@@ -139,6 +139,13 @@ def test_frees_that_the_host_does_not_report():
     assert over["optimizer state"].to_list() == [MIB, 0] and over["other"].to_list() == [0, 2 * MIB]
 
 
+def test_a_block_allocated_anew_was_freed_though_nothing_recorded_that():
+    rows = events((5, "alloc", 100, MIB), (10, "alloc", 100, 2 * MIB), (60, "free", 100, 2 * MIB))
+    over = by_category(rows, ops())
+    assert over is not None
+    assert over.select("temporaries", "activations").rows() == [(0, 0), (MIB, 0), (0, 2 * MIB), (0, 0)]
+
+
 def test_no_events_give_no_figure():
     assert by_category(tensors("held", 1, parameter=(100, MIB)), ops()) is None
 

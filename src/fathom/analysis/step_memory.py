@@ -191,16 +191,16 @@ def _categories(rows: list[Row], after: Owners, passes: _Passes) -> dict[int, st
     gradients = {size for category, size in after.values() if category in (GRADIENTS, PARAMETERS)}
     last: dict[int, int] = {}  # place of the allocation by address
     result: dict[int, str] = {}
-    for place, (time, event, address, size) in enumerate(rows):
-        if event == "alloc":
-            last[address] = place
-        elif address in last:
+    for place, (time, event, address, _) in enumerate(rows):
+        if address in last:  # allocated anew, it was freed, too, though nothing recorded that
             made = last.pop(address)
             life = rows[made][0], time
-            if size in gradients and passes.is_between(*life):
+            if rows[made][3] in gradients and passes.is_between(*life):
                 result[made] = GRADIENTS
             else:
                 result[made] = ACTIVATIONS if passes.is_needed(*life) else TEMPORARIES
+        if event == "alloc":
+            last[address] = place
     for address, place in last.items():
         result[place] = after.get(address, (OTHER, 0))[0]
     return result
