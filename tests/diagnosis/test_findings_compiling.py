@@ -12,7 +12,7 @@ from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import Candidate, Claim, rules
 from fathom.diagnosis.signals import Eager, Signal, Signals
-from fathom.diagnosis.signals.eager import Part, fuse, part_of
+from fathom.diagnosis.signals.eager import Part, _put_bytes, fuse, part_of
 from tests.support.findings_fakes import compute, idle, signals, work
 from tests.support.paths import EXAMPLES
 
@@ -74,6 +74,31 @@ def test_one_kernel_alone_gains_nothing_but_a_norm_or_a_slow_sum():
 def test_sums_over_rows_need_a_kernel_more():
     rows = [kernel("aten::mul", 2e6, 9000.0), kernel("aten::sum", 2e6, 9000.0)]
     assert fuse(rows, rate=1e3).after == 2
+
+
+def test_one_kernel_adds_up_rows_instead_of_sorting_their_indices():
+    """Two calls of index_put_, each of 3 MB: at 1 TB/s, a generated kernel takes 3 µs."""
+    sorting = kernel("aten::remainder", 1e3, 4000.0, "scattered")
+    owner = next(OWNERS)
+    adding = [kernel("aten::_index_put_impl_", 1.5e6, 9000.0, "scattered", owner=owner) for _ in range(2)]
+    other = kernel("aten::_index_put_impl_", 3e6, 18_000.0, "scattered")
+    result = fuse([sorting, *adding, other], rate=1e3)
+    assert (result.before, result.after) == (4, 2)
+    assert sum(result.saved.values()) == pytest.approx(4000 + 2 * 18_000 - 2 * 3000)
+    assert fuse([sorting, other._replace(needs=None)], rate=1e3).saved == {}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtypes", "expected"),
+    [
+        ("[[20000, 128], [], [200000, 128], [], []]", '["float", "", "float", "Scalar", "Scalar"]', 122.88e6),
+        ("[[8192, 64], [], [4086, 64], [], []]", '["c10::BFloat16", "", "c10::BFloat16"]', 6 * 4086 * 64),
+        ("[[8192, 64]]", '["float"]', None),
+        (None, None, None),
+    ],
+)
+def test_the_bytes_of_adding_rows_to_their_places(shapes, dtypes, expected):
+    assert _put_bytes(shapes, dtypes) == expected
 
 
 def test_kernels_over_other_sizes_do_not_fuse() -> None:

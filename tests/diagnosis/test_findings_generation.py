@@ -65,7 +65,9 @@ def changes(prefix: Prefix, memory: float = 1e12) -> dict[str, float]:
 def test_one_token_of_a_sequence_is_left_of_each_op():
     product = work(10.0, "[[1000], [200, 64], [64, 1000]]")
     other = work(5.0, "[[64, 64]]", "aten::other")
-    assert changes(generation(product, other, lengths=[99, 100], within=True)) == {"aten::addmm": pytest.approx(0.01)}
+    assert changes(generation(product, other, lengths=[99, 100], within=True)) == {
+        "aten::addmm": pytest.approx(0.01)
+    }
 
 
 def test_weights_are_read_for_one_token_too():
@@ -81,7 +83,7 @@ def test_the_prompt_of_a_step_is_computed_in_either_form():
 
 
 def of_each_length(busy_ms: float, step_ms: float = 10.0) -> Candidate:
-    """Steps of other lengths, in which half of the device's work is that of a product with a row per token."""
+    """Steps of other lengths; half of the work is that of a product with a row per token."""
     product = work(busy_ms / 2, "[[1000], [202, 64], [64, 1000]]")
     known = {
         "generation_prefix": [generation(product, lengths=[100, 101])],
@@ -97,7 +99,11 @@ def of_each_length(busy_ms: float, step_ms: float = 10.0) -> Candidate:
 def test_each_length_launches_other_kernels_on_a_gpu():
     """A cache leaves 1 of 101 tokens of the product, and chooses no kernel for each length."""
     candidate = of_each_length(8.0)
-    assert candidate.changes == (f"all-kernels={0.5 + 0.5 / 101:.6f}", "allocator=0", 'op:"aten::addmm"=0.2000')
+    assert candidate.changes == (
+        f"all-kernels={0.5 + 0.5 / 101:.6f}",
+        "allocator=0",
+        'op:"aten::addmm"=0.2000',
+    )
     assert candidate.given == ('op:"aten::_cudnn_attention_forward"=0.1000',)  # plans remain with a cache
     assert sum(claim.ms for claim in candidate.claims) == pytest.approx(4.0, rel=0.02)
     assert not candidate.costless

@@ -14,12 +14,12 @@ import polars as pl
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
-from fathom.analysis.work import SIGNATURE, works_of
+from fathom.analysis.work import DTYPES, SIGNATURE, SIZE, works_of
 from fathom.diagnosis.signals.compiled import REGION
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Eager
-from fathom.diagnosis.signals.shapes import shapes_of
+from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
 from fathom.sounding import COMPILER
@@ -42,6 +42,12 @@ KEPT = re.compile(
 LIBRARY = re.compile(
     r"gemm|nvjet|cutlass|xmma|fmha|flash|sdpa|cudnn_generated|wgrad|dgrad|fprop|conv|nccl|splitK|radix|cub::"
 )
+# Gradients of rows that were read by index: eager mode sorts the indices, a generated kernel adds atomically.
+SCATTER = re.compile(r"^autograd::.* > aten::(_index_put_impl_|embedding_dense_backward)( >|$)")
+SCATTERS = re.compile(r"^aten::(_index_put_impl_|embedding_dense_backward)$")
+PUT, VALUES = "aten::_index_put_impl_", 2  # the argument with the rows
+BY_MASK = re.compile(r"aten::_index_put_impl_ > aten::nonzero")  # the compiler leaves it to the library
+SCATTERED, HALF, HOPPER = "scattered", "BFloat16", 9  # before Hopper, it is left to the library for bfloat16
 COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
 BATCH = re.compile(r"batch_norm")
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
@@ -126,7 +132,7 @@ def _check_eager(recorded: Recorded) -> None:
 def sized(recorded: Recorded) -> pl.DataFrame:
     """Return the main stream's compute kernels in order, with the minimum bytes of their op divided by time.
 
-    `part` says how the compiler treats the kernel: outside, kept or fused.
+    `part` says how the compiler treats the kernel: outside, kept, fused or scattered.
     """
     rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
@@ -138,18 +144,52 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     works = works_of(calls)
     known = pl.Series(owner >= 0)
     share = pl.col("ns") / pl.col("ns").sum().over("owner", "op")
-    rows = rows.with_columns(needs=pl.when(known).then(works["bytes"])).with_columns(
-        needs=pl.col("needs") * share
-    )
+    needs = pl.when(known).then(works["bytes"].fill_null(_put(rows)))
+    rows = rows.with_columns(needs=needs).with_columns(needs=pl.col("needs") * share)
     sizes = {text: _numel(text) for text in rows["shapes"].unique()}
     rows = rows.with_columns(numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64))
-    path = pl.col("path").list.join(" > ")
-    keys = rows.select(path, "label")
-    parts = keys.unique(maintain_order=True)
-    parts = parts.with_columns(part=pl.Series([part_of(*key) for key in parts.rows()], dtype=pl.String))
-    part = keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
-    rows = rows.with_columns(part, window=recorded.window(rows))
+    rows = rows.with_columns(_parts(recorded, rows), window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
+
+
+def _put(rows: pl.DataFrame) -> pl.Series:
+    """Return the bytes that moving rows to their places needs, without their indices; null for other ops."""
+    calls = rows.select(pl.col("path").list.last(), "shapes", "dtypes")
+    known = {call: _put_bytes(*call[1:]) for call in calls.unique().iter_rows() if call[0] == PUT}
+    return pl.Series([known.get(call) for call in calls.iter_rows()], dtype=pl.Float64)
+
+
+def _put_bytes(shapes: str | None, dtypes: str | None) -> float | None:
+    """Return the bytes of reading the values, and of reading and writing the places that they go to."""
+    sizes, types = shapes_of(shapes), dtypes_of(dtypes)
+    if len(sizes) < VALUES + 1 or DTYPES.get(types[0]) is None:
+        return None
+    target, values = prod(sizes[0]), prod(sizes[VALUES])
+    return SIZE[DTYPES[types[0]]] * (values + 2.0 * min(target, values))
+
+
+def _parts(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
+    """Return how the compiler treats each kernel."""
+    path = pl.col("path").list.join(" > ")
+    keys = rows.select(path, "label", "dtypes")
+    parts = keys.unique(maintain_order=True)
+    texts = [f"{dtypes}" for dtypes in parts["dtypes"]]
+    atomic = [_major(recorded) >= HOPPER or HALF not in text for text in texts]
+    masked = any(BY_MASK.search(name) for name in parts["path"])
+    named = [
+        SCATTERED if adds and not masked and SCATTER.search(name) else part_of(name, label)
+        for (name, label, _), adds in zip(parts.rows(), atomic, strict=True)
+    ]
+    parts = parts.with_columns(part=pl.Series(named, dtype=pl.String))
+    return keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
+
+
+def _major(recorded: Recorded) -> int:
+    """Return the major compute capability; 0 if unknown."""
+    gpus = recorded.machine.get("gpus") or []
+    known = (gpu.get("compute_capability") for gpu in gpus if gpu.get("index") == recorded.index)
+    major = (next(known, None) or "").partition(".")[0]
+    return int(major) if major.isdigit() else 0
 
 
 def _numel(shapes: str | None) -> int | None:
@@ -201,7 +241,25 @@ def fuse(rows: list[Part], rate: float) -> Fused:
     for run in _runs(rows):
         for alike in _of_one_size(run):
             _fuse(fused, alike, rate)
+    _scatter(fused, [row for row in rows if row.part == SCATTERED], rate)
     return fused
+
+
+def _scatter(fused: Fused, mine: list[Part], rate: float) -> None:
+    """Replace the kernels that sort indices and add up rows by one kernel per call, which adds atomically."""
+    needs: dict[int, float] = {}
+    for row in mine:
+        if SCATTERS.search(row.op):
+            needs[row.owner] = needs.get(row.owner, 0.0) + (row.needs or 0.0)
+    now = sum(row.ns for row in mine)
+    if not needs or not all(needs.values()):
+        return
+    then = sum(max(need / rate, SHORTEST_MS * NS_PER_MS) for need in needs.values())
+    fused.now_ns += now
+    fused.before += len(mine)
+    fused.after += len(needs)
+    for row in mine:
+        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + max(now - then, 0.0) * row.ns / now
 
 
 def _of_one_size(run: list[Part]) -> Iterator[list[Part]]:

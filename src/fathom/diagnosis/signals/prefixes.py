@@ -89,9 +89,7 @@ def _of_lengths(recorded: Recorded) -> Iterator[Work]:
     groups = rows.group_by(keys, maintain_order=True).agg(pl.len(), pl.col("ran").first(), pl.col("ns").sum())
     for path, shapes, dtypes, source, calls, ran, ns in groups.iter_rows():
         ms = total * ns / rows["ns"].sum()
-        yield Work(
-            Entry.COMPUTE, "", ms, calls / count, tuple(path), shapes, dtypes, source=source, ran=ran
-        )
+        yield Work(Entry.COMPUTE, "", ms, calls / count, tuple(path), shapes, dtypes, source=source, ran=ran)
 
 
 def _on_processor(recorded: Recorded, ops: pl.DataFrame) -> Iterator[Work]:

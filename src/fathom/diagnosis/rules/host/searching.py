@@ -16,9 +16,9 @@ PLANS = re.compile("cudnn|miopen")  # libraries that build a plan, or a kernel, 
 ATTENTION = "attention"
 FLASH = "torch.backends.cuda.enable_cudnn_sdp(False)"
 MECHANISM = (
-    "scaled_dot_product_attention chooses cuDNN on recent GPUs if it is enabled. For each new shape, cuDNN builds "
-    "a plan and a kernel, which takes tens of milliseconds of the host. If the lengths of queries or keys change "
-    "in each step, so does the shape. Flash attention runs one kernel for all lengths."
+    "scaled_dot_product_attention chooses cuDNN on recent GPUs if it is enabled. For each new shape, cuDNN "
+    "builds a plan and a kernel, which takes tens of milliseconds of the host. If the lengths of queries or "
+    "keys change in each step, so does the shape. Flash attention runs one kernel for all lengths."
 )
 REMEDY = f"""\
 {FLASH}             # at the start of the program

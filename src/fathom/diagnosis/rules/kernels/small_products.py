@@ -70,9 +70,7 @@ def _least_ms(mine: list[Product], rates: dict[str, float]) -> float:
 
 
 def _at_ceiling_ms(signals: Signals, mine: list[Product]) -> float:
-    """Return the time of the matmuls at the ceilings of their families, the datasheet's if none were measured;
-    0 if one is unknown.
-    """
+    """Return the time of the matmuls at the ceilings of their families; 0 if one is unknown."""
     rows = {row.detail: row for row in signals["step.ledger"] if row.entry == Entry.COMPUTE and row.ms > 0}
     known = [(product.work.ms, rows.get(product.work.family)) for product in mine]
     if any(row is None or not row.at_ceiling_ms for _, row in known):
