@@ -161,6 +161,7 @@ CASES = [
         ("blocked", f"poll in {PLACE}"),
     ),
     (False, "futex", QUEUE, Setting(), ("no work", PLACE)),
+    (False, "futex", stacked("_worker (std:concurrent/futures/thread.py:90)"), Setting(), ("no work", PLACE)),
     (False, "futex", QUEUE, Setting(training=True), ("input", "queue.get")),
     (False, "poll", stacked("__next__ (torch:utils/data/dataloader.py:7)", WAITS), Setting(), ("input", "")),
     (False, "futex", stacked("wait (torch:distributed/c10d.py:28)"), Setting(), ("waiting for peers", "")),

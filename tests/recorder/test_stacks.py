@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -185,6 +186,10 @@ def test_a_thread_on_another_processor_is_not_displaced(tmp_path: Path) -> None:
     assert not Activity(8, 8, root=str(tmp_path)).displaced()
 
 
+MARKED = pl.DataFrame(
+    {"ns": [0], "phase": ["timeline"], "burst": [1]},
+    schema={"ns": pl.Int64, "phase": pl.String, "burst": pl.Int32},
+)
 SAMPLED = """
 import sys, time
 from fathom.probe.frames import Beacon
@@ -289,11 +294,7 @@ def samples_say_where(way: str, tmp_path: Path) -> None:
         time.sleep(0.2)
     assert sampler.fault is None
     assert not (tmp_path / FIFO).exists()
-    marked = pl.DataFrame(
-        {"ns": [0], "phase": ["timeline"], "burst": [1]},
-        schema={"ns": pl.Int64, "phase": pl.String, "burst": pl.Int32},
-    )
-    table, facts = stacks(tmp_path, child.pid, marked)
+    table, facts = stacks(tmp_path, child.pid, MARKED)
     assert facts["stacks"]["samples"] >= table.height > 20
     asleep = table.filter(pl.col("call") == "clock_nanosleep")
     assert set(asleep["function"]) == {"rest"}
@@ -385,14 +386,82 @@ def test_a_torn_line_keeps_the_samples_before_it(tmp_path: Path) -> None:
     ]
     text = "\n".join(json.dumps(line) for line in lines)
     (tmp_path / "stacks-9.jsonl").write_text(text + '\n{"t": "samples", "thr')
-    marked = pl.DataFrame(
-        {"ns": [0], "phase": ["timeline"], "burst": [1]},
-        schema={"ns": pl.Int64, "phase": pl.String, "burst": pl.Int32},
-    )
-    table, _ = stacks(tmp_path, 9, marked)
+    table, _ = stacks(tmp_path, 9, MARKED)
     assert table.select("time_ns", "thread", "running", "function", "source").rows() == [
         (5, 7, True, "f", "/p.py:3")
     ]
+
+
+POOL = "Thread.run (/usr/lib/python3.12/threading.py:1010);"
+WORKER = POOL + "_worker (/usr/lib/python3.12/concurrent/futures/thread.py:90)"
+QUEUED = (
+    POOL
+    + "Queue.get (/usr/lib/python3.12/queue.py:171);Condition.wait (/usr/lib/python3.12/threading.py:327)"
+)
+LOOP = "<module> (/app.py:9);run (/usr/lib/python3.12/asyncio/runners.py:194);audit (/app.py:5)"
+POLLING = "<module> (/app.py:9);watch (/app.py:5)"  # a main thread without an event loop
+
+
+@pytest.mark.parametrize(
+    ("worker", "main", "follows"),
+    [(WORKER, LOOP, True), (QUEUED, LOOP, True), (QUEUED, POLLING, False), (POLLING, LOOP, False)],
+)
+def test_an_idle_worker_waits_for_what_the_event_loop_does(worker, main, follows, tmp_path: Path) -> None:
+    """Only one of two samples of the worker has a sample of the main thread: the loop waited at the other."""
+    frames = [frame for text in (worker, main) for frame in text.split(";")]
+    named = [re.fullmatch(r"(.+) \((.+):(\d+)\)", frame).groups() for frame in frames]  # type: ignore[union-attr]
+    first = len(worker.split(";"))
+    lines = [
+        {"t": "frames", "rows": [[name, file, int(line)] for name, file, line in named]},
+        {"t": "stacks", "rows": [[*range(first)], [*range(first, len(frames))]]},
+        {"t": "samples", "thread": 7, "rows": [[5, False, "futex", 0], [6, False, "futex", 0]]},
+        {"t": "main", "rows": [[5, False, "clock_nanosleep", 1]]},
+    ]
+    (tmp_path / "stacks-9.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    table, _ = stacks(tmp_path, 9, MARKED)
+    assert table["thread"].to_list() == [7, 7]
+    assert table["call"].to_list() == ["clock_nanosleep" if follows else "futex", "futex"]
+    assert table["stack"].to_list() == [main if follows else worker, worker]
+
+
+SERVING = """
+import asyncio, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from fathom.probe.frames import Beacon
+
+class Session:
+    raw = sys.argv[1]
+    def note(self, what, text): print(what, text)
+
+beacon = Beacon(Session())
+
+def audit():
+    time.sleep(1)
+
+async def serve():
+    with ThreadPoolExecutor(1) as pool:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(pool, beacon.follow, "timeline")
+        audit()
+        await loop.run_in_executor(pool, beacon.follow, "transition")
+
+asyncio.run(serve())
+"""
+
+
+def test_the_line_that_blocks_an_event_loop_is_sampled_while_its_worker_is_idle(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(SERVING)
+    with StackSampler(tmp_path) as sampler:
+        child = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(SOURCE)}
+        )
+        child.wait()
+    assert sampler.fault is None
+    table, _ = stacks(tmp_path, child.pid, MARKED)
+    asleep = table.filter(pl.col("call") == "clock_nanosleep")
+    assert set(asleep["function"]) == {"audit"} and set(asleep["source"]) == {f"{script}:13"}
+    assert set(table["thread"]) != {child.pid}
 
 
 def test_a_layout_survives_json() -> None:

@@ -46,7 +46,9 @@ _SERVER = re.compile(r"/(selectors|socketserver|asyncio/\w+|http/server)\.py:")
 _OTHER_PROCESS = re.compile(r"/(multiprocessing/\w+|concurrent/futures/process|subprocess)\.py:")
 _READS = re.compile(r"^(p?readv?|pread64|preadv|openat?|newfstatat|statx?|lseek|getdents64|page fault)$")
 _LOCK = "futex"
-_QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
+_QUEUE = re.compile(
+    r"(^|;)Queue\.get \([^;]*/queue\.py:|;_worker \([^;]*/concurrent/futures/thread\.py:\d+\)$"
+)
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -44,7 +44,9 @@ class Beacon:
         self._rate = rate
         state = (thread_state(ident) if self._ready() else 0) if rate else 0
         if not self._off:
-            self._send({"pid": os.getpid(), "thread": _native(ident), "state": state, "rate": rate})
+            main = _main(ident) if state else None
+            thread = _native(ident)
+            self._send({"pid": os.getpid(), "thread": thread, "state": state, "rate": rate, "main": main})
 
     def prepare(self, phase: str) -> None:
         """Note the living iterators before a burst; the search would add tens of ms to a recorded step."""
@@ -101,6 +103,16 @@ def _native(ident: int | None) -> int:
         return native_id()
     main = threads.main_thread()
     return int(main.native_id if ident == main.ident else 0)
+
+
+def _main(ident: int | None) -> tuple[int, int] | None:
+    """Return the main thread and the address of its state, if another thread is sampled: it may be a worker
+    of the main thread's event loop.
+    """
+    main = threads.main_thread()
+    if (get_ident() if ident is None else ident) == main.ident:
+        return None
+    return int(main.native_id or 0), thread_state(main.ident)
 
 
 def main_thread() -> int:

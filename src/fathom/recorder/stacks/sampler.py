@@ -125,16 +125,18 @@ class StackSampler:
         for line in lines:
             try:
                 order = json.loads(line)
-                self._switch(order["pid"], order["thread"], order["state"], order["rate"])
+                self._switch(order["pid"], order["thread"], order["state"], order["rate"], order.get("main"))
             except (ValueError, TypeError, KeyError, OSError):  # an empty line, or a process that has ended
                 continue
 
-    def _switch(self, pid: int, thread: int, state: int, rate: str | None) -> None:
+    def _switch(
+        self, pid: int, thread: int, state: int, rate: str | None, main: tuple[int, int] | None
+    ) -> None:
         if pid not in self._targets and state:
             self._targets[pid] = SampledProcess(self._raw, pid)
         if state:
             self._mind_idle_cores(rate)
-            self._targets[pid].begin(thread, state, rate)
+            self._targets[pid].begin(thread, state, rate, main)
         elif pid in self._targets:
             self._targets[pid].end()
 

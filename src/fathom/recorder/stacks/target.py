@@ -125,6 +125,8 @@ def _open(path: str) -> int | None:
     return file
 
 
+# Calls in which an event loop waits for events, and in which any thread waits for another.
+WAITING = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6", "futex", None)
 BATCH, SPARSE_BATCH = 4096, 64  # samples per write; those of a burst are written when it has ended
 AGAIN = 2  # read the stack twice in one of this many samples
 GLANCES = (
@@ -155,24 +157,33 @@ class SampledProcess:
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._rows: list[tuple[int, bool | None, str | None, Chain, Moves]] = []
+        self._of_main: list[tuple[int, bool | None, str | None, Chain]] = []
+        self._main: tuple[Activity, int] | None = None
         self._new: dict[str, list[Any]] = {"frames": [], "stacks": []}
 
-    def begin(self, thread: int, state: int, rate: str | None = DENSE) -> None:
-        """Begin a stretch of DENSE or SPARSE samples of `thread`, whose state is at address `state`."""
+    def begin(
+        self, thread: int, state: int, rate: str | None = DENSE, main: tuple[int, int] | None = None
+    ) -> None:
+        """Begin a stretch of DENSE or SPARSE samples of `thread`, whose state is at address `state`.
+
+        `main` is the main thread and its state, if the thread may wait for it.
+        """
         self.end()
         self._forget()
         self.on, self._thread, self._state, self.rate = True, thread, state, rate or DENSE
         self._torn = self.samples = 0
         self._start_ns = time.time_ns()
         self._activity = Activity(self.pid, thread)
+        self._main = (Activity(self.pid, main[0]), main[1]) if main and all(main) else None
 
     def end(self) -> None:
         """End the stretch and write pending samples."""
         if not self.on:
             return
         self.on = False
-        if self._activity is not None:
-            self._activity.close()
+        for activity in (self._activity, self._main and self._main[0]):
+            if activity is not None:
+                activity.close()
         self._write()
         times = {"start_ns": self._start_ns, "end_ns": time.time_ns()}
         counts = {"rate": self.rate, "samples": self.samples, "dropped": self._torn}
@@ -193,14 +204,25 @@ class SampledProcess:
             return
         moves = self._moves(chain, began) if running and self.samples % AGAIN == 0 else ()
         self._rows.append((now, running, call, chain, moves))
+        if running is False and self._main is not None:
+            self._sample_main(now, *self._main)
         if self.rate == SPARSE:
             self.sparse += 1
-            self._stack(chain)  # resolve now, because the process may end within the stretch
+            for pending in (chain, *(row[3] for row in self._of_main[-1:])):
+                self._stack(pending)  # resolve now, because the process may end within the stretch
             if len(self._rows) >= SPARSE_BATCH:
                 self._write()
                 self._forget()
         elif len(self._rows) >= BATCH:
             self._write()
+
+    def _sample_main(self, now: int, activity: Activity, state: int) -> None:
+        """Note where the main thread is, unless it waits as well."""
+        running, call = activity.now()
+        if running or call not in WAITING:
+            chain = self._walker.walk(state)
+            if chain is not None:
+                self._of_main.append((now, running, call, chain))
 
     def _forget(self) -> None:
         """Forget resolved addresses, because the program reuses them."""
@@ -263,10 +285,14 @@ class SampledProcess:
         ]
         rows = [row for row in resolved if row[3] is not None]
         self._torn += len(resolved) - len(rows)
+        main = [(now, running, call, self._stack(chain)) for now, running, call, chain in self._of_main]
+        of_main = [row for row in main if row[3] is not None]
         new: list[dict[str, object]] = [{"t": name, "rows": rows} for name, rows in self._new.items() if rows]
         if rows:
             new.append({"t": "samples", "thread": self._thread, "rows": rows})
-        self._rows, self._new = [], {"frames": [], "stacks": []}
+        if of_main:
+            new.append({"t": "main", "rows": of_main})
+        self._rows, self._of_main, self._new = [], [], {"frames": [], "stacks": []}
         self._append(new)
 
     def _append(self, records: list[dict[str, object]]) -> None:

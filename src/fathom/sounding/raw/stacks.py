@@ -22,6 +22,12 @@ NEXT = "__next__"
 _GENERATED = re.compile(r"/[a-z2-7]{2}/c[a-z2-7]{51}\.py$")  # by Inductor: c and its hash
 _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a file
 
+# Workers of a pool, of anyio's or of the standard library's, that wait for a call.
+_IDLE = re.compile(
+    r"(^|;)Queue\.get \([^;]*/queue\.py:|;_worker \([^;]*/concurrent/futures/thread\.py:\d+\)$"
+)
+_LOOP = re.compile(r"/asyncio/(base_events|events|runners)\.py:")
+
 Frame = tuple[str, str, int]  # function, file, line
 Row = tuple[Any, ...]  # time, thread, running, call, stack, and the columns LOOKED
 LOOKED = ("moved", "apart_ns", "on_processor")  # columns of samples that were read twice
@@ -35,6 +41,7 @@ class StackSamples:
         self.stacks: list[list[int]] = []
         self.rows: list[Row] = []
         self.stretches: list[Record] = []
+        self.main: dict[int, tuple[bool | None, str | None, int]] = {}  # running, call and stack by time
 
     def take(self, record: Record) -> None:
         """Add one record. Raises KeyError, TypeError or ValueError if it is damaged."""
@@ -51,6 +58,9 @@ class StackSamples:
                 (ns, thread, running, call, stack, *(looked or [None] * len(LOOKED)))
                 for ns, running, call, stack, *looked in record["rows"]
             ]
+        elif kind == "main":
+            rows = checked(record["rows"], STACKS["samples"])
+            self.main |= {ns: (running, call, stack) for ns, running, call, stack in rows}
         elif kind == "stretch":
             checked(record, StretchOfSamples)
             self.stretches.append(record)
@@ -68,6 +78,7 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
         for stack in samples.stacks
     ]
     names = [(*_texts(frames, about), _iterators(frames, iterating)) for frames in chosen]
+    _follow_loop(samples, [text for _, _, text, _ in names])
     texts = {name: TABLES["stacks"][name] for name in ("function", "source", "stack", "iterators")}
     known = pl.DataFrame(
         [(i, *row) for i, row in enumerate(names)], schema={"number": pl.Int64(), **texts}, orient="row"
@@ -78,6 +89,19 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
     table = in_phases(rows.join(known, on="number"), "time_ns", marked)
     table = table.filter(pl.col("phase").is_in(list(SAMPLED)))
     return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples), **_threads(iterating)}
+
+
+def _follow_loop(samples: StackSamples, texts: list[str]) -> None:
+    """Replace samples of an idle worker by those of the main thread, if its event loop runs a callback.
+
+    Until the callback ends, no request reaches the worker.
+    """
+    idle = {number for number, text in enumerate(texts) if _IDLE.search(text)}
+    looping = {number for number, text in enumerate(texts) if _LOOP.search(text)}
+    for place, (ns, thread, running, _, stack, *_) in enumerate(samples.rows):
+        main = samples.main.get(ns)
+        if main and running is False and stack in idle and main[2] in looping:
+            samples.rows[place] = (ns, thread, *main, *[None] * len(LOOKED))
 
 
 def _read(file: Path) -> StackSamples:
