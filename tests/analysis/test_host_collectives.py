@@ -60,6 +60,14 @@ def test_lateness_counts_once_and_the_late_rank_computes(tmp_path: Path, late: i
     assert stragglers(examination) == [pytest.approx(20.0, rel=0.1)]
 
 
+def test_a_punctual_rank_waits_where_the_others_are_late(tmp_path: Path) -> None:
+    """Rank 1 computes 16 ms longer on average. In every other step rank 0 is delayed to 12 ms before it."""
+    turns = [(10, 30), (14, 26)]
+    examination = examination_of(tmp_path / "s", *ranks(turns))
+    assert stragglers(examination) == [pytest.approx((16 + 12) / 2, rel=0.02)]
+    assert examination.late[0].cost_ms == pytest.approx((16 + 12) / 2, rel=0.02)
+
+
 @pytest.mark.parametrize(("delayed", "lasts"), [((30, 20), True), ((30, 10), False)])
 def test_a_rank_that_computes_longer_in_every_step_is_late_beside_others(
     tmp_path: Path, delayed: tuple[int, int], lasts: bool
@@ -184,3 +192,40 @@ def test_neither_the_wait_for_a_late_rank_nor_ops_between_calls_are_saved_by_joi
     examination = examination_of(tmp_path / "s", *lines)
     [small] = [f for f in examination.findings if f.id == "communication-small-messages"]
     assert small.gain_ms == pytest.approx(11 * 0.2, rel=0.1)
+
+
+MICRO = 4
+
+
+def stage_of(rank: int, ring: bool) -> Timeline:
+    """Two stages, of 1 and 4 ms for each pass; in a `ring`, both send before they receive."""
+    line = Timeline(rank=rank)
+    for phase, burst in (("timeline", 0), ("attribution", 1)):
+        line.phase, line.burst = phase, burst
+        for k in range(burst * STEPS, burst * STEPS + (1 if burst else STEPS)):
+            at, work = k * STEP, (1 if rank == 0 else 4) * MS
+            line.step(at, at + STEP)
+            for _ in range(MICRO):
+                for called in ("send", "recv") if rank == 0 or ring else ("recv", "send"):
+                    line.op("aten::mm", at, at + work)
+                    line.op(f"c10d::{called}", at + work, at + work + 10_000)
+                    moved = line.op(f"gloo:{called}", at + work, at + 5 * MS, MAIN, kind="annotation")
+                    line.tables["ops"][moved] |= {"shapes": "[[64]]", "dtypes": '["float"]'}
+                    line.wait(PEERS, at + work + 10_000, at + 5 * MS)
+                    at += 5 * MS
+    return line
+
+
+@pytest.mark.parametrize("ring", [False, True])
+def test_stages_that_send_and_receive_over_gloo_are_a_pipeline_but_not_a_ring(
+    tmp_path: Path, ring: bool
+) -> None:
+    examination = examination_of(tmp_path / "s", *(stage_of(rank, ring) for rank in range(2)))
+    assert (examination.pipeline is None) == ring
+    if examination.pipeline:
+        work = [round(stage.compute_ms, 1) for stage in examination.pipeline.stages]
+        assert (examination.pipeline.micro_batches, work) == (MICRO, [8.1, 32.1])
+        [bubble] = [f for f in examination.findings if f.id == "communication-pipeline-bubble"]
+        assert "stage 1 (rank 1)" in bubble.action
+    rows = examination.devices[0].communication.collectives if examination.devices[0].communication else []
+    assert {(row.operation, row.bytes) for row in rows} == {("send_recv", 256)}

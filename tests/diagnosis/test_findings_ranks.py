@@ -220,6 +220,24 @@ CASES = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("work", "micro", "gain", "moves"),
+    [
+        ([10.0, 70.0], 4, 100 - 40 * 5 / 4, "stage 1 (rank 1)"),
+        ([70.0, 10.0], 32, 100 - 40 * 33 / 32, "stage 0 (rank 0)"),  # more micro-batches gain nothing
+        ([48.0, 52.0], 2, 100 - 52 * 9 / 8, ""),
+    ],
+)
+def test_layers_move_from_a_long_stage(work: list[float], micro: int, gain: float, moves: str) -> None:
+    stages = [Stage(rank, rank, ms, 100 - ms, 1 - ms / 100) for rank, ms in enumerate(work)]
+    seen = Pipeline(stages, micro, "1F1B", 1 / (micro + 1), max(work) / (sum(work) / 2))
+    ledger = [LedgerRow("ops", "aten::mm", 40.0), LedgerRow("idle: waiting for peers", "", 60.0)]
+    shown = raised(signals(ledger, communication_pipeline=[seen]), "communication-pipeline-bubble")
+    [candidate] = shown.values()
+    assert candidate.gain_ms == pytest.approx(gain) and moves in candidate.action
+    assert bool(candidate.action) == bool(moves)
+
+
 def candidate_of(case: Case, given: Mapping[str, Any]) -> Any:
     known = {"communication_account": account(60.0, collective(36.0, 40.0)), **given}
     kind = f"communication-{case.kind}"

@@ -110,7 +110,7 @@ def _explain(late: list[LateRank], ranks: Ranks) -> None:
     for rank in late:
         rank.host = hosts.get(rank.rank)
     if late:
-        lost_by(late, ranks.devices)
+        lost_by(late, ranks.devices, ranks.peers.arrivals if ranks.peers else None)
 
 
 def _hosts(store: Store) -> dict[int, str | None]:

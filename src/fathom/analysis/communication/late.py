@@ -51,20 +51,7 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
     if arrivals is None:
         return []
     steps = arrivals.select("burst", "step").unique().height
-    meetings = (
-        arrivals.sort("start_ns")
-        .group_by(MEETING, maintain_order=True)
-        .agg(
-            rank=pl.col("rank").last(),
-            operation=pl.col("operation").last(),
-            second=pl.col("start_ns").get(-2),
-            start_ns=pl.col("start_ns").last(),
-            # With two ranks, the median rank is the other one, not a time between both.
-            behind=pl.col("start_ns").last() - pl.col("start_ns").quantile(0.5, "lower"),
-        )
-        .sort("start_ns", maintain_order=True)
-    )
-    meetings = meetings.with_columns(cost=_cost())
+    meetings = _meetings(arrivals)
     worst = _worst_of_steps(meetings)
     lost = max(int(meetings["cost"].sum()), 1)
     rows = [
@@ -82,6 +69,23 @@ def late_ranks(arrivals: pl.DataFrame | None) -> list[LateRank]:
         for (rank,), mine in meetings.group_by("rank")
     ]
     return sorted(rows, key=lambda row: -row.cost_ms)
+
+
+def _meetings(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per collective with the `rank` that arrived last, and its `cost` in ns."""
+    last = (
+        arrivals.sort("start_ns")
+        .group_by(MEETING, maintain_order=True)
+        .agg(
+            rank=pl.col("rank").last(),
+            operation=pl.col("operation").last(),
+            second=pl.col("start_ns").get(-2),
+            start_ns=pl.col("start_ns").last(),
+            # With two ranks, the median rank is the other one, not a time between both.
+            behind=pl.col("start_ns").last() - pl.col("start_ns").quantile(0.5, "lower"),
+        )
+    )
+    return last.sort("start_ns", maintain_order=True).with_columns(cost=_cost())
 
 
 def longest_waiting(arrivals: pl.DataFrame | None, late: Sequence[int] = ()) -> int | None:
@@ -123,12 +127,16 @@ def _worst_of_steps(meetings: pl.DataFrame) -> Counter[int]:
     return Counter(worst["rank"].to_list())
 
 
-def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
+def lost_by(
+    ranks: Sequence[LateRank], devices: Sequence[Device], arrivals: pl.DataFrame | None = None
+) -> None:
     """Set the entries in which the late `ranks` spend more time than the median of the others, and lower
     `cost_ms` to what the job can gain.
 
     `devices` are those of all ranks; the first of each rank counts. Time in collectives does not count,
-    because the ranks that wait spend it there. Ranks that lose little get no entries.
+    because the ranks that wait spend it there. Ranks that lose little get no entries. Where host threads
+    communicate, `arrivals` limit what a step can gain to its own wait: a punctual rank has to wait for the
+    others where they are late as well.
     """
     entries = {device.rank: ms_by_entry(device) for device in reversed(devices)}
     if len(entries) < 2:
@@ -149,8 +157,19 @@ def lost_by(ranks: Sequence[LateRank], devices: Sequence[Device]) -> None:
             late.entries = sorted(kept, key=lambda entry: -entry.ms)
         if by_turns(late):  # the mean ledgers of ranks that are late by turns do not differ
             continue
-        cost_ms = lead_ms(spent, late.rank) if on_host else late.cost_ms
-        late.cost_ms = min(cost_ms, cause_of_lateness(lost)[1])
+        cost_ms, most = late.cost_ms, cause_of_lateness(lost)[1]
+        if on_host:
+            cost_ms = min(lead_ms(spent, late.rank), _in_each_step(arrivals, late.rank, most))
+        late.cost_ms = min(cost_ms, most)
+
+
+def _in_each_step(arrivals: pl.DataFrame | None, rank: int, most_ms: float) -> float:
+    """Return what a rank costs, at most `most_ms` in each step, in ms per step; infinite if unknown."""
+    arrivals = in_whole_steps(arrivals)
+    if arrivals is None:
+        return inf
+    each = _meetings(arrivals).group_by("burst", "step").agg(pl.col("cost").filter(rank=rank).sum())
+    return float((each["cost"] / NS_PER_MS).clip(upper_bound=most_ms).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def steadily_late(worst: LateRank) -> bool:

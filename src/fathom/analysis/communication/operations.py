@@ -19,7 +19,7 @@ _OPERATIONS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all", "send": "send_recv", "recv": "send_recv",
 }  # fmt: skip
-_EQUAL = ("all_reduce", "all_to_all", "broadcast", "reduce")  # all ranks' buffers have one size
+_EQUAL = ("all_reduce", "all_to_all", "broadcast", "reduce", "send_recv")  # all ranks' buffers have one size
 
 
 class RecordedCall(NamedTuple):
@@ -86,14 +86,15 @@ def _of_record(values: str | None) -> RecordedCall:
 
 
 def _of_region(ops: pl.DataFrame, row: int) -> RecordedCall:
-    """Return the call named in the backend's annotation, the only record in older versions of torch."""
-    name = operation(ops["name"][row].partition(":")[2])
+    """Return the call named in the backend's annotation, the only record of gloo and older torch."""
+    called = ops["name"][row].partition(":")[2]
+    name = operation(called)
     shapes, types = (json.loads(ops[field][row] or "[]") for field in ("shapes", "dtypes"))
     dtype = DTYPES.get(types[0]) if types else None
     shape = shapes[0] if shapes else None
     if name not in _EQUAL or dtype is None or shape is None or not all(isinstance(n, int) for n in shape):
-        return RecordedCall(name, None, dtype, None, "", "")
-    return RecordedCall(name, round(np.prod(shape) * SIZE[dtype]), dtype, None, "", "")
+        return RecordedCall(name, None, dtype, None, "", "", called)
+    return RecordedCall(name, round(np.prod(shape) * SIZE[dtype]), dtype, None, "", "", called)
 
 
 def _number(text: str) -> int | None:

@@ -33,7 +33,8 @@ def pipeline_of(ranks: Ranks) -> Pipeline | None:
     order = sorted(calls, key=lambda rank: _first_end(calls[rank], ranks[rank][2]))
     first = calls[order[0]]
     micro = round(first.filter(called=SEND).height / len(ranks[order[0]][2].starts))
-    if micro < FEWEST or first["called"][0] != SEND:
+    later = [calls[rank]["called"][0] for rank in order[1:]]
+    if micro < FEWEST or first["called"][0] != SEND or SEND in later:  # in a ring, all ranks send first
         return None
     stages = [_stage(rank, place, ranks[rank]) for place, rank in enumerate(order)]
     work = [stage.compute_ms for stage in stages]

@@ -126,6 +126,12 @@ def spent(signals: Signals, *entries: str) -> float:
     return ms_of(rows(signals, *entries))
 
 
+def undisturbed(signals: Signals) -> float:
+    """Return the share of a CPU's profiled step that its clean step takes: calls are slower if profiled."""
+    timeline = signals["step.timeline_ms"]
+    return min(signals.number("step.mean_ms", timeline) / timeline, 1.0)
+
+
 def in_mean_step(signals: Signals, ms: float) -> float:
     """Return the milliseconds of the mean step for those of the profiled step on a processor.
 

@@ -14,11 +14,12 @@ from fathom.analysis.communication import (
     steadily_late,
 )
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import part_of, rows
+from fathom.diagnosis.rules.candidates import part_of, rows, undisturbed
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.03  # of the step
+DOUBT = 0.3
 CLEARLY = 0.9  # of the time lost, if host threads communicate
 LASTING = 0.5  # of the rank's additional time, also in steps that nothing disturbs
 DIFFERENT = 0.05  # of the median rank's: clocks and work that differ by less are equal
@@ -45,10 +46,10 @@ def late(signals: Signals) -> Candidates:
     if not waiting and on_host is not None:
         if not _certain(signals, worst):
             return
-        waiting, gain = on_host.claims, on_host.ms
+        waiting, gain = on_host.claims, min(on_host.ms, worst.cost_ms)
     excess: list[LostTime] = signals.get("communication.excess").value or []
     kind, lost = _cause(signals, worst.rank, excess)
-    gain = min(gain, lost)
+    gain = min(gain, lost) * (undisturbed(signals) if on_host is not None else 1.0)
     yield Candidate(
         kind=kind,
         claims=part_of(waiting, gain),
@@ -59,10 +60,20 @@ def late(signals: Signals) -> Candidates:
             *_beside(signals, worst.rank),
         ],
         gain_ms=gain,
-        doubt=0.3,
+        doubt=DOUBT if on_host is None else _doubt(signals, gain),
         confidence=0.8,
         check=f"fathom report NAME.fathom --rank {worst.rank}",
     )
+
+
+def _doubt(signals: Signals, gain: float) -> float:
+    """Return the doubt about a gain, in which all of the additional time that nothing disturbs may be saved.
+
+    On a busy host, other ranks are late in the few recorded steps, too, more or less often than in others.
+    """
+    cause, _ = cause_of_lateness(signals.get("communication.excess").value or [])
+    most = (signals.get("ranks.undisturbed").value or {}).get(cause, 0.0) * undisturbed(signals)
+    return min(max(DOUBT, most / gain - 1), 1.0) if gain else DOUBT
 
 
 def _certain(signals: Signals, worst: LateRank) -> bool:

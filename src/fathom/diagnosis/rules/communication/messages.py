@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from fathom.analysis.communication import Collective, Communication
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import claims_of, ms_of, on_processor, part_of, rows
+from fathom.diagnosis.rules.candidates import claims_of, ms_of, on_processor, part_of, rows, undisturbed
 from fathom.diagnosis.rules.communication.blocking import IDLE
 from fathom.diagnosis.rules.communication.exposed import described
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
@@ -74,7 +74,7 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
     If other programs use up the processors, the threads of each call wait for one, and so do those of a
     merged call.
     """
-    gain = _undisturbed(signals) * messages.exposed_ms * messages.saved
+    gain = undisturbed(signals) * messages.exposed_ms * messages.saved
     return Candidate(
         kind="communication-small-messages",
         claims=on_host(signals, gain),
@@ -83,12 +83,6 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
         doubt=PREEMPTED_DOUBT if _contended(signals) else 0.3,
         source=messages.source,
     )
-
-
-def _undisturbed(signals: Signals) -> float:
-    """Return the share of a CPU's profiled step that its clean step takes: calls are slower if profiled."""
-    timeline = signals["step.timeline_ms"]
-    return min(signals.number("step.mean_ms", timeline) / timeline, 1.0)
 
 
 def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
@@ -127,7 +121,7 @@ def repeated(signals: Signals) -> Candidates:
             Evidence(f"{largest.operation} calls of equal size", largest.count, "per step"),
             Evidence("size of one", largest.bytes / MB, "MB"),
         ],
-        gain_ms=ms_of(claims) * (_undisturbed(signals) if on_processor(signals) else 1.0),
+        gain_ms=ms_of(claims) * (undisturbed(signals) if on_processor(signals) else 1.0),
         doubt=PREEMPTED_DOUBT if _contended(signals) else 0.3,
         confidence=0.85,
     )

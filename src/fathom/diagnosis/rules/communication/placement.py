@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from fathom.analysis.communication import Pipeline, PlacedGroup
+from msgspec.structs import replace
+
+from fathom.analysis.communication import Pipeline, PlacedGroup, Stage
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import part_of, rows
+from fathom.diagnosis.rules.candidates import in_mean_step, on_processor, part_of, rows
 from fathom.diagnosis.rules.communication.sharding import exposed_claims
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
@@ -17,6 +19,7 @@ HEAVIER = 2.0  # times the bytes of the group that stays within a host
 REACHED = 0.8  # of the links' ceiling, by a well-placed group
 MANY = 4  # micro-batches per stage: more gain little
 BUBBLE = 0.1  # of the step
+UNEVEN = 1.2  # longest stage over the mean one
 PADDED = 1.2  # rows moved over rows routed
 IDLE = (
     Entry.DEVICE_GAP, Entry.LAUNCH_LATENCY, Entry.UNEXPLAINED, Entry.DISPATCHING, Entry.HOST_WAITS_FOR_PEERS,
@@ -69,30 +72,48 @@ def _named(group: PlacedGroup) -> str:
 
 @rule("communication-pipeline-bubble")
 def bubble(signals: Signals) -> Candidates:
-    """Report bubbles of a pipeline with few micro-batches per stage."""
+    """Report bubbles of a pipeline with few micro-batches per stage, or with stages of different length."""
     if not signals["communication.pipeline"]:
         return
     seen: Pipeline = signals["communication.pipeline"][0]
     stages, step = len(seen.stages), signals["step.timeline_ms"]
-    mean = sum(stage.share for stage in seen.stages) / stages
+    idle = step * sum(stage.share for stage in seen.stages) / stages
+    longest = max(seen.stages, key=lambda stage: stage.compute_ms)
     many = MANY * stages
-    if mean < BUBBLE or seen.micro_batches >= many:
+    more = step - longest.compute_ms * (1 + (stages - 1) / many) if seen.micro_batches < many else 0.0
+    mean_ms = longest.compute_ms / seen.imbalance
+    even = step - mean_ms / (1 - seen.expected) if seen.imbalance >= UNEVEN else 0.0
+    gain = min(idle, max(more, even))
+    if idle < BUBBLE * step or gain <= 0:
         return
-    longest = max(stage.compute_ms for stage in seen.stages)
-    gain = min(mean * step, max(step - longest * (1 + (stages - 1) / many), 0.0))
     moving = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.WAITING_FOR_PEERS, *IDLE)
-    yield Candidate(
+    candidate = Candidate(
         kind="communication-pipeline-bubble",
         claims=part_of(moving, gain),
         evidence=[
-            Evidence(f"mean bubble of {stages} stages", 100 * mean, "% of the step"),
+            Evidence(f"mean bubble of {stages} stages", 100 * idle / step, "% of the step"),
             Evidence(f"micro-batches, {seen.schedule}", seen.micro_batches, "per step"),
             Evidence("bubble of equally long stages", 100 * seen.expected, "% of the step"),
             Evidence("longest stage, of the mean one", 100 * seen.imbalance, "%"),
         ],
-        gain_ms=gain,
+        gain_ms=in_mean_step(signals, gain) if on_processor(signals) else gain,
         doubt=0.3,
         confidence=0.85,
+    )
+    yield _uneven(candidate, longest) if even > more else candidate
+
+
+def _uneven(candidate: Candidate, longest: Stage) -> Candidate:
+    """Return the candidate with the texts for stages of different length."""
+    stage = f"stage {longest.place} (rank {longest.rank})"
+    return replace(
+        candidate,
+        title="One pipeline stage computes longer than the others, which wait for it",
+        action=f"Move layers from {stage} to other stages",
+        mechanism="Each micro-batch passes through all stages, so the longest one sets their pace. The "
+        "predicted gain is that of equally long stages with as many micro-batches.",
+        remedy=f"# split the model where stages take equally long: {stage} has too many layers now\n"
+        "# the embedding and the head are work, too",
     )
 
 

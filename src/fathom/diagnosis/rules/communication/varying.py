@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fathom.analysis.communication import steadily_late
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import part_of, rows
+from fathom.diagnosis.rules.candidates import part_of, rows, undisturbed
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.ranks import Varying
@@ -27,7 +27,7 @@ def jitter(signals: Signals) -> Candidates:
     if max(by_turns, seen.transfer_ms) < least:
         return
     late = by_turns >= seen.transfer_ms
-    gain = by_turns if late else seen.transfer_ms
+    gain = (by_turns if late else seen.transfer_ms) * (undisturbed(signals) if on_host else 1.0)
     yield Candidate(
         kind="communication-jitter",
         claims=part_of(rows(signals, *(WAITS if late else MOVES)), gain),
