@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fathom.probe import faults, imports, records
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.orders import Job, Schedule
+from fathom.probe.orders import LATE, Job, Schedule
 from fathom.probe.places import Places
 from fathom.probe.plan import ProbePlan
 from fathom.probe.runs import Label, MarkRuns
@@ -140,6 +140,31 @@ def test_ranks_of_a_host_share_a_schedule(tmp_path, monkeypatch):
     follower.places.put(40)  # its host runs ahead of its device
     leader.places.put(31)
     assert leader.places.furthest() == 40
+
+
+def test_the_first_rank_with_steps_leads_if_the_first_rank_has_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    ranks = []
+    for rank in range(3):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        ranks.append(Schedule(str(tmp_path)))
+    server, worker, other = ranks
+    worker.places.put(LATE)
+    other.places.put(LATE)
+    assert not worker.takes_over(LATE - 1) and not other.takes_over(LATE) and not server.takes_over(LATE)
+    assert worker.takes_over(LATE) and not worker.takes_over(LATE + 1)
+    worker.publish({90: None})
+    assert other.news() == {90: None} and worker.news() == {}
+
+
+def test_a_rank_with_steps_follows_the_first_rank_that_has_some(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    leader = Schedule(str(tmp_path))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    follower = Schedule(str(tmp_path))
+    leader.places.put(1)
+    assert not follower.takes_over(LATE) and follower.lead < 0
 
 
 def test_steps_of_an_earlier_run_count_for_no_rank(tmp_path):

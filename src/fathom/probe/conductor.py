@@ -231,6 +231,8 @@ class Conductor:
         if places is not None:
             places.put(k)
             self.phases.furthest = places.furthest() if self._schedule.leads else 0
+        if self._schedule.takes_over(k):
+            self._settle(self.phases.following)
         if self._schedule.lead < 0:
             self.phases.appoint(self._schedule.news(), self._schedule.resettled)
         elif ns - self._looked_ns >= LOOK_NS:

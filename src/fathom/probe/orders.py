@@ -1,6 +1,7 @@
 """Orders of the phases: stretches to record, what to do at a mark, and the common schedule of the ranks.
 
-The first rank of a host publishes the schedule, and the others read it.
+The first rank of a host publishes the schedule, and the others read it. If it runs no steps, as a parameter
+server does, the first rank that does takes over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fathom.probe.launchers import task
 from fathom.probe.places import Places
 from fathom.probe.process import number, rank
 
+LATE = 40  # steps of a rank: one that has not begun by then runs none
 LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time
 
 
@@ -79,6 +81,13 @@ class Schedule:
         self.lead = 0 if not shared else LEAD if self.leads else -1
         if shared and self.places is None:
             self.places = Places(f"{self._path}.places", own, count)
+
+    def takes_over(self, k: int) -> bool:
+        """Lead from step k on if no rank before this one runs steps; return whether that is new."""
+        if self.lead >= 0 or k < LATE or self.places is None or not self.places.is_first():
+            return False
+        self.leads, self.lead = True, LEAD
+        return True
 
     def publish(self, appointments: dict[int, Job | None], resettled: int | None = None) -> None:
         """Add new appointments atomically."""

@@ -15,12 +15,13 @@ SLOT, SIZE = 8, 4096  # bytes of a rank's step, and of the file
 
 
 class Places:
-    """The steps of `count` ranks in the file `path`, of which this process is rank `own`.
+    """The steps of `count` ranks in the file `path`, of which this process is rank `own` on this host.
 
     Where the file cannot be shared, nothing is known of the other ranks.
     """
 
     def __init__(self, path: str, own: int, count: int) -> None:
+        self._own = own
         self._at = slice(SLOT * own, SLOT * (own + 1))
         self._steps: mmap.mmap | None = None
         self._count = min(count, SIZE // SLOT)
@@ -39,6 +40,10 @@ class Places:
         if self._steps is None:
             return 0
         return max(memoryview(self._steps).cast("q")[: self._count])
+
+    def is_first(self) -> bool:
+        """Return whether no rank before this one is in a step; False if unknown."""
+        return self._steps is not None and not any(memoryview(self._steps).cast("q")[: self._own])
 
 
 def _shared(path: str) -> mmap.mmap:
