@@ -76,12 +76,14 @@ def test_the_fastest_are_measured_again_until_known() -> None:
     search.add(Measured(lucky, [-0.6]))
     search.add(Measured(good, [-0.2, -0.21]))
     search.add(Measured({"c": "c0"}, [-0.01]))
-    search.add(Measured(lucky | good, [0.0, 0.0, 0.0]))  # which their single measurements propose
-    assert [known.choice for known in search.contenders(2, 3, 0.0)] == [lucky, good]
+    both = lucky | good  # not measured yet
+    assert [known.choice for known in search.contenders({}, 2, 3)] == [lucky, good]
+    assert [known.choice for known in search.contenders(both, 3, 3)] == [both, lucky, good]
+    assert [known.choice for known in search.contenders(good, 2, 3)] == [good, lucky]
     search.add(Measured(lucky, [0.01, 0.0]))
     assert search.ranked()[0].choice == good
     search.add(Measured(good, [-0.2]))
-    assert {"c": "c0"} in [known.choice for known in search.contenders(2, 3, 0.0)]
+    assert [known.choice for known in search.contenders({}, 2, 3)] == [{"c": "c0"}]
 
 
 def measured(search: Search, gains: dict[str, float], *choices: tuple[dict[str, str], int]) -> None:
@@ -97,7 +99,6 @@ def test_the_settings_that_pay_by_all_measurements_are_proposed() -> None:
     measured(search, {"a1": 0.2, "b1": 0.1, "c1": -1 / 9}, ({"a": "a1"}, 2), (harmful, 2), ({"c": "c1"}, 1))
     assert {"a": "a1", "b": "b1"} not in [known.choice for known in search.measured.values()]
     assert search.proposed(0.005) == {"a": "a1", "b": "b1"}
-    assert [known.choice for known in search.contenders(1, 4, 0.005)][-1] == {"a": "a1", "b": "b1"}
     assert search.proposed(10.0) == {}  # nothing is known
     assert Search(KNOBS, KNOWN, None).proposed(0.005) == {}
 
@@ -116,11 +117,12 @@ def test_of_values_that_may_be_equally_fast_the_one_that_is_listed_first_is_prop
 
 def test_the_proposed_choice_comes_first_if_it_may_be_as_fast_as_the_best() -> None:
     search = Search(KNOBS, KNOWN, None)
-    gains = {"a1": 0.2, "b1": 0.001}
-    measured(search, gains, ({"a": "a1", "b": "b1"}, 4), ({"a": "a1"}, 4), ({"b": "b1"}, 4))
-    first, second = search.proposed_first(search.ranked(), 0.01)[:2]
-    assert (first.choice, second.choice) == ({"a": "a1"}, {"a": "a1", "b": "b1"})
-    assert search.proposed_first(search.ranked(), 1e-6)[0] is second
+    more, proposal, single = {"a": "a1", "b": "b1"}, {"a": "a1"}, {"b": "b1"}
+    measured(search, {"a1": 0.2, "b1": 0.02}, (more, 4), (proposal, 1), (single, 4))
+    assert [known.choice for known in search.finalists(proposal, 0.01, 0.02)] == [proposal, more, single]
+    assert [known.choice for known in search.finalists(proposal, 0.05, 1e-6)] == [more, proposal]
+    assert [known.choice for known in search.finalists({}, 0.01, 0.02)] == [more, single, proposal]
+    assert search.finalists(proposal, 0.5, 0.02) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fathom.tuner.judging import PROOF_RUNS, error_of, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
 from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
-from fathom.tuner.search import PAYS, Choice, Measured, Search, key
+from fathom.tuner.search import PAIRS, PAYS, Choice, Measured, Search, key
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
 FINAL_SHARE = 0.25  # of the budget, at most, to rank the fastest candidates
@@ -17,7 +17,6 @@ CONTENDERS = 3  # candidates that are ranked again
 FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
 KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
-PAIRS = 3  # of a promising candidate
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
 
@@ -32,13 +31,17 @@ class Exploration:
     say: Say
     keep: Callable[[], None]
 
-    def run(self) -> None:
-        """Measure candidates and rank the fastest again; if none is left, measure others."""
+    def run(self) -> Choice:
+        """Measure candidates and rank the fastest again; if none is left, measure others.
+
+        Return the settings that pay by all measurements, to which the last rounds belonged.
+        """
         self.explore(self._rest_s)
-        self.rank_again()
+        proposal = self.rank_again()
         if all((known.gain or 0.0) < PAYS for known in self.search.ranked()):
             self.explore(lambda: 0.0)
-            self.rank_again()
+            proposal = self.rank_again()
+        return proposal
 
     def _reserved_s(self, rest_s: Callable[[], float]) -> float:
         """Return the time kept for the proof, and for what follows the search beside it."""
@@ -55,8 +58,8 @@ class Exploration:
         return min(MOST, max(FEWEST, round((error_of(self.paired.runs) / KNOWN) ** 2)))
 
     def _final_s(self) -> float:
-        """Return the time to rank the fastest candidates, each measured PAIRS times already."""
-        runs = CONTENDERS * (self._pairs() - PAIRS + 1) * (1 + 1 / BETWEEN)
+        """Return the time to rank the fastest candidates again."""
+        runs = CONTENDERS * (self._pairs() - 1) * (1 + 1 / BETWEEN)
         return self._share_s(runs, FINAL_SHARE)
 
     def _share_s(self, runs: float, share: float) -> float:
@@ -84,16 +87,21 @@ class Exploration:
                 break
             self._measure(batch)
 
-    def rank_again(self) -> None:
-        """Measure the fastest candidates again: the fastest of many measured once may owe it to chance."""
+    def rank_again(self) -> Choice:
+        """Measure the fastest candidates again: the fastest of many measured once may owe it to chance.
+
+        Return the settings that pay by all measurements, which are measured with them.
+        """
         until_s = self.budget.left_s - self._final_s()
-        while again := self.search.contenders(CONTENDERS, self._pairs(), error_of(self.paired.runs)):
+        proposal = self.search.proposed(error_of(self.paired.runs))
+        while again := self.search.contenders(proposal, CONTENDERS, self._pairs()):
             if self.budget.left_s - (len(again) + 1) * self.paired.base_s < until_s:
                 break
             self.say(f"{self._best()}measuring the fastest again")
             trials = [trial_of(self.search, known.choice) for known in again]
             for known, outcome in zip(again, self.paired.measure(trials, self.keep), strict=True):
                 self.search.add(_measured(known.choice, outcome))
+        return proposal
 
     def _half_spent(self, rest_s: Callable[[], float]) -> bool:
         return self.budget.used_s > (self.budget.total_s - self._reserved_s(rest_s)) * 0.7

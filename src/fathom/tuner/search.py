@@ -26,6 +26,7 @@ AS_IT_IS = "as it is"
 STARTUP = 10  # candidates before the sampler models them
 PENALTY = 1.0  # on the logarithm of the ratio, for candidates whose results differ
 SURE = 1.0  # standard errors by which two gains have to differ
+PAIRS = 3  # measurements of a choice that may not be luck
 PAYS = 0.01  # share of the step time from which a setting is worth combining
 MISSING = "fathom tune needs Optuna; install it with `pip install 'fathom-perf[tune]'`."
 Choice = dict[str, str]  # the value's name by knob; knobs that stay as they are have no entry
@@ -183,25 +184,31 @@ class Search:
         names = [value.name for value in self.knobs[knob].values]
         return sorted(results, key=lambda known: names.index(known.choice[knob]))
 
-    def proposed_first(self, ranked: list[Measured], error: float) -> list[Measured]:
-        """Put the proposed choice first if it may be as fast as the best one, so that searches agree."""
-        proposed = key(self.proposed(error))
+    def finalists(self, proposal: Choice, margin: float, error: float) -> list[Measured]:
+        """Return the choices to prove that gain `margin`, the best first.
+
+        The proposal comes first if it may be as fast as the fastest, so that searches agree: it rests on all
+        measurements, and the fastest of many owes its place to chance, too. Choices measured once come last.
+        """
+        ranked = [known for known in self.ranked() if (known.gain or 0) >= margin]
+        sure = [known for known in ranked if len(known.logs) >= PAIRS]
+        others = [known for known in ranked if len(known.logs) < PAIRS]
+        best = (sure or others)[:1]
 
         def comes_first(known: Measured) -> bool:
-            return key(known.choice) == proposed and self._near(known, ranked[0], error)
+            return known.choice == proposal and self._near(known, best[0], error)
 
-        return sorted(ranked, key=lambda known: not comes_first(known))
+        return sorted([*sure, *others], key=lambda known: not comes_first(known))
 
     def _near(self, known: Measured, best: Measured, error: float) -> bool:
         runs = 1 / len(known.logs) + 1 / len(best.logs)
         return known.log - best.log <= SURE * error * math.sqrt(runs)
 
-    def contenders(self, count: int, least: int, error: float) -> list[Measured]:
-        """Return those of the proposed and the `count` best choices with fewer than `least` measurements."""
-        ranked, proposed = self.ranked()[:count], self.proposed(error)
-        if proposed and all(known.choice != proposed for known in ranked):
-            ranked.append(self.measured.get(key(proposed), Measured(proposed)))
-        return [result for result in ranked if len(result.logs) < least and result.status == "done"]
+    def contenders(self, proposal: Choice, count: int, least: int) -> list[Measured]:
+        """Return the proposal and the best choices, `count` in all, that have fewer than `least` pairs."""
+        first = [self.measured.get(key(proposal), Measured(proposal))] if proposal else []
+        rows = [*first, *(known for known in self.ranked() if known.choice != proposal)][:count]
+        return [result for result in rows if len(result.logs) < least and result.status == "done"]
 
     def values(self, choice: Choice) -> Iterator[tuple[Knob, Value]]:
         """Yield the knobs of a choice with their values."""

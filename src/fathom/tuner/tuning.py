@@ -17,7 +17,7 @@ from fathom.machine import bounding
 from fathom.recorder import Applied, default_name, resolve_command
 from fathom.referee import Verdict
 from fathom.sounding import open_store
-from fathom.tuner.exploring import PAIRS, PROMISING, Exploration
+from fathom.tuner.exploring import PROMISING, Exploration
 from fathom.tuner.facts import facts_of
 from fathom.tuner.folder import RESULT, SPENT, opened, spent_s
 from fathom.tuner.judging import Gains, ablate, error_of, kept, prove
@@ -95,8 +95,7 @@ class _Tuning:
         self.exploration = Exploration(
             self.search, self.paired, self.lanes, self.budget, self._remember, self._keep
         )
-        self.exploration.run()
-        return self._conclude()
+        return self._conclude(self.exploration.run())
 
     def _around(self, lane: int = 0) -> dict[str, str]:
         """Return the environment of a lane's runs."""
@@ -173,11 +172,9 @@ class _Tuning:
 
     # the result
 
-    def _conclude(self) -> Tuned:
-        finalists = [m for m in self.search.ranked() if (m.gain or 0) >= self.options.margin]
-        measured = [known for known in finalists if len(known.logs) >= PAIRS]  # a single run may be luck
-        others = [known for known in finalists if len(known.logs) < PAIRS]
-        finalists = [*self.search.proposed_first(measured, error_of(self.paired.runs)), *others]
+    def _conclude(self, proposal: Choice) -> Tuned:
+        error = error_of(self.paired.runs)
+        finalists = self.search.finalists(proposal, self.options.margin, error)
         unproven: list[Tried] = []
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
             if number and self.budget.left_s < self.exploration.proof_s(finalist):
