@@ -184,3 +184,11 @@ def table(columns: dict[str, Any]) -> pl.DataFrame:
     lists = {name: list(column) for name, column in columns.items() if isinstance(column, (list, range))}
     same = {name: pl.lit(column) for name, column in columns.items() if name not in lists}
     return pl.DataFrame(lists).with_columns(**same)
+
+
+def test_further_values_of_a_knob_come_after_other_knobs_of_like_hope() -> None:
+    words = WORDS - {"cuda"} | {"torch-optimizer"}
+    facts = Facts(words, cores=8, shares={"optimizer": 0.2, "elementwise": 0.3})
+    rows = [*knobs("optimizer", facts), *knobs("compile", facts)]
+    order = [knob.id for knob, _ in in_order(rows, priors(rows, examined(), facts))]
+    assert order[:2] == ["compile", "optimizer"]

@@ -39,7 +39,7 @@ def step(search: Search, gains: dict[str, float]) -> dict[str, str]:
 def test_single_settings_come_first_by_their_prediction() -> None:
     search = Search(KNOBS, KNOWN, None)
     order = [step(search, {}) for _ in range(6)]
-    assert order == [{"b": "b0"}, {"b": "b1"}, {"a": "a0"}, {"a": "a1"}, {"c": "c0"}, {"c": "c1"}]
+    assert order == [{"b": "b0"}, {"a": "a0"}, {"b": "b1"}, {"a": "a1"}, {"c": "c0"}, {"c": "c1"}]
     assert search.untried() == 0
 
 
@@ -161,3 +161,11 @@ def test_effects_are_those_of_the_program_although_some_runs_were_disturbed(seed
 def test_a_disturbed_run_of_the_baseline_makes_nothing_look_fast() -> None:
     assert _level(math.log(100), math.log(101)) == pytest.approx(math.log(100.5), abs=1e-4)
     assert _level(math.log(180), math.log(100)) == _level(math.log(100), math.log(180)) == math.log(100)
+
+
+@pytest.mark.parametrize(("log", "leads"), [(-0.3, True), (-0.19, True), (-0.1, False)])
+def test_only_values_that_may_be_the_best_of_their_knob_get_a_second_look(log: float, leads: bool) -> None:
+    search = Search(KNOBS, KNOWN, None)
+    search.add(Measured({"a": "a0"}, [-0.2, -0.2]))
+    assert search.may_lead(Measured({"a": "a1"}, [log]), 0.02) == leads
+    assert search.may_lead(Measured({"b": "b0"}, [-0.05]), 0.02), "another knob has its own best value"

@@ -115,13 +115,18 @@ class Exploration:
         self.say(f"{self._best()}{len(self.search.measured)} tried · now {names}")
         outcomes = self.lanes.measure([self._trial(choice) for _, choice in batch], self.keep)
         results = [_measured(choice, outcome) for (_, choice), outcome in zip(batch, outcomes, strict=True)]
-        again = [result for result in results if (result.gain or 0) > PROMISING and result.status == "done"]
-        if again:  # a second look at candidates that look faster, before the sampler believes it
+        again = [result for result in results if self._worth_a_second_look(result)]
+        if again:  # before the sampler believes it
             trials = [self._trial(result.choice) for result in again]
             for result, outcome in zip(again, self.lanes.measure(trials, self.keep), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
             self.search.tell(trial, choice, result)
+
+    def _worth_a_second_look(self, result: Measured) -> bool:
+        """Return whether a candidate looks faster, and may be the fastest with these knobs."""
+        promising = result.status == "done" and (result.gain or 0.0) > PROMISING
+        return promising and self.search.may_lead(result, error_of(self.paired.runs))
 
     def _trial(self, choice: Choice) -> Trial:
         """Return the candidate; its run ends when it takes too long to be proven in the time left."""

@@ -11,7 +11,7 @@ from fathom.tuner.facts import Facts
 from fathom.tuner.knobs import Knob, Value
 
 MOST, LEAST = 0.95, 1e-4  # of the step; a value that loses time by its prediction comes last
-LATER = 0.7  # factor of each further value of a knob, which lists its most likely value first
+LATER = 0.3  # factor of each further value of a knob, which only gains what the values before it leave
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,12 @@ def _of_knob(knob: Knob, gains: list[_Gain], facts: Facts) -> Prior:
 
 def in_order(knobs: Iterable[Knob], known: dict[str, Prior]) -> list[tuple[Knob, Value]]:
     """Return every value of every knob, the most promising first."""
-    ranked = [
-        (known[knob.id].hope(value.name) * LATER ** _place(known[knob.id], value.name, place), knob, value)
-        for knob in knobs
-        for place, value in enumerate(knob.values)
-    ]
-    return [(knob, value) for _, knob, value in sorted(ranked, key=lambda row: -row[0])]
-
-
-def _place(prior: Prior, value: str, place: int) -> int:
-    """Return 0 for a value that is predicted for itself, whose place in the list says nothing."""
-    return 0 if value in prior.values else place
+    rows = []
+    for knob in knobs:
+        values = sorted(knob.values, key=lambda value: -known[knob.id].hope(value.name))
+        for place, value in enumerate(values):
+            rows.append((known[knob.id].hope(value.name) * LATER**place, knob, value))
+    return [(knob, value) for _, knob, value in sorted(rows, key=lambda row: -row[0])]
 
 
 def predicted(choice: Mapping[str, str], known: Mapping[str, Prior]) -> float | None:

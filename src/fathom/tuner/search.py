@@ -26,6 +26,7 @@ AS_IT_IS = "as it is"
 STARTUP = 10  # candidates before the sampler models them
 PENALTY = 1.0  # on the logarithm of the ratio, for candidates whose results differ
 SURE = 1.0  # standard errors by which two gains have to differ
+CLEAR = 2.0  # standard errors from which a difference is no chance
 PAIRS = 3  # measurements of a choice that may not be luck
 PAYS = 0.01  # share of the step time from which a setting is worth combining
 MISSING = "fathom tune needs Optuna; install it with `pip install 'fathom-perf[tune]'`."
@@ -200,9 +201,15 @@ class Search:
 
         return sorted([*sure, *others], key=lambda known: not comes_first(known))
 
-    def _near(self, known: Measured, best: Measured, error: float) -> bool:
+    def _near(self, known: Measured, best: Measured, error: float, sure: float = SURE) -> bool:
         runs = 1 / len(known.logs) + 1 / len(best.logs)
-        return known.log - best.log <= SURE * error * math.sqrt(runs)
+        return known.log - best.log <= sure * error * math.sqrt(runs)
+
+    def may_lead(self, result: Measured, error: float) -> bool:
+        """Return whether a result may be the fastest of all choices of the same knobs."""
+        rivals = (known for known in self.ranked() if known.choice.keys() == result.choice.keys())
+        best = next(rivals, None)
+        return best is None or self._near(result, best, error, CLEAR)
 
     def contenders(self, proposal: Choice, count: int, least: int) -> list[Measured]:
         """Return the proposal and the best choices, `count` in all, that have fewer than `least` pairs."""
