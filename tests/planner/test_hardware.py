@@ -58,6 +58,24 @@ def test_a_user_may_assume_a_figure():
     assert cheap["hbm"].provenance == ASSUMED
 
 
+def test_a_user_may_change_the_fabric():
+    slow = hardware("h100").assuming(["link=100 GB/s", "network=25 GB/s", "oversubscription=4"])
+    assert slow.domain(8).rate == 100e9
+    assert slow.domain(9).rate == 25e9 / 4 and slow.domain(9).bandwidth.provenance == ASSUMED
+    assert hardware("h800").domain(8).rate == 200e9 and hardware("h800").system == "h100"
+
+
+def test_a_mixture_has_the_least_rates_and_the_mean_price():
+    parts = [hardware("h100"), hardware("a100")]
+    mixed = hardware("h100:24+a100:8")
+    for key in ("matmul.bf16", "hbm", "memory"):
+        assert mixed[key].value == min(part[key].value for part in parts)
+    assert "matmul.fp8" not in mixed.figures  # an A100 has none
+    assert mixed["power"].value == (24 * parts[0]["power"].value + 8 * parts[1]["power"].value) / 32
+    assert mixed.domain(8).rate == 300e9 and mixed.domain(9).rate == 25e9
+    assert mixed.mixed == ("h100", "a100-80gb")
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -65,6 +83,10 @@ def test_a_user_may_assume_a_figure():
         (lambda: hardware("h100").matmul("fp4"), "no matrix rate for fp4; choose one of bf16"),
         (lambda: hardware("h100").assuming(["hbm"]), "FIGURE=VALUE"),
         (lambda: hardware("h100").assuming(["hmb=3 TB/s"]), "the nearest is hbm"),
+        (lambda: hardware("h100:0+a100"), "write GPUs of each, like h100:24\\+a100:8"),
+        (lambda: hardware("h100+h99"), "the nearest is h"),
+        (lambda: hardware("h100").assuming(["oversubscription=0"]), "give a number above 0"),
+        (lambda: hardware("h100").assuming(["network=8"]), "network is a figure in B/s"),
         (lambda: hardware("h100").assuming(["x=3"]), "choose from clock, cores, hbm"),
         (lambda: from_machine({"gpus": [], "fingerprint": "x"}), "fathom machine measure"),
     ],

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tomllib
+from typer.testing import CliRunner
 
 from benchmarks.plan.others import CALCULON, MEASURED, predicted
+from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.planner.hardware import hardware
 from fathom.planner.training import (
@@ -188,6 +190,42 @@ def test_a_plan_adds_up():
     assert all(row.low <= row.value <= row.high and row.source for row in plan.assumptions)
     for option, other in itertools.permutations(plan.front, 2):
         assert option.step_s > other.step_s or option.gpu_hours > other.gpu_hours
+
+
+def test_rates_and_costs_have_the_interval_of_the_step():
+    plan = plan_training(ask("llama3-8b", "h100", gpus=8, batch=64, tokens=1e12, price="2.5/h"))
+    for key, value in {"hours": plan.hours, "dollars": plan.dollars}.items():
+        of = plan.figures[key]
+        assert of.value == value and of.low / value == pytest.approx(plan.step.low / plan.step.value)
+    rate = plan.figures["tokens_per_s"]
+    assert rate.low * plan.step.high == pytest.approx(rate.value * plan.step.value)
+    energy, watts = plan.figures["megawatt_hours"], plan.figures["watts_per_gpu"]
+    assert watts.provenance == "assumed" and energy.high / energy.value > plan.step.high / plan.step.value
+    text = CliRunner().invoke(app, ["plan", "train", "llama3-8b", "--batch", "64"]).output
+    assert f"{plan.figures['mfu'].value:.1%}".rstrip("%") in text and "assumed)" in text
+
+
+def test_a_plan_beyond_the_published_runs_is_called_an_extrapolation():
+    notes = plan_training(ask("llama3-8b", "h100", gpus=65536, batch=65536, tp=1, pp=1, cp=1)).notes
+    assert any("65,536 GPUs are more than published runs have" in note for note in notes)
+    assert not plan_training(ask("llama3-8b", "h100", gpus=8, batch=64)).notes
+
+
+def test_a_mixture_goes_at_the_pace_of_the_slowest():
+    mixed, slow = (
+        plan_training(ask("llama3-8b", name, gpus=16, batch=64)) for name in ("h100:1+a100:1", "a100")
+    )
+    assert mixed.step.value == pytest.approx(slow.step.value, rel=0.01)
+    assert "pace of the slowest" in mixed.notes[0]
+
+
+def test_an_oversubscribed_network_lengthens_the_exchange():
+    fixed = {"gpus": 64, "batch": 256, "tp": 1, "pp": 1, "cp": 1, "sharding": "fsdp", "shard": 64}
+    plain, crossed = (
+        plan_training(ask("llama3-8b", "h100", assume=assume, recompute="full", **fixed)).step.value
+        for assume in ([], ["oversubscription=16"])
+    )
+    assert crossed > 1.1 * plain
 
 
 def test_the_derivation_ends_with_the_step():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
+from fathom.planner import ASSUMED, Quantity
 from fathom.planner.training import Assumption, Checked, CheckedRow, Plan
 from fathom.report import units
 from fathom.report.screen import LEAST, show
@@ -25,6 +26,7 @@ def print_plan(plan: Plan, all_rows: bool = False) -> None:
 def _lines(plan: Plan, width: int, all_rows: bool) -> Iterator[Text]:
     yield Text(headline(plan), "bold")
     yield Text(facts(plan), "dim")
+    yield Text(rates(plan), "dim")
     yield from (Text(f"! {note}", "yellow") for note in plan.notes)
     yield Text("")
     yield from _ledger(plan)
@@ -52,19 +54,36 @@ def headline(plan: Plan) -> str:
 
 
 def facts(plan: Plan) -> str:
-    """Return the line below the headline: what was planned, rates and costs."""
+    """Return the line below the headline: what was planned, and what the plan rests on."""
+    planned = f"{plan.model} on {plan.gpus:,} {plan.system}, {plan.precision}, {plan.stack}"
+    return f"{planned} · {plan.searched:,} layouts searched · {plan.provenance}"
+
+
+def rates(plan: Plan) -> str:
+    """Return the line of rates and costs, each with its interval."""
+    days = plan.figures["hours"].times(1 / 24) if "hours" in plan.figures else None
     parts = [
-        f"{plan.model} on {plan.gpus} {plan.system}, {plan.precision}, {plan.stack}",
-        f"{units.scaled(plan.tokens_per_s_per_gpu, plan.rate_unit)} per GPU",
-        f"MFU {100 * plan.mfu['model']:.1f} %" if plan.mfu else "",
-        f"{plan.watts_per_gpu:.0f} W per GPU" if plan.watts_per_gpu else "",
-        f"{plan.hours / 24:.3g} days" if plan.hours else "",
-        f"${plan.dollars:,.0f}" if plan.dollars else "",
-        f"{plan.megawatt_hours:,.3g} MWh" if plan.megawatt_hours else "",
-        f"{plan.searched:,} layouts searched",
-        plan.provenance,
+        _spanned(
+            plan.figures.get("tokens_per_s_per_gpu"), lambda v: units.scaled(v), f"{plan.rate_unit} per GPU"
+        ),
+        _spanned(plan.figures.get("mfu"), lambda v: f"{100 * v:.1f}", "% MFU"),
+        _spanned(plan.figures.get("watts_per_gpu"), lambda v: f"{v:.0f}", "W per GPU"),
+        _spanned(days, lambda v: f"{v:.3g}", "days"),
+        _spanned(plan.figures.get("dollars"), lambda v: f"${v:,.0f}", ""),
+        _spanned(
+            plan.figures.get("megawatt_hours"), lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}", "MWh"
+        ),
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _spanned(q: Quantity | None, written: Callable[[float], str], unit: str) -> str:
+    """Return a figure with its interval, and its provenance if it is assumed; empty without a figure."""
+    if q is None:
+        return ""
+    low, high = map(written, q.interval)
+    mark = ", assumed" if q.provenance == ASSUMED else ""
+    return f"{written(q.value)} {unit}".rstrip() + f" ({low} to {high}{mark})"
 
 
 def _ledger(plan: Plan) -> Iterator[Text]:

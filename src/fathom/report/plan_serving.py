@@ -137,9 +137,10 @@ def _costs(plan: ServingPlan) -> Iterator[Text]:
     )
     yield Text(
         f"energy {_span(plan.joules_per_token, ' J')} per token, plus "
-        f"{_span(plan.cooling_joules_per_token, ' J')} for cooling; {plan.watts_per_gpu.value:.0f} W per GPU "
-        f"with its share of the host ({plan.watts_per_gpu.provenance})"
+        f"{_span(plan.cooling_joules_per_token, ' J')} for cooling"
     )
+    watts = plan.watts_per_gpu
+    yield Text(f"power {_span(watts, ' W')} per GPU with its share of the host ({watts.provenance})")
     if plan.dollars_per_million_tokens:
         yield Text(f"price {_span(plan.dollars_per_million_tokens)} per million output tokens")
 

@@ -18,8 +18,10 @@ from fathom.planner.quantity import ASSUMED, DATASHEET, MEASURED, Quantity, spre
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _SCALES |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTP", 1)}
 SMALLEST, LARGEST = 1e-15, 1e30  # of figures that users give: any other overflows somewhere
-_COUNTS = ("host_gpus", "cores")
-_OF_HOST = (*_COUNTS, "storage", "storage.random")
+_COUNTS = ("host_gpus", "cores", "oversubscription")
+_MEANS = ("price", "power", "host_power")
+_OF_NETWORK = ("network", "oversubscription")
+_OF_HOST = ("host_gpus", "cores", "storage", "storage.random")
 RATES = ("FLOP/s", "B/s", "B", "Hz")  # units of figures that divide
 _EXAMPLES = {
     "FLOP/s": "989 TFLOP/s",
@@ -75,6 +77,7 @@ class Hardware:
     announced: bool = False
     system: str = ""
     sheet: dict[str, Quantity] = field(default_factory=dict)  # the datasheet, which measurements replace
+    mixed: tuple[str, ...] = ()  # systems of a mixture
 
     @property
     def is_measured(self) -> bool:
@@ -113,19 +116,39 @@ class Hardware:
     def assuming(self, changes: Sequence[str]) -> Hardware:
         """Return this hardware with figures that a user gives, like `hbm=4.2 TB/s` or `price=2.5`.
 
-        Raises BadInputError if a figure is unknown, or is 0 where that is impossible.
+        `network` and `oversubscription` are those of the outermost domain. Raises BadInputError if a figure
+        is unknown, or is 0 where that is impossible.
         """
         parsed = dict(_assumption(change) for change in changes)
-        known = {"price", *self.figures, *_every_figure()}
+        own = self.figures | self._outermost()
+        known = {"price", *own, *_every_figure()}
         for key, given in parsed.items():
             if key not in known:
                 raise BadInputError(f"{key!r} is not a figure of a system; {nearest(key, sorted(known))}.")
-            if not given.value and (self.figures.get(key, given).unit in RATES or key in _COUNTS):
+            if not given.value and (own.get(key, given).unit in RATES or key in _COUNTS):
                 raise BadInputError(f"{key} is 0, which no system has; give a number above 0.")
-            unit = self.figures[key].unit if key in self.figures else ""
+            unit = own[key].unit if key in own else ""
             if unit in _EXAMPLES and given.unit != unit:
                 raise BadInputError(f"{key} is a figure in {unit}; write one like {key}={_EXAMPLES[unit]}.")
-        return replace(self, figures=self.figures | parsed)
+        figures = {key: given for key, given in parsed.items() if key not in _OF_NETWORK}
+        return replace(self, figures=self.figures | figures, fabric=self._rewired(parsed))
+
+    def _outermost(self) -> dict[str, Quantity]:
+        if not self.fabric:
+            return {}
+        outer = self.fabric[-1]
+        crossing = Quantity(outer.oversubscription, "", ASSUMED, "of the outermost domain")
+        return dict(zip(_OF_NETWORK, (outer.bandwidth, crossing), strict=True))
+
+    def _rewired(self, given: dict[str, Quantity]) -> tuple[Domain, ...]:
+        """Return the fabric with the links that a user gives."""
+        links = {id(self.figures[key]): quantity for key, quantity in given.items() if key in self.figures}
+        fabric = [replace(d, bandwidth=links.get(id(d.bandwidth), d.bandwidth)) for d in self.fabric]
+        if fabric and "network" in given:
+            fabric[-1] = replace(fabric[-1], bandwidth=given["network"])
+        if fabric and "oversubscription" in given:
+            fabric[-1] = replace(fabric[-1], oversubscription=given["oversubscription"].value)
+        return tuple(fabric)
 
 
 @cache
@@ -140,7 +163,12 @@ def known_systems() -> list[str]:
 
 
 def hardware(name: str) -> Hardware:
-    """Return the system called `name`, from its datasheet; raises BadInputError with the nearest name."""
+    """Return the system called `name`, from its datasheet, or a mixture like `h100:24+a100:8`.
+
+    Raises BadInputError with the nearest name.
+    """
+    if "+" in name:
+        return mixture([_share(part) for part in name.split("+")])
     key = name.lower().replace("_", "-").replace(" ", "-")
     row = systems().get(_aliases().get(key, key))
     if row is None:
@@ -148,6 +176,49 @@ def hardware(name: str) -> Hardware:
         hint = f"the nearest is {_aliases()[near[0]]}" if near else f"choose from {', '.join(systems())}"
         raise BadInputError(f"{name!r} is not a known system or a machine file; {hint}.")
     return _built(row)
+
+
+def _share(part: str) -> tuple[Hardware, float]:
+    name, colon, count = part.strip().partition(":")
+    if colon and not (count.isdecimal() and int(count)):
+        raise BadInputError(f"{part!r} is not a part of a mixture; write GPUs of each, like h100:24+a100:8.")
+    return hardware(name), float(count or 1)
+
+
+def mixture(parts: Sequence[tuple[Hardware, float]]) -> Hardware:
+    """Return hardware with GPUs of several systems, in proportions, that share each step equally.
+
+    All wait for the slowest, so each rate is the least of any, and so are the memory and the network. Price
+    and power are the mean.
+    """
+    slowest = min((system for system, _ in parts), key=lambda system: system["matmul.bf16"].value)
+    shared = set.intersection(*(set(system.figures) for system, _ in parts))
+    figures = {key: _mixed(key, parts) for key in shared}
+    outer = min((system.fabric[-1] for system, _ in parts), key=lambda domain: domain.rate)
+    inner = tuple(replace(d, bandwidth=figures.get("link", d.bandwidth)) for d in slowest.fabric[:-1])
+    names = tuple(system.name for system, _ in parts)
+    announced = any(system.announced for system, _ in parts)
+    return replace(
+        slowest,
+        name="+".join(names),
+        figures=figures,
+        fabric=(*inner, outer),
+        announced=announced,
+        mixed=names,
+    )
+
+
+def _mixed(key: str, parts: Sequence[tuple[Hardware, float]]) -> Quantity:
+    """Return a figure of a mixture."""
+    if key not in _MEANS:
+        worst = max if key in ("launch", "jitter") else min
+        return worst((system[key] for system, _ in parts), key=lambda quantity: quantity.value)
+    total = sum(share for _, share in parts)
+    low, value, high = (
+        sum(share * end(system[key]) for system, share in parts) / total
+        for end in (lambda q: q.interval[0], lambda q: q.value, lambda q: q.interval[1])
+    )
+    return replace(parts[0][0][key], value=value, low=low, high=high)
 
 
 class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,6 +252,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host_power: str = ""
     host_source: str = ""
     host: Host | None = None
+    like: str = ""
 
 
 @cache
@@ -210,7 +282,7 @@ def _built(row: System) -> Hardware:
         }
     figures |= _assumed(figures)
     domains = tuple(_domain(level, figures) for level in row.fabric)
-    return Hardware(row.name, sheet.name, figures, domains, sheet.announced, row.name)
+    return Hardware(row.name, sheet.name, figures, domains, sheet.announced, row.like or row.name)
 
 
 def _assumed(figures: dict[str, Quantity]) -> dict[str, Quantity]:

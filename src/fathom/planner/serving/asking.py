@@ -61,6 +61,8 @@ def ask_serving(
     measured: Path | None = None,
 ) -> Question:
     """Return the question for `plan_serving`. Raises BadInputError for whatever is unknown or impossible."""
+    if system.mixed:
+        raise BadInputError(f"A replica has GPUs of one kind; plan {' and '.join(system.mixed)} one by one.")
     system = _priced(system.assuming(assume), price)
     of = model_called(model)
     limits = Limits(_seconds(ttft), _seconds(tpot), share)
@@ -80,7 +82,7 @@ def ask_serving(
     ]
     _ = candidates[0].cache_space  # raises if the weights do not fit
     holding = [layout for layout in candidates if layout.cache_bytes(load.longest) <= layout.cache_space]
-    candidates = holding or candidates[-1:]  # whose simulation raises with the longest that fits
+    candidates = holding or candidates[-1:]  # its simulation raises with the longest that fits
     if gpus and (replicas or prefill_replicas):
         raise BadInputError("--gpus finds the number of replicas; leave it out, or --replicas.")
     if disaggregate and not limits.any:

@@ -30,7 +30,7 @@ from fathom.planner.training.loading import (
 )
 from fathom.planner.training.memory import peak_bytes
 from fathom.planner.training.rates import constant, constants, draws, names_used, rates_of, share_of
-from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale
+from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale, figures_of
 from fathom.planner.training.saving import State, saving_notes, saving_of
 from fathom.planner.workload import convention, flops_per_token
 from fathom.units import MS_PER_S
@@ -85,6 +85,7 @@ def _described(question: Question, at: Layouts) -> Plan:
     plan.hours, _, plan.dollars, plan.megawatt_hours = costs_of(q, q.job.gpus, seconds, watts)
     plan.provenance = _provenance(q)
     _load_and_save(plan, q, at, seconds - entries.get("data loading", 0.0))
+    plan.figures = figures_of(plan)
     return plan
 
 
@@ -147,6 +148,16 @@ def _notes(question: Question) -> list[str]:
     if q.system.system not in known_chips():
         notes.append(
             f"No published training run on {q.system.name} calibrates this plan: it is an extrapolation."
+        )
+    if q.system.mixed:
+        notes.append(
+            f"{' and '.join(q.system.mixed)} share each step equally: all go at the pace of the slowest."
+        )
+    if q.job.gpus > EXTRAPOLATED:
+        wait = q.system["jitter"].value * expected_maximum(q.job.gpus)
+        notes.append(
+            f"{q.job.gpus:,} GPUs are more than published runs have ({EXTRAPOLATED:,}): an extrapolation. "
+            f"Waiting for the slowest rank may add {100 * wait:.1f} % to the step."
         )
     return notes
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
-from fathom.planner.quantity import CALIBRATED
+from fathom.planner.quantity import ASSUMED, CALIBRATED, Quantity, spread
 from fathom.planner.training.layout import Layout
+
+_POWER_SPREAD = 0.2  # of the watts of a GPU in training
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -124,3 +128,40 @@ class Plan(msgspec.Struct, kw_only=True):
     loading: Loading | None = None
     checkpoint: Saving | None = None
     rate_unit: str = "tokens/s"  # of tokens_per_s; samples/s for recordings without tokens
+    figures: dict[str, Quantity] = {}  # rates and costs with their intervals
+
+
+def figures_of(plan: Plan) -> dict[str, Quantity]:
+    """Return rates and costs with the interval that the step's gives them, and their provenance."""
+    shorter, longer = plan.step.low / plan.step.value, plan.step.high / plan.step.value
+    known = {
+        "tokens_per_s": (plan.tokens_per_s, plan.rate_unit),
+        "tokens_per_s_per_gpu": (plan.tokens_per_s_per_gpu, plan.rate_unit),
+        "mfu": (plan.mfu.get("model"), ""),
+    }
+    rates = {
+        key: Quantity(value, unit, plan.provenance, "of the step", value / longer, value / shorter)
+        for key, (value, unit) in known.items()
+        if value
+    }
+    costs = {"hours": (plan.hours, "h"), "dollars": (plan.dollars, "$")}
+    paid = {
+        key: Quantity(value, unit, plan.provenance, "of the step", value * shorter, value * longer)
+        for key, (value, unit) in costs.items()
+        if value
+    }
+    return rates | paid | _powers(plan, shorter, longer)
+
+
+def _powers(plan: Plan, shorter: float, longer: float) -> dict[str, Quantity]:
+    """Return watts and energy, whose errors are independent of the step's."""
+    watts = plan.watts_per_gpu
+    if not watts:
+        return {}
+    source = "35 to 95 % of the rated power by the share of time that computes, plus the host's share"
+    powers = {"watts_per_gpu": spread(watts, _POWER_SPREAD, "W", ASSUMED, source)}
+    if energy := plan.megawatt_hours:
+        low = energy * math.exp(-math.hypot(math.log(shorter), math.log(1 - _POWER_SPREAD)))
+        high = energy * math.exp(math.hypot(math.log(longer), math.log(1 + _POWER_SPREAD)))
+        powers["megawatt_hours"] = Quantity(energy, "MWh", ASSUMED, source, low, high)
+    return powers

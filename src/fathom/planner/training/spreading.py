@@ -36,7 +36,7 @@ from fathom.planner.training.recorded import (
     ratio_of,
     samples_of,
 )
-from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale
+from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale, figures_of
 from fathom.planner.training.saving import State, saving_derivation, saving_notes, saving_of
 from fathom.units import GB, MS_PER_S
 
@@ -159,6 +159,7 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
     plan.hours, _, plan.dollars, plan.megawatt_hours = _costs(job, seconds, watts)
     _load(plan, job, at, times)
     _save(plan, job, at)
+    plan.figures = figures_of(plan)
     return plan
 
 

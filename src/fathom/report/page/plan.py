@@ -13,7 +13,7 @@ from fathom.report.page.account import Bar, waterfall
 from fathom.report.page.figure import Figure, altair
 from fathom.report.page.page import rendered, write
 from fathom.report.page.recording import Section, Top
-from fathom.report.plan import facts, headline
+from fathom.report.plan import facts, headline, rates
 from fathom.units import GB, MS_PER_S
 
 _COLOURS = {"compute": "#2a9d74", "communication": "#4a6fa5"}
@@ -49,7 +49,7 @@ class Moved(TypedDict):
 
 def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
-    top = Top(headline(plan), [facts(plan)], _tiles(plan), reason=" ".join(plan.notes))
+    top = Top(headline(plan), [facts(plan), rates(plan)], _tiles(plan), reason=" ".join(plan.notes))
     sections = [
         Section("plan-ledger", "Ledger", {}, [_ledger(plan)]),
         Section("plan-front", "Front", {}, [_front(plan)], "No other layout is both faster and cheaper."),
