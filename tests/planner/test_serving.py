@@ -300,7 +300,7 @@ def test_a_load_test_recalibrates(tmp_path):
         ({"prompt": 8000, "spread": 0.1, "output": 8000}, "give --prompt 3723 --output 3723"),
         ({"output": 9000}, "give --output 7168"),
         ({"gpus": 1}, "No layout fits in --gpus 1; the smallest takes 2"),
-        ({"gpus": 4, "rate": 8.0, "tpot": "50ms"}, "the smallest that does has 12, as 3 × tp 4"),
+        ({"gpus": 4, "rate": 8.0, "tpot": "50ms"}, "the smallest that does has 12: --tp 4 --replicas 3"),
         ({"gpus": 4, "replicas": 2}, "leave it out, or --replicas"),
         ({"tpot": "fast"}, "write one like 200ms"),
         ({"max_tokens": 1, "prompt": 7000}, "more than 25,000 iterations to simulate"),
@@ -321,7 +321,8 @@ def test_a_request_longer_than_the_cache_names_the_longest_that_fits():
 def test_layouts_whose_cache_is_too_small_for_a_request_are_passed_over():
     # On four B200s the weights leave room for 1,837 tokens.
     candidates = ask_serving("deepseek-v3", hardware("b200"), weights="fp8").candidates
-    assert {of.tp for of in candidates} == {8, 16}
+    assert {of.gpus for of in candidates} == {8, 16}
+    assert {(of.tp, of.dp, of.ep) for of in candidates if of.gpus == 8} == {(8, 1, 1), (8, 1, 8), (1, 8, 8)}
 
 
 def test_over_by_a_byte():

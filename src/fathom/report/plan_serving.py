@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict
 from rich.text import Text
 
 from fathom.planner import Quantity
-from fathom.planner.buying import Advice, Comparison
+from fathom.planner.buying import Advice, Comparison, Side
 from fathom.planner.reliability import ReliabilityPlan
-from fathom.planner.serving import Choice, ReplicaLayout, ServingPlan
+from fathom.planner.serving import COOLING, Choice, ReplicaLayout, ServingPlan
 from fathom.report import units
 from fathom.report.screen import show
 from fathom.units import GIB, MS_PER_S
@@ -43,9 +43,9 @@ def _seconds(seconds: float) -> str:
     return units.duration(MS_PER_S * seconds)
 
 
-def _span(q: Quantity, unit: str = "") -> str:
-    low, high = (units.significant(end) for end in q.interval)
-    return f"{units.significant(q.value)}{unit} ({low} to {high})"
+def _span(q: Quantity, unit: str = "", written: Callable[[float], str] = units.significant) -> str:
+    low, high = map(written, q.interval)
+    return f"{written(q.value)}{unit} ({low} to {high})"
 
 
 def _interval(q: Quantity) -> str:
@@ -150,7 +150,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         return
     yield Text("")
     yield _headings(
-        f"{'fleets ' + plan.searched:<28}{'GPUs':>5}{'TTFT':>10}{'TPOT':>10}{'met':>8}{'tokens/s/GPU':>14}"
+        f"{'fleets ' + plan.searched:<32}{'GPUs':>5}{'TTFT':>10}{'TPOT':>10}{'met':>8}{'tokens/s/GPU':>14}"
         f"{'$/h':>8}{'kW':>8}"
     )
     for row in plan.choices:
@@ -158,7 +158,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         price = f"{row.dollars_per_hour:,.0f}" if row.dollars_per_hour else units.MISSING
         ttft = _seconds(row.ttft_s) if row.keeps_up else "grows"
         yield Text(
-            f"{fleet_words(row):<28}{row.gpus:>5}{ttft:>10}{_seconds(row.tpot_s):>10}{share:>8}"
+            f"{fleet_words(row):<32}{row.gpus:>5}{ttft:>10}{_seconds(row.tpot_s):>10}{share:>8}"
             f"{row.output_rate / row.gpus:>14,.0f}{price:>8}{row.watts / 1e3:>8.1f}"
         )
 
@@ -207,9 +207,9 @@ def _machines(of: Comparison) -> Iterator[Text]:
     )
     yield from (Text(f"! {note}", "yellow") for note in of.notes)
     yield Text("")
-    yield _headings(f"{'':<34}{of.first.system:>14}{of.second.system:>14}")
+    yield _headings(f"{'':<34}{of.first.system:>30}{of.second.system:>30}")
     for name, cells in _compared(of):
-        yield Text(f"{name:<34}{cells[0]:>14}{cells[1]:>14}")
+        yield Text(f"{name:<34}{cells[0]:>30}{cells[1]:>30}")
     yield Text("")
     yield from _worth(of)
 
@@ -218,25 +218,36 @@ def _compared(of: Comparison) -> list[tuple[str, list[str]]]:
     """Return the rows of the table: a name, and a cell for each machine."""
     sides, unit = (of.first, of.second), of.first.tokens_per_s.unit.removesuffix("/s")
 
-    def known(value: float | None) -> str:
-        return units.significant(value) if value else units.MISSING
+    def spanned(value: float | None, rate: Quantity) -> str:
+        """Return a figure that falls as the rate rises, with the interval that the rate's gives it."""
+        if not value:
+            return units.MISSING
+        low, high = rate.interval
+        return _span(Quantity(value, "", "", "", value * rate.value / high, value * rate.value / low))
 
     return [
         ("GPUs", [f"{s.gpus}" for s in sides]),
-        (f"{unit}/s", [units.significant(s.tokens_per_s.value) for s in sides]),
-        (f"kWh per million {unit}", [units.significant(s.kwh_per_million) for s in sides]),
-        (f"cooling kWh per million {unit}", [units.significant(s.cooling_kwh_per_million) for s in sides]),
-        (f"price per million {unit}", [known(s.dollars_per_million) for s in sides]),
-        (f"days for all {unit}", [known(s.days) for s in sides]),
+        (f"{unit}/s", [_span(s.tokens_per_s, written=units.scaled) for s in sides]),
+        (f"kWh per million {unit}", [_spread(s.kwh_per_million, s, 1.0) for s in sides]),
+        (f"cooling kWh per million {unit}", [_spread(s.cooling_kwh_per_million, s, COOLING) for s in sides]),
+        (f"price per million {unit}", [spanned(s.dollars_per_million, s.tokens_per_s) for s in sides]),
+        (f"days for all {unit}", [spanned(s.days, s.tokens_per_s) for s in sides]),
         ("provenance", [s.provenance for s in sides]),
     ]
+
+
+def _spread(kwh: float, side: Side, share: float) -> str:
+    low, high = (share * end for end in side.kwh_interval)
+    return _span(Quantity(kwh, "kWh", side.provenance, "", low, high))
 
 
 def _worth(of: Comparison) -> Iterator[Text]:
     """Yield the ratios of the datasheets, and when the second machine is worth its price and the wait."""
     yield from _claims(of)
     if of.even_price:
-        yield Text(f"Break-even: {of.even_price:.2f} for a GPU hour of {of.second.system}")
+        low, high = (of.even_price * end / of.speedup for end in (of.speedup_low, of.speedup_high))
+        price = f"{of.even_price:.2f} ({low:.2f} to {high:.2f})"
+        yield Text(f"Break-even: {price} for a GPU hour of {of.second.system}")
     if of.even_wait_days is not None:
         days = max(0.0, of.even_wait_days)
         yield Text(f"Waiting for {of.second.system} pays for at most {days:,.1f} days")

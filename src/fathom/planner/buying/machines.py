@@ -9,7 +9,7 @@ import msgspec
 
 from fathom.errors import BadInputError
 from fathom.planner.hardware import Hardware
-from fathom.planner.quantity import Quantity
+from fathom.planner.quantity import ASSUMED, Quantity
 from fathom.planner.serving import COOLING, ServingPlan, ask_serving, plan_serving
 from fathom.planner.training import Plan
 from fathom.units import MS_PER_S
@@ -27,6 +27,7 @@ class Side(msgspec.Struct, kw_only=True):
     tokens_per_s: Quantity
     kwh_per_million: float
     cooling_kwh_per_million: float
+    kwh_interval: tuple[float, float]
     dollars_per_million: float | None
     price: float | None
     days: float | None
@@ -62,26 +63,24 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 def side_of(plan: ServingPlan, price: float | None, tokens: float | None) -> Side:
     """Return a machine's side from its serving plan."""
-    kwh, cooling = (
-        q.value * 1e6 / _J_PER_KWH for q in (plan.joules_per_token, plan.cooling_joules_per_token)
-    )
-    return _side(plan, plan.figures["output_rate"], kwh, cooling, price, tokens)
+    kwh = plan.joules_per_token.times(1e6 / _J_PER_KWH)
+    return _side(plan, plan.figures["output_rate"], kwh, price, tokens)
 
 
 def training_side(plan: Plan, price: float | None, tokens: float | None) -> Side:
     """Return a machine's side from its plan of training."""
-    rate, step = plan.tokens_per_s, plan.step
-    kwh = plan.watts_per_gpu * plan.gpus * (1e6 / rate) / _J_PER_KWH
-    low, high = rate * step.value / step.high, rate * step.value / step.low
-    quantity = Quantity(rate, plan.rate_unit, plan.provenance, "plan of training", low, high)
-    return _side(plan, quantity, kwh, COOLING * kwh, price, tokens)
+    rate, watts = plan.figures["tokens_per_s"], plan.figures.get("watts_per_gpu")
+    (slow, fast), (least, most) = rate.interval, watts.interval if watts else (0.0, 0.0)
+    scale = plan.gpus * 1e6 / _J_PER_KWH
+    value = plan.watts_per_gpu * scale / rate.value
+    kwh = Quantity(value, "kWh", ASSUMED, "watts over the rate", least * scale / fast, most * scale / slow)
+    return _side(plan, rate, kwh, price, tokens)
 
 
 def _side(
     plan: Plan | ServingPlan,
     rate: Quantity,
-    kwh: float,
-    cooling_kwh: float,
+    kwh: Quantity,
     price: float | None,
     tokens: float | None,
 ) -> Side:
@@ -89,8 +88,9 @@ def _side(
         system=plan.system,
         gpus=plan.gpus,
         tokens_per_s=rate,
-        kwh_per_million=kwh,
-        cooling_kwh_per_million=cooling_kwh,
+        kwh_per_million=kwh.value,
+        cooling_kwh_per_million=COOLING * kwh.value,
+        kwh_interval=kwh.interval,
         dollars_per_million=price * plan.gpus * (1e6 / rate.value) / 3600 if price else None,
         price=price,
         days=tokens / rate.value / 86400 if tokens else None,

@@ -36,6 +36,13 @@ def commands(of: Deployment, load: Load) -> dict[str, str]:
     if of.ep > 1:
         vllm.append("--enable-expert-parallel")
         sglang.append(f"--ep-size {of.ep}")
+    if of.drafted:  # DRAFT_MODEL is the model that proposes tokens
+        vllm.append(
+            f"""--speculative-config '{{"model": "DRAFT_MODEL", "num_speculative_tokens": {of.drafted}}}'"""
+        )
+        sglang.append("--speculative-algorithm STANDALONE --speculative-draft-model-path DRAFT_MODEL")
+        sglang.append(f"--speculative-num-steps {of.drafted} --speculative-eagle-topk 1")
+        sglang.append(f"--speculative-num-draft-tokens {of.drafted + 1}")
     if of.weights in _VLLM_TYPES:
         vllm.append(f"--quantization {_VLLM_TYPES[of.weights]}")
         sglang.append(f"--quantization {'w8a8_int8' if of.weights == 'int8' else of.weights}")

@@ -20,6 +20,7 @@ from fathom.planner.serving.load import Fleet, Load, Served, serve
 from fathom.planner.serving.search import (
     Limits,
     cost,
+    degrees,
     filling,
     floor,
     layouts,
@@ -326,13 +327,13 @@ def _ampler(q: Question, fleet: Fleet, values: Mapping[str, float]) -> list[str]
     """Return the fewest GPUs that keep up, in words: a larger tp leaves more memory for the KV cache."""
     of, best = fleet.decode, None
     for c in reversed(list(layouts(of.model, of.hardware, of.engine, of.weights, of.kv))):
-        larger = of.having(tp=c.tp, dp=1, ep=c.ep)
+        larger = of.having(tp=c.tp, dp=c.dp, ep=c.ep)
         answer = smallest(larger, q.load, Limits(), values, most(larger, best and best[0].gpus - 1))
         best = answer or best
     if best is None:
         return []
     return [
-        f"The fewest GPUs that keep up are {best[0].gpus}: --tp {best[0].decode.tp} "
+        f"The fewest GPUs that keep up are {best[0].gpus}: {degrees(best[0].decode)} "
         f"--replicas {best[0].replicas}."
     ]
 

@@ -43,17 +43,26 @@ class Limits:
 
 
 def layouts(model: Model, hardware: Hardware, engine: Engine, weights: str, kv: str) -> Iterator[Deployment]:
-    """Yield every layout of one replica that fits: tensor parallelism, and experts spread or sliced."""
-    for tp in _TP:
-        if any(block.mixer.heads % tp for block in model.blocks):
-            continue
-        for ep in {1, tp} if model.is_moe else {1}:
+    """Yield every layout of one replica that fits, smallest first.
+
+    Tensor parallelism splits attention, and experts are sliced or spread. With experts spread, attention may
+    have data parallelism instead.
+    """
+    for gpus in _TP:
+        sliced, spread, ranked = (gpus, 1, 1), (gpus, 1, gpus), (1, gpus, gpus)
+        for tp, dp, ep in (sliced, spread, ranked) if model.is_moe and gpus > 1 else (sliced,):
             try:
-                of = Deployment(model, hardware, engine, tp, 1, ep, weights, kv)
+                of = Deployment(model, hardware, engine, tp, dp, ep, weights, kv)
                 if of.cache_space > 0:
                     yield of
             except BadInputError:
                 continue
+
+
+def degrees(of: Deployment) -> str:
+    """Return the options that give a layout."""
+    each = {"tp": of.tp, "dp": of.dp, "ep": of.ep}
+    return " ".join(f"--{name} {n}" for name, n in each.items() if n > 1 or (name == "tp" and of.dp == 1))
 
 
 def floor(of: Deployment) -> float:
@@ -134,8 +143,8 @@ def search(
         raise BadInputError(_impossible(candidates, load, limits, values))
     best, _ = search(candidates, load, limits, values)[0]
     raise BadInputError(
-        f"No fleet within --gpus {gpus} meets the limits; the smallest that does has {best.gpus}, as "
-        f"{best.replicas} × tp {best.decode.tp}."
+        f"No fleet within --gpus {gpus} meets the limits; the smallest that does has {best.gpus}: "
+        f"{degrees(best.decode)} --replicas {best.replicas}."
     )
 
 
@@ -187,7 +196,7 @@ def _impossible(candidates: list[Deployment], load: Load, limits: Limits, values
         return (
             f"A limit of {1e3 * limits.tpot:.3g} ms per token is below the speed of light: "
             f"{fastest.model.name} reads its "
-            f"weights in {1e3 * floor(fastest):.3g} ms on tp {fastest.tp} of "
+            f"weights in {1e3 * floor(fastest):.3g} ms on {fastest.gpus} "
             f"{fastest.hardware.name} at the peak bandwidth; raise --tpot, or use more or faster GPUs."
         )
     alone = replace(load, arrival="closed", concurrency=1, requests=3, trace=())

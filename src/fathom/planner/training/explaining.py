@@ -10,6 +10,7 @@ from fathom.planner.training.choosing import Question
 from fathom.planner.training.cost import BYTES, Step, local_parameters
 from fathom.planner.training.layout import Layouts
 from fathom.planner.training.loading import loading_derivation
+from fathom.planner.training.rates import constant, share_of
 from fathom.planner.training.results import Plan
 from fathom.planner.training.saving import saving_derivation
 from fathom.planner.workload import Matmul, Recurrent, matmuls
@@ -21,7 +22,12 @@ from fathom.units import GB, MS_PER_S
 def derivation(question: Question, plan: Plan) -> list[str]:
     """Return every step from the model's sizes to the step time of a plan."""
     at = plan.layout.coded
-    return [*_work(question, at), *_layers(question, at), *_aside(question, at, plan), *_totals(question, at)]
+    return [
+        *_work(question, at),
+        *_layers(question, at),
+        *_aside(question, at, plan),
+        *_totals(question, at, plan),
+    ]
 
 
 def _aside(q: Question, at: Layouts, plan: Plan) -> Iterator[str]:
@@ -43,9 +49,14 @@ def _work(q: Question, at: Layouts) -> Iterator[str]:
         f"batch {job.batch} / (dp {at.dp[0]} × {at.micro[0]}) = {count} micro-batches"
     )
     rates = q.rates()
-    rate, peak = rates.matmul(job.precision) / 1e12, q.system.matmul(_dtype(job.precision)).value / 1e12
-    yield f"matrix rate: {peak:.4g} TFLOP/s × {rate / peak:.3f} = {rate:.4g} TFLOP/s ({job.precision})"
-    yield f"memory rate: {rates.hbm / GB:.4g} GB/s of {q.system['hbm'].value / GB:.4g}"
+    top, hbm = q.system.matmul(_dtype(job.precision)), q.system["hbm"]
+    rate, peak = rates.matmul(job.precision) / 1e12, top.value / 1e12
+    share = constant(f"matmul.{share_of(job.precision)}").provenance
+    yield (
+        f"matrix rate: {peak:.4g} TFLOP/s ({top.provenance}) × {rate / peak:.3f} ({share}) = "
+        f"{rate:.4g} TFLOP/s ({job.precision})"
+    )
+    yield f"memory rate: {rates.hbm / GB:.4g} GB/s of {hbm.value / GB:.4g} ({hbm.provenance})"
     local = float(np.ravel(local_parameters(model, at))[0]) / 1e9
     yield f"parameters on one GPU before sharding: {local:.4g} billion"
 
@@ -86,14 +97,23 @@ def _split(matmul: Matmul, at: Layouts) -> str:
     return experts + split
 
 
-def _totals(q: Question, at: Layouts) -> Iterator[str]:
+def _totals(q: Question, at: Layouts, plan: Plan) -> Iterator[str]:
     entries = {k: float(v[0]) for k, v in Step(q.model, q.system, q.job, at, q.rates()).entries().items()}
     bubble, layers = (at.pp[0] - 1) / at.vpp[0], q.model.layers / at.pp[0]
     yield f"pipeline bubble: (pp − 1) / vpp = {bubble:.3g} micro-batches of {layers:.3g} layers"
     sent = BYTES * float(np.ravel(local_parameters(q.model, at))[0]) / GB
     yield f"parameters sent at once: {sent:.4g} GB of bf16"
     yield from (f"{name}: {MS_PER_S * value:.4g} ms" for name, value in entries.items() if value > 0)
-    yield f"step: {MS_PER_S * sum(entries.values()):.5g} ms"
+    yield from (
+        f"assumes {a.name}: {a.value:.4g} [{a.low:.4g}, {a.high:.4g}] {a.provenance}: {a.source}"
+        for a in plan.assumptions
+    )
+    for name, figure in plan.figures.items():
+        low, high = figure.interval
+        span = f"[{low:.4g}, {high:.4g}] {figure.provenance}: {figure.source}"
+        yield f"{name}: {figure.value:.4g} {figure.unit} {span}"
+    span = f"[{MS_PER_S * plan.step.low:.5g}, {MS_PER_S * plan.step.high:.5g}] {plan.provenance}"
+    yield f"step: {MS_PER_S * sum(entries.values()):.5g} ms {span}"
 
 
 def _ms(value: object) -> str:

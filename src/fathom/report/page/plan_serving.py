@@ -46,7 +46,7 @@ def save_serving_plan(plan: ServingPlan, path: Path) -> None:
         Section("plan-sensitivity", "Sensitivity", {}, [_sensitivity(plan)]),
     ]
     if len(plan.choices) > 1:
-        about = "Each layout with the fewest replicas that hold the limits."
+        about = f"Fleets {plan.searched}: the best of each layout."
         sections.insert(1, Section("plan-front", "Front", {}, [_front(plan)], about))
     write(rendered("Serving plan", top, sections), path)
 
@@ -101,9 +101,7 @@ def _front(plan: ServingPlan) -> Figure[Fleet]:
     ]  # fmt: skip
     table = [["Fleet", "GPUs", "TTFT", "TPOT"]]
     table += [[r["fleet"], str(r["gpus"]), r["ttft"], units.duration(r["tpot"])] for r in rows]
-    return Figure(
-        "front", "Fleets that hold the limits", "Time per token against GPUs.", rows, _points, table
-    )
+    return Figure("front", f"Fleets {plan.searched}", "Time per token against GPUs.", rows, _points, table)
 
 
 def _points(rows: list[Fleet]) -> Any:
