@@ -4,7 +4,7 @@
 #     benchmarks/carry.sh make DIR [PACKAGE …]  # where there is a network, in two minutes
 #     benchmarks/carry.sh unpack DIR SITE       # on the target; SITE goes into PYTHONPATH
 #
-# Packages come with what they require: optuna for `fathom tune`; fastapi uvicorn openai python-multipart psutil for
+# Packages come with what they require, which `pip download --no-deps` leaves out: optuna for `fathom tune`; fastapi uvicorn openai python-multipart psutil for
 # `transformers serve`.
 # Wheels are for Python 3.12 on x86-64. Of polars its library is most: stripped and packed anew it is 28 MB, not 54.
 set -euo pipefail

@@ -19,6 +19,7 @@ import psutil
 from benchmarks.serving.client import Load
 
 PATIENCE = 600.0  # seconds until a server answers
+SHOWN = 4000  # characters of the output of one that does not: Fathom's report comes after its traceback
 FATHOM = (sys.executable, "-m", "fathom")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 VLLM_SMALL = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GB of a cache on a CPU
@@ -76,7 +77,7 @@ def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.5)
-    raise RuntimeError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")
+    raise RuntimeError(f"the server did not start:\n{log.read_text(errors='replace')[-SHOWN:]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ from fathom.probe.engines import vllm as hooks
 from fathom.probe.engines.serving import Serving
 from fathom.probe.hooks.patches import Patches
 
-BLOCK, PROMPT, GENERATED, BUDGET = 16, 40, 12, 64
+BLOCK, PROMPT, GENERATED, BUDGET, LENGTH = 16, 40, 12, 64, 1024
 
 
 class Session:
@@ -57,61 +57,72 @@ class Session:
         return [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["rows"]]
 
 
-def scheduler_of(model: str, blocks: int) -> Any:
-    """Return vLLM's scheduler for a cache of this many blocks."""
+def scheduler_of(model: str, blocks: int, block: int = BLOCK, caching: bool = True, **options: Any) -> Any:
+    """Return vLLM's scheduler for a cache of this many blocks; `options` are fields of SchedulerConfig."""
     import torch
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
 
-    cache = CacheConfig(block_size=BLOCK, enable_prefix_caching=True)
+    cache = CacheConfig(block_size=block, enable_prefix_caching=caching)
+    chosen = {"max_num_seqs": 8, "max_num_batched_tokens": BUDGET, "enable_chunked_prefill": True, **options}
     cache.num_gpu_blocks = blocks
     config = VllmConfig(
-        model_config=ModelConfig(model=model, dtype="float32", skip_tokenizer_init=True, max_model_len=256),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=8, max_num_batched_tokens=BUDGET, max_model_len=256, enable_chunked_prefill=True,
-            is_encoder_decoder=False,
+        model_config=ModelConfig(
+            model=model, dtype="float32", skip_tokenizer_init=True, max_model_len=LENGTH,
         ),
+        scheduler_config=SchedulerConfig(max_model_len=LENGTH, is_encoder_decoder=False, **chosen),
         cache_config=cache,
         device_config=DeviceConfig("cpu"),
     )  # fmt: skip
-    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    spec = FullAttentionSpec(block_size=block, num_kv_heads=1, head_size=1, dtype=torch.float32)
     layers = KVCacheConfig(
         num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
     )
     manager = StructuredOutputManager(config)
-    return Scheduler(config, layers, structured_output_manager=manager, block_size=BLOCK, log_stats=True)
+    return Scheduler(config, layers, structured_output_manager=manager, block_size=block, log_stats=True)
 
 
 def ask(scheduler: Any, count: int) -> None:
     """Add requests; the last one repeats the first one's prompt."""
+    for number in range(count):
+        scheduler.add_request(request_of(number, [number % (count - 1)] * PROMPT, GENERATED))
+
+
+def request_of(
+    number: int, prompt: list[int], generate: int, block: int = BLOCK, at: float | None = None
+) -> Any:
+    """Return a request as vLLM's engine hands it to the scheduler; it arrived at `at`, in seconds."""
     from vllm.sampling_params import SamplingParams
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
     from vllm.v1.request import Request
 
     init_none_hash(sha256)
-    for number in range(count):
-        prompt = [number % (count - 1)] * PROMPT
-        wanted = SamplingParams(max_tokens=GENERATED, ignore_eos=True)
-        hasher = get_request_block_hasher(BLOCK, sha256)
-        scheduler.add_request(Request(str(number), prompt, wanted, None, block_hasher=hasher))
+    wanted = SamplingParams(max_tokens=generate, ignore_eos=True)
+    hasher = get_request_block_hasher(block, sha256)
+    return Request(str(number), prompt, wanted, None, arrival_time=at, block_hasher=hasher)
 
 
 def run(scheduler: Any) -> None:
     """Serve until nothing is left, with a model that always says 0."""
-    from vllm.v1.outputs import ModelRunnerOutput
-
     while scheduler.has_requests():
         output = scheduler.schedule()
-        names = list(output.num_scheduled_tokens)
-        reading = [scheduler.requests[name] for name in names]
-        sampled = [[0] if known.num_computed_tokens >= known.num_tokens else [] for known in reading]
-        result = ModelRunnerOutput(names, {name: at for at, name in enumerate(names)}, sampled)
-        scheduler.update_from_output(output, result)
+        answer(scheduler, output)
         if not output.num_scheduled_tokens:
             return
+
+
+def answer(scheduler: Any, output: Any) -> None:
+    """Give each request of a batch that has been read a zero as its token."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    names = list(output.num_scheduled_tokens)
+    reading = [scheduler.requests[name] for name in names]
+    sampled = [[0] if known.num_computed_tokens >= known.num_tokens else [] for known in reading]
+    result = ModelRunnerOutput(names, {name: at for at, name in enumerate(names)}, sampled)
+    scheduler.update_from_output(output, result)
 
 
 def recorded(model: str, blocks: int, count: int) -> Session:

@@ -126,3 +126,31 @@ def test_rare_long_steps_are_reported_with_the_call_that_takes_their_time(tmp_pa
     (long_step,) = fathom.open(tmp_path / "out.fathom").examine().long_steps
     assert long_step.n >= 3 and long_step.ms > 80 and long_step.places[0].function == "evaluate"
     assert "outliers" in done.stderr and "evaluate (evaluating.py:6)" in done.stderr
+
+
+FAILING = """
+import llama_cpp.server.app
+raise {raised}
+"""
+FAILURES = {
+    "ModuleNotFoundError('No module named fastapi')": "ModuleNotFoundError: No module named fastapi",
+    "RuntimeError('the answer was 4711')": "RuntimeError",
+}
+
+
+@pytest.mark.parametrize("raised", FAILURES)
+def test_the_report_of_a_server_that_fails_says_why(tmp_path: Path, raised: str) -> None:
+    """Messages of most exceptions are left to the program's own output: they may contain secrets."""
+    (tmp_path / "llama_cpp" / "server").mkdir(parents=True)
+    (tmp_path / "llama_cpp" / "server" / "app.py").touch()
+    (tmp_path / "serve.py").write_text(FAILING.format(raised=raised))
+    command = (sys.executable, "serve.py")
+    done = run_fathom(
+        "run", "--no-measure", "--depth", "surface", "-o", "s.fathom", "--", *command, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert f"the program ended with {FAILURES[raised]} (exit status 1)" in done.stderr
+    assert "failed before its first step" in done.stderr
+    assert not any(
+        b"4711" in file.read_bytes() for file in (tmp_path / "s.fathom").rglob("*") if file.is_file()
+    )

@@ -467,6 +467,7 @@ class RecordingSummary(msgspec.Struct):
     created_ns: int = 0
     ended: str = ""
     exit_status: int | None = None
+    error: str | None = None  # the exception that ended it
     ranks: int = 0
     programs: dict[int, str] = {}  # by rank; "" if it is not known
     versions: dict[str, str] = {}

@@ -203,6 +203,7 @@ def _about(store: Store) -> RecordingSummary:
         created_ns=manifest.created_ns,
         ended=manifest.ended,
         exit_status=manifest.exit_status,
+        error=manifest.error,
         ranks=len(manifest.ranks),
         programs={rank.rank: str(rank.facts.get("program") or "") for rank in manifest.ranks},
         versions=manifest.versions,

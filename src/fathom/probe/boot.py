@@ -9,7 +9,7 @@ from fathom.pristine import os
 from fathom.probe import current, ending, engines, faults, imports, inherited, threads
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.conductor import FORKED
-from fathom.probe.ending import EXCEPTION
+from fathom.probe.ending import EXCEPTION, UNCAUGHT
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.plain import is_plain, torch_or_stand_in
@@ -84,8 +84,10 @@ def stop(reason: str = "stopped") -> None:
 
 @guarded("the end of the recording")
 def _at_exit() -> None:
-    uncaught = getattr(sys, "last_type", None)  # Python sets it before it prints an uncaught exception
-    stop("exit" if uncaught is None else f"{EXCEPTION}{uncaught.__name__}")
+    kind, error = getattr(sys, "last_type", None), ending.uncaught()
+    if error is not None and current.session is not None:
+        current.session.note(UNCAUGHT, ending.in_words(error))
+    stop("exit" if kind is None else f"{EXCEPTION}{kind.__name__}")
 
 
 @guarded("recording across a fork")

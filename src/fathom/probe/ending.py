@@ -14,8 +14,21 @@ from fathom.probe.launchers import ELASTIC
 
 EXCEPTION = "exception "  # prefix of the reason for an end
 STOP = "stop"  # file that asks the parent to end the program
+UNCAUGHT, LONGEST = "uncaught", 300  # a note of the exception that ended a process, and its characters
 CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that loses its peers
 WITHOUT_PEERS = (*CUT_OFF, RuntimeError)  # raised by a collective, too
+
+
+def uncaught() -> BaseException | None:
+    """Return the exception that ended this process; Python keeps it when it prints the traceback."""
+    error = getattr(sys, "last_value", None)
+    return error if isinstance(error, Exception) else None
+
+
+def in_words(error: BaseException) -> str:
+    """Return the name of an exception, and of what was not imported: other messages may contain secrets."""
+    text = f": {error}".splitlines()[0][:LONGEST] if isinstance(error, ImportError) else ""
+    return type(error).__name__ + text
 
 
 def end_quietly(raw: str) -> None:
@@ -43,7 +56,7 @@ def end_quietly(raw: str) -> None:
 
 def _succeed() -> None:
     """End this process with status 0, without C++ destructors: a group without its peers may abort there."""
-    sys.last_type = None  # the exit handlers see no failure
+    sys.last_type = sys.last_value = None  # the exit handlers see no failure
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):

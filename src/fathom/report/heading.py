@@ -122,14 +122,14 @@ def headline(of: RecordingSummary) -> list[Text]:
         lines.append(Text("settings " + joined(*(f"{k}: {v}" for k, v in of.settings.items())), "cyan"))
     lines.append(Text(joined(*_origin(of)), "dim"))
     if of.ended not in _GOOD_ENDS:
-        lines.append(Text(f"the program {_ended(of.ended, of.exit_status)}", "yellow"))
+        lines.append(Text(f"the program {_ended(of.ended, of.exit_status, of.error)}", "yellow"))
     return [line for line in lines if line.plain]
 
 
-def _ended(ended: str, status: int | None) -> str:
+def _ended(ended: str, status: int | None, error: str | None) -> str:
     words = {
         "no-steps": "ran to its end without a step",
-        "exception": "ended with an exception",
+        "exception": f"ended with {error or 'an exception'}",
         "killed": "was killed",
         "interrupted": "was interrupted",
     }.get(ended, ended)

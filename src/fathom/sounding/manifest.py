@@ -59,6 +59,7 @@ class Manifest(msgspec.Struct):
     command: list[str] = []
     origin: str | None = None  # the recorder's signature of the command
     exit_status: int | None = None
+    error: str | None = None  # the exception that ended the program
     ended: str = "finished"  # finished, exited, exception, crashed, interrupted, killed, stopped, no-steps
     ranks: list[Rank] = []
     phases: list[Phase] = []

@@ -129,6 +129,7 @@ def _manifest(stores: Sequence[Store], output: Path, ranks: set[int]) -> Manifes
         command=first.command,
         origin=first.origin,
         exit_status=statuses[0] if statuses else first.exit_status,
+        error=next((part.error for part in parts if part.error), None),
         ended=ended[0] if ended else first.ended,
         ended_ns=max((part.ended_ns for part in parts if part.ended_ns), default=None),
         ranks=about,

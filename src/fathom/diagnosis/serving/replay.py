@@ -35,7 +35,7 @@ from fathom.units import NS_PER_MS
 BETWEEN_RUNS = 0.1  # of the time in the engine: two runs of one server differ by it
 NEXT = 1.96 * 2**0.5  # standard errors by which the means of two runs differ, in 19 of 20 cases
 HOLDING = ("tokenise", "detokenise")
-BLOCK = 256  # tokens that an engine shares at a time, at most: SGLang 1, vLLM 16, transformers 256
+BLOCK = 256  # tokens that an engine shares at a time, if it does not say: SGLang 1, transformers up to 256
 SMALL = 16  # tokens of a small block
 FEWEST_SIZES = 3  # of batches, which show the cost of a further decode
 CHUNK = 64  # prompt tokens per iteration, with chunked prefill
@@ -119,8 +119,10 @@ class Replay:
     def _forms(self, change: Change) -> list[tuple[Change, Engine, int]]:
         """Return the replays that the recording allows: what it leaves open has two ends."""
         many = (TWO, ALONE) if change.engines else (AS_RECORDED,)
-        few = replace(change, repeated=BLOCK, attends=True)
-        return list(product([change, few] if change.repeated else [change], self._engines(change), many))
+        block: int | None = self.rows["kv_block"].max()  # type: ignore[assignment]
+        most, fewest = (replace(change, repeated=block or size) for size in (change.repeated, BLOCK))
+        ends = [most, replace(fewest, attends=True)] if change.repeated else [change]
+        return list(product(ends, self._engines(change), many))
 
     def _others(self, change: Change) -> float:
         """Return how far the mean time of the spans may be from this one, where other requests are asked."""

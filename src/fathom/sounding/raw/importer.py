@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from fathom.probe.ending import EXCEPTION
+from fathom.probe.ending import EXCEPTION, UNCAUGHT
+from fathom.redaction import redact_text
 from fathom.sounding.events import integrity
 from fathom.sounding.importer import note_missing_ranks
 from fathom.sounding.manifest import COMPILER, LOADERS, Manifest, Phase, Problem, Rank
@@ -236,6 +237,7 @@ def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
         origin=launch.get("origin"),
         exit_status=end.get("exit_status"),
         ended_ns=end.get("end_ns"),
+        error=_error(raw),
         ended=_ended(end.get("ended"), raw.processes, marked),
         ranks=[entry.rank for entry in recorded],
         phases=[phase for entry in recorded for phase in entry.phases],
@@ -265,6 +267,14 @@ def _ended(reported: str | None, processes: list[Process], marked: bool) -> str:
     if reported == "exited" and any(reason.startswith(EXCEPTION) for reason in ends):
         return "exception"
     return "no-steps" if reported == "finished" and not marked else reported
+
+
+def _error(raw: Raw) -> str | None:
+    """Return the first exception that ended a process, if the program ended badly."""
+    notes = [note for process in raw.processes for note in process.of("note") if note.get("what") == UNCAUGHT]
+    if not notes or raw.end.get("ended") != "exited":
+        return None
+    return redact_text(str(min(notes, key=lambda note: note.get("ns") or 0).get("text")))
 
 
 def _versions(raw: Raw) -> dict[str, str]:
@@ -342,6 +352,8 @@ def _program(process: Process) -> str:
 
 def _why_no_steps(raw: Raw) -> str:
     """Return the reason for a recording without steps, with advice for servers, and with or without torch."""
+    if raw.end.get("ended") in ("exited", "crashed"):
+        return "the program failed before its first step; its own output has the reason"
     if any(note.get("what") == SERVER for process in raw.processes for note in process.of("note")):
         return (
             "a server ran, but no two calls of a model were seen: send it requests while it is recorded "
@@ -357,4 +369,4 @@ def _notes(raw: Raw) -> list[tuple[str, str]]:
     for process in raw.processes:
         for note in process.of("note"):
             seen[(str(note.get("what")), str(note.get("text")))] = None
-    return [(what, text) for what, text in seen if what != SERVER]
+    return [(what, text) for what, text in seen if what not in (SERVER, UNCAUGHT)]
