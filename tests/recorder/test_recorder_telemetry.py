@@ -74,6 +74,18 @@ def test_sparse_readings_of_a_day_are_few(tmp_path):
     assert times[100] - times[99] == 100_000_000
 
 
+def test_new_processes_are_looked_for_each_second_then_each_hundredth_of_the_time(monkeypatch):
+    now, looks = [0.0], []
+    monkeypatch.setattr(sensors, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    tree = ProcessTree(os.getpid())
+    host = HostSensors(tree, Rapl(Path("/nowhere")))
+    monkeypatch.setattr(tree, "refresh", lambda: looks.append(now[0]))
+    for second in (0.5, 1.0, 1.9, 2.0, 1000.0, 1009.0, 1011.0):
+        now[0] = second
+        host.read()
+    assert looks == [1.0, 2.0, 1000.0, 1011.0]
+
+
 def test_a_full_disk_ends_telemetry_and_not_the_program():
     telemetry = Telemetry(Path("/dev"), [Counter(Clock(0))])
     telemetry.path = Path("/dev/full")

@@ -16,6 +16,7 @@ COLUMNS = (
     *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
     *("busy_percent", "program_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
+OFTEN_S, RARELY = 1.0, 0.01  # between looks for new processes: at least, and of the time so far
 TelemetryRow = dict[str, object]
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
@@ -67,13 +68,14 @@ class HostSensors:
 
     def __init__(self, tree: ProcessTree, rapl: Rapl) -> None:
         self.tree, self.rapl = tree, rapl
-        self._refreshed = time.monotonic()
+        self._begun = self._refreshed = time.monotonic()
         self._busy = _cpu_percent()
         self._program = ProgramLoad(tree)
 
     def read(self) -> TelemetryRow:
         """Return one row; `busy_percent` is the load of all cores since the last reading."""
-        if time.monotonic() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
+        now = time.monotonic()
+        if now - self._refreshed >= max(OFTEN_S, RARELY * (now - self._begun)):
             self.tree.refresh()
             self._refreshed = time.monotonic()
         return {
