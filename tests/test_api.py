@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 import html
 import inspect
+import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import fathom
+from fathom.analysis.replay import Prediction
+from fathom.analysis.results import Abstained, Evidence
 from fathom.errors import BadInputError, FathomError
 from fathom.referee import Pair, Settings
+from tests.support.paths import EXAMPLES
 from tests.support.running import PYTHON, environment, run_fathom
 from tests.support.small_sounding import MS, make
 
@@ -94,6 +99,24 @@ def test_a_notebook_escapes_names(tmp_path):
     store.manifest.name = "<script>alert(1)</script>"
     shown = fathom.Sounding(store)._repr_html_()
     assert "<script" not in shown and "compute" in shown
+
+
+def test_a_finding_and_a_prediction_read_as_a_sentence():
+    sounding = fathom.open(EXAMPLES / "train_gpt-h200.fathom.zip")
+    finding = max(sounding.findings, key=lambda finding: finding.gain_ms or 0.0)
+    assert repr(finding).startswith(f"<Finding {finding.id}: {finding.title}; saves ")
+    assert f"{100 * finding.share:.0f} % of the step>" in repr(finding) and "\n" not in repr(finding)
+    prediction = sounding.what_if("input=0")
+    before, after = re.findall(r"([\d.]+) ms", repr(prediction))
+    assert float(before) == pytest.approx(prediction.clean_ms, rel=0.01)
+    assert float(after) == pytest.approx(prediction.clean_predicted_ms, rel=0.01)
+    for result in (finding, prediction):
+        assert result._repr_html_().startswith("<p><b>") and len(repr(result)) < 200
+    planted = msgspec.structs.replace(finding, evidence=[Evidence("<script>", 1.0, "ms")], gain_ms=None)
+    assert "<script>" not in planted._repr_html_() and "&lt;script&gt;: 1 ms" in planted._repr_html_()
+    assert repr(planted).endswith("; gain not predicted>")
+    nothing = Prediction(["gpu=0"], 0, "cpu", 0, None, None, abstained=[Abstained("replay", "it is a CPU")])
+    assert repr(nothing) == "<Prediction gpu=0: no prediction; it is a CPU>"
 
 
 def test_its_name_and_path(sounding, tmp_path):

@@ -1,7 +1,7 @@
 """Unpatched copies of standard modules, for code inside a recorded program, which may have patched its own.
 
 Programs replace functions such as `time.time_ns` or `json.dumps` to fake or count them. These copies are made
-anew from the modules' code, so it does not matter when the program patched them. They are no modules of
+anew from the modules' code, so it does not matter when the program patched them. They are not modules of
 `sys.modules`, where tools that fake the time would find them.
 """
 

@@ -164,7 +164,7 @@ def totals(device: Device) -> dict[tuple[str, str], int]:
     return {(entry.entry, entry.detail): entry.ns for entry in device.ledger}
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(timelines())
 def test_every_nanosecond_is_where_the_design_puts_it(made: Timeline) -> None:
     if not made.tables.get("kernels"):

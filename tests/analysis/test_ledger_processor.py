@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.processor import innermost
@@ -66,6 +66,7 @@ def test_a_window_that_the_recorder_marked_is_about_the_program(tmp_path: Path) 
     }
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.sampled_from([MAIN, OTHER]), st.integers(0, 1900), st.integers(1, 60)),

@@ -50,7 +50,7 @@ def test_compute_hides_waiting_and_moving_alike(tmp_path: Path) -> None:
     assert (early["compute"], early["waiting for peers"], early["moving bytes"]) == (6000, 1000, 2000)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.data())
 def test_each_collective_is_matched_with_its_peers(tmp_path_factory, data: st.DataObject) -> None:
     """Any number of ranks and collectives: waiting is what lies before the latest start, in sum."""
@@ -90,7 +90,7 @@ def test_clocks_that_disagree_are_not_compared(tmp_path: Path) -> None:
     assert "clocks disagree" in whys(examination)[0]
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(st.data())
 def test_clocks_are_aligned_by_the_ends_of_collectives(tmp_path_factory, data: st.DataObject) -> None:
     """With one clock milliseconds off, waiting is what it is on equal clocks, but for the jitter of ends."""

@@ -20,6 +20,7 @@ from fathom.gauges import (
     matmul,
     memory,
     pace,
+    pacing,
     peers,
     vector,
 )
@@ -50,6 +51,7 @@ def small(monkeypatch):
     monkeypatch.setattr(copies, "FULL_SIZES", (2**16,))
     monkeypatch.setattr(latency, "QUEUE", 10)
     monkeypatch.setattr(pace, "DEVICE", "cpu")
+    monkeypatch.setattr(pacing, "KINDS", pacing.KINDS[:2])  # test_gauges_pace.py measures all of them
 
 
 def measure(name: str, **more: object):

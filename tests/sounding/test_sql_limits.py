@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -96,11 +94,9 @@ def test_long_queries_crash_nothing(query):
 
 
 def test_a_product_of_tables_ends_in_bounded_memory(monkeypatch):
-    monkeypatch.setattr(sql_child, "SECONDS", 5)
-    begun = time.monotonic()
-    with pytest.raises(BadInputError, match=r"memory|more than"):
+    monkeypatch.setattr(sql_child, "SECONDS", 300)
+    with pytest.raises(BadInputError, match="memory"):
         select(MANY, "SELECT x.a FROM t x CROSS JOIN t y CROSS JOIN t z")
-    assert time.monotonic() - begun < sql_child.SECONDS + 8
 
 
 def test_a_query_that_never_ends_is_ended(monkeypatch):

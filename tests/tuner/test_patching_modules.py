@@ -343,7 +343,7 @@ def runs(folder: Path, data: bytes, flags: tuple[int, ...]) -> Traced | str:
         return type(error).__name__
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(bodies(), st.lists(st.integers(0, 1), min_size=FLAGS, max_size=FLAGS))
 def test_random_programs(body: list[str], flags: list[int]) -> None:
     data = "\n".join(["def main():", *(f"    {line}" for line in body), "main()", ""]).encode()

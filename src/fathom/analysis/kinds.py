@@ -23,7 +23,7 @@ from fathom.analysis.windows import HOST, WAITING, Windows, settled_of
 from fathom.units import NS_PER_MS
 
 _NONE = "none of them ran undisturbed"
-_UNMEASURED = "none of them lies between two device events, and the host's marks are no step times there"
+_UNMEASURED = "none of them lies between two device events, and the host's marks are not step times there"
 _UNIDENTIFIED = "the undisturbed steps of this kind are not marked; `fathom.step(kind=...)` names them"
 _DISTURBED = "they ran after the profiler, which lengthened other steps"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fathom.analysis import showing
 from fathom.analysis.communication.results import Communication, ExpertLoad, Jitter, LateRank, Pipeline
 from fathom.analysis.entries import Entry
 from fathom.analysis.resources import Cost, Energy, Goodput, Input, Memory, Money
@@ -364,6 +365,21 @@ class Finding(msgspec.Struct):
     unpredicted: str = ""  # the reason why there is no prediction although it costs time
     action: str = ""  # the remedy as one imperative sentence
     saves_per_day: Money | None = None  # per GPU; null without a price or a gain
+
+    @property
+    def saving(self) -> str:
+        """The gain with its interval and share, or that none is predicted."""
+        if self.gain_ms is None:
+            return "gain not predicted" if self.claims or self.unpredicted else "costs no time"
+        share = "" if self.share is None else f", {100 * self.share:.0f} % of the step"
+        return f"saves {showing.between(self.gain_ms, self.low_ms, self.high_ms, 2)}{share}"
+
+    def __repr__(self) -> str:
+        return showing.tagged("Finding", f"{self.id}: {self.title}; {self.saving}")
+
+    def _repr_html_(self) -> str:
+        lines = [f"{line.text}: {showing.number(line.value)} {line.unit}".rstrip() for line in self.evidence]
+        return showing.html(self.title, f"{self.id}: {self.saving}", lines, self.remedy)
 
 
 class Lead(msgspec.Struct):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
 from fathom.cli.console import Price, examples, write_json
 from fathom.errors import BadInputError
+
+if TYPE_CHECKING:
+    from fathom.load import Load, Workload
 
 EXAMPLES = examples(
     "fathom load http://127.0.0.1:8000 --model qwen --rate 4 --requests 200",
@@ -53,28 +56,12 @@ def load(
     The metrics of vLLM and SGLang (/metrics) are also read during the run, and shown beside the client's
     figures. An API key is read from a variable of the environment, and is neither printed nor stored.
     """
-    from fathom.diagnosis import diagnose_load
-    from fathom.load import (
-        Load,
-        Slo,
-        Sweep,
-        Workload,
-        api_key,
-        drive,
-        frontier,
-        judged,
-        require_answer,
-        rows,
-        scraped,
-        server_account,
-        shared_share,
-    )
+    from fathom.load import Slo, Workload, api_key, frontier, require_answer, rows
     from fathom.machine import configured_price, parse_price
     from fathom.report import print_load
 
     limits = Slo.parse(slo) if slo else None
     known = configured_price() if price is None else parse_price(price)
-
     rates, key = _rates(sweep) if sweep else [rate], api_key(api_key_env)
     if sweep and trace:
         raise BadInputError("--trace has its own rate; leave out --sweep.")
@@ -82,25 +69,33 @@ def load(
     _check_warmup(warmup, len(rows(works[0])))  # raises too if the trace cannot be read
     require_answer(url, model, key)
 
-    def run(work: Workload) -> Load:
-        with scraped(url, key) as metrics:
-            sent, busiest = drive(url, model, work, tokenizer, key)
-        result = judged(
-            sent, rate=work.rate if trace is None else 0.0, pattern=pattern, warmup=warmup, slo=limits,
-            client_cpu=busiest, percentile=percentile / 100, tokenizer=tokenizer is not None,
-            price_per_hour=known.amount if known else None,
-        )  # fmt: skip
-        result.server, notes = server_account(metrics, sent)
-        result.notes += notes
-        diagnose_load(result, shared_share(work))
-        return result
-
-    loads = [run(work) for work in works]
-    result = frontier(loads) if sweep else loads[0]
-    (write_json if json else print_load)(result)
-    refused = not isinstance(result, Sweep) and result.refusals
-    if refused or (isinstance(result, Sweep) and all(point.load.refusals for point in result.points)):
+    judging = {
+        "warmup": warmup,
+        "slo": limits,
+        "percentile": percentile / 100,
+        "price_per_hour": known.amount if known else None,
+    }
+    loads = [_judged(url, model, work, tokenizer, key, judging) for work in works]
+    (write_json if json else print_load)(frontier(loads) if sweep else loads[0])
+    if all(load.refusals for load in loads):
         raise SystemExit(1)
+
+
+def _judged(
+    url: str, model: str, work: Workload, tokenizer: str | None, key: str | None, judging: dict[str, Any]
+) -> Load:
+    """Send the requests of a workload, and return what they show."""
+    from fathom.diagnosis import diagnose_load
+    from fathom.load import drive, judged, scraped, server_account, shared_share
+
+    with scraped(url, key) as metrics:
+        sent, busiest = drive(url, model, work, tokenizer, key)
+    rate, counted = 0.0 if work.trace else work.rate, tokenizer is not None
+    result = judged(sent, rate=rate, pattern=work.pattern, client_cpu=busiest, tokenizer=counted, **judging)
+    result.server, notes = server_account(metrics, sent)
+    result.notes += notes
+    diagnose_load(result, shared_share(work))
+    return result
 
 
 def _check_warmup(warmup: int, requests: int) -> None:

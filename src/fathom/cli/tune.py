@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
@@ -14,6 +15,9 @@ from fathom.cli import tune_kernel
 from fathom.cli.console import examples, group, say, seconds_of, write_json
 from fathom.errors import BadInputError
 
+if TYPE_CHECKING:
+    from fathom.tuner import Options, Tuned
+
 NOT_PROVEN = 1  # exit status
 PROGRAM = "program"
 HELP = """Search the settings that a program leaves open, and keep those that are proven faster.
@@ -21,7 +25,7 @@ HELP = """Search the settings that a program leaves open, and keep those that ar
 The program is recorded first; its findings and its account decide what is tried first. Candidates run a few
 steps each, in a copy of the current folder, interleaved with the program as it is. The referee proves the
 best one on fresh runs: faster, with the same losses and weights (or outputs). The result is a settings file
-for `fathom run --settings` and, where the source can be edited for certain, a patch for `git apply`.
+for `fathom run --settings` and, where the source can be edited safely, a patch for `git apply`.
 
 Exit status: 0 if settings were proven faster, 1 if none were, 2 if the input cannot be used. To resume an
 interrupted search, run the same command again."""
@@ -73,42 +77,47 @@ def tune(
     json: bool = Option(False, "--json", help="Print the whole result as JSON."),
 ) -> None:
     """Search settings of a program."""
-    from fathom.cli.progress import shown
     from fathom.report import print_knobs, print_tuned
-    from fathom.tuner import Options, knobs_in, lanes_of, tune
+    from fathom.tuner import Options, knobs_in, lanes_of
+
+    extra = knobs_in(adapter) if adapter else ()
+    if explain:
+        print_knobs(extra)
+        return
+    if not command:
+        raise BadInputError("No command was given; add it after --: fathom tune -- python train.py.")
+    options = Options(
+        budget_s=seconds_of(budget),
+        folder=output,
+        steps=steps,
+        step_on=step_on,
+        until=loss_of(until),
+        agree=agree,
+        margin=margin,
+        in_place=in_place,
+        only=tuple(only or ()),
+        without=tuple(without or ()),
+        extra=extra,
+        lanes=lanes_of(gpus or ()),
+        replace=replace,
+        seed=seed,
+    )
+    result = _searched(command, options)
+    (write_json if json else print_tuned)(result)
+    raise typer.Exit(0 if result.gain is not None else NOT_PROVEN)
+
+
+def _searched(command: list[str], options: Options) -> Tuned:
+    """Search with a line of progress."""
+    from fathom.cli.progress import shown
+    from fathom.tuner import tune
 
     try:
-        extra = knobs_in(adapter) if adapter else ()
-        if explain:
-            print_knobs(extra)
-            return
-        if not command:
-            raise BadInputError("No command was given; add it after --: fathom tune -- python train.py.")
         with shown("starting") as seen:
-            options = Options(
-                budget_s=seconds_of(budget),
-                folder=output,
-                steps=steps,
-                step_on=step_on,
-                until=loss_of(until),
-                agree=agree,
-                margin=margin,
-                in_place=in_place,
-                only=tuple(only or ()),
-                without=tuple(without or ()),
-                extra=extra,
-                lanes=lanes_of(gpus or ()),
-                replace=replace,
-                seed=seed,
-                progress=seen.progress,
-                tell=seen.tell,
-            )
-            result = tune(command, options)
+            return tune(command, replace(options, progress=seen.progress, tell=seen.tell))
     except KeyboardInterrupt:
         say("the search was interrupted; the same command goes on with it")
         raise
-    (write_json if json else print_tuned)(result)
-    raise typer.Exit(0 if result.gain is not None else NOT_PROVEN)
 
 
 class _Tune(TyperGroup):

@@ -39,18 +39,10 @@ def examine(
     late = late_ranks(meetings.arrivals)
     ranks = Ranks(store, machine, meetings.of, late=tuple(late), spread=spread, peers=meetings)
     _explain(late, ranks)
-    kinds = kinds_of_ranks(ranks.accounts)
-    other = named(kinds, kind)
-    if other is None:
-        _diagnose_others(ranks, kinds)
-    else:
-        ranks, kinds = ranks.of(other.name), of_ledger(kinds, other)
+    ranks, kinds = _of_kind(ranks, kind)
     diagnosis = ranks.diagnosis
     verdict, parts = ranks.conclusion(diagnosis.findings)
-    serving, left_open = _serving(store)
-    if serving is not None:
-        join(serving, ranks.devices, kinds)
-        set_costs(serving, store, from_machine(machine), ranks.energy[0])
+    serving, left_open = _serving(ranks, kinds, machine)
     to_clean(late, ranks.step)
     problems = [*meetings.problems, *(problem for account in ranks.accounts for problem in account.problems)]
     return Examination(
@@ -90,13 +82,25 @@ def examine(
     )
 
 
-def _serving(store: Store) -> tuple[Serving | None, list[Abstained]]:
+def _of_kind(ranks: Ranks, kind: str | None) -> tuple[Ranks, list[StepKind]]:
+    """Return the ranks' steps of a kind, and all kinds; by default, other kinds are diagnosed too."""
+    kinds = kinds_of_ranks(ranks.accounts)
+    chosen = named(kinds, kind)
+    if chosen is not None:
+        return ranks.of(chosen.name), of_ledger(kinds, chosen)
+    _diagnose_others(ranks, kinds)
+    return ranks, kinds
+
+
+def _serving(ranks: Ranks, kinds: list[StepKind], machine: Machine) -> tuple[Serving | None, list[Abstained]]:
     """Return the account of the requests, with its findings, and those left open; None without requests."""
-    tables = serving_tables(store)
+    tables = serving_tables(ranks.store)
     if tables is None:
         return None, []
     serving = requests_account(tables)
     serving.findings = serving_findings(serving, tables)
+    join(serving, ranks.devices, kinds)
+    set_costs(serving, ranks.store, from_machine(machine), ranks.energy[0])
     return serving, serving_abstained(serving, tables)
 
 

@@ -181,7 +181,7 @@ def _is_closed(sent: Sequence[Sent]) -> bool:
 def _of_tokens(good: Sequence[Sent], tokenizer: bool) -> Iterator[Refusal]:
     """Yield reasons to distrust the number of tokens."""
     if good and not _usual(s.tokens is not None for s in good):
-        why = "the server does not report how many tokens it generated, and chunks are no tokens"
+        why = "the server does not report how many tokens it generated, and chunks are not tokens"
         yield Refusal("tokens-unknown", why)
     both = [(s.tokens, s.client_tokens) for s in good if s.tokens and s.client_tokens is not None]
     server, client = (sum(side) for side in zip(*both, strict=True)) if both else (0, 0)

@@ -20,7 +20,7 @@ from fathom.probe.reporter import Reporter
 from fathom.probe.room import LARGEST_BURST
 from fathom.probe.trials import PREFIX, Trials
 
-FORKED, MOST_FORKS = "the program forked", 10  # bursts that forks interrupt, before no others are tried
+FORKED, MOST_FORKS = "the program forked", 10  # bursts that forks interrupt before Fathom stops trying
 LOOK_NS = 200_000_000  # how often to check the folder for a trigger
 
 
@@ -271,7 +271,7 @@ class Conductor:
                 self._forks == MOST_FORKS
             ):  # as with workers that start anew for few batches: let steps be clean
                 self._session.note(
-                    "interrupted", f"{why} during {MOST_FORKS} bursts, so no others were tried"
+                    "interrupted", f"{why} during {MOST_FORKS} bursts, so Fathom stopped trying"
                 )
                 self.phases.give_up()
         self._recorder.sampler.close()

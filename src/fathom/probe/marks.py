@@ -36,7 +36,7 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
     """Mark the end of a step; `samples`, `tokens` and `kind` describe the step that ends.
 
     From the first call on, steps are counted by it (unless `--step-on` says otherwise). A program without
-    torch needs no other call to be recorded.
+    torch is recorded without any other call.
     """
     try:
         session = current.session

@@ -254,7 +254,7 @@ class Phases:
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
     def _traced(self, job: Job, took_ns: float, events: int, kept: bool) -> None:
-        """Plan on after a timeline burst: another burst if windows are missing, else the other phases.
+        """Plan the next phase after a timeline burst: another burst if windows are missing, else the others.
 
         A burst that was not kept only helps to size the next ones.
         """

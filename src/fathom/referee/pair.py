@@ -37,7 +37,7 @@ class Pair:
       and the ceiling that bounds its arithmetic (`matmul.bf16`).
     - `precision`: the precision that the tuned form computes in, if lower than its results' dtype (`tf32`).
     - `reduction`: the number of terms summed for one element of the result.
-    - `allow`: codes of reasons that are no reason to refuse the tuned form.
+    - `allow`: codes of reasons that do not refuse the tuned form.
     - `findings`: kinds of findings that appear on the plain form and not on the tuned form.
     - `metrics`: for commands, the JSON or npz file that both write, with arrays by name, such as `loss`,
       weights or `tokens`. Without it the tuned form is refused, because it might compute nothing, unless

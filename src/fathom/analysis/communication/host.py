@@ -16,7 +16,7 @@ BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread
 _KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
 _CALLED: dict[str, type[pl.DataType]] = {name: kind for name, kind in CALL.items() if name != "operation"}
 _PLACE = ["name", "place"]  # identify a collective or an op within every step
-CALL_PREFIX = "c10d::"  # of ops that call collectives: they are no compute
+CALL_PREFIX = "c10d::"  # of ops that call collectives: they are not compute
 MOST = 0.5  # of the steps
 CERTAIN = 2.0  # standard errors: a smaller difference of means is scatter
 

@@ -32,7 +32,7 @@ BUSY = 0.1  # share of the host's processors that other programs use without dis
 ALL_BUT = 0.95  # of the processors: a larger share of others counts as this
 INFERRED = 0.2  # relative error of inferred profiling overhead, see `clean.INFLATION`
 CONFIDENCE = 0.99
-WIDEST = 10.0  # factor by which other programs may change a step: an interval beyond is no information
+WIDEST = 10.0  # factor by which other programs may change a step: a wider interval says nothing
 BLOCKS, SHORTEST = 10, 3  # parts of a run's steps, whose means are nearly independent; steps of a part
 STEPS = 0.02  # usual relative scatter of clean steps; the median of 60 recordings on H200s is 1.7 %
 

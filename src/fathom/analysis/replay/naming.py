@@ -91,7 +91,7 @@ def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
 
 
 _FACTS = {
-    "late starts unexplained": "device work that began late for an unknown reason stays late: {} times",
-    "event waits undetermined": "streams that wait for unknown work are replayed without the wait: {} times",
-    "synchronisations undetermined": "calls that waited for unknown work keep their length: {} times",
+    "late starts unexplained": "device work that began late for an unknown reason stays late (count: {})",
+    "event waits undetermined": "streams that wait for unknown work are replayed without it (count: {})",
+    "synchronisations undetermined": "calls that waited for unknown work keep their length (count: {})",
 }

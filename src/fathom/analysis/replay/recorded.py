@@ -128,7 +128,7 @@ def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """A timeline's steps in the order of their rows; `complete` steps have an end and are no micro-steps."""
+    """A timeline's steps in the order of their rows; `complete` steps have an end and are not micro-steps."""
 
     marks: HostTimes
     ends: HostTimes  # 0 if the step has no end

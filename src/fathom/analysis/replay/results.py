@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fathom.analysis import showing
 from fathom.analysis.results import Abstained, device_label
 
 
@@ -50,6 +51,25 @@ class Prediction(msgspec.Struct):
     notes: list[str] = []
     abstained: list[Abstained] = []
     device_name: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """The step before and after the changes: the clean step, or else the profiled one."""
+        before, after, bounds = self.clean_ms, self.clean_predicted_ms, self.clean_ci_ms
+        if before is None or after is None:
+            before, after, bounds = self.recorded_ms, self.predicted_ms, self.predicted_ci_ms
+        if before is None or after is None:
+            return "; ".join(["no prediction", *(row.why for row in self.abstained)])
+        return f"{showing.number(before)} ms → {showing.between(after, *(bounds or (None, None)))}"
+
+    def __repr__(self) -> str:
+        return showing.tagged("Prediction", f"{' '.join(self.changes)}: {self.outcome}")
+
+    def _repr_html_(self) -> str:
+        changed = (row for row in self.moved if row.before_ms != row.after_ms)
+        pairs = ((row.entry, showing.number(row.before_ms), showing.number(row.after_ms)) for row in changed)
+        lines = [f"{entry}: {before} ms → {after} ms" for entry, before, after in pairs]
+        return showing.html(" ".join(self.changes), self.outcome, [*lines, *self.notes])
 
     @property
     def label(self) -> str:

@@ -124,7 +124,7 @@ def parse_call(name: str, shapes: str, dtypes: str, values: str | None, element:
         raise ValueError("shapes and dtypes do not match")
     concrete = json.loads(values) if values else []
     if not isinstance(concrete, list):
-        raise ValueError("concrete inputs are no list")
+        raise ValueError("the concrete inputs are not a list")
     return Call(name, dims, types, [str(v) for v in concrete], element)
 
 

@@ -16,7 +16,7 @@ from fathom.units import NS_PER_MS
 QUANTISED = re.compile(r"^(signed char|unsigned char|char|c10::(qu?int8|Float8_e[45]m[0-9]\w*))$")
 # Kernels of bitsandbytes (kDequantizeBlockwise), AWQ and GPTQ, which give a float matrix.
 LIBRARY = re.compile(r"dequantiz|reconstruct_(exllama|gptq)", re.IGNORECASE)
-# One kernel that dequantises and multiplies is the remedy; a cache is no weight.
+# One kernel that dequantises and multiplies is the remedy; a cache is not a weight.
 OTHER = re.compile(r"gemm|gemv|mat_?mul|mat_?vec|(^|_)mm(_|$)|attention|attn|cache", re.IGNORECASE)
 LEAST = 1 << 18  # elements: smaller weights are not worth a finding
 WITHIN = 6  # kernels from the first that reads the quantised weight to the product

@@ -117,7 +117,7 @@ def _median(values: pl.Series) -> float | None:
 def stretched(recorded: Recorded) -> Stretched:
     """Return kernels that are longer than their family in the same step and the same launch in other steps.
 
-    Sizes may differ within one step or between steps, which is no sign of another process. All recorded steps
+    Sizes may differ within one step or between steps, which does not mean another process. All recorded steps
     are compared, including those that the ledger leaves out.
     """
     rows = timed(recorded).filter(pl.col("entry") == Entry.COMPUTE).sort("start_ns")

@@ -29,7 +29,7 @@ from fathom.units import NS_PER_MS
 
 SAME = ["name", "place"]  # identifies a collective within every step
 LEAST = 0.25  # quantile over steps
-LONGER = 1.5  # times the usual transfer: what is below it is no jitter, but adds up over many collectives
+LONGER = 1.5  # times the usual transfer: less is not jitter, but adds up over many collectives
 
 
 class Varying(msgspec.Struct, frozen=True):

@@ -49,41 +49,23 @@ class ForwardCalls:
         """Suspend the watch."""
         self._everywhere.undo()
 
-    def around(self, original: Any) -> Any:
-        """Wrap `original` to send a signal before every outermost call outside Dynamo."""
+    def around(self, original: Any, compiled: bool = False) -> Any:
+        """Wrap a module's call, or a compiled function, to send a signal before every outermost call outside
+        Dynamo.
+        """
         inside, seen, returned = self._inside, self._seen, self.session.on_output
 
         @functools.wraps(original)
-        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if torch.compiler.is_compiling() or getattr(inside, "yes", False):
-                return original(self, *args, **kwargs)
-            inside.yes = True
-            try:
-                seen(self, args, kwargs)
-                result = original(self, *args, **kwargs)
-                for receive in returned:
-                    receive(result)
-                return result
-            except BaseException as error:
-                trim(error)
-                raise
-            finally:
-                inside.yes = False
-
-        return __call__
-
-    def around_function(self, compiled: Any) -> Any:
-        """Wrap a compiled function like `around`."""
-        inside, seen, returned = self._inside, self._seen, self.session.on_output
-
-        @functools.wraps(compiled)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or getattr(inside, "yes", False):
-                return compiled(*args, **kwargs)
+                return original(*args, **kwargs)
             inside.yes = True
             try:
-                seen(compiled, args, kwargs)
-                result = compiled(*args, **kwargs)
+                if compiled:
+                    seen(original, args, kwargs)
+                else:
+                    seen(args[0], args[1:], kwargs)
+                result = original(*args, **kwargs)
                 for receive in returned:
                     receive(result)
                 return result
@@ -180,13 +162,12 @@ def _stay_out_of_dynamo(calls: ForwardCalls, patches: Patches) -> None:
                 compiled = original(self, fn)
             finally:
                 calls.look()
-            return calls.around_function(compiled) if _is_compiled_function(self, compiled) else compiled
+            return calls.around(compiled, True) if _is_compiled_function(self, compiled) else compiled
 
         return __call__
 
     skip = getattr(eval_frame, "skip_code", lambda code: None)  # its location differs between versions
-    for watch in (calls.around, calls.around_function):
-        skip(watch(_nothing).__code__)
+    skip(calls.around(_nothing).__code__)
     patches.wrap(eval_frame._TorchDynamoContext, "__call__", around)
     callback_handler.register_start_callback(lambda *_: calls.lift())
     callback_handler.register_end_callback(lambda *_: calls.look())

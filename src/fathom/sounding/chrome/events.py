@@ -72,7 +72,7 @@ class Intervals:
                 self._open[self._lane(event)].append((time, event.ph == "E", event))
 
     def table(self) -> pl.DataFrame:
-        """Return all intervals, in columns of _SCHEMA; times that are no numbers are null."""
+        """Return all intervals, in columns of _SCHEMA; times that are not numbers are null."""
         return pl.concat(
             [*self._frames, *map(self._paired, self._open.values())] or [pl.DataFrame(schema=_SCHEMA)]
         )

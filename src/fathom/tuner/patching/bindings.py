@@ -141,7 +141,7 @@ def _object(source: Source, scope: Function, call: ast.Call) -> list[ast.expr]:
 
 
 def _names(source: Source, scope: Function) -> list[str]:
-    """Return the names by which a call reaches a function for certain; constructors go by their class."""
+    """Return the names that certainly refer to a function; a constructor has the name of its class."""
     owner = source.parents[scope]
     if scope.name != "__init__" or not isinstance(owner, ast.ClassDef):
         return [scope.name]

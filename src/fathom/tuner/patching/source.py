@@ -47,7 +47,7 @@ class Source:
         try:
             self.tree = ast.parse(data)
         except (SyntaxError, ValueError):
-            raise RefusedError(f"{path} is no valid Python for Fathom's interpreter") from None
+            raise RefusedError(f"{path} is not valid Python for Fathom's interpreter") from None
         self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
@@ -94,7 +94,7 @@ class Source:
             calls = [node for node in calls if node.lineno <= frame.line <= (node.end_lineno or 0)]
             calls = [node for node in calls if not names or last_name(node.func) in names]
         if len(calls) != 1 or self.text[self.span(calls[0])[1] - 1] != ")":
-            raise RefusedError(f"the call in {self.path}:{frame.line} cannot be identified for certain")
+            raise RefusedError(f"the call in {self.path}:{frame.line} cannot be identified")
         return calls[0]
 
     def scope_of(self, frame: Frame) -> Function | ast.Module:
@@ -105,7 +105,7 @@ class Source:
             if isinstance(node, (*FUNCTIONS, ast.Module)) and self.is_scope(node, frame)
         ]
         if len(scopes) != 1:
-            raise RefusedError(f"the function at {self.path}:{frame.begins} cannot be identified for certain")
+            raise RefusedError(f"the function at {self.path}:{frame.begins} cannot be identified")
         return scopes[0]
 
     def is_scope(self, scope: Function | ast.Module, frame: Frame) -> bool:
@@ -122,7 +122,7 @@ class Source:
             if node.lineno <= frame.line and (frame.end_line or frame.line) <= (node.end_lineno or 0)
         ]
         if not inside:
-            raise RefusedError(f"the statement in {self.path}:{frame.line} cannot be identified for certain")
+            raise RefusedError(f"the statement in {self.path}:{frame.line} cannot be identified")
         return min(inside, key=lambda node: ((node.end_lineno or 0) - node.lineno, -node.col_offset))
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -166,7 +166,7 @@ class Source:
 
     @cached_property
     def tokens(self) -> list[tuple[int, int, str]]:
-        """The tokens that are no spacing: start, end and text."""
+        """The tokens that are not whitespace: start, end and text."""
         read = io.StringIO(self.text[self._bom :], newline="").readline
         return [
             (self._starts[t.start[0] - 1] + t.start[1], self._starts[t.end[0] - 1] + t.end[1], t.string)

@@ -24,10 +24,8 @@ def _idle(signals: Signals, ms: float) -> list[Claim]:
 @rule("communication-synchronous")
 def synchronous(signals: Signals) -> Candidates:
     """Report tiny collectives whose result the host reads, so that the device runs dry."""
-    if not signals["communication.blocking"]:
-        return
-    seen: Blocking = signals["communication.blocking"][0]
-    if seen.idle_ms < LEAST * signals["step.timeline_ms"]:
+    seen: Blocking | None = next(iter(signals["communication.blocking"]), None)
+    if seen is None or seen.idle_ms < LEAST * signals["step.timeline_ms"]:
         return
     moved = min(seen.count * seen.one_ms, seen.idle_ms)
     copies = rows(signals, Entry.COPY)
@@ -49,11 +47,9 @@ def synchronous(signals: Signals) -> Candidates:
 @rule("communication-unused-parameters")
 def unused(signals: Signals) -> Candidates:
     """Report the search for unused parameters, if the device waits for it."""
-    if not signals["communication.unused"]:
-        return
-    seen: Search = signals["communication.unused"][0]
-    gain = seen.idle_ms + seen.reduced_ms
-    if gain < LEAST * signals["step.timeline_ms"]:
+    seen: Search | None = next(iter(signals["communication.unused"]), None)
+    gain = seen.idle_ms + seen.reduced_ms if seen else 0.0
+    if seen is None or gain < LEAST * signals["step.timeline_ms"]:
         return
     yield Candidate(
         kind="communication-unused-parameters",

@@ -26,10 +26,8 @@ def exposed_claims(signals: Signals, ms: float, pattern: str = "") -> list[Claim
 @rule("communication-after-backward")
 def after_backward(signals: Signals) -> Candidates:
     """Report reductions that start after the backward pass, which could hide all but the last bucket."""
-    if not signals["communication.after_backward"]:
-        return
-    seen: AfterBackward = signals["communication.after_backward"][0]
-    if seen.exposed_ms < LEAST * signals["step.timeline_ms"]:
+    seen: AfterBackward | None = next(iter(signals["communication.after_backward"]), None)
+    if seen is None or seen.exposed_ms < LEAST * signals["step.timeline_ms"]:
         return
     last = min(BUCKET / seen.bytes, 1.0) * seen.exposed_ms
     hidden = min(seen.exposed_ms - last, BACKWARD * seen.compute_ms)
@@ -58,11 +56,9 @@ def gathers_late(signals: Signals) -> Candidates:
     """Report all-gathers that run while nothing computes: a gather one layer ahead is hidden by this
     layer.
     """
-    if not signals["communication.gathers"]:
-        return
-    seen: Gathers = signals["communication.gathers"][0]
+    seen: Gathers | None = next(iter(signals["communication.gathers"]), None)
     account = signals["communication.account"]
-    if seen.exposed_ms < max(LEAST * signals["step.timeline_ms"], SERIAL * seen.total_ms):
+    if seen is None or seen.exposed_ms < max(LEAST * signals["step.timeline_ms"], SERIAL * seen.total_ms):
         return
     free = account.compute_ms - account.overlapped_ms
     gain = min(seen.exposed_ms - seen.longest_ms, free)
@@ -83,9 +79,9 @@ def gathers_late(signals: Signals) -> Candidates:
 @rule("communication-gathered-twice")
 def gathered_twice(signals: Signals) -> Candidates:
     """Report parameters that the backward pass gathers again, if memory has room to keep them."""
-    if not signals["communication.gathers"]:
+    seen: Gathers | None = next(iter(signals["communication.gathers"]), None)
+    if seen is None:
         return
-    seen: Gathers = signals["communication.gathers"][0]
     equal = abs(seen.again - seen.count / 2) < 1 and abs(2 * seen.again_bytes / seen.bytes - 1) < 0.1
     gain = min(seen.again_ms, seen.exposed_ms)  # earlier gathers delay later ones
     if not equal or gain < LEAST * signals["step.timeline_ms"]:

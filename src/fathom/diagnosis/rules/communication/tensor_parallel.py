@@ -15,7 +15,7 @@ INFERENCE = (
     "inference",
     "inference of one",
 )  # without a scheduler, an engine's workers mark no decode
-LAYERS = 8  # all-reduces per step, at least: fewer are no layers of tensor parallelism
+LAYERS = 8  # all-reduces per step, at least: fewer are not from tensor-parallel layers
 LEAST = 0.05  # of the step
 REACHED = 0.8  # of the ceiling, by the part of a product that other ranks compute now
 GROWS = 0.5  # of the kernels whose work is not known: attention and activations are split, norms are not

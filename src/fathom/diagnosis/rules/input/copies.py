@@ -18,7 +18,7 @@ PINS = re.compile(r"Host(Alloc|Malloc|Register)")
 OFTEN = 0.2  # allocations per step: fewer are sizes that occur for the first time
 OP = "op:pin_memory=0"
 LARGE = 1 << 16  # elements: fewer are bookkeeping
-PARAMETERS = re.compile(r"FSDP::")  # regions that copy offloaded parameters, which are no batch
+PARAMETERS = re.compile(r"FSDP::")  # regions that copy offloaded parameters, not batches
 SENT = 0.25  # bytes copied per element processed: the result has to cross the link
 
 

@@ -9,7 +9,7 @@ from fathom.diagnosis.signals import Eager, Signals
 
 KIND = "framework-not-compiled"
 DOUBT = 0.35  # the model was wrong by at most a third in seven programs on an H200
-FEW = 4  # fusible kernels per step: fewer are no reason to compile
+FEW = 4  # fusible kernels per step: fewer are not worth compiling
 WORTH = 0.05  # of the step: compiling takes minutes and restricts the program to traceable Python and shapes
 CHECK = "model = torch.compile(model), let it compile for some steps, then time the step"
 
