@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.signals import Loop
 from fathom.diagnosis.signals.loops import AGAIN, stretches_of
+from fathom.diagnosis.signals.recorded import STEP, outside_closures
+from fathom.sounding.raw.importer import import_raw
 from tests.support.findings_fakes import compute, idle, raised, signals, work
+from tests.support.findings_read import read, recorded
+from tests.support.probe_programs import launch
 
 KIND = "host-element-loop"
 OPS = [LedgerRow("ops", "aten::select", 20.0, count=900.0), LedgerRow("ops", "aten::mm", 40.0, count=10.0)]
@@ -82,3 +87,36 @@ def test_stretches_are_repetitions_and_none_is_missed(before, body, times, after
         assert end - first >= AGAIN * length
     ordered = sorted(stretches)
     assert all(a[1] <= b[0] for a, b in pairwise(ordered))
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize("how", ["metric", "plain"])
+def test_a_metric_in_the_closure_of_an_optimizer_is_a_loop_over_elements(tmp_path, how):
+    """Three elements are read per row; the two tensors are unbound first."""
+    pytest.importorskip("torch")
+    run = launch(tmp_path, "closure.py", how, "60", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    assert run.status == 0, run.err
+    import_raw(tmp_path, tmp_path / "out.fathom")
+    loops = read(tmp_path / "out.fathom")["host.loops"]
+    assert [(loop.iterations, loop.count) for loop in loops] == ([(144.0, 146.0)] if how == "metric" else [])
+    assert all(loop.own["aten::unbind"] == 1.0 for loop in loops)
+    ops = recorded(tmp_path / "out.fathom").ops
+    steps = ops.filter(pl.col("name").str.starts_with(STEP))["id"]
+    beneath = ops.filter(pl.col("parent").is_in(steps.implode()))["name"]
+    assert len(beneath) and not beneath.str.contains("aten::(linear|argmax|cross_entropy_loss)").any()
+
+
+def test_only_regions_with_a_backward_pass_have_a_closure():
+    rows = [
+        ("timeline", 1, 1, None, f"{STEP}AdamW.step", 0, 100),
+        ("timeline", 1, 2, 1, "aten::linear", 5, 15),
+        ("timeline", 1, 3, 1, "autograd::engine::evaluate_function: MmBackward0", 20, 30),
+        ("timeline", 1, 4, 1, "aten::_fused_adamw_", 40, 90),
+        ("timeline", 2, 5, 9, f"{STEP}AdamW.step", 0, 100),
+        ("timeline", 2, 6, 5, "aten::_fused_adamw_", 40, 90),
+    ]
+    columns = ["phase", "burst", "id", "parent", "name", "start_ns", "end_ns"]
+    ops = outside_closures(pl.DataFrame(rows, schema=columns, orient="row"))
+    assert ops["parent"].to_list() == [None, None, None, 1, 9, 5]
+    assert ops["start_ns"].to_list() == [30, 5, 20, 40, 0, 40]
+    assert ops.columns == columns

@@ -26,6 +26,10 @@ from fathom.units import NS_PER_MS
 AGAIN = 16  # iterations without a difference, at least
 LONGEST = 64  # ops in an iteration
 ELEMENT = r"^aten::(select|slice|unbind|index)$|(Select|Slice|Unbind|Index)Backward0$"
+UNBIND = "aten::unbind"
+READ = (
+    r"^aten::item$"  # of an element into Python; on a GPU, the host waits for each, which has its own finding
+)
 # Ops of loops over layers, parameters and ranks, which no larger op replaces, or which have another finding.
 LAYERS = (
     r"aten::_?(mm|addmm|bmm|baddbmm|addbmm|addmv|mv|matmul|linear|bilinear|embedding|einsum)|conv|attention"
@@ -49,8 +53,10 @@ def loops(recorded: Recorded) -> list[Loop]:
     """Return loops that call ops on single elements or slices of tensors, longest first."""
     nested = _nested(recorded)
     repeated = _repeated(recorded, nested.outermost)
-    bodies = repeated.group_by("body", maintain_order=True).agg(pl.col("name").unique().sort())
-    wanted = bodies.filter(pl.col("name").list.eval(pl.element().str.contains(ELEMENT)).list.any())
+    iterated = repeated.filter(~pl.col("ahead"))
+    bodies = iterated.group_by("body", maintain_order=True).agg(pl.col("name").unique().sort())
+    element = f"{ELEMENT}|{READ}" if recorded.device.device == CPU else ELEMENT
+    wanted = bodies.filter(pl.col("name").list.eval(pl.element().str.contains(element)).list.any())
     if wanted.is_empty():
         return []
     timed = _timed(recorded, nested.top)
@@ -116,22 +122,33 @@ def _nested(recorded: Recorded) -> Nested:
 
 
 def _repeated(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ops of loops, with their `stretch` of equal iterations, of `length` ops, and its `body`."""
+    """Return the ops of loops, with their `stretch` of equal iterations, of `length` ops, and its `body`.
+
+    A loop over a tensor unbinds it first, which is `ahead` of the iterations and takes all elements.
+    """
     threads = rows.select(pl.struct("phase", "burst", "thread").rle_id()).to_series().to_numpy()
     threads = threads.astype(np.int64)  # -1 is none of them
     codes = rows["name"].rank("dense").to_numpy().astype(np.int64)
     codes = np.where(rows["layer"].to_numpy(), -np.arange(1, len(codes) + 1), codes)  # repeat nothing
     stretches, lengths = np.full(len(codes), -1), np.zeros(len(codes), np.int64)
     bodies: dict[tuple[int, ...], int] = {}
-    of = np.full(len(codes), -1)
+    of, ahead = np.full(len(codes), -1), np.zeros(len(codes), bool)
+    unbinds = (rows["name"] == UNBIND).to_numpy()
     turns = np.flatnonzero(np.diff(threads, prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(turns):
         for first, last, length in stretches_of(codes[begin:end]):
             mine = slice(begin + first, begin + last)
             body = tuple(np.unique(codes[mine]).tolist())
-            stretches[mine], lengths[mine] = begin + first, length
+            stretches[mine], lengths[mine], ahead[mine] = begin + first, length, False
             of[mine] = bodies.setdefault(body, len(bodies))
+            before = begin + first
+            while before > begin and unbinds[before - 1] and stretches[before - 1] < 0:
+                before -= 1
+            mine = slice(before, begin + first)
+            stretches[mine], lengths[mine] = begin + first, length
+            of[mine], ahead[mine] = bodies[body], True
     repeated = rows.with_columns(stretch=pl.Series(stretches), length=pl.Series(lengths), body=pl.Series(of))
+    repeated = repeated.with_columns(ahead=pl.Series(ahead))
     within = recorded.inside(rows) & ~_loading(recorded, rows)
     return repeated.with_columns(inside=within).filter(pl.col("stretch") >= 0)
 
@@ -165,7 +182,7 @@ def _loop(recorded: Recorded, top: Array, timed: pl.DataFrame, rows: pl.DataFram
         thread=pl.col("thread").first(),
         start_ns=pl.col("start_ns").min(),
         end_ns=pl.col("end_ns").max(),
-        iterations=pl.len() / pl.col("length").first(),
+        iterations=(~pl.col("ahead")).sum() / pl.col("length").first(),
     )
     kernels = _kernels(recorded, top, used)
     return Loop(
@@ -175,7 +192,7 @@ def _loop(recorded: Recorded, top: Array, timed: pl.DataFrame, rows: pl.DataFram
         own=_own(timed, used),
         kernels={family: ns / recorded.steps / NS_PER_MS for family, ns, _ in kernels.iter_rows()},
         launches=float(kernels["count"].sum()) / recorded.steps,
-        typical=_typical(used),
+        typical=_typical(used.filter(~pl.col("ahead"))),
         largest=_largest(rows),
         source=most_common(rows["ran"]) or _sampled(recorded, spans),
     )
@@ -207,11 +224,16 @@ def _kernels(recorded: Recorded, top: Array, used: pl.DataFrame) -> pl.DataFrame
 
 
 def _typical(used: pl.DataFrame) -> float | None:
-    """Return the usual time of ops that compute, over the usual time of those that take an element."""
+    """Return the usual time of ops that compute, over the usual time of those that take an element.
+
+    If the loop only reads elements into Python, this is what its ops do.
+    """
     took = used.select(
         took=pl.col("end_ns") - pl.col("start_ns"), element=pl.col("name").str.contains(ELEMENT)
     )
     element, other = (took.filter(of)["took"].median() for of in (pl.col("element"), ~pl.col("element")))
+    if element is None and used["name"].str.contains(READ).all():
+        return 1.0
     return float(other) / float(element) if element and other else None  # type: ignore[arg-type]
 
 

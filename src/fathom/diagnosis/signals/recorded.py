@@ -26,6 +26,7 @@ _PHASE = pl.Enum(sorted(PHASES))  # sorts, groups and compares as numbers do
 RAN = pl.coalesce(
     pl.col("source").str.replace(r"\(\d+\):", pl.format("({}):", pl.col("line"))), pl.col("source")
 )
+STEP, BACKWARD = "Optimizer.step#", "autograd::"  # regions, and what the engine evaluates
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
 
@@ -123,7 +124,7 @@ class Recorded(msgspec.Struct, dict=True):
     @cached_property
     def ops(self) -> pl.DataFrame:
         """The ops. `source` names a function, and `ran` is `source` with the line that ran, if known."""
-        return self.table("ops").with_columns(ran=RAN)
+        return outside_closures(self.table("ops").with_columns(ran=RAN))
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -241,6 +242,29 @@ class Recorded(msgspec.Struct, dict=True):
     @cached_property
     def paths(self) -> OpPaths:
         return OpPaths(self.ops, self.parents)
+
+
+def outside_closures(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the ops with each region of an optimizer's step cut to the part after its closure.
+
+    Lightning computes the forward and the backward pass in a closure that the optimizer calls.
+    """
+    steps = ops.filter(pl.col("name").str.starts_with(STEP)).drop_nulls("end_ns")
+    backward = ops.filter(pl.col("name").str.starts_with(BACKWARD))
+    keys = ["phase", "burst"]
+    within = steps.select(*keys, "id", "parent", "start_ns", "end_ns").join(
+        backward.select(*keys, at="start_ns", closed="end_ns"), on=keys
+    )
+    within = within.filter(pl.col("at").is_between("start_ns", "end_ns"))
+    if within.is_empty():
+        return ops
+    closures = within.group_by("id").agg(pl.col("parent").first(), pl.col("closed").max())
+    inner = closures.rename({"id": "parent", "parent": "outer"})
+    ops = ops.join(inner, on="parent", how="left", maintain_order="left")
+    early = (pl.col("start_ns") < pl.col("closed")).fill_null(False)
+    ops = ops.with_columns(parent=pl.when(early).then("outer").otherwise("parent")).drop("outer", "closed")
+    ops = ops.join(closures.select("id", "closed"), on="id", how="left", maintain_order="left")
+    return ops.with_columns(start_ns=pl.max_horizontal("start_ns", "closed")).drop("closed")
 
 
 class OpPaths:
