@@ -229,3 +229,30 @@ def test_stages_that_send_and_receive_over_gloo_are_a_pipeline_but_not_a_ring(
         assert "stage 1 (rank 1)" in bubble.action
     rows = examination.devices[0].communication.collectives if examination.devices[0].communication else []
     assert {(row.operation, row.bytes) for row in rows} == {("send_recv", 256)}
+
+
+def searching(rank: int) -> Timeline:
+    """The forward pass ends with a search of 2 ms. Flags are reduced 2 ms longer than a bucket."""
+    line = Timeline(rank=rank)
+    for phase, burst in (("timeline", 0), ("attribution", 1)):
+        line.phase, line.burst = phase, burst
+        for k in range(burst * STEPS, burst * STEPS + (1 if burst else STEPS)):
+            zero = k * STEP
+            line.step(zero, zero + STEP)
+            line.op("DistributedDataParallel.forward", zero, zero + 12 * MS, kind="annotation")
+            line.op("aten::mm", zero, zero + 10 * MS)
+            line.op("aten::mm", zero + 12 * MS, zero + (20 - rank) * MS)
+            for thread, kind, size, end in ((77, "float", 1 << 20, 22), (78, "int", 26, 24)):
+                begin = zero + (20 - rank) * MS
+                moved = line.op("gloo:all_reduce", begin, zero + end * MS, thread, kind="annotation")
+                line.tables["ops"][moved] |= {"shapes": f"[[{size}]]", "dtypes": f'["{kind}"]'}
+            line.wait(PEERS, zero + (20 - rank) * MS, zero + 24 * MS)
+            line.op("aten::add_", zero + 24 * MS, zero + STEP)
+    return line
+
+
+def test_the_search_for_unused_parameters_costs_a_processor_its_own_time(tmp_path: Path) -> None:
+    examination = examination_of(tmp_path / "s", *(searching(rank) for rank in range(2)))
+    [search] = [f for f in examination.findings if f.id == "communication-unused-parameters"]
+    assert search.gain_ms == pytest.approx(2 + 2)
+    assert [line.value for line in search.evidence] == pytest.approx([26, 2, 2])

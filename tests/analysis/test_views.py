@@ -74,6 +74,8 @@ def test_kernels_of_one_name_share_a_row() -> None:
         ("aten::embedding_dense_backward", "embedding"),
         ("aten::mul_", "elementwise"),
         ("aten::copy_", "copy"),
+        ("c10d::allreduce_", "communication"),
+        ("c10d::_allgather_base_", "communication"),
         ("k7", "other"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.columns import filled
+from fathom.analysis.communication import CALL_PREFIX
 from fathom.analysis.entries import COLLECTIVES, DEVICE_WORK, WORK, Entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Category, LedgerRow, OpShape
@@ -34,6 +35,8 @@ class Views(msgspec.Struct):
 
 def category_of(name: str) -> str:
     """Return the category of an op or a kernel by its name."""
+    if name.startswith(CALL_PREFIX):  # `allreduce` is no reduction, and `allgather` no indexing
+        return COMMUNICATION
     known = class_of(name).name
     return NAMES.get(known, known) or OTHER
 

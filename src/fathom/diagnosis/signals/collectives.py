@@ -21,7 +21,7 @@ from fathom.analysis.communication import (
     pipeline_of,
     placed_groups,
 )
-from fathom.analysis.intervals import Spans, complement, covered, of_rows, spans
+from fathom.analysis.intervals import NOTHING, Spans, complement, covered, of_rows, spans, subtract, union
 from fathom.analysis.measures import launch_size
 from fathom.diagnosis.signals.communication import FORWARD, LARGE, REDUCES, REDUCTION, account, calls
 from fathom.diagnosis.signals.numbers import products
@@ -221,13 +221,26 @@ def unused(recorded: Recorded) -> list[Search]:
     if not searches:
         return []
     idle = _idle(recorded, [start for start, _ in searches], [end for _, end in searches])
-    reduced = _ms(recorded, int(rows["exposed"].sum()))
+    exposed = int(rows["exposed"].sum()) if recorded.account.indices else _exposed_alone(recorded, rows)
+    reduced = _ms(recorded, exposed)
     return [Search(int(rows["bytes"][0]) // 4, _ms(recorded, idle), reduced)]
+
+
+def _exposed_alone(recorded: Recorded, rows: pl.DataFrame) -> int:
+    """Return the ns in which the program waits, and only these collectives of host threads move bytes.
+
+    A wait for a late rank remains, at the next collective.
+    """
+    others = calls(recorded).join(rows, on=["start_ns", "stream"], how="anti")
+    moving = union(
+        rows.select(pl.coalesce("arrived_ns", "start_ns")).to_series().to_numpy(), rows["end_ns"].to_numpy()
+    )
+    return subtract(subtract(moving, of_rows(others)), recorded.subject.computing).length
 
 
 def _idle(recorded: Recorded, starts: list[Any], ends: list[Any]) -> int:
     during = spans(starts, ends)
-    busy = of_rows(recorded.kernels.filter(phase="timeline"))
+    busy = of_rows(recorded.kernels.filter(phase="timeline")) if recorded.account.indices else NOTHING
     idle = complement(busy, int(min(starts)), int(max(ends)))
     return int(covered(idle, *during).sum())
 

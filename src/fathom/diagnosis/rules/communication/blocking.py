@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fathom.analysis.communication import ON_HOST
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import ms_of, part_of, rows
+from fathom.diagnosis.rules.candidates import ms_of, on_processor, part_of, rows, undisturbed
 from fathom.diagnosis.rules.communication.sharding import exposed_claims
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
 from fathom.diagnosis.signals import Signals
@@ -46,20 +47,29 @@ def synchronous(signals: Signals) -> Candidates:
 
 @rule("communication-unused-parameters")
 def unused(signals: Signals) -> Candidates:
-    """Report the search for unused parameters, if the device waits for it."""
+    """Report the search for unused parameters, if the device waits for it, or the processor does it."""
     seen: Search | None = next(iter(signals["communication.unused"]), None)
-    gain = seen.idle_ms + seen.reduced_ms if seen else 0.0
+    gain, host = (seen.idle_ms + seen.reduced_ms if seen else 0.0), on_processor(signals)
     if seen is None or gain < LEAST * signals["step.timeline_ms"]:
         return
+    waits = (
+        part_of(rows(signals, *ON_HOST), seen.reduced_ms)
+        if host
+        else exposed_claims(signals, seen.reduced_ms)
+    )
     yield Candidate(
         kind="communication-unused-parameters",
-        claims=[*_idle(signals, seen.idle_ms), *exposed_claims(signals, seen.reduced_ms)],
+        claims=[*_idle(signals, seen.idle_ms), *waits],
         evidence=[
             Evidence("parameters whose use is reduced in each step, as int32", seen.parameters, "parameters"),
-            Evidence("idle time of the device during the search", seen.idle_ms, "ms per step"),
+            Evidence(
+                "time of the search" if host else "idle time of the device during the search",
+                seen.idle_ms,
+                "ms per step",
+            ),
             Evidence("exposed time of this reduction", seen.reduced_ms, "ms per step"),
         ],
-        gain_ms=gain,
+        gain_ms=gain * (undisturbed(signals) if host else 1.0),
         doubt=0.3,
         confidence=0.7,
     )
