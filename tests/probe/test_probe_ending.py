@@ -50,6 +50,31 @@ def test_a_worker_of_torchrun_succeeds_if_it_was_asked_to_end(tmp_path: Path, ma
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "exit handlers ran\n")
 
 
+LOSES_PEERS = """
+import os, signal, sys
+from fathom.probe.ending import end_quietly
+end_quietly(sys.argv[1])
+of_fathom = sys.excepthook
+def of_torch(*failure):  # the interrupt comes late: an error already ends the program
+    os.kill(os.getpid(), signal.SIGINT)
+    of_fathom(*failure)
+sys.excepthook = of_torch
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    while True: pass
+except KeyboardInterrupt:
+    raise RuntimeError("Connection closed by peer") from None
+"""
+
+
+def test_an_interrupt_that_comes_after_the_loss_of_peers_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    program = [sys.executable, "-c", LOSES_PEERS, str(tmp_path)]
+    known = environment(**{ELASTIC: "none"})
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=known)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_worker_of_torchrun_fails_by_itself(tmp_path: Path, asked: bool) -> None:
     if asked:

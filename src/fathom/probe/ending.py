@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import signal
 import sys
 import threading
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 from fathom.pristine import os
@@ -52,10 +54,20 @@ def end_quietly(raw: str) -> None:
             of_threads(failure)
 
     sys.excepthook, threading.excepthook = of_main, of_thread
+    if ELASTIC in os.environ and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # another thread began the recording
+            signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt the program, unless the loss of its peers already ends it: Python has set `last_type` then."""
+    if getattr(sys, "last_type", None) is None:
+        signal.default_int_handler(number, frame)
 
 
 def _succeed() -> None:
     """End this process with status 0, without C++ destructors: a group without its peers may abort there."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.last_type = sys.last_value = None  # the exit handlers see no failure
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
