@@ -209,7 +209,10 @@ def stage_of(rank: int, ring: bool) -> Timeline:
                 for called in ("send", "recv") if rank == 0 or ring else ("recv", "send"):
                     line.op("aten::mm", at, at + work)
                     line.op(f"c10d::{called}", at + work, at + work + 10_000)
-                    moved = line.op(f"gloo:{called}", at + work, at + 5 * MS, MAIN, kind="annotation")
+                    end = (
+                        at + (5 if called == "recv" else 6) * MS
+                    )  # a send lasts until the other stage has it
+                    moved = line.op(f"gloo:{called}", at + work, end, MAIN, kind="annotation")
                     line.tables["ops"][moved] |= {"shapes": "[[64]]", "dtypes": '["float"]'}
                     line.wait(PEERS, at + work + 10_000, at + 5 * MS)
                     at += 5 * MS

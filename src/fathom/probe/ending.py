@@ -53,16 +53,15 @@ def end_quietly(raw: str) -> None:
         if not os.path.exists(stop) or not issubclass(failure.exc_type, CUT_OFF):
             of_threads(failure)
 
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # Python sets `last_type` before it calls the hook: the loss of peers already ends the program then.
+        if not os.path.exists(stop) or getattr(sys, "last_type", None) is None:
+            signal.default_int_handler(number, frame)
+
     sys.excepthook, threading.excepthook = of_main, of_thread
     if ELASTIC in os.environ and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # another thread began the recording
-            signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Interrupt the program, unless the loss of its peers already ends it: Python has set `last_type` then."""
-    if getattr(sys, "last_type", None) is None:
-        signal.default_int_handler(number, frame)
+            signal.signal(signal.SIGINT, interrupt)
 
 
 def _succeed() -> None:

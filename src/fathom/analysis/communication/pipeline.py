@@ -30,7 +30,7 @@ def pipeline_of(ranks: Ranks) -> Pipeline | None:
     calls = {rank: rows for rank, rows in calls.items() if rows.height}
     if len(calls) < FEWEST:
         return None
-    order = sorted(calls, key=lambda rank: _first_end(calls[rank], ranks[rank][2]))
+    order = sorted(calls, key=lambda rank: _first_batch(calls[rank], ranks[rank][2]))
     first = calls[order[0]]
     micro = round(first.filter(called=SEND).height / len(ranks[order[0]][2].starts))
     later = [calls[rank]["called"][0] for rank in order[1:]]
@@ -53,8 +53,12 @@ def _calls(rows: pl.DataFrame, windows: Spans) -> pl.DataFrame:
     return rows.filter(pl.Series(inside, dtype=pl.Boolean))
 
 
-def _first_end(calls: pl.DataFrame, windows: Spans) -> float:
-    """Return the mean time from the start of a step to the end of its first send or receive."""
+def _first_batch(calls: pl.DataFrame, windows: Spans) -> float:
+    """Return the mean time from the start of a step to the end of its first receive; 0 for a stage that sends
+    first. Its send may last until the next stage has received it.
+    """
+    if calls["called"][0] == SEND:
+        return 0.0
     place = containing(windows, calls["start_ns"].to_numpy())
     since = calls["end_ns"].to_numpy() - windows.starts[place]
     return float(np.mean([since[place == window].min() for window in distinct(place)]))
