@@ -126,6 +126,11 @@ def spent(signals: Signals, *entries: str) -> float:
     return ms_of(rows(signals, *entries))
 
 
+def contended(signals: Signals) -> bool:
+    """Return whether other programs used up the processors of a program without devices."""
+    return on_processor(signals) and bool(signals.get("communication.contended").value)
+
+
 def undisturbed(signals: Signals) -> float:
     """Return the share of a CPU's profiled step that its clean step takes: calls are slower if profiled."""
     timeline = signals["step.timeline_ms"]

@@ -7,7 +7,15 @@ from collections.abc import Collection
 
 from fathom.analysis.communication import Collective, Communication
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import claims_of, ms_of, on_processor, part_of, rows, undisturbed
+from fathom.diagnosis.rules.candidates import (
+    claims_of,
+    contended,
+    ms_of,
+    on_processor,
+    part_of,
+    rows,
+    undisturbed,
+)
 from fathom.diagnosis.rules.communication.blocking import IDLE
 from fathom.diagnosis.rules.communication.exposed import described
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
@@ -80,7 +88,7 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
         claims=on_host(signals, gain),
         evidence=_evidence(messages),
         gain_ms=gain,
-        doubt=PREEMPTED_DOUBT if _contended(signals) else 0.3,
+        doubt=PREEMPTED_DOUBT if contended(signals) else 0.3,
         source=messages.source,
     )
 
@@ -122,14 +130,9 @@ def repeated(signals: Signals) -> Candidates:
             Evidence("size of one", largest.bytes / MB, "MB"),
         ],
         gain_ms=ms_of(claims) * (undisturbed(signals) if on_processor(signals) else 1.0),
-        doubt=PREEMPTED_DOUBT if _contended(signals) else 0.3,
+        doubt=PREEMPTED_DOUBT if contended(signals) else 0.3,
         confidence=0.85,
     )
-
-
-def _contended(signals: Signals) -> bool:
-    """Return whether other programs used up the processors of a program without devices."""
-    return on_processor(signals) and bool(signals.get("communication.contended").value)
 
 
 def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) -> list[Claim]:
@@ -157,7 +160,7 @@ def _beside(signals: Signals, but: Collection[str], share: float) -> list[Claim]
 
     Where other programs use up the processors, they may be why ops take longer, so nothing is claimed.
     """
-    slowed: dict[str, float] = {} if _contended(signals) else signals.get("communication.slowed").value or {}
+    slowed: dict[str, float] = {} if contended(signals) else signals.get("communication.slowed").value or {}
     entry = Entry.OPS if on_processor(signals) else Entry.COMPUTE
     return [Claim(entry, name, share * slowed[name]) for name in sorted(set(slowed) - set(but))]
 

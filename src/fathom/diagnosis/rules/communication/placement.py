@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from fathom.analysis.communication import Pipeline, PlacedGroup, Stage
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import in_mean_step, on_processor, part_of, rows
+from fathom.diagnosis.rules.candidates import contended, in_mean_step, on_processor, part_of, rows
 from fathom.diagnosis.rules.communication.sharding import exposed_claims
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
@@ -97,7 +97,7 @@ def bubble(signals: Signals) -> Candidates:
             Evidence("longest stage, of the mean one", 100 * seen.imbalance, "%"),
         ],
         gain_ms=in_mean_step(signals, gain) if on_processor(signals) else gain,
-        doubt=0.3,
+        doubt=1.0 if contended(signals) else 0.3,  # stages that share processors do not gain for sure
         confidence=0.85,
     )
     yield _uneven(candidate, longest) if even > more else candidate
