@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,32 @@ def test_a_candidate_that_could_not_be_proven_in_time_is_ended(
     )
     assert allowed and max(allowed) < 2 * 300 / 14  # seconds; compilation alone may take 90
     assert {setting.knob for setting in result.settings} == {"loader"} and result.seconds < 1.1 * 300
+
+
+@pytest.mark.parametrize("budget_s", [420.0, 500.0, 700.0])
+def test_the_proof_of_a_candidate_that_compiles_ends_in_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float
+) -> None:
+    class Compiling(Simulated):
+        """Starts take 10 s; compiled, 15 s more, and results differ as much as by rounding."""
+
+        def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
+            start_s = 25.0 if "compile" in setting.acts else 10.0
+            self.clock.sleep(start_s - simulated.START_S)
+            done = super().run(setting, patience_s - start_s, work)
+            return replace(done, seconds=done.seconds + start_s - simulated.START_S)
+
+    def quick(setting: Applied) -> float:
+        return 0.4 if "compile" in setting.acts else 1.0
+
+    def off(setting: Applied) -> float:
+        rounded = {None: 0.0, 0: -4e-5, 1: 4e-5}.get(setting.acts.get("rounding"), 0.0)
+        return 2e-5 if "compile" in setting.acts else rounded
+
+    program = Compiling(FakeClock(), quick, off)
+    result = run(program, place, monkeypatch, budget_s=budget_s, only=("compile", "garbage"))
+    assert {setting.knob for setting in result.settings} == {"compile"}
+    assert result.seconds <= 1.1 * budget_s
 
 
 def test_a_short_budget_still_tries_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

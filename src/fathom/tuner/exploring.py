@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fathom.tuner.judging import PROOF_RUNS, error_of, trial_of
@@ -92,10 +92,11 @@ class Exploration:
 
         Return the settings that pay by all measurements, which are measured with them.
         """
-        until_s = self.budget.left_s - self._final_s()
+        least_s = self.budget.left_s - self._final_s()
         proposal = self.search.proposed(error_of(self.paired.runs))
         while again := self.search.contenders(proposal, CONTENDERS, self._pairs()):
-            if self.budget.left_s - (len(again) + 1) * self.paired.base_s < until_s:
+            proof_s = max((self.proof_s(known) for known in again if known.logs), default=0.0)
+            if self.budget.left_s - self._measuring_s(again) < max(least_s, proof_s):
                 break
             self.say(f"{self._best()}measuring the fastest again")
             trials = [trial_of(self.search, known.choice) for known in again]
@@ -126,12 +127,20 @@ class Exploration:
     def _worth_a_second_look(self, result: Measured) -> bool:
         """Return whether a candidate looks faster, and may be the fastest with these knobs."""
         promising = result.status == "done" and (result.gain or 0.0) > PROMISING
+        if self.budget.left_s < self.proof_s(result) + self._measuring_s([result]):
+            return False  # the proof comes first
         return promising and self.search.may_lead(result, error_of(self.paired.runs))
+
+    def _measuring_s(self, candidates: Sequence[Measured]) -> float:
+        """Return the time to measure candidates once, with the run of the baseline that follows them."""
+        usual_s = self.paired.base_s
+        return usual_s + sum(max(usual_s, known.seconds) for known in candidates)
 
     def _trial(self, choice: Choice) -> Trial:
         """Return the candidate; its run ends when it takes too long to be proven in the time left."""
         trial = trial_of(self.search, choice)
-        longest_s = 2 * self.budget.left_s / PROOF_RUNS - self.paired.base_s
+        left_s = self.budget.left_s - self.paired.rounding_s
+        longest_s = 2 * left_s / PROOF_RUNS - self.paired.base_s
         patience_s = min(trial.patience_s, max(0.0, longest_s - SLOWER * self.paired.base_s))
         return replace(trial, patience_s=patience_s)
 

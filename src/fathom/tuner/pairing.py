@@ -86,6 +86,11 @@ class Paired:
         """The expected seconds of a run of the baseline."""
         return float(np.mean([run.seconds for run in self.runs[-RECENT:]])) if self.runs else self.longest_s
 
+    @property
+    def rounding_s(self) -> float:
+        """The expected seconds of the runs that round at random, which the first other result needs."""
+        return ROUNDED * self.base_s if self.rounded is None and self._has_losses() else 0.0
+
     def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:
         """Run the trials between two runs of the baseline."""
         runs, level = self.timed(trials, seen)
