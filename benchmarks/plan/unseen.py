@@ -98,9 +98,8 @@ def served(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _compared(name: str, published: float, planned: float, low: float, high: float) -> dict[str, Any]:
-    held = low <= published <= high
-    error = round(planned / published - 1, 4)
-    return {"id": name, "published": published, "planned": planned, "error": error, "held": held}
+    row = {"id": name, "published": published, "planned": planned}
+    return row | {"error": round(planned / published - 1, 4), "held": low <= published <= high}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -291,6 +291,7 @@ def test_a_load_test_recalibrates(tmp_path):
     ("asked", "words"),
     [
         ({"tpot": "1ms"}, "below the speed of light"),
+        ({"tpot": "10us"}, "A limit of 0.01 ms per token is below the speed of light"),
         ({"ttft": "1ms"}, "the nearest has a TTFT of"),
         ({"tp": 3}, "the nearest is tp 2"),
         ({"tp": 1}, "tp 4 fits|tp 2 fits"),

@@ -78,6 +78,38 @@ def test_scaled_rotary_embeddings_lengthen_the_context():
     assert parse_config({k: v for k, v in spec.items() if k != "max_position_embeddings"}).context is None
 
 
+def test_hybrids_of_mamba_and_attention_have_the_published_parameters():
+    # ai21labs/Jamba-v0.1: 52 billion, 12 active; ibm-granite/granite-4.0-h-tiny: 7 billion.
+    jamba = {"model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+    jamba |= {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 65536, "num_experts": 16}
+    jamba |= {"num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_expand": 2}
+    jamba |= {"expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 16}
+    of = parse_config(jamba)
+    assert of.parameters / 1e9 == pytest.approx(51.6, rel=0.01)
+    assert of.active_parameters / 1e9 == pytest.approx(12.1, rel=0.02)
+    kinds = ["attention" if i in (5, 15, 25, 35) else "mamba" for i in range(40)]
+    granite = {
+        "model_type": "granitemoehybrid",
+        "hidden_size": 1536,
+        "num_hidden_layers": 40,
+        "layer_types": kinds,
+    }
+    granite |= {"num_attention_heads": 12, "num_key_value_heads": 4, "intermediate_size": 512}
+    granite |= {"shared_intermediate_size": 1024, "num_local_experts": 64, "num_experts_per_tok": 6}
+    granite |= {"mamba_n_heads": 48, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1}
+    granite |= {"mamba_expand": 2, "vocab_size": 100352, "tie_word_embeddings": True}
+    of = parse_config(granite)
+    assert of.parameters / 1e9 == pytest.approx(6.94, rel=0.02)
+
+
+def test_layers_of_an_unknown_kind_are_refused():
+    spec = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    with pytest.raises(BadInputError, match="kind 'retention', which a plan does not know"):
+        parse_config(spec | {"layer_types": ["full_attention", "retention"]})
+    with pytest.raises(BadInputError, match="kind 'M'"):
+        parse_config(spec | {"hybrid_override_pattern": "M-M*"})
+
+
 def test_megatrons_formula_counts_the_same_flops():
     # arXiv:2104.04473, equation 3: 96 B s l h² (1 + s / 6h + V / 16 l h), with full recomputation
     gpt, h, layers, vocab, seq = model("gpt3-175b"), 12288, 96, 51200, 2048

@@ -20,7 +20,7 @@ from fathom.planner.workload import Model
 from fathom.planner.workload import model as model_called
 from fathom.regular import decode, read_regular
 
-_SECONDS = {"ms": 1e-3, "s": 1.0}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _LATEST_S, _LONGEST = 1e9, 10**9  # arrival, and tokens of a request
 
 

@@ -56,9 +56,19 @@ _NAMES = {
         "max_seq_len",
         "seq_length",
     ),
+    "mamba_heads": ("mamba_num_heads", "mamba_n_heads"),
+    "mamba_width": ("mamba_head_dim", "mamba_d_head"),
+    "mamba_state": ("ssm_state_size", "mamba_d_state"),
+    "mamba_groups": ("n_groups", "mamba_n_groups"),
     "active": ("num_experts_per_tok", "experts_per_token", "moe_topk"),
 }
-_SLIDING, _LINEAR = "sliding_attention", "linear_attention"
+_FULL, _SLIDING, _LINEAR = "full_attention", "sliding_attention", "linear_attention"
+_KINDS = {  # of layers, by the names that families give them
+    **dict.fromkeys((_FULL, "attention"), _FULL),
+    **dict.fromkeys((_SLIDING, "chunked_attention"), _SLIDING),
+    **dict.fromkeys((_LINEAR, "mamba", "mamba2"), _LINEAR),
+}
+_WIDTH_OF_HEAD = 64  # channels of Mamba that share a head; the first version has no heads
 
 
 def known_models() -> list[str]:
@@ -173,24 +183,43 @@ def _mixer(read: _Reader, hidden: int, layer: int) -> Mixer:
     groups = read("kv_heads", heads if not config.get("multi_query") else 1)
     if groups == 0 or heads % groups:
         raise BadInputError(f"{read.name} has {heads} heads, which {groups} key-value heads do not divide.")
-    window = config.get("sliding_window") if _kind_of(read, layer) == _SLIDING else None
+    window = _window(config) if _kind_of(read, layer) == _SLIDING else None
     return Attention(
         heads, groups, int(config.get("head_dim") or hidden // heads), window, read.kind == "gpt_oss"
     )
 
 
+def _window(config: Config) -> int | None:
+    """Return how far back a token sees; attention within chunks sees half of one on average."""
+    chunk: int | None = config.get("attention_chunk_size")
+    return config.get("sliding_window") or (chunk // 2 if chunk else None)
+
+
+def _named(read: _Reader, name: str) -> str:
+    if name not in _KINDS:
+        known = ", ".join(_KINDS)
+        raise BadInputError(
+            f"{read.name} has layers of kind {name!r}, which a plan does not know; it knows {known}."
+        )
+    return _KINDS[name]
+
+
 def _kind_of(read: _Reader, layer: int) -> str:
     """Return the kind of a layer's mixer: from `layer_types`, a pattern, or the family's habit."""
     config = read.config
-    kinds = config.get("layer_types")
+    kinds = config.get("layer_types") or config.get("layers_block_type")
     if kinds:
-        return str(kinds[layer % len(kinds)])
+        return _named(read, str(kinds[layer % len(kinds)]))
+    if pattern := config.get("hybrid_override_pattern"):
+        return _named(read, str(pattern)[layer % len(pattern)])
+    if period := config.get("attn_layer_period"):
+        return _FULL if layer % period == config.get("attn_layer_offset", 0) else _LINEAR
     if pattern := config.get("sliding_window_pattern"):
-        return _SLIDING if (layer + 1) % pattern else "full_attention"
+        return _SLIDING if (layer + 1) % pattern else _FULL
     if interval := config.get("full_attention_interval"):
-        return _LINEAR if (layer + 1) % interval else "full_attention"
+        return _LINEAR if (layer + 1) % interval else _FULL
     always = config.get("sliding_window") and config.get("use_sliding_window", read.kind == "mistral")
-    return _SLIDING if always else "full_attention"
+    return _SLIDING if always else _FULL
 
 
 def _latent(read: _Reader) -> Latent:
@@ -208,9 +237,10 @@ def _recurrent(read: _Reader) -> Recurrent:
     if "linear_num_value_heads" in read.config:  # gated DeltaNet
         heads, dim = read("linear_num_value_heads"), read("linear_value_head_dim")
         return Recurrent(heads, dim, read("linear_key_head_dim"), read("linear_num_key_heads"))
-    return Recurrent(
-        read("mamba_num_heads"), read("mamba_head_dim"), read("ssm_state_size"), read("n_groups", 1)
-    )
+    if "mamba_expand" in read.config and "mamba_n_heads" not in read.config:
+        inner = read("mamba_expand") * read("hidden")
+        return Recurrent(inner // _WIDTH_OF_HEAD, _WIDTH_OF_HEAD, read("mamba_state"))
+    return Recurrent(read("mamba_heads"), read("mamba_width"), read("mamba_state"), read("mamba_groups", 1))
 
 
 def _mlp(read: _Reader, hidden: int, layer: int) -> Dense | Experts:
@@ -221,13 +251,18 @@ def _mlp(read: _Reader, hidden: int, layer: int) -> Dense | Experts:
         or layer < config.get("first_k_dense_replace", 0)
         or layer in (config.get("mlp_only_layers") or ())
         or (layer + 1) % config.get("decoder_sparse_step", 1) != 0
+        or layer % config.get("expert_layer_period", 1) != config.get("expert_layer_offset", 0)
         or layer % config.get("interleave_moe_layer_step", 1)
         != config.get("interleave_moe_layer_step", 1) - 1
     )
     if is_dense:
         return Dense(read("intermediate_size_mlp", read("ffn", 4 * hidden)), gated)
     width = read("moe_intermediate_size", read("ffn"))
-    shared = config.get("shared_expert_intermediate_size") or width * (config.get("n_shared_experts") or 0)
+    shared = (
+        config.get("shared_expert_intermediate_size")
+        or config.get("shared_intermediate_size")
+        or width * (config.get("n_shared_experts") or 0)
+    )
     return Experts(read("experts"), read("active"), width, int(shared), gated)
 
 
