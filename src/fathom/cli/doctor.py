@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 from typer import Option
@@ -9,8 +12,9 @@ from typer import Option
 from fathom.cli.console import print_json
 
 if TYPE_CHECKING:
-    from fathom.recorder import Diagnosis, DoctorCheck
+    from fathom.recorder import Diagnosis
 
+LEAST, PIPED = 16, 10_000  # characters beside a label, at least and in a file
 EXAMPLES = "Example: fathom doctor --python ~/venv/bin/python"
 
 
@@ -30,13 +34,17 @@ def doctor(
 
 def _print(diagnosis: Diagnosis) -> None:
     for depth, why in diagnosis.depths.items():
-        print(f"{depth:10} {'works' if not why else 'does not work: ' + why}")
+        _wrapped(f"{depth:10} ", "works" if not why else f"does not work: {why}")
     print()
     for check in diagnosis.checks:
-        print(_line(check))
+        sign = {True: "ok", False: "!!", None: "--"}[check.ok]
+        _wrapped(f"{sign} {check.what:20} ", check.found)
+        if check.ok is False:
+            _wrapped(f"{'':24}", f"fix: {check.fix}")
 
 
-def _line(check: DoctorCheck) -> str:
-    sign = {True: "ok", False: "!!", None: "--"}[check.ok]
-    fix = f"\n{'':24}fix: {check.fix}" if check.ok is False else ""
-    return f"{sign} {check.what:20} {check.found}{fix}"
+def _wrapped(label: str, text: str) -> None:
+    """Print a text beside its label, wrapped on a terminal."""
+    room = shutil.get_terminal_size().columns - len(label) if sys.stdout.isatty() else PIPED
+    lines = textwrap.wrap(text, max(room, LEAST), break_on_hyphens=False) or [""]
+    print(label + f"\n{'':{len(label)}}".join(lines))
