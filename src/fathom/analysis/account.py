@@ -307,7 +307,7 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
 
 
 def _outgrown(to: Account) -> list[str]:
-    """Return that clean steps grew, and how to record later ones, if they did; else nothing."""
+    """Return a note if clean steps grew, with the way to record later ones; else nothing."""
     rows = to.steps.filter(pl.col("parent").is_null(), phase="clean", kind=to.kind).drop_nulls("end_ns")
     rows = rows.sort("mark_ns")
     first, last = growth((rows["end_ns"] - rows["mark_ns"]).to_numpy() / NS_PER_MS)

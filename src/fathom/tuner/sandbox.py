@@ -30,7 +30,7 @@ class Scratch:
         return self.folder if self.in_place else self.place
 
     def renew(self) -> None:
-        """Make the copy again from the program's folder."""
+        """Copy the program's folder again."""
         if self.in_place:
             return
         self.remove()

@@ -89,7 +89,7 @@ def bound_of(total: dict[str, float]) -> str:
 
 
 def _known(total: dict[str, float], least_ms: float) -> str:
-    """Return the longest known wait, if it takes KNOWN of the step and `least_ms`; "" if none does."""
+    """Return the longest known wait if it takes at least KNOWN of the step and `least_ms`, else ""."""
     waits = {bound: ms for bound, ms in total.items() if bound not in (*ON_DEVICE, "unknown")}
     most = max(waits, key=lambda bound: waits[bound], default="")
     return most if most and waits[most] >= max(KNOWN * sum(total.values()), least_ms) else ""

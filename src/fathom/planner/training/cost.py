@@ -156,7 +156,7 @@ class Step:
         return flops / (rates.matmul("bf16") * 0.7) + rates.score_bytes * pairs / rates.hbm
 
     def _vector(self, block: Block) -> Any:
-        """Return the seconds of norms, residuals, activations and rotary embeddings, both passes."""
+        """Return the seconds of norms, residuals, activations and rotary embeddings in both passes."""
         at, hidden = self.at, self.model.hidden
         around = 22.0 * hidden / self.split
         inside = 5.0 * _mixer_width(block) / at.tp

@@ -212,7 +212,7 @@ def dominates(option: Option, other: Option) -> bool:
 
 
 def _scaling(question: Question, at: Layouts) -> list[Scale]:
-    """Return weak scaling: the same model-parallel groups, more of them, with the wait for the slowest."""
+    """Return weak scaling: more of the same model-parallel groups, with the wait for the slowest one."""
     q, rows, group = question, [], question.job.gpus // int(at.dp[0])
     per_rank = q.job.batch // int(at.dp[0])
     base = None

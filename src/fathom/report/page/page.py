@@ -121,7 +121,7 @@ def _templates() -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as the page shows it; markup is the page's own and stays."""
+    """Return a value as HTML; markup that the page made itself is kept."""
     return visible(value) if type(value) is str else value
 
 

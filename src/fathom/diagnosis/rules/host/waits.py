@@ -31,17 +31,15 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 WAITS = (
-    Wait(
-        Entry.GC.cause, "host-garbage-collection", "Python's garbage collector blocking the launching thread"
-    ),
-    Wait(Entry.CHECKPOINT.cause, "host-checkpoint", "saving or loading blocking the launching thread"),
+    Wait(Entry.GC.cause, "host-garbage-collection", "launching thread blocked by Python's garbage collector"),
+    Wait(Entry.CHECKPOINT.cause, "host-checkpoint", "launching thread blocked by saving or loading"),
     Wait(Entry.COMPILATION.cause, "host-compiling-in-steps", "compilation or module loading"),
 )
 
 
 @rule(RECOMPILATION, *(wait.kind for wait in WAITS))
 def waits(signals: Signals) -> Candidates:
-    """Rare waits cost the time that long steps add to the mean; waits in every step are replayed.
+    """Report waits: rare ones cost the extra time of long steps; those of every step are replayed.
 
     If the timeline has more waits than the clean steps, the excess is chance or overhead, so the gain is at
     most their time in clean steps. Compilations up to the limit end there, so they cost nothing later.

@@ -36,7 +36,7 @@ CHECK = "model.generate(..., use_cache=True), and time a token"
 
 @rule(KIND)
 def uncached_generation(signals: Signals) -> Candidates:
-    """Find passes over a growing sequence, of which a cache leaves the last token and the reading of weights.
+    """Report passes over a growing sequence: with a cache, each reads the weights for one token only.
 
     The first pass of a step computes the prompt in either form.
     """
