@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tarfile
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +24,7 @@ from fathom.diagnosis.kinds.catalogue import OF_REQUESTS, kinds
 from fathom.diagnosis.serving import findings as module
 from fathom.diagnosis.serving.engine import (
     Asked,
+    Batch,
     Engine,
     engine_of,
     iterations_of,
@@ -35,6 +38,8 @@ from fathom.diagnosis.serving.replay import Change, Replay, Spans
 from fathom.machine import Ceiling
 from fathom.report import serving as report
 from tests.analysis.test_serving import iteration, request, tables, turn
+from tests.report.test_report import gpu, text
+from tests.support.paths import DATA
 
 MS = 1_000_000
 NOTHING = dict.fromkeys((name for rule in rules() for name in rule.when), 0.0)
@@ -69,6 +74,42 @@ def test_a_cache_without_room_preempts_the_last_request_by_hand():
     again = replace(roomy, blocks=3, block=2, token=1)
     assert replayed(again, asked) == [4 + 4, 7 + 4 + 3]
     assert replayed(replace(again, again=1), asked) == [4 + 4, 7 + 4 + 1]
+
+
+@pytest.fixture
+def full_cache(tmp_path) -> dict[str, pl.DataFrame]:
+    """Return the tables of `vllm serve` with a cache that was too small."""
+    with tarfile.open(DATA / "serving" / "vllm-cache.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return {file.stem: pl.read_parquet(file) for file in tmp_path.glob("*.parquet")}
+
+
+def test_the_replay_of_a_small_cache_agrees_with_vllm(full_cache, monkeypatch):
+    """The scheduler was vLLM's: the replay has about its preemptions, iterations and batches."""
+    replay, calls = Replay(full_cache), Counter()
+    preempt, generate = Batch._preempt, Batch.generate
+    monkeypatch.setattr(Batch, "_preempt", lambda *of: calls.update(["preempted"]) or preempt(*of))
+    monkeypatch.setattr(Batch, "generate", lambda *of: calls.update(["iterations"]) or generate(*of))
+    assert replay.mean(Change(), replay.engine) == pytest.approx(replay.seen, rel=0.1)
+    recorded = full_cache["request_spans"].filter(what="preempt").height
+    assert calls["preempted"] == pytest.approx(recorded, rel=0.15)
+    assert calls["iterations"] == pytest.approx(full_cache["iterations"].height, rel=0.1)
+    calls.clear()
+    roomy = replay.mean(Change(), replace(replay.engine, blocks=10_000, limit=96))
+    assert not calls["preempted"] and calls["iterations"] < full_cache["iterations"].height / 2
+    assert roomy < replay.seen
+
+
+def test_a_report_of_a_server_opens_with_what_lengthens_requests(full_cache):
+    account = requests_account(full_cache)
+    account.findings = serving_findings(account, full_cache)
+    page = text(gpu(serving=account, findings=[], abstained=[]))
+    opening = " ".join(page.split("requests in")[0].split())
+    assert "The KV cache is too small for the load. Give the KV cache more blocks" in opening
+    assert "% of the mean request." in opening
+    assert "No known cause of lost time was found in the steps" in page
+    account.findings = []
+    assert "mean request." not in text(gpu(serving=account))
 
 
 def test_a_request_larger_than_the_cache_is_served_alone():

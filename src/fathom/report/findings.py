@@ -39,7 +39,8 @@ def none(examination: Examination) -> str:
         return ONLY_REQUESTS if examination.serving else NO_STEP
     if unseen >= every:
         return f"Nothing was checked: all {every} checks lacked data."
-    return f"{NONE} ({every - unseen} of {every} checks ran)." if unseen else f"{NONE}."
+    where = " in the steps" if examination.serving else ""
+    return f"{NONE}{where} ({every - unseen} of {every} checks ran)." if unseen else f"{NONE}{where}."
 
 
 def unseen_of(abstained: Iterable[Abstained]) -> int:

@@ -22,7 +22,7 @@ from fathom.analysis.results import (
     Verdict,
 )
 from fathom.diagnosis import kinds
-from fathom.report import units
+from fathom.report import serving, units
 from fathom.report.communication import straggler
 from fathom.report.screen import MARGIN, USUAL, joined
 
@@ -50,7 +50,11 @@ _GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def opening(examination: Examination, width: int) -> Iterator[Text]:
-    """Yield the verdict in at most MOST lines, more on narrow terminals, and the straggler."""
+    """Yield what lengthens requests, the verdict, and the straggler.
+
+    The verdict takes at most MOST lines, more on narrow terminals.
+    """
+    yield from (Text(line, "bold green") for line in _wrapped(serving.verdict(examination.serving), width))
     verdict = examination.verdict
     if verdict is None:
         return

@@ -40,6 +40,15 @@ def paragraphs(serving: Serving | None, width: int) -> Iterator[Iterable[Text]]:
         yield _slowest(serving, width)
 
 
+def verdict(serving: Serving | None) -> str:
+    """Return what lengthens requests most, its remedy, and the saving; empty if nothing is known to."""
+    if serving is None or not serving.findings:
+        return ""
+    first = serving.findings[0]
+    saves = saving(first)
+    return f"{first.title}. {first.action}. {saves[0].upper()}{saves[1:]} of the mean request."
+
+
 def _summary(serving: Serving, width: int) -> Iterator[Text]:
     yield Text(headline(serving), "bold")
     yield from map(

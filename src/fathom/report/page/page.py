@@ -10,6 +10,7 @@ from typing import Any
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError, file_error
 from fathom.report import heading, units
+from fathom.report import serving as of_requests
 from fathom.report.communication import straggler
 from fathom.report.ledger import groups, step_ms
 from fathom.report.page import (
@@ -132,6 +133,7 @@ def _top(result: Examination) -> Top:
     device = next((d for d in result.devices if d.ledger), None)
     steps = (*heading.step_lines(result, 200), *heading.counted(result.counted, 200))
     return Top(
+        requests=of_requests.verdict(result.serving) if result.integrity.ok else "",
         headline=verdict.headline if verdict else "",
         facts=lines[1:],
         figures=list(_figures(result, device)),

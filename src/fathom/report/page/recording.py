@@ -52,6 +52,7 @@ class Top:
     figures: Sequence[tuple[str, str]]  # each with its noun
     step: Sequence[str] = ()
     bound: str = ""
+    requests: str = ""
     advice: str = ""
     reason: str = ""
     late: str = ""
