@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--stretch", type=float, default=12.0, help="Seconds of load in turn.")
+    parser.add_argument("--control", action="store_true", help="Record neither: how far two servers differ.")
     chosen = parser.parse_args()
     load = Load(tokens=16, words=60, model=str(chosen.model))
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
@@ -134,7 +135,9 @@ def main() -> None:
             folder.mkdir()
             command = engines.transformers_serve(chosen.python, chosen.model, port)
             run = [*engines.FATHOM, "run", "--depth", "surface", "-o", str(folder / "serve.fathom"), "--"]
-            running = engines.running([*run, *command] if recorded else command, port, folder / "log")
+            running = engines.running(
+                [*run, *command] if recorded and not chosen.control else command, port, folder / "log"
+            )
             servers[recorded] = Server(stack.enter_context(running).pid, port, folder, load)
         summary(pairs(servers, chosen.minutes, chosen.stretch))
 
