@@ -150,12 +150,14 @@ def log_scalars(line: Timeline, zero: int, long: int, between: int = 0, late: in
     line.op("aten::mm", at, zero + STEP)
 
 
-def logged(rank: int, long: int, busy_percent: float, between: int = 0, late: int = 0) -> Timeline:
+def logged(
+    rank: int, long: int, busy_percent: float, between: int = 0, late: int = 0, clean: int = STEP
+) -> Timeline:
     line = Timeline(rank=rank)
-    line.steps(*range(-STEPS * STEP, 1, STEP), phase="clean")
+    line.steps(*range(-STEPS * clean, 1, clean), phase="clean")
     sensors = {"device": -1, "busy_percent": busy_percent, "program_percent": 25.0, "phase": "clean"}
     for k in range(STEPS):
-        line.add("telemetry", time_ns=(k - STEPS) * STEP, **sensors)
+        line.add("telemetry", time_ns=(k - STEPS) * clean, **sensors)
         log_scalars(line, k * STEP, long, between, late)
     line.phase, line.burst = "attribution", 1
     log_scalars(line, STEPS * STEP, long, between, late)
@@ -184,6 +186,16 @@ def test_reductions_of_scalars_are_joined(
     [small] = [f for f in examination.findings if f.id == "communication-small-messages"]
     assert small.gain_ms == pytest.approx(gain, rel=0.1)
     assert small.where and small.where.source == "train.py(9): log"
+
+
+@pytest.mark.parametrize(("busy_percent", "scale"), [(40.0, 1.0), (99.0, 1.5)])
+def test_beside_other_programs_calls_keep_their_share_of_longer_clean_steps(
+    tmp_path: Path, busy_percent: float, scale: float
+) -> None:
+    lines = [logged(rank, 0, busy_percent, clean=3 * STEP // 2) for rank in range(2)]
+    examination = examination_of(tmp_path / "s", *lines)
+    [small] = [f for f in examination.findings if f.id == "communication-small-messages"]
+    assert small.gain_ms == pytest.approx(scale * 11 * 0.2, rel=0.1)
 
 
 def test_neither_the_wait_for_a_late_rank_nor_ops_between_calls_are_saved_by_joining(tmp_path: Path) -> None:

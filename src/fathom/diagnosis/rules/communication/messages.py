@@ -80,15 +80,17 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
     """Return the candidate if host threads communicate.
 
     If other programs use up the processors, the threads of each call wait for one, and so do those of a
-    merged call.
+    merged call. Clean steps may then be longer than the profiled ones, and calls have the same share of both.
     """
-    gain = undisturbed(signals) * messages.exposed_ms * messages.saved
+    timeline, busy = signals["step.timeline_ms"], contended(signals)
+    scale = signals.number("step.mean_ms", timeline) / timeline if busy else undisturbed(signals)
+    gain = scale * messages.exposed_ms * messages.saved
     return Candidate(
         kind="communication-small-messages",
         claims=on_host(signals, gain),
         evidence=_evidence(messages),
         gain_ms=gain,
-        doubt=PREEMPTED_DOUBT if contended(signals) else 0.3,
+        doubt=PREEMPTED_DOUBT if busy else 0.3,
         source=messages.source,
     )
 
