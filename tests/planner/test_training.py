@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import re
 import zipfile
@@ -13,7 +14,10 @@ import pytest
 import tomllib
 from typer.testing import CliRunner
 
+from benchmarks.plan.calibrate import predict_s
 from benchmarks.plan.others import CALCULON, MEASURED, predicted
+from benchmarks.plan.published import DATA
+from benchmarks.plan.unseen import run_of, runs
 from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.planner.hardware import hardware
@@ -412,3 +416,14 @@ def test_the_runs_that_calculon_publishes_are_planned_as_well_as_calculon_plans_
         for planned, measured in zip(predicted(name), (full, selective), strict=True)
     ]
     assert sum(errors) / len(errors) <= CALCULON
+
+
+def test_runs_that_nothing_was_fitted_to_are_planned_within_a_quarter():
+    with DATA.open(encoding="utf-8") as file:
+        known = {(row["model"], row["tokens_per_s_per_gpu"]) for row in csv.DictReader(file)}
+    rows = runs()["training"]
+    assert not known & {
+        (row["model"], str(row.get("tokens_per_s_per_gpu"))) for row in rows if isinstance(row["model"], str)
+    }
+    errors = [predict_s(run, constants()) / run.step_s - 1 for run in map(run_of, rows)]
+    assert np.median(np.abs(errors)) < 0.12 and np.max(np.abs(errors)) < 0.25

@@ -13,6 +13,7 @@ from fathom.planner.serving.constants import calibration
 from fathom.planner.serving.load import Fleet, Load, Served, serve
 
 _Z = 1.645  # a 90 % interval
+_ENDLESS = 500  # requests of a draw, if they outrun the fleet
 _NOISE = {"ttft": 0.3, "tpot": 0.1, "rate": 0.1}  # of measurements about the model, in the logarithm
 _EXPERTS, _UNSEEN = 1.8, 2.0  # factors of the noise: with experts, and on a chip without calibration
 
@@ -32,7 +33,8 @@ FIGURES: dict[str, tuple[str, str, Callable[[Served], float]]] = {
 def estimate(fleet: Fleet, load: Load, values: Mapping[str, float] | None = None) -> dict[str, Quantity]:
     """Return every figure with its 90 % interval: the constants' uncertainty, and the model's."""
     served = serve(fleet, load, calibration().values if values is None else values)
-    load = load if load.trace else replace(load, requests=served.requests)
+    if not load.trace:  # the spread of a queue without end shows early
+        load = replace(load, requests=served.requests if served.keeps_up else min(served.requests, _ENDLESS))
     drawn = [serve(fleet, load, draw) for draw in _draws(values)]
     return {
         name: _quantity(fleet, kind, unit, of(served), [of(sample) for sample in drawn])
