@@ -248,6 +248,9 @@ def test_gpus_without_limits_make_the_most_tokens():
             rates[of.tp] = serve(fleet, question.load, VALUES).output_rate
     assert {row.layout.tp for row in plan.choices} == set(rates) and max(r.gpus for r in plan.choices) <= 8
     assert plan.layout.tp == max(rates, key=rates.get)
+    trace = tuple((0.2 * i, 1000, 100) for i in range(100))
+    traced = replace(ask_serving("llama3-8b", H100, gpus=64), load=Load(trace=trace))
+    assert plan_serving(traced).gpus == 1
     few = plan_serving(ask_serving("llama3-8b", H100, rate=1, gpus=64))
     assert few.gpus == 1 and few.choices[0].keeps_up  # one GPU keeps up
 

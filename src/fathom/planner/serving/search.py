@@ -158,13 +158,14 @@ def filling(
 ) -> list[tuple[Fleet, Served]]:
     """Return a fleet of each layout on at most `gpus`, first those with the most tokens per second and GPU.
 
-    Of open arrivals, fewer replicas that keep up do better than more.
+    Where requests arrive at their own times, fewer replicas that keep up do better than more.
     """
     kept, rest = [], []
+    arrives = load.is_open or bool(load.trace)
     for of in candidates:
-        if load.is_open and (answer := smallest(of, load, Limits(), values, most(of, gpus))):
+        if arrives and (answer := smallest(of, load, Limits(), values, most(of, gpus))):
             kept.append(answer)
-        elif replicas := min(most(of, gpus), load.concurrency if load.arrival == "closed" else _MOST):
+        elif replicas := min(most(of, gpus), _MOST if arrives else load.concurrency):
             rest.append((Fleet(of, replicas), serve(Fleet(of), shared(load, replicas), values)))
     if not kept and not rest:
         raise BadInputError(
