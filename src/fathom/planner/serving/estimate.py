@@ -13,7 +13,7 @@ from fathom.planner.serving.constants import calibration
 from fathom.planner.serving.load import Fleet, Load, Served, serve
 
 _Z = 1.645  # a 90 % interval
-_ENDLESS = 500  # requests of a draw, if they outrun the fleet
+_ENDLESS = 500  # requests of a draw, if twice as many arrive as the fleet serves
 _NOISE = {"ttft": 0.3, "tpot": 0.1, "rate": 0.1}  # of measurements about the model, in the logarithm
 _EXPERTS, _UNSEEN = 1.8, 2.0  # factors of the noise: with experts, and on a chip without calibration
 
@@ -33,8 +33,9 @@ FIGURES: dict[str, tuple[str, str, Callable[[Served], float]]] = {
 def estimate(fleet: Fleet, load: Load, values: Mapping[str, float] | None = None) -> dict[str, Quantity]:
     """Return every figure with its 90 % interval: the constants' uncertainty, and the model's."""
     served = serve(fleet, load, calibration().values if values is None else values)
-    if not load.trace:  # the spread of a queue without end shows early
-        load = replace(load, requests=served.requests if served.keeps_up else min(served.requests, _ENDLESS))
+    if not load.trace:  # far beyond what a fleet serves, the spread of its latencies shows early
+        is_endless = served.output_rate < served.arriving / 2
+        load = replace(load, requests=min(served.requests, _ENDLESS) if is_endless else served.requests)
     drawn = [serve(fleet, load, draw) for draw in _draws(values)]
     return {
         name: _quantity(fleet, kind, unit, of(served), [of(sample) for sample in drawn])
