@@ -260,9 +260,29 @@ def test_the_proof_of_a_candidate_that_compiles_ends_in_time(
     assert result.seconds <= 1.1 * budget_s
 
 
+def test_the_load_is_that_of_the_host_though_the_program_has_few_of_its_cores(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (8.0, 8.0, 8.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 32)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    result = run(Simulated(FakeClock(), factor), place, monkeypatch, budget_s=135.0, only=("loader",))
+    assert result.load == 0.25 and not [note for note in result.notes if "busy" in note]
+
+
 def test_a_short_budget_still_tries_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(Simulated(FakeClock(), factor), place, monkeypatch, budget_s=135.0)
     assert len(result.tried) >= 2
+
+
+def test_the_least_budget_proves_a_large_gain_that_is_tried_first(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_s = simulated.START_S + 2.5  # of 25 steps
+    least = (tuning.LEAST_RUNS + 1) * run_s
+    result = run(Simulated(FakeClock(), factor), place, monkeypatch, budget_s=least, only=("loader",))
+    assert {setting.knob for setting in result.settings} == {"loader"}
+    assert result.seconds <= 1.1 * least
 
 
 def test_a_killed_search_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

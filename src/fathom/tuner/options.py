@@ -12,9 +12,10 @@ from fathom.recorder import Plan
 from fathom.timing import MARGIN, Clock, SystemClock
 from fathom.tuner.judging import PROOF_RUNS
 from fathom.tuner.knobs import Knob, catalogue
+from fathom.tuner.pairing import BETWEEN
 from fathom.tuner.search import require_optuna
 
-LEAST_RUNS = PROOF_RUNS + 8  # of search and proof, for which a budget has to suffice
+LEAST_RUNS = PROOF_RUNS + BETWEEN + 2  # two candidates between runs of the program, and a proof
 LEAST_RUN_S = 1.0  # to import torch and run some steps
 Say = Callable[[str], None]
 

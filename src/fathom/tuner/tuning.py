@@ -207,7 +207,7 @@ class _Tuning:
         applied = self.search.setting(choice)
         base_ms = [run.step_ns / 1e6 for run in self.paired.runs]
         rows = self.search.tried()
-        load = os.getloadavg()[0] / self.facts.cores
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)  # of the host, whatever cores the program may use
         offered = [row for row in rows if row.status == "differs" and (row.gain or 0) > PROMISING]
         result = Tuned(
             command=self.command,
