@@ -246,7 +246,7 @@ def test_marks_of_a_host_are_no_lengths_of_a_kind_on_a_device(tmp_path: Path) ->
     examination = examination_of(tmp_path / "a.fathom", on_a_device([10] * 6, clean))
     usual, other = examination.kinds
     assert (other.name, other.n, other.clean_ms, other.share_of_time) == ("prefill", 2, None, None)
-    assert usual.share_of_time is None and "no step times" in other.why
+    assert usual.share_of_time is None and "not step times" in other.why
     assert "\N{EN DASH}" in next(line for line in printed(examination).split("\n") if "2 prefill" in line)
     absent = examine(store_of(tmp_path / "b.fathom", on_a_device([10] * 6, clean)), kind="prefill")
     assert absent.step.clean_ms is None and not absent.devices[0].ledger
