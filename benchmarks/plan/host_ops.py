@@ -9,6 +9,7 @@ arithmetic (`gelu`, `_softmax`) depend on the vector units.
 
 from __future__ import annotations
 
+import math
 import statistics
 import subprocess
 import sys
@@ -36,8 +37,10 @@ STEPS = 300
 HEADER = """# Written by `python -m benchmarks.plan.host_ops`. `kinds`: rate over host.cache; `products`: over
 # host.matmul. `call` and `gap`: time of an operator's dispatch, and of Python after it, over host.dispatch,
 # for machines whose pace was not measured. `grain`: elements of an operator that torch gives one thread at
-# least (at::internal::GRAIN_SIZE).
+# least (at::internal::GRAIN_SIZE). `serial`: operators that run on one thread, because they hold the lock of
+# the random generator. `spread`: of the shares' logarithms over shapes.
 grain: 32768"""
+SERIAL = ("bernoulli_",)
 
 A = torch.ops.aten
 Work = Callable[[], object]
@@ -178,22 +181,31 @@ def table(only: Sequence[str] = ()) -> dict[str, Any]:
         ((n, 4.0 * c * r * k, w) for r, k in SHAPES for n, c, w in kinds(r, k)),
         ((n, 4.0 * c * b * k * s**2, w) for b, k, s in IMAGES for n, c, w in batch_norm(b, k, s)),
     )
-    shares = {"kinds": _shares(streamed, cache, only), "products": _shares(products, matmul, only)}
+    seen = {"kinds": _seen(streamed, cache, only), "products": _seen(products, matmul, only)}
+    shares = {
+        group: {name: statistics.median(values) for name, values in known.items()}
+        for group, known in seen.items()
+    }
     if only:
         return shares
     dispatch, (call, gap) = seconds(lambda: number.add_(number)), overheads()
-    return {"call": call / dispatch, "gap": gap / dispatch, **shares}
+    return {"call": call / dispatch, "gap": gap / dispatch, "spread": _spread(seen["kinds"]), **shares}
 
 
-def _shares(
+def _seen(
     rows: Iterator[tuple[str, float, Work]], ceiling: float, only: Sequence[str] = ()
-) -> dict[str, float]:
+) -> dict[str, list[float]]:
     seen: dict[str, list[float]] = {}
     for name, amount, work in rows:
         if only and name not in only:
             continue
         seen.setdefault(name, []).append(amount / seconds(work) / ceiling)
-    return {name: statistics.median(values) for name, values in seen.items()}
+    return seen
+
+
+def _spread(seen: dict[str, list[float]]) -> float:
+    """Return the standard deviation of the shares' logarithms within the kinds."""
+    return statistics.mean(statistics.variance(map(math.log, values)) for values in seen.values()) ** 0.5
 
 
 def _joined(known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +222,8 @@ def main() -> None:
         return
     only = sys.argv[1:]
     shares = _joined(yaml.safe_load(TARGET.read_text()), table(only)) if only else table()
-    lines = [HEADER, f"call: {shares['call']:.3f}", f"gap: {shares['gap']:.3f}"]
+    lines = [HEADER, *(f"{name}: {shares[name]:.3f}" for name in ("call", "gap", "spread"))]
+    lines.append(f"serial: [{', '.join(SERIAL)}]")
     for group in ("kinds", "products"):
         lines += [f"{group}:", *(f"  {name}: {share:.3f}" for name, share in sorted(shares[group].items()))]
     TARGET.write_text("\n".join(lines) + "\n")

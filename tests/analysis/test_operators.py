@@ -38,6 +38,9 @@ def test_the_parameters_of_the_gpt_are_counted(gpt):
     block = 2 * 2 + 2 + 2 * 2  # two norms, attention without biases, two linear layers with
     assert gpt.parameters == 6 * block + 4  # and two embeddings, of which the head uses one; the last norm
     assert gpt.at_once == "fused" and gpt.total(OPTIMIZER) > 0
+    assert gpt.optimizer == "AdamW" and gpt.on_lists == gpt.counts["aten::_fused_adamw_", OPTIMIZER] + sum(
+        count for (name, _), count in gpt.counts.items() if name.startswith("aten::_foreach_")
+    )
 
 
 def test_the_launches_are_those_of_the_ledger(gpt):

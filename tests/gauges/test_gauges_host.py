@@ -38,6 +38,12 @@ def test_the_host_has_its_ceilings(modest, name):
     assert items.at["threads"] >= 1
 
 
+def test_small_products_run_on_all_threads(modest):
+    rows = host.GAUGES["host.matmul.fp32"](GaugeJob(ids=(), pace=PACE)).series
+    small = [row["threads"] for row in rows if row["shape"][0] == min(host.SMALL_SIZES)]
+    assert small == [host.cores()]
+
+
 def test_arrays_are_random(modest):
     values = host._array(2**20)
     assert values.numel() == 2**18 and values.std() > 0.2

@@ -129,6 +129,14 @@ def test_a_small_operator_runs_on_the_threads_that_torch_gives_it():
     assert planner.planned(small) - idle == pytest.approx(planner.planned(large) - idle)
 
 
+def test_random_numbers_are_drawn_on_one_thread():
+    drawn = op("aten::bernoulli_", 1, bytes=4 * 32768 * 8)
+    one, four = (host_ops(threads=threads).planned(drawn) for threads in (1, 4))
+    call = host_ops().planned(op("aten::view", 1))
+    # the ceiling is that of all threads, so one of four has a quarter of it
+    assert four - call == pytest.approx(4 * (one - call))
+
+
 def test_a_product_runs_at_the_rate_of_its_size():
     small, large = (2.0 * size**3 for size in (256, 2048))
     times = [

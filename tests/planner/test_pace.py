@@ -58,6 +58,34 @@ def test_operators_take_the_pace_of_their_name_and_others_the_mean():
     assert pace.unknown() == pytest.approx(24 / 34)
 
 
+def cold(ceiling: Ceiling) -> Ceiling:
+    ceiling.at.update({"cold": 3 * ceiling.value, "cold_python": 0.5, "spread": 0.2})
+    ceiling.series.append({"name": "aten::mm", "value": 1e-3, "cold": 5e-3, "cold_python": 0.6})
+    ceiling.series.append({"name": "aten::view", "value": 1e-3, "cold": 2e-3})
+    return ceiling
+
+
+def test_code_that_other_code_evicts_makes_operators_slower():
+    forward, backward, optimizer = map(cold, paces(HOST, forward=1e-3, backward=1e-3, optimizer=1e-3))
+    pace = pace_of([forward, backward, optimizer], called(), HOST, None)
+    share = 3 / 6  # the step calls three of the operators by phase, six were measured
+    assert pace.total(FORWARD) == pytest.approx(10 * (1 + share * 4))
+    assert pace.total(OPTIMIZER) == pytest.approx(4 * (1 + share * 2))  # add_ takes the mean of all
+    outside = share * (10 + 20) * 5 * 0.6 + 4 * (share * 3 * 0.5 + (1 - share) * 0.25)
+    assert pace.outside == pytest.approx(outside)
+    assert pace.error == pytest.approx(0.2 * sum(map(pace.total, (FORWARD, BACKWARD, OPTIMIZER))))
+
+
+def test_an_optimizer_on_lists_takes_the_pace_of_its_name():
+    ceilings = paces(HOST, forward=1e-3, backward=1e-3, foreach=5e-3)
+    rows = (("AdamW", 9, 5e-3), ("SGD", 1, 1e-3), ("SGD", 3, 2e-3))
+    ceilings[-1].series.extend({"name": name, "calls": calls, "value": value} for name, calls, value in rows)
+    counts = called().counts
+    for optimizer, on_lists, each in (("AdamW", 9, 5), ("SGD", 1, 1), ("SGD", 3, 2), ("Own", 4, 2)):
+        step = Operators(counts, parameters=8.0, at_once="foreach", on_lists=on_lists, optimizer=optimizer)
+        assert pace_of(ceilings, step, HOST, None).total(OPTIMIZER) == pytest.approx(8 * each)
+
+
 def test_a_step_takes_the_longer_of_host_and_device():
     assert plain().step({FORWARD: 5.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(60)
     assert plain().step({FORWARD: 50.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(85)
@@ -116,3 +144,24 @@ def test_a_fast_host_changes_nothing_and_a_slow_one_sets_the_step(gpt):
     assert {name: ms for name, ms in slow.items() if name != "idle"} == pytest.approx(
         {name: ms for name, ms in before.items() if name != "idle"}
     )
+
+
+def test_the_interval_is_the_error_of_the_pace_in_other_surroundings(gpt):
+    examination, machine, operators = gpt
+    ceilings = paces(DEVICE, **dict.fromkeys(PHASES, 1e-5))
+    for ceiling in ceilings:
+        ceiling.at["spread"] = 0.2
+    rows = [{**row, "device": 0} for row in to_records(ceilings)]
+    checked = check_recorded(examination, {**machine, "ceilings": [*machine["ceilings"], *rows]}, operators)
+    step = sum(row.planned_ms for row in checked.entries)
+    # the host sets the step, and four of five values of a normal distribution are this near to its mean
+    assert (checked.low_ms, checked.high_ms) == pytest.approx(
+        (step * (1 - 0.2563), step * (1 + 0.2563)), rel=0.01
+    )
+    assert f"({checked.low_ms:.4g} to {checked.high_ms:.4g})" in checked.verdict
+
+
+def test_a_machine_file_that_does_not_know_the_error_has_no_interval(gpt):
+    examination, machine, operators = gpt
+    checked = check_recorded(examination, with_pace(machine, 1e-5), operators)
+    assert checked.low_ms is None and checked.high_ms is None and " to " not in checked.verdict

@@ -22,6 +22,7 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 _OPTIMIZER, _INPUT = "Optimizer.", "enumerate(DataLoader)"  # begin the names of annotations
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _AT_ONCE = r"^aten::_(foreach|fused)_"  # operators on lists of tensors
+_CLASS = r"^Optimizer\.step#(\w+)\.step$"
 _MOST = 0.5  # of the steps: in fewer, a synchronisation is not part of the step
 
 Counts = dict[tuple[str, str], float]  # per step, by name and phase
@@ -31,8 +32,9 @@ class Operators(msgspec.Struct, frozen=True):
     """The operators that a step calls, nested ones included, as means over the profiled steps.
 
     `launched` are the kernels and copies by the phase that launched them. `parameters` are the tensors that
-    get a gradient. `at_once` is `foreach` or `fused` if the optimizer handles lists of tensors. `waits` is
-    whether the program synchronises with the device in each step.
+    get a gradient. `at_once` is `foreach` or `fused` if the optimizer handles lists of tensors, in `on_lists`
+    operators. `optimizer` is its class. `waits` is whether the program synchronises with the device in each
+    step.
     """
 
     counts: Counts
@@ -40,6 +42,8 @@ class Operators(msgspec.Struct, frozen=True):
     parameters: float = 0.0
     at_once: str = ""
     waits: bool = False
+    on_lists: float = 0.0
+    optimizer: str = ""
 
     def total(self, phase: str) -> float:
         """Return the operators of a phase."""
@@ -56,12 +60,15 @@ def operators_of(store: Store, rank: int) -> Operators | None:
     inside = timeline.ops.filter(pl.Series(containing(marked, timeline.ops["start_ns"].to_numpy()) >= 0))
     phased = inside.with_columns(pl.Series("pass", _phases(inside, timeline.caller)))
     mine = phased.filter(_of_the_step(timeline.caller))
+    optimizing = mine.filter(pl.col("pass") == OPTIMIZER)["name"]
     return Operators(
         _counted(mine["name"], mine["pass"], steps.height),
         _launched(timeline, phased, marked),
         mine.filter(pl.col("name") == _ACCUMULATES).height / steps.height,
-        _at_once(mine.filter(pl.col("pass") == OPTIMIZER)["name"]),
+        _at_once(optimizing),
         _waits(timeline, marked),
+        float(optimizing.str.contains(_AT_ONCE).sum()) / steps.height,
+        _optimizer(inside["name"]),
     )
 
 
@@ -119,6 +126,12 @@ def _at_once(names: pl.Series) -> str:
     """Return `fused` or `foreach` if an optimizer calls operators of this kind; a fused one calls both."""
     kinds = set(names.str.extract(_AT_ONCE).drop_nulls().to_list())
     return next((kind for kind in ("fused", "foreach") if kind in kinds), "")
+
+
+def _optimizer(names: pl.Series) -> str:
+    """Return the class of the optimizer that annotates its steps; the most frequent one of several."""
+    classes = names.str.extract(_CLASS).drop_nulls()
+    return str(classes.mode().sort()[0]) if len(classes) else ""
 
 
 def _waits(timeline: Timeline, steps: Spans) -> bool:

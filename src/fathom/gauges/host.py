@@ -19,6 +19,7 @@ SHARE = 1 / 8  # share of the memory that one array may take
 ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # arrays used; one pass moves the bytes of all of them
 BLOCK = 2**22  # random numbers, repeated to fill an array: generating more takes longer than measuring
 SIZES, FULL_SIZES = (256, 2048), (256, 1024, 2048, 4096, 8192)
+SMALL_SIZES, SMALL_S = (32, 64, 128), 0.03  # products of small layers: far below the ceiling
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 BUDGET_S = 0.6
 LONGEST_S = 1.0  # longest time for one product
@@ -120,9 +121,11 @@ def _matmul(dtype: str, job: GaugeJob) -> Ceiling:
     """Return the best of all sizes and thread counts.
 
     The threads of a product wait for each other: if anything else runs on one of the cores, all of them are
-    many times slower. With one thread less, a core is left for it.
+    many times slower. With one thread less, a core is left for it. Small products run on all threads, as in
+    programs: their rates are for plans.
     """
-    chosen, results = FULL_SIZES if job.full else SIZES, list[Measurement]()
+    chosen = FULL_SIZES if job.full else SIZES
+    results = [_product(dtype, size, cores(), job, SMALL_S) for size in SMALL_SIZES]
     for threads in sorted({max(1, cores() - 1), cores()}):
         fastest = 0.0
         for size in chosen:

@@ -276,6 +276,12 @@ Setting = TypedDict(
         "python": float,  # share of a pace
         "step": float,  # seconds
         "parameter": float,  # seconds
+        "cold": float,  # seconds, as of the others with this prefix
+        "cold_python": float,
+        "cold_step": float,
+        "cold_parameter": float,
+        "spread": float,  # error of a pace, as a logarithm
+        "calls": float,  # operators on lists
     },
     total=False,
 )

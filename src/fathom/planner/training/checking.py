@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -38,6 +39,8 @@ _RESIDENT = 2048  # threads of a multiprocessor, in at most 32 blocks
 _STREAMING = 0.93  # share of the memory rate that streaming kernels reach
 _FLOOR_MS = 0.002  # shortest time of a kernel
 _SMALL = 0.005  # of the step: rows of less are not listed
+COVERING = 1.2816  # standard deviations to each side that cover four of five values of a normal distribution
+_QUARTILES = 1.349  # standard deviations between the quartiles
 _UNKNOWN = 0.1  # of the operators: a smaller share changes little
 _OWN_PYTHON = (
     "Idle time is Python that calls operators and the optimizer; "
@@ -56,12 +59,18 @@ class CheckedRow(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct):
-    """A plan beside the recording of the same program: entries that add up to the step, then its kernels."""
+    """A plan beside the recording of the same program: entries that add up to the step, then its kernels.
+
+    Four of five steps should be between `low_ms` and `high_ms`; these are None if the machine file does not
+    say how far off its pace is.
+    """
 
     verdict: str
     entries: list[CheckedRow]
     kernels: list[CheckedRow]
     notes: list[str] = []
+    low_ms: float | None = None
+    high_ms: float | None = None
 
 
 def check_recorded(examination: Examination, machine: Machine, operators: Operators | None = None) -> Checked:
@@ -76,7 +85,8 @@ def check_recorded(examination: Examination, machine: Machine, operators: Operat
     work = [(row, planner.planned(row)) for row in device.ledger if not row.entry.startswith(IDLE)]
     entries = [*_by_entry(work), planner.gaps(work)]
     kernels = [_row(row.detail, planned, row.ms) for row, planned in work if _matters(row, device)]
-    return Checked(_verdict(entries), entries, kernels, planner.notes())
+    low, high = planner.interval(work, sum(entry.planned_ms for entry in entries)) or (None, None)
+    return Checked(_verdict(entries, low, high), entries, kernels, planner.notes(), low, high)
 
 
 def _resident(examination: Examination) -> float:
@@ -166,6 +176,23 @@ class _Kernels:
             planned = self.pace.step(_by_phase(busy, self.pace.operators)) - sum(each for _, each in work)
         return _row("idle", planned, idle)
 
+    def interval(self, work: list[tuple[LedgerRow, float]], step: float) -> tuple[float, float] | None:
+        """Return the milliseconds between which four of five steps should be; None if they are unknown.
+
+        All work may be off alike, and so may the host's pace.
+        """
+        if self.pace is None or not self.pace.error:
+            return None
+        host = COVERING * self.pace.error
+        if self.host:
+            off = math.hypot(host, COVERING * sum(self.host.error(row) for row, _ in work))
+            return max(0.0, step - off), step + off
+        busy, called = sum(each for _, each in work), sum(map(self.pace.total, PHASES))
+        off = COVERING * _spread() * busy
+        least, most = (max(called + sign * host, busy + sign * off) for sign in (-1, 1))
+        usual = max(called, busy)
+        return max(0.0, step - usual + least), step - usual + most
+
     def notes(self) -> list[str]:
         """Return what the plan lacks."""
         if self.host:
@@ -193,7 +220,10 @@ class _Kernels:
             if _matters(row, self.device)
         ]
         if names:
-            yield f"The work of {', '.join(names)} is unknown, so the plan has only the time to call them."
+            yield (
+                f"The work of {', '.join(names)} is unknown, so the plan and its interval have only the "
+                "time to call them."
+            )
 
 
 def _by_phase(work: list[tuple[LedgerRow, float]], operators: Operators) -> dict[str, float]:
@@ -264,6 +294,13 @@ def _data() -> _Rates:
     return msgspec.convert(load(__package__, "kernels"), _Rates)
 
 
+@cache
+def _spread() -> float:
+    """Return the usual standard deviation of the shares' logarithms within a kind, from its quartiles."""
+    several = [(low, high) for _, low, high, count in _data().kinds.values() if count > 1 and low > 0]
+    return statistics.median(math.log(high / low) for low, high in several) / _QUARTILES
+
+
 def share_of(name: str) -> float:
     """Return the share of its ceiling that a kernel's kind reaches, by the beginning of its name."""
     known = _data().kinds
@@ -281,11 +318,12 @@ def _row(name: str, planned: float, recorded: float) -> CheckedRow:
     return CheckedRow(name, planned, recorded, planned / recorded - 1 if recorded else None)
 
 
-def _verdict(entries: list[CheckedRow]) -> str:
+def _verdict(entries: list[CheckedRow], low: float | None, high: float | None) -> str:
     planned, recorded = (sum(getattr(row, key) for row in entries) for key in ("planned_ms", "recorded_ms"))
     off = planned / recorded - 1
     longer = "longer" if off > 0 else "shorter"
+    between = f" ({low:.4g} to {high:.4g})" if low is not None and high is not None else ""
     return (
         f"The plan is {100 * abs(off):.0f} % {longer} than the recorded step: "
-        f"{planned:.4g} ms planned, {recorded:.4g} ms recorded."
+        f"{planned:.4g} ms planned{between}, {recorded:.4g} ms recorded."
     )

@@ -45,6 +45,11 @@ class HostOps:
         working = self._product(row, *each) if row.unit else self._streamed(row.detail, each[1])
         return called + MS_PER_S * count * working
 
+    def error(self, row: LedgerRow) -> float:
+        """Return the expected error of a row's work in milliseconds."""
+        called = (row.count or 1.0) * self.pace.called(row.detail) if self.pace else 0.0
+        return _data().spread * max(0.0, self.planned(row) - called)
+
     def gaps(self, calls: float) -> float:
         """Return the milliseconds of Python between this number of calls."""
         if self.pace:
@@ -66,7 +71,10 @@ class HostOps:
         if not size or self.cache is None:
             return 0.0
         threads = float(self.cache.at.get("threads", 1))
-        sharing = min(1.0, math.ceil(size / _FLOAT / _data().grain) / threads)
+        shared = (
+            1 if name.removeprefix("aten::") in _data().serial else math.ceil(size / _FLOAT / _data().grain)
+        )
+        sharing = min(1.0, shared / threads)
         computed = self.cache.value * share_of(name, _data().kinds)
         streamed = self._bandwidth(max(size, self.resident)) * (_IN_PLACE if name.endswith("_") else 1.0)
         return size / (min(computed, streamed) * sharing)
@@ -108,6 +116,8 @@ class _Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grain: int
     call: float
     gap: float
+    spread: float
+    serial: list[str]
     kinds: dict[str, float]
     products: dict[str, float]
 
