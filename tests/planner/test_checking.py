@@ -131,10 +131,10 @@ def test_a_small_operator_runs_on_the_threads_that_torch_gives_it():
 
 def test_random_numbers_are_drawn_on_one_thread():
     drawn = op("aten::bernoulli_", 1, bytes=4 * 32768 * 8)
-    one, four = (host_ops(threads=threads).planned(drawn) for threads in (1, 4))
+    alone, shared = (host_ops(threads=threads).planned(drawn) for threads in (1, 4))
     call = host_ops().planned(op("aten::view", 1))
     # the ceiling is that of all threads, so one of four has a quarter of it
-    assert four - call == pytest.approx(4 * (one - call))
+    assert shared - call == pytest.approx(4 * (alone - call))
 
 
 def test_a_product_runs_at_the_rate_of_its_size():
