@@ -46,7 +46,7 @@ def test_the_end_of_a_program_is_told_as_it_was(ended: str, status: int, words: 
     ("last", "words"),
     [
         ("sys.exit(3)", "exited with status 3"),
-        ("raise ValueError", "ended with an exception (exit status 1)"),
+        ("raise ValueError", "ended with ValueError (exit status 1)"),
     ],
 )
 def test_leaving_with_a_status_is_no_crash(tmp_path: Path, last: str, words: str) -> None:

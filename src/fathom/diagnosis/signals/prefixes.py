@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import prod
 
@@ -39,8 +39,10 @@ def prefix(recorded: Recorded) -> list[Prefix]:
     passes = between or within
     if passes is None:
         return []
-    on_device = _of_lengths(recorded) if between else device_work(recorded)
-    works = _on_processor(recorded, ops) if recorded.device.device == CPU else on_device
+    if recorded.device.device == CPU:
+        works: Iterable[Work] = _on_processor(recorded, ops)
+    else:
+        works = _of_lengths(recorded) if between else device_work(recorded)
     return [Prefix(*passes, list(works), within=between is None)]
 
 
