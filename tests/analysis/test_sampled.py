@@ -201,7 +201,7 @@ def test_a_wait_in_native_code_beside_a_collective_is_for_peers() -> None:
         30: ("futex", "/usr/lib/python3.11/threading.py:320"),
         40: ("write", "/p/train.py:7"),
     }
-    rows = [(t, 7, False, call, "f", file, f"f ({file})") for t, (call, file) in waits.items()]
+    rows = [(t, 7, False, call, "f", "/p/train.py:7", f"f ({file})") for t, (call, file) in waits.items()]
     names = ["time_ns", "thread", "running", "call", "function", "source", "stack"]
     stacks = pl.DataFrame(rows, schema=names, orient="row")
     result = samples_of(stacks, Setting(True, several_ranks=True), communicating=spans([15], [50]))
@@ -209,7 +209,7 @@ def test_a_wait_in_native_code_beside_a_collective_is_for_peers() -> None:
     assert [result.labels[code] for code in result.label] == [
         ("blocked", "futex in f (train.py:7)"),
         ("waiting for peers", ""),
-        ("blocked", "futex in f (threading.py:320)"),
+        ("blocked", "futex in f (train.py:7)"),
         ("blocked", "write in f (train.py:7)"),
     ]
 

@@ -31,10 +31,10 @@ def test_a_slow_step_is_kept_with_a_ledger_of_its_own_and_outside_the_means(tmp_
     examination = json.loads(report("--json", str(output)))
     planted = [slow for slow in examination["slow"] if slow["ms"] > 200]  # a busy machine adds slow steps
     assert planted
-    for slow in planted:
-        slept = sum(row["ms"] for row in slow["ledger"] if row["entry"] in ("idle: python", "idle: blocked"))
-        assert slept > 190
-        assert examination["devices"][0]["total_ms"] < slow["ms"] / 2
+    idle = ("idle: python", "idle: blocked")
+    slept = [sum(row["ms"] for row in slow["ledger"] if row["entry"] in idle) for slow in planted]
+    assert max(slept) > 190
+    assert examination["devices"][0]["total_ms"] < max(slow["ms"] for slow in planted) / 2
     assert "slow steps" in report(str(output))
 
 

@@ -1,4 +1,4 @@
-"""The output of `fathom machine`: everything known, in 80 to 120 columns, and one JSON object."""
+"""The output of `fathom machine`: everything known, in 40 to 120 columns, and one JSON object."""
 
 from __future__ import annotations
 

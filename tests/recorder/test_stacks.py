@@ -394,17 +394,22 @@ def test_a_torn_line_keeps_the_samples_before_it(tmp_path: Path) -> None:
 
 POOL = "Thread.run (/usr/lib/python3.12/threading.py:1010);"
 WORKER = POOL + "_worker (/usr/lib/python3.12/concurrent/futures/thread.py:90)"
-QUEUED = (
-    POOL
-    + "Queue.get (/usr/lib/python3.12/queue.py:171);Condition.wait (/usr/lib/python3.12/threading.py:327)"
-)
+GET = "Queue.get (/usr/lib/python3.12/queue.py:171);Condition.wait (/usr/lib/python3.12/threading.py:327)"
+QUEUED = f"WorkerThread.run (/site-packages/anyio/_backends/_asyncio.py:982);{GET}"
+LOADING = f"{POOL}_Iter._get (/site-packages/torch/utils/data/dataloader.py:1291);{GET}"
 LOOP = "<module> (/app.py:9);run (/usr/lib/python3.12/asyncio/runners.py:194);audit (/app.py:5)"
 POLLING = "<module> (/app.py:9);watch (/app.py:5)"  # a main thread without an event loop
 
 
 @pytest.mark.parametrize(
     ("worker", "main", "follows"),
-    [(WORKER, LOOP, True), (QUEUED, LOOP, True), (QUEUED, POLLING, False), (POLLING, LOOP, False)],
+    [
+        (WORKER, LOOP, True),
+        (QUEUED, LOOP, True),
+        (QUEUED, POLLING, False),
+        (POLLING, LOOP, False),
+        (LOADING, LOOP, False),
+    ],
 )
 def test_an_idle_worker_waits_for_what_the_event_loop_does(worker, main, follows, tmp_path: Path) -> None:
     """Only one of two samples of the worker has a sample of the main thread: the loop waited at the other."""

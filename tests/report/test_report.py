@@ -1,4 +1,4 @@
-"""The report says what the Examination holds, in order, in 80 to 120 columns, on any terminal."""
+"""The report says what the Examination holds, in order, in 40 to 120 columns, on any terminal."""
 
 from __future__ import annotations
 

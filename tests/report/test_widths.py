@@ -6,7 +6,7 @@ import re
 from io import StringIO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
@@ -66,10 +66,11 @@ def test_no_line_of_a_command_is_wider_than_the_terminal(words):
     """Of those whose pages no other test renders."""
     on_terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}
     printed = CliRunner().invoke(app, words, env=on_terminal)
-    assert printed.exit_code == 0, printed.output
+    assert printed.exit_code in (0, 1) and isinstance(printed.exception, SystemExit | None), printed.output
     assert max(map(len, COLOUR.sub("", printed.stdout).splitlines())) <= 60
 
 
+@example("中" * 25 + "  a", 40)
 @given(st.text("ab  é中0", max_size=90), st.integers(40, 80))
 def test_a_folded_line_keeps_its_words(line, width):
     parts = list(folded(Text(line), width))

@@ -129,7 +129,7 @@ def _take_off(
     weights = {row: INFLATION[row[0]][0] * likely[row] for row in working}
     excess -= _share_out(ms, {row: MOST * likely[row] for row in working}, weights, excess)
     rest = {row: INFLATION[row[0]][0] * ms[row] for row in working}
-    on_host = any(row[0] == Entry.OPS for row in ms)
+    on_host = any(row[0] == Entry.OPS for row in events)  # a distorted step has no ops left in `ms`
     shared = (*COLLECTIVES, Entry.HOST_WAITS_FOR_PEERS) if on_host else (Entry.WAITING_FOR_PEERS,)
     rest |= {row: PEERS * ms[row] for row in ms if row[0] in shared}
     excess -= _share_out(ms, {row: ms[row] for row in rest}, rest, excess)

@@ -247,7 +247,7 @@ def label(
         return INPUT, ""
     if _DISTRIBUTED.search(stack) or (setting.several_ranks and _BACKWARD.search(stack)):
         return PEERS, ""
-    if beside and call == _LOCK and not _STANDARD.search(source or ""):
+    if beside and call == _LOCK and not _STANDARD.search(stack.rpartition(" (")[2]):
         return PEERS, ""
     if _waits_for_requests(call or "", stack):
         return NO_WORK, place

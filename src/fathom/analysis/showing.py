@@ -10,7 +10,7 @@ from fathom.visible import visible, visible_line
 
 def number(value: float, digits: int = 3) -> str:
     """Return a number with as many significant digits, without an exponent: `2.34`, `12,300`."""
-    return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
+    return f"{float(f'{value:.{digits}g}'):,.12f}".rstrip("0").rstrip(".")
 
 
 def between(value: float, low: float | None, high: float | None, digits: int = 3) -> str:

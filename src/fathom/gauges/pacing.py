@@ -366,7 +366,7 @@ def _by_operator(name: str, phase: str, alone: Sequence[Paced], turns: Sequence[
             **near.pace(op),
             **{"cold" if key == "value" else f"cold_{key}": value for key, value in cold.pace(op).items()},
         }
-        for op in sorted(near.operators)
+        for op in sorted(near.operators & cold.operators)
     ]
     measured = Measurement(at, _added(alone, near.operators.total()))
     return ceiling(name, measured, cast(list[Setting], series))
@@ -386,7 +386,8 @@ class _Summed:
     def pace(self, op: str) -> dict[str, float]:
         """Return the seconds of an operator, and the share of them outside."""
         seconds = self.seconds[op]
-        return {"value": seconds / self.operators[op], "python": round(self.outside[op] / seconds, 3)}
+        share = self.outside[op] / seconds if seconds else 0.0
+        return {"value": seconds / self.operators[op], "python": round(share, 3)}
 
     def beside(self, phase: str, parameters: Sequence[int]) -> dict[str, float]:
         """Return the share of the phase outside operators, and its seconds beside them."""

@@ -18,7 +18,7 @@ EXCEPTION = "exception "  # prefix of the reason for an end
 STOP = "stop"  # file that asks the parent to end the program
 UNCAUGHT, LONGEST = "uncaught", 300  # a note of the exception that ended a process, and its characters
 CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that loses its peers
-WITHOUT_PEERS = (*CUT_OFF, RuntimeError)  # raised by a collective, too
+WITHOUT_PEERS = (*CUT_OFF, RuntimeError)  # collectives raise it, too
 
 
 def uncaught() -> BaseException | None:
@@ -28,7 +28,7 @@ def uncaught() -> BaseException | None:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the name of an exception, and of what was not imported: other messages may contain secrets."""
+    """Return an exception's name, with its message if an import failed: others may contain secrets."""
     text = f": {error}".splitlines()[0][:LONGEST] if isinstance(error, ImportError) else ""
     return type(error).__name__ + text
 

@@ -16,7 +16,11 @@ COLUMNS = (
     *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
     *("busy_percent", "program_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
-OFTEN_S, RARELY = 1.0, 0.01  # between looks for new processes: at least, and of the time so far
+OFTEN_S, RARELY, MOST_S = (
+    1.0,
+    0.01,
+    10.0,
+)  # between looks for new processes: at least, of the time so far, at most
 TelemetryRow = dict[str, object]
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
@@ -75,7 +79,7 @@ class HostSensors:
     def read(self) -> TelemetryRow:
         """Return one row; `busy_percent` is the load of all cores since the last reading."""
         now = time.monotonic()
-        if now - self._refreshed >= max(OFTEN_S, RARELY * (now - self._begun)):
+        if now - self._refreshed >= min(MOST_S, max(OFTEN_S, RARELY * (now - self._begun))):
             self.tree.refresh()
             self._refreshed = time.monotonic()
         return {

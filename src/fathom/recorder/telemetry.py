@@ -14,7 +14,7 @@ from fathom.atomic import private
 from fathom.units import NS_PER_S
 
 PERIOD = 0.1  # seconds
-SPARSE = 3000  # readings at that period, after which a sparse period is the time so far / SPARSE
+SPARSE = 600  # readings at that period, after which a sparse period is the time so far / SPARSE
 
 
 class Sensor(Protocol):

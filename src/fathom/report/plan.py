@@ -63,9 +63,7 @@ def rates(plan: Plan) -> str:
     """Return the line of rates and costs, each with its interval."""
     days = plan.figures["hours"].times(1 / 24) if "hours" in plan.figures else None
     parts = [
-        _spanned(
-            plan.figures.get("tokens_per_s_per_gpu"), lambda v: units.scaled(v), f"{plan.rate_unit} per GPU"
-        ),
+        _spanned(plan.figures.get("tokens_per_s_per_gpu"), units.scaled, f"{plan.rate_unit} per GPU"),
         _spanned(plan.figures.get("mfu"), lambda v: f"{100 * v:.1f}", "% MFU"),
         _spanned(plan.figures.get("watts_per_gpu"), lambda v: f"{v:.0f}", "W per GPU"),
         _spanned(days, lambda v: f"{v:.3g}", "days"),

@@ -46,7 +46,7 @@ def show(page: Callable[[int], Iterable[Text]], console: Console | None = None) 
         line.plain = visible_line(line.plain)
         if console.options.ascii_only:
             line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
-        for part in folded(line, console.width) if _on_screen(console) else [line]:
+        for part in folded(line, console.width or NARROW) if _on_screen(console) else [line]:
             console.print(part, no_wrap=True, crop=False, overflow="ignore", highlight=False)
 
 
@@ -62,8 +62,8 @@ def folded(line: Text, width: int) -> Iterator[Text]:
     gaps = list(_GAP.finditer(line.plain))
     for gap in reversed(gaps) if _indent(line) > 2 * INDENT else gaps:
         head, rest = line.divide([gap.end()])
-        if rest.cell_len <= width - indent and _indent(line) < gap.start() <= width:
-            head.rstrip()
+        head.rstrip()
+        if rest.cell_len <= width - indent and head.cell_len <= width and _indent(line) < gap.start():
             yield head
             table = _GAP.search(rest.plain.rstrip())
             yield Text(" " * (width - rest.cell_len if table else indent)).append_text(rest)
@@ -74,7 +74,7 @@ def folded(line: Text, width: int) -> Iterator[Text]:
 def _wrapped(line: Text, width: int, indent: int) -> Iterator[Text]:
     line.rstrip()
     while line.cell_len > width:
-        fits = len(chop_cells(line.plain, width)[0])
+        fits = max(len(chop_cells(line.plain, width)[0]), _indent(line) + 1)  # at least one character
         space = line.plain.rfind(" ", _indent(line), fits + 1)
         head, line = line.divide([space if space > _indent(line) else fits])
         head.rstrip()

@@ -34,7 +34,7 @@ class Exploration:
     def run(self) -> Choice:
         """Measure candidates and rank the fastest again; if none is left, measure others.
 
-        Return the settings that pay by all measurements, to which the last rounds belonged.
+        Return the settings that pay by all measurements; the last rounds measured them, too.
         """
         self.explore(self._rest_s)
         proposal = self.rank_again()

@@ -77,7 +77,8 @@ def _optimizer_share(store: Store) -> float:
     ops = store.table("ops", rank).filter(profiled).with_columns(pl.col("name").cast(pl.String))
     calls = ops.filter(pl.col("name").str.contains(OPTIMIZERS.pattern)).select("start_ns", "end_ns").collect()
     starts = ops.filter(pl.col("name").str.starts_with(BACKWARD)).select("start_ns").collect()["start_ns"]
-    steps = store.table("steps", rank).filter(profiled).select(pl.col("end_ns") - pl.col("mark_ns")).collect()
+    outer = profiled & pl.col("parent").is_null()
+    steps = store.table("steps", rank).filter(outer).select(pl.col("end_ns") - pl.col("mark_ns")).collect()
     if (
         calls.is_empty()
         or steps.is_empty()

@@ -88,7 +88,7 @@ class Paired:
 
     @property
     def rounding_s(self) -> float:
-        """The expected seconds of the runs that round at random, which the first other result needs."""
+        """The expected seconds of the runs that round at random; the first result that differs needs them."""
         return ROUNDED * self.base_s if self.rounded is None and self._has_losses() else 0.0
 
     def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:

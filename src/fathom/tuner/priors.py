@@ -11,7 +11,7 @@ from fathom.tuner.facts import Facts
 from fathom.tuner.knobs import Knob, Value
 
 MOST, LEAST = 0.95, 1e-4  # of the step; a value that loses time by its prediction comes last
-LATER = 0.3  # factor of each further value of a knob, which only gains what the values before it leave
+LATER = 0.3  # factor of each further value of a knob: it gains only what the values before it leave
 
 
 @dataclass(frozen=True)

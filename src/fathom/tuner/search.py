@@ -26,8 +26,8 @@ AS_IT_IS = "as it is"
 STARTUP = 10  # candidates before the sampler models them
 PENALTY = 1.0  # on the logarithm of the ratio, for candidates whose results differ
 SURE = 1.0  # standard errors by which two gains have to differ
-CLEAR = 2.0  # standard errors from which a difference is no chance
-PAIRS = 3  # measurements of a choice that may not be luck
+CLEAR = 2.0  # standard errors from which a difference is not chance
+PAIRS = 3  # measurements from which a result is not taken for luck
 PAYS = 0.01  # share of the step time from which a setting is worth combining
 MISSING = "fathom tune needs Optuna; install it with `pip install 'fathom-perf[tune]'`."
 Choice = dict[str, str]  # the value's name by knob; knobs that stay as they are have no entry
@@ -189,7 +189,8 @@ class Search:
         """Return the choices to prove that gain `margin`, the best first.
 
         The proposal comes first if it may be as fast as the fastest, so that searches agree: it rests on all
-        measurements, and the fastest of many owes its place to chance, too. Choices measured once come last.
+        measurements, and the fastest of many owes its place to chance, too. Choices with fewer than PAIRS
+        measurements come last.
         """
         ranked = [known for known in self.ranked() if (known.gain or 0) >= margin]
         sure = [known for known in ranked if len(known.logs) >= PAIRS]
@@ -214,8 +215,9 @@ class Search:
     def contenders(self, proposal: Choice, count: int, least: int) -> list[Measured]:
         """Return the proposal and the best choices, `count` in all, that have fewer than `least` pairs."""
         first = [self.measured.get(key(proposal), Measured(proposal))] if proposal else []
-        rows = [*first, *(known for known in self.ranked() if known.choice != proposal)][:count]
-        return [result for result in rows if len(result.logs) < least and result.status == "done"]
+        usable = [known for known in first if known.status == "done"]
+        rows = [*usable, *(known for known in self.ranked() if known.choice != proposal)][:count]
+        return [result for result in rows if len(result.logs) < least]
 
     def values(self, choice: Choice) -> Iterator[tuple[Knob, Value]]:
         """Yield the knobs of a choice with their values."""

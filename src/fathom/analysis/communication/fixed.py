@@ -54,7 +54,7 @@ def fixed_time(sizes: Array, lengths: Array, on_host: bool) -> FixedTime:
 
 
 def _undelayed(sizes: Array, lengths: Array) -> Array:
-    """Return for each collective the length, at most its own, that UNDELAYED of those of its size keep."""
+    """Return the lengths, each limited to the UNDELAYED quantile of the collectives of its size."""
     usual = {size: np.quantile(lengths[sizes == size], UNDELAYED) for size in distinct(sizes).tolist()}
     return np.minimum(lengths, np.array([usual[size] for size in sizes.tolist()]))
 

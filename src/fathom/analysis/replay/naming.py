@@ -92,6 +92,6 @@ def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
 
 _FACTS = {
     "late starts unexplained": "device work that began late for an unknown reason stays late (count: {})",
-    "event waits undetermined": "streams that wait for unknown work are replayed without it (count: {})",
+    "event waits undetermined": "waits of streams for unknown work are left out of the replay (count: {})",
     "synchronisations undetermined": "calls that waited for unknown work keep their length (count: {})",
 }

@@ -69,14 +69,19 @@ class Fleet:
 
     objective: str = Option("gpus", "--for", help="Fewest gpus, dollars or watts.")
     gpus: int | None = Option(
-        None, min=1, help="Most GPUs of the fleet; without limits, for the most tokens per second and GPU."
+        None,
+        min=1,
+        help="Most GPUs of the fleet. Without limits: the fewest that keep up with --rate or --trace, else "
+        "the most tokens per second per GPU.",
     )
     tp: int | None = Option(
         None, min=1, help="Tensor parallelism of a replica; default: the fewest GPUs that keep up."
     )
     dp: int = Option(1, min=1, help="Data parallelism of attention within a replica.")
     ep: int | None = Option(None, min=1, help="GPUs that experts are spread over.")
-    replicas: int | None = Option(None, min=1, help="Replicas; default: the fewest that meet the limits.")
+    replicas: int | None = Option(
+        None, min=1, help="Replicas; default: the fewest that meet the limits or keep up."
+    )
     prefill_replicas: int = Option(0, min=0, help="Replicas for prefill alone (disaggregation).")
     disaggregate: bool = Option(
         False, "--disaggregate", help="Search replicas for prefill and for decode that meet the limits."

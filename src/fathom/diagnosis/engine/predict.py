@@ -47,7 +47,11 @@ def predict(
         asked = ((*candidate.given, *candidate.changes), candidate.given) if candidate.changes else ()
         wanted = [changes for changes in asked if changes and changes not in known]
         if wanted and len(known) + len(wanted) > MOST:
-            left_out.append(candidate)
+            if candidate.costless:  # reported without a gain
+                why = f"{MOST} larger gains were predicted first"
+                sized.append(Sized(replace(candidate, claims=[], changes=(), unpredicted=why), None))
+            else:
+                left_out.append(candidate)
             continue
         known |= {changes: replayed(changes) for changes in wanted}
         most = step_ms if idle_ms is None or not _of_the_host(candidate) else min(step_ms, idle_ms)

@@ -187,7 +187,7 @@ def _fitted(matrix: np.ndarray, took: np.ndarray) -> list[float]:
 
 
 def _quantile_fit(matrix: np.ndarray, took: np.ndarray) -> np.ndarray:
-    """Return the coefficients below whose sum QUICKEST of the iterations are, by weighted least squares."""
+    """Fit the QUICKEST quantile of the iterations' times, by iteratively reweighted least squares."""
     weights, least = np.ones(len(took)), CLOSE * float(np.median(took)) + 1e-9
     for _ in range(ROUNDS):
         root = np.sqrt(weights)

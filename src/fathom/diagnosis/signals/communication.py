@@ -23,7 +23,7 @@ from fathom.analysis.communication import (
     shared_out,
 )
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import intersect, merge, of_rows, subtract, union
+from fathom.analysis.intervals import covered, intersect, merge, of_rows, subtract, union
 from fathom.analysis.results import Claim, Device, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Lead, Repeated, Skew, SmallMessages
@@ -114,8 +114,9 @@ def _exposed_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
         calls=pl.col("name").str.contains(CALLS)
     )
     ops = ops.filter(pl.col("thread").is_in(ops.filter("calls")["thread"].unique().implode()))
-    calling, others = of_rows(ops.filter("calls")), of_rows(ops.filter(~pl.col("calls")))
-    others = subtract(intersect(others, runs), calling)
+    calling = of_rows(ops.filter("calls"))
+    beside = covered(calling, ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()) == 0  # contain no call
+    others = intersect(of_rows(ops.filter(pl.Series(beside, dtype=pl.Boolean))), runs)
     python = subtract(runs, merge(calling, others, of_rows(rows)))
     between = rows.height / (rows.height + len(others.starts))
     return recorded.per_step_ms(runs.length - others.length - (1 - between) * python.length)

@@ -162,7 +162,7 @@ def _put(rows: pl.DataFrame) -> pl.Series:
 def _put_bytes(shapes: str | None, dtypes: str | None) -> float | None:
     """Return the bytes of reading the values, and of reading and writing the places that they go to."""
     sizes, types = shapes_of(shapes), dtypes_of(dtypes)
-    if len(sizes) < VALUES + 1 or DTYPES.get(types[0]) is None:
+    if len(sizes) < VALUES + 1 or not types or DTYPES.get(types[0]) is None:
         return None
     target, values = prod(sizes[0]), prod(sizes[VALUES])
     return SIZE[DTYPES[types[0]]] * (values + 2.0 * min(target, values))

@@ -27,9 +27,8 @@ AGAIN = 16  # iterations without a difference, at least
 LONGEST = 64  # ops in an iteration
 ELEMENT = r"^aten::(select|slice|unbind|index)$|(Select|Slice|Unbind|Index)Backward0$"
 UNBIND = "aten::unbind"
-READ = (
-    r"^aten::item$"  # of an element into Python; on a GPU, the host waits for each, which has its own finding
-)
+# Reads an element into Python. On a GPU, the host waits for each, which has its own finding.
+READ = r"^aten::item$"
 # Ops of loops over layers, parameters and ranks, which no larger op replaces, or which have another finding.
 LAYERS = (
     r"aten::_?(mm|addmm|bmm|baddbmm|addbmm|addmv|mv|matmul|linear|bilinear|embedding|einsum)|conv|attention"

@@ -84,14 +84,14 @@ def _of_lengths(recorded: Recorded) -> Iterator[Work]:
     Each step has its own length, so those of the ledger have other shapes, and often other kernels.
     """
     rows = shaped(recorded)
-    total = sum(row.ms for row in recorded.ledger if row.entry == Entry.COMPUTE)
+    scale = sum(row.ms for row in recorded.ledger if row.entry == Entry.COMPUTE) / max(rows["ns"].sum(), 1)
     steps = recorded.rows("steps").filter(phase="attribution", kind=recorded.step.kind)
     count = max(steps.select("step").unique().collect().height, 1)
-    keys = ["path", "shapes", "dtypes", "source"]
+    keys = ["path", "shapes", "dtypes", "source", "module"]
     groups = rows.group_by(keys, maintain_order=True).agg(pl.len(), pl.col("ran").first(), pl.col("ns").sum())
-    for path, shapes, dtypes, source, calls, ran, ns in groups.iter_rows():
-        ms = total * ns / rows["ns"].sum()
-        yield Work(Entry.COMPUTE, "", ms, calls / count, tuple(path), shapes, dtypes, source=source, ran=ran)
+    for path, shapes, dtypes, source, module, calls, ran, ns in groups.iter_rows():
+        of = (scale * ns, calls / count, tuple(path), shapes, dtypes)
+        yield Work(Entry.COMPUTE, "", *of, source=source, module=module, ran=ran)
 
 
 def _on_processor(recorded: Recorded, ops: pl.DataFrame) -> Iterator[Work]:

@@ -13,7 +13,7 @@ from fathom.analysis import Account, Meetings, Step, Subject, first_uses
 from fathom.analysis.causes import LAUNCH, STEPS
 from fathom.analysis.columns import distinct, filled
 from fathom.analysis.communication import LateRank
-from fathom.analysis.intervals import NOTHING, Spans, covered, of_rows
+from fathom.analysis.intervals import NOTHING, Spans, containing, covered, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work import LINKED, NONE, Links, chosen, connect, rows_of
 from fathom.machine.model import Gpu, Machine
@@ -251,6 +251,8 @@ def outside_closures(ops: pl.DataFrame) -> pl.DataFrame:
     """
     steps = ops.filter(pl.col("name").str.starts_with(STEP)).drop_nulls("end_ns")
     backward = ops.filter(pl.col("name").str.starts_with(BACKWARD))
+    within_steps = containing(of_rows(steps), backward["start_ns"].to_numpy()) >= 0
+    backward = backward.filter(pl.Series(within_steps, dtype=pl.Boolean))  # none without a closure
     keys = ["phase", "burst"]
     within = steps.select(*keys, "id", "parent", "start_ns", "end_ns").join(
         backward.select(*keys, at="start_ns", closed="end_ns"), on=keys

@@ -195,7 +195,10 @@ def mixture(parts: Sequence[tuple[Hardware, float]]) -> Hardware:
     shared = set.intersection(*(set(system.figures) for system, _ in parts))
     figures = {key: _mixed(key, parts) for key in shared}
     outer = min((system.fabric[-1] for system, _ in parts), key=lambda domain: domain.rate)
-    inner = tuple(replace(d, bandwidth=figures.get("link", d.bandwidth)) for d in slowest.fabric[:-1])
+    inner = tuple(
+        replace(min((system.domain(size) for system, _ in parts), key=lambda domain: domain.rate), gpus=size)
+        for size in sorted({domain.gpus for system, _ in parts for domain in system.fabric[:-1]})
+    )
     names = tuple(system.name for system, _ in parts)
     announced = any(system.announced for system, _ in parts)
     return replace(

@@ -80,11 +80,13 @@ def ask_serving(
         replace(layout, max_batch=max_batch, max_tokens=max_tokens, drafted=drafted, acceptance=acceptance)
         for layout in candidates
     ]
-    _ = candidates[0].cache_space  # raises if the weights do not fit
-    holding = [layout for layout in candidates if layout.cache_bytes(load.longest) <= layout.cache_space]
+    holding = [layout for layout in candidates if _holds(layout, load.longest)]
     candidates = holding or candidates[-1:]  # its simulation raises with the longest that fits
+    _ = candidates[0].cache_space  # raises if the weights do not fit
     if gpus and (replicas or prefill_replicas):
-        raise BadInputError("--gpus finds the number of replicas; leave it out, or --replicas.")
+        raise BadInputError(
+            "--gpus finds the number of replicas; leave it out, or --replicas and --prefill-replicas."
+        )
     if disaggregate and not limits.any:
         raise BadInputError("Pools are searched for latency limits; give --ttft, --tpot or both.")
     values = recalibrated(candidates, measured) if measured else None
@@ -92,6 +94,14 @@ def ask_serving(
         candidates, load, limits, objective, replicas, prefill_replicas, routing, values, disaggregate, gpus,
         is_free,
     )  # fmt: skip
+
+
+def _holds(of: Deployment, tokens: int) -> bool:
+    """Return whether the weights and a request of `tokens` fit."""
+    try:
+        return of.cache_bytes(tokens) <= of.cache_space
+    except BadInputError:
+        return False
 
 
 def _check_arrivals(

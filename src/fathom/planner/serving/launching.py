@@ -117,8 +117,8 @@ def _tested(candidates: Sequence[Deployment], content: Any, path: Path) -> Deplo
         degrees = {name: layout.get(name, 1) for name in _DEGREES}
         if all(type(degree) is int for degree in degrees.values()):
             return candidates[0].having(**degrees)
-    if len({of.tp for of in candidates}) > 1:
-        raise BadInputError(f"{path} does not say which layout was tested; give --tp.")
+    if len(candidates) > 1:
+        raise BadInputError(f"{path} does not say which layout was tested; give --tp, --dp and --ep.")
     return candidates[0]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 
+from fathom.errors import BadInputError
 from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
 from fathom.planner.serving.constants import calibration, names_for, prior, priors, resolved
 from fathom.planner.serving.deployment import Deployment
@@ -313,7 +315,7 @@ def _notes(q: Question, fleet: Fleet, served: Served, values: Mapping[str, float
         notes.append(f"{served.preempted} requests were preempted, because the KV cache was full.")
     if served.arriving and (served.leaving is None or not served.keeps_up):
         notes.append(_unsteady(served, 1 if fleet.prefill else fleet.replicas))
-    if not (served.keeps_up and Limits().met_by(served)) and not q.limits.any:
+    if not served.keeps_up or (not q.limits.any and not q.limits.met_by(served)):
         notes += _ampler(q, fleet, values)
     if q.limits.any and not q.limits.met_by(served):
         share = served.within(q.limits.ttft, q.limits.tpot)
@@ -328,12 +330,13 @@ def _ampler(q: Question, fleet: Fleet, values: Mapping[str, float]) -> list[str]
     of, best = fleet.decode, None
     for c in reversed(list(layouts(of.model, of.hardware, of.engine, of.weights, of.kv))):
         larger = of.having(tp=c.tp, dp=c.dp, ep=c.ep)
-        answer = smallest(larger, q.load, Limits(), values, most(larger, best and best[0].gpus - 1))
-        best = answer or best
+        with suppress(BadInputError):  # its cache cannot hold a request
+            best = smallest(larger, q.load, q.limits, values, most(larger, best and best[0].gpus - 1)) or best
     if best is None:
-        return []
+        return ["No fleet found keeps up; lower the load, or share it among fleets."]
+    within = " within the limits" if q.limits.any else ""
     return [
-        f"The fewest GPUs that keep up are {best[0].gpus}: {degrees(best[0].decode)} "
+        f"The fewest GPUs that keep up{within} are {best[0].gpus}: {degrees(best[0].decode)} "
         f"--replicas {best[0].replicas}."
     ]
 

@@ -24,7 +24,7 @@ _MOST_POOLED = 128  # replicas of both pools of a disaggregated fleet
 
 @dataclass(frozen=True)
 class Limits:
-    """Latency limits in seconds, that the `share` of requests must meet; without any, few are preempted."""
+    """Latency limits in seconds for a `share` of requests; without any, that share is not preempted."""
 
     ttft: float = math.inf
     tpot: float = math.inf

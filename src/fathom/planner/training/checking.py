@@ -326,4 +326,5 @@ def _verdict(entries: list[CheckedRow], low: float | None, high: float | None) -
     return (
         f"The plan is {100 * abs(off):.0f} % {longer} than the recorded step: "
         f"{planned:.4g} ms planned{between}, {recorded:.4g} ms recorded."
+        f"{' The interval covers four of five steps.' if between else ''}"
     )

@@ -132,7 +132,8 @@ def pace_of(
     phases = {phase: _phase(ceiling, operators.parameters, evicted) for phase, ceiling in by_name.items()}
     if operators.at_once:
         phases[OPTIMIZER] = _at_once(known[OPTIMIZER], operators)
-    spread = {phase: ceiling.at.get("spread", 0.0) for phase, ceiling in known.items()}
+    widest = max(ceiling.at.get("spread", 0.0) for ceiling in known.values())
+    spread = {phase: ceiling.at.get("spread", widest) for phase, ceiling in known.items()}  # none on lists
     return Pace(operators, phases, spread)
 
 

@@ -140,13 +140,17 @@ def figures_of(plan: Plan) -> dict[str, Quantity]:
         "mfu": (plan.mfu.get("model"), ""),
     }
     rates = {
-        key: Quantity(value, unit, plan.provenance, "of the step", value / longer, value / shorter)
+        key: Quantity(
+            value, unit, plan.provenance, "interval of the step time", value / longer, value / shorter
+        )
         for key, (value, unit) in known.items()
         if value
     }
     costs = {"hours": (plan.hours, "h"), "dollars": (plan.dollars, "$")}
     paid = {
-        key: Quantity(value, unit, plan.provenance, "of the step", value * shorter, value * longer)
+        key: Quantity(
+            value, unit, plan.provenance, "interval of the step time", value * shorter, value * longer
+        )
         for key, (value, unit) in costs.items()
         if value
     }

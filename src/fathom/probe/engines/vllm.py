@@ -73,7 +73,7 @@ class Calls:
             for name, tokens in output.num_scheduled_tokens.items()
             if (turn := self._turn(scheduler, name, tokens))
         ]
-        total = scheduler.kv_cache_config.num_blocks - 1  # one holds no tokens
+        total = max(scheduler.kv_cache_config.num_blocks - 1, 1)  # one holds no tokens
         used = round(total * scheduler.get_kv_cache_usage())
         block = getattr(scheduler, "block_size", None)
         self.batches.begin(start, turns, scheduler.get_request_counts()[1], used, total, block)

@@ -49,7 +49,7 @@ class Moved(TypedDict):
 
 def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan as one HTML file that loads nothing. Raises BadInputError if that fails."""
-    top = Top(headline(plan), [facts(plan), rates(plan)], _tiles(plan), reason=" ".join(plan.notes))
+    top = Top(headline(plan), [facts(plan)], _tiles(plan), step=[rates(plan)], reason=" ".join(plan.notes))
     sections = [
         Section("plan-ledger", "Ledger", {}, [_ledger(plan)]),
         Section("plan-front", "Front", {}, [_front(plan)], "No other layout is both faster and cheaper."),

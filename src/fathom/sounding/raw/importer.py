@@ -353,7 +353,10 @@ def _program(process: Process) -> str:
 def _why_no_steps(raw: Raw) -> str:
     """Return the reason for a recording without steps, with advice for servers, and with or without torch."""
     if raw.end.get("ended") in ("exited", "crashed"):
-        return "the program failed before its first step; its own output has the reason"
+        return (
+            "the program failed before its first step, or its steps were not recognised: see its own output, "
+            "or call fathom.step() where a step ends"
+        )
     if any(note.get("what") == SERVER for process in raw.processes for note in process.of("note")):
         return (
             "a server ran, but no two calls of a model were seen: send it requests while it is recorded "

@@ -24,7 +24,8 @@ _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a fil
 
 # Workers of a pool, of anyio's or of the standard library's, that wait for a call.
 _IDLE = re.compile(
-    r"(^|;)Queue\.get \([^;]*/queue\.py:|;_worker \([^;]*/concurrent/futures/thread\.py:\d+\)$"
+    r"(^|;)WorkerThread\.run \([^;]*/anyio/[^;]*\);Queue\.get \([^;]*/queue\.py:"
+    r"|;_worker \([^;]*/concurrent/futures/thread\.py:\d+\)$"
 )
 _LOOP = re.compile(r"/asyncio/(base_events|events|runners)\.py:")
 

@@ -6,7 +6,7 @@ from math import prod
 
 from msgspec.structs import replace
 
-from fathom.analysis.entries import Entry
+from fathom.analysis.entries import DEVICE_WORK, Entry
 from fathom.diagnosis.rules.candidates import (
     LAUNCHING,
     mended,
@@ -80,7 +80,8 @@ def _of_new_shapes(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, f
     part = min(saved / busy, 1.0) if busy else 0.0
     prepared = preparations(signals)
     attention, others = ([p for p in prepared if (ATTENTION in p.op) == kind] for kind in (True, False))
-    waiting = 1 - busy / signals["step.timeline_ms"]
+    working = spent(signals, *DEVICE_WORK, Entry.WAITING_FOR_PEERS)
+    waiting = 1 - working / signals["step.timeline_ms"]
     waits = Evidence("device waits for the host", 100 * waiting, "% of the profiled step")
     grown = ms_of(work for work, _ in shorter)
     return Candidate(
