@@ -84,7 +84,9 @@ def _of_lengths(recorded: Recorded) -> Iterator[Work]:
     Each step has its own length, so those of the ledger have other shapes, and often other kernels.
     """
     rows = shaped(recorded)
-    scale = sum(row.ms for row in recorded.ledger if row.entry == Entry.COMPUTE) / max(rows["ns"].sum(), 1)
+    scale = sum(row.ms for row in recorded.ledger if row.entry == Entry.COMPUTE) / max(
+        int(rows["ns"].sum()), 1
+    )
     steps = recorded.rows("steps").filter(phase="attribution", kind=recorded.step.kind)
     count = max(steps.select("step").unique().collect().height, 1)
     keys = ["path", "shapes", "dtypes", "source", "module"]
