@@ -8,13 +8,14 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from fathom.analysis.causes import AUTOGRAD
 from fathom.diagnosis.signals import Product
-from fathom.diagnosis.signals.gradients import ACCUMULATE, BACKWARD, Unused, last_used, passes_of
+from fathom.diagnosis.signals.gradients import ACCUMULATE, Unused, last_used, passes_of
 from fathom.diagnosis.signals.numbers import _runs
 from fathom.diagnosis.signals.rows import Kernel
 from tests.support.findings_fakes import H200, compute, raised, signals, work
 
-FORWARD, BEHIND = ["aten::matmul", "aten::mm"], [f"{BACKWARD}: MmBackward0", "MmBackward0", "aten::mm"]
+FORWARD, BEHIND = ["aten::matmul", "aten::mm"], [f"{AUTOGRAD}: MmBackward0", "MmBackward0", "aten::mm"]
 
 
 def mm(m: int, n: int, k: int, path: list[str] = FORWARD) -> Kernel:
@@ -93,12 +94,12 @@ def op(name: str, start: int, shapes: str | None = None, parent: int | None = No
 
 
 def gradient(at: int, *shape: int) -> list[dict]:
-    outer = op(f"{BACKWARD}: {ACCUMULATE}", at)
+    outer = op(f"{AUTOGRAD}: {ACCUMULATE}", at)
     return [outer, op(ACCUMULATE, at, json.dumps([list(shape)]), parent=1)]
 
 
 def test_a_pass_is_what_the_engine_does_between_the_programs_own_ops():
-    first = [op("aten::linear", 0), op(f"{BACKWARD}: MmBackward0", 10), *gradient(20, 64, 8)]
+    first = [op("aten::linear", 0), op(f"{AUTOGRAD}: MmBackward0", 10), *gradient(20, 64, 8)]
     second = [op("aten::linear", 30), *gradient(40, 64, 8), *gradient(50, 8)]
     result = passes_of(pl.DataFrame([*first, *second, op("aten::detach", 60)]))
     assert [item.shapes for item in result] == [Counter([(64, 8)]), Counter([(64, 8), (8,)])]
@@ -116,7 +117,7 @@ def test_the_last_gradient_in_use_is_found_from_the_loss_on():
 
 
 def test_backward_work_after_the_last_gradient_in_use_is_needless():
-    mine = [work("nvjet", 3.0, f"{BACKWARD}: MmBackward0", "aten::mm")]
+    mine = [work("nvjet", 3.0, f"{AUTOGRAD}: MmBackward0", "aten::mm")]
     every = [*mine, work("nvjet", 3.0, "aten::mm")]
     kind = "kernels-needless-backward"
     findings = raised(signals([], **_with(Unused(7, 2, mine), every)), kind)

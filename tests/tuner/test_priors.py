@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.results import Examination, Finding, Integrity, Step, Where
 from fathom.diagnosis import examine
 from fathom.diagnosis.loading import gains_of
@@ -16,7 +17,7 @@ from fathom.diagnosis.rules.kernels.precision import SWITCHES
 from fathom.machine import bounding
 from fathom.sounding import Manifest, Rank, Writer, conform, open_store
 from fathom.tuner import catalogue
-from fathom.tuner.facts import BACKWARD, OPTIMIZERS, Facts, facts_of
+from fathom.tuner.facts import OPTIMIZERS, Facts, facts_of
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.priors import in_order, predicted, priors
 from tests.support.findings_fakes import compute, idle, signals
@@ -168,7 +169,7 @@ def test_the_optimizer_takes_the_share_of_its_step_on_a_cpu(
     begins = [10e6 * row for row in rows]
     steps = {"step": rows, "kind": "train", "mark_ns": begins, "end_ns": [t + 10e6 for t in begins]}
     writer.write(0, "steps", conform("steps", table({**steps, "phase": "timeline"})))
-    calls = [("Optimizer.step#SGD.step", 7.0, 10.0), (f"{BACKWARD}: Mul", backward_ms, backward_ms + 1)]
+    calls = [("Optimizer.step#SGD.step", 7.0, 10.0), (f"{AUTOGRAD}: Mul", backward_ms, backward_ms + 1)]
     ops = [(name, t + 1e6 * start, t + 1e6 * end) for name, start, end in calls for t in begins]
     columns = dict(zip(("name", "start_ns", "end_ns"), map(list, zip(*ops, strict=True)), strict=True))
     about = {"id": range(len(ops)), "kind": "op", "phase": "timeline", "thread": 1}

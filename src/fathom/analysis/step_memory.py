@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.resources import StepMemory
 from fathom.sounding import Store
 
@@ -20,7 +21,6 @@ PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 ACTIVATIONS, TEMPORARIES, OTHER = "activations", "temporaries", "other"
 MEMORY_CATEGORIES = (PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, TEMPORARIES, OTHER)
 _NAMES = {"parameter": PARAMETERS, "gradient": GRADIENTS, "optimizer state": STATE}
-BACKWARD = "autograd::engine::evaluate_function"  # begins the names of the backward pass's ops
 _OPS = ["name", "kind", "thread", "start_ns", "end_ns", "phase", "burst"]
 
 Owners = dict[int, tuple[str, int]]  # category and bytes by address
@@ -128,7 +128,7 @@ def _backwards(ops: pl.DataFrame, starts: list[int]) -> list[int]:
 
     A pass begins in each step, and where the thread of the forward pass ran ops since the last backward op.
     """
-    backward = pl.col("name").str.starts_with(BACKWARD)
+    backward = pl.col("name").str.starts_with(AUTOGRAD)
     begun = ops.filter(backward)["start_ns"].sort().to_list()
     ends = pl.when(backward).then("end_ns").forward_fill().cum_max().over("thread")
     rows = ops.filter(backward | (pl.col("kind") == "op")).sort("start_ns", maintain_order=True)

@@ -16,11 +16,8 @@ COLUMNS = (
     *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
     *("busy_percent", "program_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
-OFTEN_S, RARELY, MOST_S = (
-    1.0,
-    0.01,
-    10.0,
-)  # between looks for new processes: at least, of the time so far, at most
+# Between looks for new processes: at least, as a share of the time so far, and at most.
+OFTEN_S, RARELY, SELDOM_S = 1.0, 0.01, 10.0
 TelemetryRow = dict[str, object]
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
@@ -79,7 +76,7 @@ class HostSensors:
     def read(self) -> TelemetryRow:
         """Return one row; `busy_percent` is the load of all cores since the last reading."""
         now = time.monotonic()
-        if now - self._refreshed >= min(MOST_S, max(OFTEN_S, RARELY * (now - self._begun))):
+        if now - self._refreshed >= min(SELDOM_S, max(OFTEN_S, RARELY * (now - self._begun))):
             self.tree.refresh()
             self._refreshed = time.monotonic()
         return {

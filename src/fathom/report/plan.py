@@ -79,9 +79,7 @@ def _spanned(q: Quantity | None, written: Callable[[float], str], unit: str) -> 
     """Return a figure with its interval, and its provenance if it is assumed; empty without a figure."""
     if q is None:
         return ""
-    low, high = map(written, q.interval)
-    mark = ", assumed" if q.provenance == ASSUMED else ""
-    return f"{written(q.value)} {unit}".rstrip() + f" ({low} to {high}{mark})"
+    return units.spanned(q, f" {unit}".rstrip(), written, ", assumed" if q.provenance == ASSUMED else "")
 
 
 def _ledger(plan: Plan) -> Iterator[Text]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict
 from rich.text import Text
@@ -41,11 +41,6 @@ def print_shapes(advice: Sequence[Advice]) -> None:
 
 def _seconds(seconds: float) -> str:
     return units.duration(MS_PER_S * seconds)
-
-
-def _span(q: Quantity, unit: str = "", written: Callable[[float], str] = units.significant) -> str:
-    low, high = map(written, q.interval)
-    return f"{written(q.value)}{unit} ({low} to {high})"
 
 
 def _interval(q: Quantity) -> str:
@@ -128,21 +123,21 @@ def _iteration(plan: ServingPlan) -> Iterator[Text]:
 
 def _costs(plan: ServingPlan) -> Iterator[Text]:
     yield Text(
-        f"output {_span(plan.figures['output_rate'], ' tokens/s')}, "
-        f"{_span(plan.figures['output_rate_per_gpu'])} per GPU"
+        f"output {units.spanned(plan.figures['output_rate'], ' tokens/s')}, "
+        f"{units.spanned(plan.figures['output_rate_per_gpu'])} per GPU"
     )
     yield Text(
         f"KV cache {plan.kv_blocks:,} blocks, {plan.kv_tokens:,} tokens per rank; weights "
         f"{plan.weight_bytes / GIB:.1f} GiB per GPU"
     )
     yield Text(
-        f"energy {_span(plan.joules_per_token, ' J')} per token, plus "
-        f"{_span(plan.cooling_joules_per_token, ' J')} for cooling"
+        f"energy {units.spanned(plan.joules_per_token, ' J')} per token, plus "
+        f"{units.spanned(plan.cooling_joules_per_token, ' J')} for cooling"
     )
     watts = plan.watts_per_gpu
-    yield Text(f"power {_span(watts, ' W')} per GPU with its share of the host ({watts.provenance})")
+    yield Text(f"power {units.spanned(watts, ' W')} per GPU with its share of the host ({watts.provenance})")
     if plan.dollars_per_million_tokens:
-        yield Text(f"price {_span(plan.dollars_per_million_tokens)} per million output tokens")
+        yield Text(f"price {units.spanned(plan.dollars_per_million_tokens)} per million output tokens")
 
 
 def _choices(plan: ServingPlan) -> Iterator[Text]:
@@ -167,12 +162,12 @@ def _reliability(plan: ReliabilityPlan) -> Iterator[Text]:
     low, high = plan.goodput.interval
     yield Text(
         f"Goodput {100 * plan.goodput.value:.1f} % ({100 * low:.1f} % to {100 * high:.1f} %); wall time "
-        f"{_span(plan.wall_days, ' days')}.",
+        f"{units.spanned(plan.wall_days, ' days')}.",
         "bold",
     )
     yield Text(
-        f"{plan.gpus:,} GPUs · a failure every {_span(plan.mtbf_h, ' h')} · "
-        f"{_span(plan.failures)} failures in total · {plan.mtbf_h.provenance}: {plan.mtbf_h.source}",
+        f"{plan.gpus:,} GPUs · a failure every {units.spanned(plan.mtbf_h, ' h')} · "
+        f"{units.spanned(plan.failures)} failures in total · {plan.mtbf_h.provenance}: {plan.mtbf_h.source}",
         "dim",
     )
     yield from (Text(f"! {note}", "yellow") for note in plan.notes)
@@ -223,11 +218,11 @@ def _compared(of: Comparison) -> list[tuple[str, list[str]]]:
         if not value:
             return units.MISSING
         low, high = rate.interval
-        return _span(Quantity(value, "", "", "", value * rate.value / high, value * rate.value / low))
+        return units.spanned(Quantity(value, "", "", "", value * rate.value / high, value * rate.value / low))
 
     return [
         ("GPUs", [f"{s.gpus}" for s in sides]),
-        (f"{unit}/s", [_span(s.tokens_per_s, written=units.scaled) for s in sides]),
+        (f"{unit}/s", [units.spanned(s.tokens_per_s, written=units.scaled) for s in sides]),
         (f"kWh per million {unit}", [_spread(s.kwh_per_million, s, 1.0) for s in sides]),
         (f"cooling kWh per million {unit}", [_spread(s.cooling_kwh_per_million, s, COOLING) for s in sides]),
         (f"price per million {unit}", [spanned(s.dollars_per_million, s.tokens_per_s) for s in sides]),
@@ -238,7 +233,7 @@ def _compared(of: Comparison) -> list[tuple[str, list[str]]]:
 
 def _spread(kwh: float, side: Side, share: float) -> str:
     low, high = (share * end for end in side.kwh_interval)
-    return _span(Quantity(kwh, "kWh", side.provenance, "", low, high))
+    return units.spanned(Quantity(kwh, "kWh", side.provenance, "", low, high))
 
 
 def _worth(of: Comparison) -> Iterator[Text]:

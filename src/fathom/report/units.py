@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from fathom.units import NS_PER_S
 
 if TYPE_CHECKING:
     from fathom.analysis.results import Money
+    from fathom.planner import Quantity
 
 MISSING = "–"
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
@@ -124,6 +125,14 @@ def amount(value: float, currency: str) -> str:
 def a_day(saved: Money | None) -> str:
     """Return `22.7 USD per day and GPU`; empty without a price or a gain."""
     return "" if saved is None else f"{amount(saved.amount, saved.currency)} per day and GPU"
+
+
+def spanned(
+    q: Quantity, unit: str = "", written: Callable[[float], str] = significant, mark: str = ""
+) -> str:
+    """Return a figure with its interval, and a `mark` behind it: `974 W (779 to 1170, assumed)`."""
+    low, high = map(written, q.interval)
+    return f"{written(q.value)}{unit} ({low} to {high}{mark})"
 
 
 def shorten(name: str, width: int) -> str:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.results import Examination
 from fathom.sounding import LOADERS, Store
 
 MANY = 4  # cores
 CACHING_OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"}
-BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZERS = re.compile(r"Optimizer\.step#(Adam|AdamW|SGD|Adagrad)\.step$")  # those that the act reaches
 
 
@@ -76,7 +76,7 @@ def _optimizer_share(store: Store) -> float:
     profiled = pl.col("phase") == "timeline"
     ops = store.table("ops", rank).filter(profiled).with_columns(pl.col("name").cast(pl.String))
     calls = ops.filter(pl.col("name").str.contains(OPTIMIZERS.pattern)).select("start_ns", "end_ns").collect()
-    starts = ops.filter(pl.col("name").str.starts_with(BACKWARD)).select("start_ns").collect()["start_ns"]
+    starts = ops.filter(pl.col("name").str.starts_with(AUTOGRAD)).select("start_ns").collect()["start_ns"]
     outer = profiled & pl.col("parent").is_null()
     steps = store.table("steps", rank).filter(outer).select(pl.col("end_ns") - pl.col("mark_ns")).collect()
     if (

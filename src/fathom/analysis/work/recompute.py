@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.columns import distinct, filled
 from fathom.analysis.intervals import NOTHING, Spans, union
 from fathom.analysis.work.tree import Flags, Rows, rows_of
 
-_NODE = "autograd::engine::evaluate_function: "
+_NODE = f"{AUTOGRAD}: "
 _BUILT_IN = _NODE + r".*Backward\d+$"
 # Nodes whose formulas multiply matrices (torch/csrc/autograd/FunctionsManual.cpp).
 _ALGEBRA = (

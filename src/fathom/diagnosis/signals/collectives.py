@@ -33,7 +33,6 @@ TINY = 64 * 1024  # bytes: a metric
 GATHERS = 4  # layers
 SYNCHRONOUS = r"Synchronize$|^cudaMemcpy$"
 REDUCING = rf"{REDUCTION}|^torch(::|\.)distributed(::|\.ddp\.)reducer"  # ops
-ENGINE = "autograd::engine::evaluate_function"
 NO_THREADS = "the threads that called the collectives were not recorded"
 
 

@@ -13,6 +13,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis import CPU
+from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.intervals import spans
 from fathom.analysis.work import Call, UnknownWorkError, parse_call
 from fathom.diagnosis.signals.kernels import linked
@@ -23,7 +24,6 @@ from fathom.diagnosis.signals.rows import Tables, Work
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
 from fathom.diagnosis.signals.value import signal
 
-BACKWARD = "autograd::engine::evaluate_function"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 TAKES = re.compile(r"aten::(_fused_(adamw?|sgd|adagrad)_|_foreach_addcdiv_)$")  # parameters first, each once
 
@@ -142,7 +142,7 @@ def _first(ops: pl.DataFrame, name: str) -> Shapes:
 def passes_of(ops: pl.DataFrame) -> list[Pass]:
     """Return the stretches of autograd functions between ops that the program called itself."""
     outer = ops.filter(pl.col("kind") == "op", pl.col("parent").is_null()).sort("start_ns")
-    of_engine = pl.col("name").str.starts_with(BACKWARD)
+    of_engine = pl.col("name").str.starts_with(AUTOGRAD)
     outer = outer.with_columns(stretch=(~of_engine).cum_sum(), engine=of_engine).filter("engine")
     passes = []
     for _, mine in outer.group_by("stretch", maintain_order=True):
@@ -176,7 +176,7 @@ def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
     times = recorded.ops.select("start_ns", "phase")[rows["owner"]]
     rows = rows.with_columns(at=times["start_ns"], of=times["phase"])
     within = pl.any_horizontal([pl.col("at").is_between(start, end) for start, end in stretches])
-    behind = pl.col("path").list.first().str.starts_with(BACKWARD)
+    behind = pl.col("path").list.first().str.starts_with(AUTOGRAD)
     rows = rows.filter(pl.col("of") == "attribution", within, behind)
     groups = rows.group_by("entry", "label", "path", maintain_order=True).agg(pl.col("ns").sum(), pl.len())
     return [
