@@ -17,6 +17,7 @@ CONTENDERS = 3  # candidates that are ranked again
 FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
 KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
+COMPILED = 0.25  # share of the extra time of a first run that later ones take: kernels are on disk
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
 
@@ -72,13 +73,19 @@ class Exploration:
         """
         gain = max(candidate.gain or 0.0, PROMISING)
         more = min(MORE_PROOF, round((FAR * error_of(self.paired.runs) / gain) ** 2)) if candidate.logs else 0
-        pair_s = self.paired.base_s + max(self.paired.base_s, candidate.seconds)
-        return (PROOF_RUNS / 2 + more) * pair_s
+        return (PROOF_RUNS / 2 + more) * (self.paired.base_s + self._again_s(candidate))
+
+    def _again_s(self, candidate: Measured) -> float:
+        """Return the seconds that a candidate's next run takes: only its first one compiles all kernels."""
+        base_s = self.paired.base_s
+        more_s = max(0.0, candidate.last_s - base_s)
+        first = len(candidate.logs) < 2 and self.search.patience_s(candidate.choice)
+        return base_s + (COMPILED * more_s if first else more_s)
 
     def explore(self, rest_s: Callable[[], float]) -> None:
         """Measure candidates until the time left is that of the proof and the rest."""
         combined = False
-        while self.budget.left_s > self._reserved_s(rest_s) + (BETWEEN + 1) * self.paired.run_s:
+        while self.budget.left_s > self._reserved_s(rest_s) + (BETWEEN + 1) * self.paired.base_s:
             if not combined and (not self.search.untried() or self._half_spent(rest_s)):
                 self.search.combine(error_of(self.paired.runs))
                 combined = True
@@ -114,11 +121,15 @@ class Exploration:
     def _measure(self, batch: list[tuple[object, Choice]]) -> None:
         names = " and ".join(", ".join(choice.values()) or "as it is" for _, choice in batch)
         self.say(f"{self._best()}{len(self.search.measured)} tried · now {names}")
-        outcomes = self.lanes.measure([self._trial(choice) for _, choice in batch], self.keep)
+        outcomes = [
+            outcome
+            for part in self._parts([choice for _, choice in batch])
+            for outcome in self.lanes.measure(self._trials(part), self.keep)
+        ]
         results = [_measured(choice, outcome) for (_, choice), outcome in zip(batch, outcomes, strict=True)]
         again = [result for result in results if self._worth_a_second_look(result)]
         if again:  # before the sampler believes it
-            trials = [self._trial(result.choice) for result in again]
+            trials = self._trials([result.choice for result in again])
             for result, outcome in zip(again, self.lanes.measure(trials, self.keep), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
@@ -133,16 +144,25 @@ class Exploration:
 
     def _measuring_s(self, candidates: Sequence[Measured]) -> float:
         """Return the time to measure candidates once, with the run of the baseline that follows them."""
-        usual_s = self.paired.base_s
-        return usual_s + sum(max(usual_s, known.seconds) for known in candidates)
+        return self.paired.base_s + sum(map(self._again_s, candidates))
 
-    def _trial(self, choice: Choice) -> Trial:
-        """Return the candidate; its run ends when it takes too long to be proven in the time left."""
-        trial = trial_of(self.search, choice)
-        left_s = self.budget.left_s - self.paired.rounding_s
-        longest_s = 2 * left_s / PROOF_RUNS - self.paired.base_s
-        patience_s = min(trial.patience_s, max(0.0, longest_s - SLOWER * self.paired.base_s))
-        return replace(trial, patience_s=patience_s)
+    def _parts(self, choices: list[Choice]) -> list[list[Choice]]:
+        """Return the choices, one by one if all of them compile: the second may take what the first left."""
+        alone = self.lanes.width == BETWEEN and all(map(self.search.patience_s, choices))
+        return [[choice] for choice in choices] if alone else [choices]
+
+    def _trials(self, choices: Sequence[Choice]) -> list[Trial]:
+        """Return the candidates; those that compile end when the proof would no longer fit into the budget.
+
+        Where one was ended so, the next ones are not expected to start faster a second time.
+        """
+        trials, base_s = [trial_of(self.search, choice) for choice in choices], self.paired.base_s
+        ended = any(known.status == "too slow" for known in self.search.measured.values())
+        share = (1.0 if ended else COMPILED) * PROOF_RUNS / 2
+        left_s = self.budget.left_s - self.paired.rounding_s - (PROOF_RUNS + 1) * base_s
+        more_s = left_s / (share + max(1, sum(trial.patience_s > 0 for trial in trials)))
+        longest_s = max(0.0, more_s - (SLOWER - 1) * base_s)
+        return [replace(trial, patience_s=min(trial.patience_s, longest_s)) for trial in trials]
 
     def _best(self) -> str:
         ranked = self.search.ranked()
@@ -157,7 +177,7 @@ def _measured(choice: Choice, outcome: Outcome) -> Measured:
 
 def _add(result: Measured, outcome: Outcome) -> None:
     result.logs += [] if outcome.log is None else [outcome.log]
-    result.seconds = max(result.seconds, outcome.run.seconds)
+    result.seconds, result.last_s = max(result.seconds, outcome.run.seconds), outcome.run.seconds
     if outcome.log is None:
         result.status, result.why = outcome.run.status, outcome.run.why
     elif outcome.differs:

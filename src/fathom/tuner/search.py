@@ -42,6 +42,7 @@ class Measured:
     status: str = "done"
     why: str = ""
     seconds: float = 0.0  # of its longest run
+    last_s: float = 0.0  # seconds of its latest run
 
     @property
     def log(self) -> float:
@@ -130,6 +131,7 @@ class Search:
         known = self.measured.setdefault(key(choice), Measured(choice))
         known.logs += about.get("logs", [])
         known.seconds = max(known.seconds, about.get("seconds", 0.0))
+        known.last_s = about.get("last_s", known.seconds)
         if about.get("status", "done") != "done":
             known.status, known.why = about["status"], about.get("why", "")
 
@@ -248,7 +250,7 @@ class Search:
 
 
 def _about(result: Measured) -> dict[str, Any]:
-    return {name: getattr(result, name) for name in ("logs", "status", "why", "seconds")}
+    return {name: getattr(result, name) for name in ("logs", "status", "why", "seconds", "last_s")}
 
 
 def _value(result: Measured) -> float:
