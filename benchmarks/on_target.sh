@@ -285,11 +285,11 @@ tuning() { # real programs tuned twice, and planted kernels; needs the extra tun
     "$python" -m benchmarks.tuning.planted > "$out/planted.json"
 }
 
-tuning-lanes() { # the same side by side on four cores each, on GPUs, and beside torch.compile; needs optuna, polars
-    # (carry.sh): 14 min on 4 GPUs and 64 cores; twice the MINUTES on 2 and 32
+tuning-lanes() { # each program tuned on a GPU and its share of the cores, beside torch.compile, then tuned again; needs
+    # optuna, polars (carry.sh): 20 min on 2 GPUs, and 15 for the second searches. CPU="NAME …" WIDTH=4: on cores, too
     IFS=, read -ra gpus <<< "$(gpus)"
-    "$python" -m benchmarks.tuning.lanes "$out" --gpus "${gpus[@]}" --minutes "${MINUTES:-8.5}" \
-        --compare "${COMPARE:-200}" --both "${BOTH:-280}" > "$out/lanes.txt" 2>&1
+    "$python" -m benchmarks.tuning.lanes "$out" --gpus "${gpus[@]}" --width "${WIDTH:-$(($(nproc) / ${#gpus[@]}))}" \
+        --cpu ${CPU:-} --budget "${BUDGET:-230}" --compare "${COMPARE:-90}" > "$out/lanes.txt" 2>&1
 }
 
 serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 2 cores

@@ -1,12 +1,12 @@
-"""Tune programs side by side, each search on cores or a GPU for itself, then compare them with torch.compile.
+"""Tune programs side by side, each search on cores or a GPU for itself, and compare them with torch.compile.
 
-    python -m benchmarks.tuning.lanes OUT [--minutes 8] [--cpu NAME …] [--gpu NAME …] [--gpus 0 1] [--width 4]
+    python -m benchmarks.tuning.lanes OUT [--budget 240] [--cpu NAME …] [--gpu NAME …] [--gpus 0 1] …
 
 Every program is searched twice, with different seeds. Each GPU is a lane with its own cores; the others are
-lanes for searches without a GPU. The searches of a lane share its minutes. Afterwards each GPU program runs
-as it is, tuned, under torch.compile and with max-autotune, in turns, for --compare seconds, and --both
-seconds are for one search on two GPUs. Results are those of `benchmarks.tuning.programs`, and
-OUT/NAME-forms.json.
+lanes for searches without a GPU. The searches of a lane follow each other, the second ones last. After the
+first search, the program runs as it is, tuned, under torch.compile and with max-autotune, in turns,
+for --compare seconds. Results are those of `benchmarks.tuning.programs`, and OUT/NAME-forms.json; all are
+written when they are known, so the command may be ended at any time.
 """
 
 from __future__ import annotations
@@ -17,29 +17,59 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
+from threading import Lock
 from time import monotonic, strftime
 from typing import Any
 
 from benchmarks.tuning.programs import PROGRAMS, ROOT, row, summarise, tuned
 from fathom.recorder import Applied
-from fathom.tuner.running import Runner, Steps
+from fathom.tuner.running import Run, Runner, Steps
 from fathom.tuner.sandbox import Scratch
 
 CPU = ("gpt", "unet", "timm-jpeg", "recommender", "speech", "generate")
-GPU = ("gpt", "unet")
+GPU = ("gpt", "tables", "resnet", "answers", "unet", "frames")
 SEARCHES = (1, 2)
 MEASURE = "hbm,matmul"  # ceilings that findings on a GPU need
 MEASURE_S = 100
+LONGER = 1.6  # factor of a budget that was too short
+STEPS = Steps(warm=10, counted=100)
 COMPILED = {
     "torch.compile": Applied(acts={"compile": {}}),
     "max-autotune": Applied(acts={"compile": {"mode": "max-autotune"}}),
 }
 Job = tuple[str, int]  # program, and number of its search
-Results = dict[str, dict[int, dict[str, Any]]]  # of searches by program
+Rows = dict[str, list[dict[str, Any]]]  # of runs by form
+
+
+class Results:
+    """The results of searches by program, on disk as soon as they are known."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self._lock = out, Lock()
+        self._known: dict[str, dict[int, dict[str, Any]]] = {}
+        self._forms: dict[str, Any] = {}
+        out.mkdir(parents=True, exist_ok=True)
+
+    def add(self, job: Job, result: dict[str, Any]) -> None:
+        with self._lock:
+            self._known.setdefault(job[0], {})[job[1]] = result
+            self._write()
+
+    def compare(self, name: str, rows: Rows) -> None:
+        """Keep how the forms of a program compare."""
+        with self._lock:
+            self._forms[name] = compared(rows)
+            self._write()
+
+    def _write(self) -> None:
+        each = {name: row([known[n] for n in sorted(known)]) for name, known in self._known.items()}
+        known = {name: {"forms": self._forms[name]} for name in each if name in self._forms}
+        summarise({name: about | known.get(name, {}) for name, about in each.items()}, self.out)
 
 
 @dataclass(frozen=True)
@@ -56,26 +86,37 @@ class Lane:
     def around(self) -> dict[str, str]:
         """The environment of its programs."""
         home = {"FATHOM_HOME": str(self.out / f"home-{self.name}")}
-        return {**os.environ, **home, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
+        return {**os.environ, **home, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus), **self.cache("search")}
 
-    def occupy(self) -> None:
-        """Keep this thread, and the programs that it starts, to the lane's cores."""
-        os.sched_setaffinity(0, self.cores)
+    def cache(self, name: str) -> dict[str, str]:
+        """Return a folder for itself for compiled kernels."""
+        return {"TORCHINDUCTOR_CACHE_DIR": str(self.out / f"home-{self.name}" / f"kernels-{name}")}
 
-    def search(self, minutes: float) -> Iterator[tuple[Job, dict[str, Any]]]:
-        """Run the searches, which share the minutes."""
-        self.occupy()
+    def run(self, budget_s: float, compare_s: float, results: Results) -> None:
+        """Run the searches, and compare each program once after its first one."""
+        os.sched_setaffinity(0, self.cores)  # of this thread, and the programs that it starts
         if self.gpus:
             self._measure()
         for name, number in self.jobs:
-            budget = f"{60 * minutes / len(self.jobs):.0f}s"
-            say(f"{name} {number} on {self.name}, {budget}")
             try:
-                result = tuned(name, PROGRAMS[name], budget, self.out, number, around=self.around)
-            except Exception as error:  # other lanes go on
-                result = {"failed": repr(error)}
-            say(f"{name} {number}: {result.get('failed') or labels(result)}")
-            yield (name, number), result
+                result = self._tuned(name, number, budget_s)
+                results.add((name, number), result)
+                say(f"{name} {number}: {result.get('failed') or labels(result)}")
+                if compare_s and number == SEARCHES[0]:
+                    results.compare(name, Forms(self, name, result).run(compare_s))
+            except Exception as error:  # other programs go on
+                say(f"{name} {number}: {error!r}")
+
+    def _tuned(self, name: str, number: int, budget_s: float) -> dict[str, Any]:
+        """Search once; where a run takes too long for the budget, with a longer one."""
+        for factor in (1.0, LONGER):
+            budget = f"{factor * budget_s:.0f}s"
+            say(f"{name} {number} on {self.name}, {budget}")
+            result = tuned(name, PROGRAMS[name], budget, self.out, number, around=self.around)
+            if "budget is too short" not in result.get("failed", ""):
+                break
+            say(f"{name} {number}: {result['failed']}")
+        return result
 
     def _measure(self) -> None:
         command = [sys.executable, "-m", "fathom", "machine", "measure", "--only", MEASURE, "--json"]
@@ -93,7 +134,8 @@ def say(text: str) -> None:
 def labels(result: dict[str, Any]) -> str:
     """Return the settings of a result and their ratio, in one line."""
     names = ", ".join(f"{setting['knob']}: {setting['value']}" for setting in result["settings"])
-    return f"{names or 'nothing proven'}, ratio {(result['verdict'] or {}).get('interval')}"
+    interval = (result["verdict"] or {}).get("interval")
+    return f"{names or 'nothing proven'}, ratio {interval}, {result['runs']} runs, {result['seconds']:.0f} s"
 
 
 def lanes_of(out: Path, gpus: Sequence[str], width: int, cores: Iterable[int]) -> list[Lane]:
@@ -111,100 +153,87 @@ def share(lanes: Sequence[Lane], names: Sequence[str]) -> None:
         lanes[number % len(lanes)].jobs.append(job)
 
 
-def searched(lanes: Sequence[Lane], minutes: float) -> Results:
-    """Run all lanes at the same time, and return the results."""
-    results: Results = {}
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        for done in pool.map(lambda lane: list(lane.search(minutes)), lanes):
-            for (name, number), result in done:
-                results.setdefault(name, {})[number] = result
-    return results
+class Forms:
+    """A program as it is, tuned and compiled. Compiled forms have empty caches before their first run."""
+
+    def __init__(self, lane: Lane, name: str, result: dict[str, Any]) -> None:
+        self.lane, self.name, self.program = lane, name, PROGRAMS[name]
+        known = {part: result.get(part) or {} for part in ("environment", "acts", "arguments")}
+        tuned_form = {"tuned": Applied(**known)} if any(known.values()) else {}
+        self.every = {"as it is": Applied(), **tuned_form, **COMPILED}
+
+    def run(self, seconds: float) -> Rows:
+        """Run the forms in turns until the seconds are over; each form's first run may take as many."""
+        until, rows = monotonic() + seconds, Rows({form: [] for form in self.every})
+        with tempfile.TemporaryDirectory() as place:
+            scratch = Scratch(ROOT / self.program.folder, Path(place, "copy"))
+            command = self.program.command(bool(self.lane.gpus))
+            runner = Runner(command, scratch, Path(place), STEPS, environment=self.lane.around)
+            while monotonic() < until or not all(rows.values()):
+                for form, setting in self.every.items():
+                    left_s = max(until - monotonic(), 0.0 if rows[form] else seconds)
+                    if left_s:
+                        rows[form].append(about(runner.run(self._cached(form, setting), left_s)))
+                        self._write(rows)
+        say(f"forms of {self.name}: {json.dumps(compared(rows))}")
+        return rows
+
+    def _cached(self, form: str, setting: Applied) -> Applied:
+        if form not in COMPILED:
+            return setting  # those of the search, which a user would have
+        return replace(setting, environment=self.lane.cache(f"{self.name}-{form}"))
+
+    def _write(self, rows: Rows) -> None:
+        (self.lane.out / f"{self.name}-forms.json").write_text(json.dumps(rows, indent=1))
 
 
-def forms(lane: Lane, name: str, result: dict[str, Any], seconds: float) -> None:
-    """Time a program as it is, tuned and compiled, in turns; the first run of a form may compile."""
-    lane.occupy()
-    until, program = monotonic() + seconds, PROGRAMS[name]
-    known = {part: result.get(part) or {} for part in ("environment", "acts", "arguments")}
-    every = {
-        "as it is": Applied(),
-        **({"tuned": Applied(**known)} if any(known.values()) else {}),
-        **COMPILED,
+def about(run: Run) -> dict[str, Any]:
+    """Return the figures of a run: `start_s` is the time to its first timed step."""
+    ms = run.step_ns / 1e6 if run.samples else None
+    start_s = None if ms is None else run.seconds - STEPS.counted * ms / 1e3
+    return {"status": run.status, "ms": ms, "start_s": start_s, "seconds": run.seconds, "why": run.why}
+
+
+def compared(rows: Rows) -> dict[str, Any]:
+    """Return each form's step and first start, and the ratio of the tuned step to it."""
+    ms = {form: median(known) for form, runs in rows.items() if (known := [r["ms"] for r in runs if r["ms"]])}
+    tuned_ms = ms.get("tuned", ms.get("as it is"))
+    return {
+        form: {
+            "ms": ms.get(form),
+            "ratio": tuned_ms / ms[form] if tuned_ms and form in ms else None,
+            "first_start_s": runs[0]["start_s"],
+            "first_s": runs[0]["seconds"],
+            "status": runs[-1]["status"],
+        }
+        for form, runs in rows.items()
+        if runs
     }
-    rows: dict[str, list[dict[str, Any]]] = {form: [] for form in every}
-    with tempfile.TemporaryDirectory() as place:
-        scratch = Scratch(ROOT / program.folder, Path(place, "copy"))
-        command = program.command(bool(lane.gpus))
-        runner = Runner(command, scratch, Path(place), Steps(warm=10, counted=100), environment=lane.around)
-        while monotonic() < until:
-            for form, setting in every.items():
-                run = runner.run(setting, max(0.0, until - monotonic()))
-                ms = run.step_ns / 1e6 if run.samples else None
-                rows[form].append({"status": run.status, "ms": ms, "seconds": run.seconds, "why": run.why})
-    (lane.out / f"{name}-forms.json").write_text(json.dumps(rows, indent=1))
-    say(f"forms of {name}: { ({form: [r['ms'] for r in runs] for form, runs in rows.items()}) }")
-
-
-def both(lanes: Sequence[Lane], name: str, seconds: float) -> None:
-    """Search once with the candidates side by side on the GPUs of all these lanes."""
-    gpus = tuple(gpu for lane in lanes for gpu in lane.gpus)
-    lane = Lane("gpus", frozenset().union(*(lane.cores for lane in lanes)), gpus, lanes[0].out)
-    lane.occupy()
-    result = tuned(name, PROGRAMS[name], f"{seconds:.0f}s", lane.out, 3, gpus, lane.around)
-    tried = len(result.get("tried", []))
-    say(f"{name} on {len(gpus)} GPUs: {result.get('failed') or labels(result)}, {tried} tried")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--budget", type=float, default=480, help="seconds of each search")
     parser.add_argument("--cpu", nargs="*", default=CPU, choices=list(PROGRAMS))
     parser.add_argument("--gpu", nargs="*", default=GPU, choices=list(PROGRAMS))
     parser.add_argument("--gpus", nargs="*", default=())
     parser.add_argument("--width", type=int, default=4, help="cores of a lane")
     parser.add_argument("--compare", type=float, default=0, help="seconds for tuned and compiled forms")
-    parser.add_argument("--both", type=float, default=0, help="seconds for a search on two GPUs")
     options = parser.parse_args()
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     lanes = lanes_of(out, options.gpus, options.width, os.sched_getaffinity(0))
-    on_gpu, on_cpu = ([lane for lane in lanes if bool(lane.gpus) == wanted] for wanted in (True, False))
-    share(on_gpu, options.gpu)
-    share(on_cpu, options.cpu)
-    with ThreadPoolExecutor(2) as pool:
-        cpu = pool.submit(group, on_cpu, options.minutes, out / "cpu")
-        gpu = pool.submit(afterwards, on_gpu, options)
-        for each in (cpu, gpu):
-            each.result()
-
-
-def group(lanes: Sequence[Lane], minutes: float, out: Path) -> Results:
-    """Run the searches of these lanes, and write their summary."""
-    lanes = [lane for lane in lanes if lane.jobs]
-    results = searched(lanes, minutes) if lanes else {}
-    out.mkdir(exist_ok=True)
-    summarise({name: row(list(known.values())) for name, known in results.items()}, out)
-    return results
-
-
-def afterwards(lanes: Sequence[Lane], options: argparse.Namespace) -> None:
-    """Run the searches on GPUs, then the other forms of their programs, and a search on two GPUs."""
-    if not lanes:
-        return
-    results = group(lanes, options.minutes, lanes[0].out / "gpu")
-    compared = zip(lanes, results.items() if options.compare else (), strict=False)
+    groups = [[lane for lane in lanes if bool(lane.gpus) == on_gpu] for on_gpu in (True, False)]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        running = [
-            pool.submit(forms, lane, name, known[1], options.compare) for lane, (name, known) in compared
-        ]
-        free = lanes[len(running) :]
-        if options.both and len(free) > 1:
-            running.append(pool.submit(both, free[:2], options.gpu[0], options.both))
+        running = []
+        for group, names, part in zip(groups, (options.gpu, options.cpu), ("gpu", "cpu"), strict=True):
+            share(group, names)
+            results = Results(out / part)
+            busy = [lane for lane in group if lane.jobs]
+            running += [pool.submit(lane.run, options.budget, options.compare, results) for lane in busy]
         for each in running:
             each.result()
-    if options.both and len(free) < 2 <= len(lanes):
-        both(lanes[:2], options.gpu[0], options.both)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 On a GPU, the tuned program is also compared with torch.compile alone, as it is and with autotuning. Needs the
 extra `tune`, and quiet cores: under load, proofs are inconclusive. Programs that lack a package are left out,
-with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, recordings beside them, the summary to
-OUT/tuning.json.
+with the reason. Results go to OUT/NAME-1.json and OUT/NAME-2.json, progress and recordings beside them, the
+summary to OUT/tuning.json.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ PROGRAMS = {
         "benchmarks/ordinary/programs", ("lightning_fit.py", "--steps", "100000"), ("lightning",)
     ),
     "unet": Program("benchmarks/tuning/models", ("unet.py", "--steps", "100000"), ("lightning",)),
+    "resnet": Program("benchmarks/tuning/models", ("resnet.py", "--steps", "100000"), ("timm",)),
+    "tables": Program("benchmarks/tuning/models", ("tables.py", "--steps", "100000")),
+    "frames": Program("benchmarks/tuning/models", ("frames.py", "--steps", "100000")),
+    "answers": Program("benchmarks/tuning/models", ("answers.py", "--steps", "100000"), HUB),
     "timm-jpeg": Program(
         "benchmarks/programs", ("timm_jpeg.py", "--steps", "100000"), ("timm", "PIL"), SMALL
     ),
@@ -101,14 +105,22 @@ def tuned(
         command += ["--", *program.command(on_gpu(around))]
         path = os.pathsep.join(filter(None, (str(ROOT / "src"), around.get("PYTHONPATH"))))
         environment = {**around, "PYTHONPATH": path}
-        done = subprocess.run(
-            command, cwd=place, env=environment, capture_output=True, text=True, check=False
-        )
+        said = out / f"{name}-{search}.txt"
+        with said.open("w") as progress:
+            done = subprocess.run(
+                command,
+                cwd=place,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=progress,
+                text=True,
+                check=False,
+            )
         for recording in Path(place).glob(f"*.tune/{BEFORE}"):
             kept = out / f"{name}-{search}.fathom"
             shutil.copytree(recording, kept, ignore=shutil.ignore_patterns("raw"), dirs_exist_ok=True)
     if not done.stdout.strip():
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+        return {"failed": (said.read_text().strip().splitlines() or ["no message"])[-1]}
     (out / f"{name}-{search}.json").write_text(done.stdout)
     return json.loads(done.stdout)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.tuning.lanes import lanes_of, share
+from benchmarks.tuning import lanes as lanes_module
+from benchmarks.tuning.lanes import Results, about, compared, lanes_of, share
+from fathom.tuner.running import Run
 
 
 @pytest.mark.parametrize(("gpus", "cores"), [(0, 8), (2, 32), (4, 64), (4, 10)])
@@ -37,3 +41,35 @@ def test_a_lane_without_a_gpu_hides_those_of_the_machine() -> None:
     assert gpu.around["CUDA_VISIBLE_DEVICES"] == "3"
     assert cpu.around["CUDA_VISIBLE_DEVICES"] == ""
     assert gpu.around["FATHOM_HOME"] != cpu.around["FATHOM_HOME"]
+
+
+def test_forms_are_compared_by_medians_and_by_the_time_to_their_first_timed_step() -> None:
+    slow, quick = Run("done", 5.0, samples=[20e6] * 8), Run("done", 33.0, samples=[5e6] * 8)
+    rows = {
+        "as it is": [about(run) for run in (slow, Run("done", 9.0, samples=[40e6]), slow)],
+        "tuned": [about(quick)],
+        "max-autotune": [about(Run("too slow", 90.0, why="planted"))],
+    }
+    known = compared(rows)
+    assert known["as it is"]["ms"] == 20 and known["as it is"]["ratio"] == 0.25
+    assert known["as it is"]["first_start_s"] == 3.0 and known["tuned"]["first_start_s"] == 32.5
+    assert known["max-autotune"]["ratio"] is None and known["max-autotune"]["first_s"] == 90.0
+
+
+def test_a_search_whose_budget_was_too_short_is_repeated_with_a_longer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def tuned(_name: str, _program: Any, budget: str, *_: Any, **__: Any) -> dict[str, Any]:
+        asked.append(budget)
+        return {"failed": "fathom: The budget is too short: a run takes 20 s" if len(asked) == 1 else "other"}
+
+    monkeypatch.setattr(lanes_module, "tuned", tuned)
+    monkeypatch.setattr("os.sched_setaffinity", lambda *_: None)
+    lane = lanes_of(tmp_path, (), 1, [0])[0]
+    lane.jobs.append(("gpt", 1))
+    lane.run(100, 0, Results(tmp_path / "cpu"))
+    assert asked == ["100s", "160s"]
+    kept = json.loads((tmp_path / "cpu" / "tuning.json").read_text())
+    assert kept["programs"]["gpt"] == {"failed": "other"}
