@@ -289,7 +289,7 @@ tuning-lanes() { # each program tuned on a GPU and its share of the cores, besid
     # optuna, polars (carry.sh): 20 min on 2 GPUs, and 15 for the second searches. CPU="NAME …" WIDTH=4: on cores, too
     IFS=, read -ra gpus <<< "$(gpus)"
     "$python" -m benchmarks.tuning.lanes "$out" --gpus "${gpus[@]}" --width "${WIDTH:-$(($(nproc) / ${#gpus[@]}))}" \
-        --cpu ${CPU:-} --budget "${BUDGET:-230}" --compare "${COMPARE:-90}" > "$out/lanes.txt" 2>&1
+        --cpu ${CPU:-} ${GPU:+--gpu $GPU} --budget "${BUDGET:-230}" --compare "${COMPARE:-90}" > "$out/lanes.txt" 2>&1
 }
 
 serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 2 cores
