@@ -91,6 +91,38 @@ def test_a_second_search_has_the_same_winner(place: Path, monkeypatch: pytest.Mo
     assert winners[0] == winners[1] == ["loader", "optimizer"]
 
 
+@pytest.mark.parametrize(("between", "proven"), [(0.2, True), (0.01, True), (0.2, False)])
+def test_a_noisy_host_is_named_early_and_hides_no_large_gain(
+    place: Path, monkeypatch: pytest.MonkeyPatch, between: float, proven: bool
+) -> None:
+    def quick(setting: Applied) -> float:
+        return 0.5 if proven and setting.acts.get("loader", {}).get("num_workers") else 1.0
+
+    program, lines = Simulated(FakeClock(), quick, between=between), list[tuple[float, str]]()
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 0.1, 0.1))
+    result = run(
+        program,
+        place,
+        monkeypatch,
+        budget_s=240.0,
+        tell=lambda text: lines.append((program.clock.ns / 1e9, text)),
+    )
+    assert ("loader" in {setting.knob for setting in result.settings}) == proven
+    named = [seconds for seconds, text in lines if "cannot be proven" in text]
+    assert bool(named) == (between > 0.1) and max(named, default=0) < 120
+    noted = any("cannot be proven" in note for note in result.notes)
+    assert noted == (between > 0.1 and not proven)
+
+
+def test_other_load_is_named_before_anything_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    program = Simulated(FakeClock(), lambda _: 1.0)
+    monkeypatch.setattr("os.getloadavg", lambda: (8.0, 8.0, 8.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    run(program, place, monkeypatch, budget_s=135.0, only=("garbage",), tell=lines.append)
+    assert "load 2.0 per core" in lines[0]
+
+
 def test_lanes_side_by_side_have_the_same_winner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Simulated(FakeClock(), factor)
     result = run(program, place, monkeypatch, lanes=("0", "1", "2"))
@@ -229,6 +261,9 @@ def test_a_candidate_that_could_not_be_proven_in_time_is_ended(
 
     result = run(
         Compiling(FakeClock(), factor), place, monkeypatch, budget_s=300.0, only=("compile", "loader")
+    )
+    assert all(
+        "compiling; give a longer --budget" in row.why for row in result.tried if row.status == "too slow"
     )
     run_s = simulated.START_S + 2.5
     assert allowed and max(allowed) + 14 * run_s < 300  # the proof of another candidate

@@ -151,25 +151,26 @@ def _shares(result: Tuned, width: int) -> Iterator[Text]:
 
 
 def _others(title: str, rows: Sequence[Tried], width: int) -> Iterator[Text]:
-    lines = [units.shorten(_tried(row), width - 4) for row in rows[:ROWS]]
+    room = min(NAME + 10, max((len(row.label) for row in rows[:ROWS]), default=0) + 1)
+    lines = [units.shorten(_tried(row, room), width - 4) for row in rows[:ROWS]]
     lines += [f"and {len(rows) - ROWS} more (--json lists all)"] if len(rows) > ROWS else []
     yield from part(title, lines)
 
 
-def _tried(row: Tried) -> str:
-    """Return a candidate with its gain, and what went wrong with it."""
+def _tried(row: Tried, room: int) -> str:
+    """Return a candidate, with `room` for its name, its gain, and what went wrong with it."""
     gain = units.MISSING
     if row.gain is not None:
         gain = f"{100 * abs(row.gain):.1f} % {'longer' if row.gain < 0 else 'shorter'}"
     failed = "" if row.status == "done" else row.status + (f": {row.why}" if row.why else "")
-    return f"{units.shorten(row.label, NAME + 10):<{NAME + 10}} {gain:>15}  {failed}".rstrip()
+    return f"{units.shorten(row.label, room):<{room}} {gain:>15}  {failed}".rstrip()
 
 
 def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:
     if rows:
         yield from part("Faster, but not offered", [" "])
     for row in rows:
-        text = f"{row.label} ({_percent(row.gain)}): {row.status}" + (f", {row.why}" if row.why else "")
+        text = f"{row.label} ({_percent(row.gain)}): {row.status}" + (f". {row.why}" if row.why else "")
         yield from (Text(f"  {line}") for line in textwrap.wrap(text, width - 4))
     if any(row.status == "differs" for row in rows):
         yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(ACCEPT, width - 4))
@@ -189,7 +190,8 @@ def _facts(result: Tuned, width: int) -> Iterator[Text]:
     if result.patch is not None:
         yield from _patch(result.patch, width)
     yield from paragraph(f"{'before':<{LABEL}}", result.sounding, width)
-    yield from paragraph(f"{'note':<{LABEL}}", " ".join(result.notes), width)
+    for number, note in enumerate(result.notes):
+        yield from paragraph(f"{'' if number else 'note':<{LABEL}}", note, width)
 
 
 def _patch(patch: Patch, width: int) -> Iterator[Text]:

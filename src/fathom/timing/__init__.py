@@ -3,6 +3,7 @@
 from fathom.timing.arrivals import ARRIVALS, next_arrival
 from fathom.timing.clock import Clock, SystemClock
 from fathom.timing.ratio import (
+    CONFIDENCE,
     MARGIN,
     SETTLED,
     SHARE,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fathom.tuner.judging import PROOF_RUNS, error_of, trial_of
+from fathom.tuner.judging import PROOF_RUNS, error_of, too_small, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
 from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
+from fathom.tuner.results import label_of
 from fathom.tuner.search import PAIRS, PAYS, Choice, Measured, Search, key
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
@@ -18,12 +19,15 @@ FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
 KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 COMPILED = 0.25  # share of the extra time of a first run that later ones take: kernels are on disk
+ENDED = "it was ended after {:.0f} s of starting and compiling; give a longer --budget"
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exploration:
-    """Measures candidates within the budget: `say` shows the progress, `keep` saves the time used."""
+    """Measures candidates within the budget: `say` shows the progress, `keep` saves the time used, `tell`
+    prints a line that stays.
+    """
 
     search: Search
     paired: Paired
@@ -31,6 +35,8 @@ class Exploration:
     budget: Budget
     say: Say
     keep: Callable[[], None]
+    tell: Say
+    warned: bool = False  # that small gains cannot be proven
 
     def run(self) -> Choice:
         """Measure candidates and rank the fastest again; if none is left, measure others.
@@ -93,6 +99,14 @@ class Exploration:
             if all(self._is_known(choice) for _, choice in batch):
                 break
             self._measure(batch)
+            self._warn()
+
+    def _warn(self) -> None:
+        """Say once, early, that runs scatter too much for small gains."""
+        note = "" if self.warned else too_small(self.paired.runs, self.budget.total_s)
+        if note:
+            self.tell(note)
+            self.warned = True
 
     def rank_again(self) -> Choice:
         """Measure the fastest candidates again: the fastest of many measured once may owe it to chance.
@@ -119,7 +133,7 @@ class Exploration:
         return not choice or (known is not None and len(known.logs) >= PAIRS)
 
     def _measure(self, batch: list[tuple[object, Choice]]) -> None:
-        names = " and ".join(", ".join(choice.values()) or "as it is" for _, choice in batch)
+        names = " and ".join(label_of(choice) for _, choice in batch)
         self.say(f"{self._best()}{len(self.search.measured)} tried · now {names}")
         outcomes = [
             outcome
@@ -133,6 +147,8 @@ class Exploration:
             for result, outcome in zip(again, self.lanes.measure(trials, self.keep), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
+            if result.status == "too slow" and self.search.patience_s(choice):
+                result.why = ENDED.format(result.seconds)
             self.search.tell(trial, choice, result)
 
     def _worth_a_second_look(self, result: Measured) -> bool:

@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from fathom.referee import BASELINE, Metrics, Settings, SideError, Verdict, prove_steps
+from fathom.timing import CONFIDENCE, student
 from fathom.tuner.effects import LEAST_ERROR, Effect
 from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
 from fathom.tuner.running import Run
@@ -20,6 +21,8 @@ PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
 WORTH = 0.01  # share of the step time that a setting has to gain to be kept
 CLEARLY = 2.0  # and standard errors of this gain
 MOST_ROUNDS = 4
+MOST_PROOF = 15  # pairs of a proof that its reserve allows
+NOTED = 0.1  # share of the step time: where smaller gains cannot be proven, the user should know
 Say = Callable[[str], None]
 
 
@@ -79,6 +82,23 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
 def error_of(runs: Sequence[Run]) -> float:
     """Return the standard error of one ratio to the baseline, from the baseline's runs."""
     return _scatter([run.step_ns for run in runs]) * math.sqrt(1 + 1 / BETWEEN)
+
+
+def too_small(runs: Sequence[Run], total_s: float) -> str:
+    """Return a note if the runs of the program scatter so much that even large gains cannot be proven."""
+    bent = np.abs(np.diff(np.log([run.step_ns for run in runs]), 2))  # a drift bends little
+    scatter = math.sqrt(math.pi / 2 / 6) * float(np.mean(bent)) if len(bent) else 0.0  # median: too few runs
+    afforded = int(total_s / 4 / np.mean([run.seconds for run in runs]))  # in half of the budget
+    pairs = min(MOST_PROOF, max(PROOF_RUNS // 2, afforded))
+    half = student((1 + CONFIDENCE) / 2, pairs - 1) * scatter * math.sqrt(2 / pairs)
+    least = 1 - math.exp(-half)
+    if least < NOTED:
+        return ""
+    longer = " or a longer --budget" if afforded < MOST_PROOF else ""
+    return (
+        f"Runs of the program as it is differ by about {100 * scatter:.0f} %, so gains below"
+        f" {100 * least:.0f} % cannot be proven. Smaller gains need an idle machine{longer}."
+    )
 
 
 def _scatter(times: Sequence[float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +31,11 @@ class Setting(msgspec.Struct):
     because: list[str] = []  # the kinds of findings that suggested it
 
 
+def label_of(choice: Mapping[str, str]) -> str:
+    """Return the knobs of a choice with their values."""
+    return ", ".join(f"{knob}: {value}" for knob, value in choice.items()) or "as it is"
+
+
 class Tried(msgspec.Struct):
     """A candidate of the search: `gain` is the share of the step time that it saved, over `pairs` pairs.
 
@@ -47,7 +53,7 @@ class Tried(msgspec.Struct):
     @property
     def label(self) -> str:
         """The names of its values."""
-        return ", ".join(f"{knob}: {value}" for knob, value in self.choice.items()) or "as it is"
+        return label_of(self.choice)
 
 
 class Patch(msgspec.Struct):

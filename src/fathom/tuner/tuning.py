@@ -20,7 +20,7 @@ from fathom.sounding import open_store
 from fathom.tuner.exploring import PROMISING, Exploration
 from fathom.tuner.facts import facts_of
 from fathom.tuner.folder import RESULT, SPENT, opened, spent_s
-from fathom.tuner.judging import Gains, ablate, error_of, kept, prove
+from fathom.tuner.judging import Gains, ablate, error_of, kept, prove, too_small
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import LEAST_RUNS, Options
@@ -28,7 +28,7 @@ from fathom.tuner.pairing import Budget, Paired, Trial
 from fathom.tuner.patching.making import Patching
 from fathom.tuner.priors import priors
 from fathom.tuner.recording import record
-from fathom.tuner.results import FASTER, Patch, Tried, Tuned
+from fathom.tuner.results import FASTER, Patch, Tried, Tuned, label_of
 from fathom.tuner.running import Run, Runner, Steps, require_steps
 from fathom.tuner.sandbox import Scratch
 from fathom.tuner.search import Choice, Measured, Search
@@ -41,10 +41,14 @@ ROUNDED = (
     "Losses and weights may differ by three times what rounding the results of the program's own operations"
     " at random does to them."
 )
-BUSY = 2.0  # load average per core
+BUSY, SHARED = 2.0, 0.5  # load averages per core: after a search, and before it
 BESIDE = (
     "The machine was busy (load {:.1f} per core). Unless the program alone causes this, gains are uncertain;"
     " search again on an idle machine."
+)
+EARLIER = (
+    "The machine was busy before the search (load {:.1f} per core). If other programs go on, small gains"
+    " cannot be proven."
 )
 BEFORE = "before.fathom"  # the recording of the program as it is
 
@@ -75,6 +79,8 @@ class _Tuning:
         self.notes: list[str] = []
 
     def run(self) -> Tuned:
+        if (load := _load()) > SHARED:
+            self.options.tell(EARLIER.format(load))
         self._record()
         store = open_store(self.place / BEFORE)
         machine = bounding(store.machine)
@@ -93,7 +99,13 @@ class _Tuning:
         self._calibrate(self.runner)
         self.lanes = Lanes([self.paired, *map(self._lane, range(1, len(self.options.lanes)))])
         self.exploration = Exploration(
-            self.search, self.paired, self.lanes, self.budget, self._remember, self._keep
+            self.search,
+            self.paired,
+            self.lanes,
+            self.budget,
+            self._remember,
+            self._keep,
+            self.options.tell,
         )
         return self._conclude(self.exploration.run())
 
@@ -185,7 +197,7 @@ class _Tuning:
                 else ablate(self.search, self.paired, finalist.choice, self.budget, self._remember)
             )
             choice = kept(finalist.choice, gains)
-            self._remember(f"proving {', '.join(choice.values())}")
+            self._remember(f"proving {label_of(choice)}")
             verdict = prove(
                 self.search, self.paired, choice, self.budget, self.options.margin, self._remember
             )
@@ -207,7 +219,7 @@ class _Tuning:
         applied = self.search.setting(choice)
         base_ms = [run.step_ns / 1e6 for run in self.paired.runs]
         rows = self.search.tried()
-        load = os.getloadavg()[0] / (os.cpu_count() or 1)  # of the host, whatever cores the program may use
+        load, small = _load(), too_small(self.paired.runs, self.budget.total_s)
         offered = [row for row in rows if row.status == "differs" and (row.gain or 0) > PROMISING]
         result = Tuned(
             command=self.command,
@@ -233,6 +245,7 @@ class _Tuning:
             notes=[
                 *self.notes,
                 *([BESIDE.format(load)] if load > BUSY else []),
+                *([small] if small and not choice else []),
                 *self._left_out(),
                 *([ROUNDED] if self.paired.rounded else []),
             ],
@@ -266,3 +279,8 @@ class _Tuning:
             write_proven(Path(result.file), result, replace(applied, knobs=choice, carries=carries))
             result.patch = self._patch(choice)
         write_private(self.place / RESULT, msgspec.json.encode(result).decode())
+
+
+def _load() -> float:
+    """Return the load average per core of the host, whatever cores the program may use."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
