@@ -184,3 +184,27 @@ def test_the_report_says_how_to_apply_it_and_the_json_has_it() -> None:
     ):
         assert line in text
     assert msgspec.json.decode(msgspec.json.encode(result))["patch"]["left"] == {"autocast": "a reason"}
+
+
+def test_the_report_of_a_search_on_an_h200_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = Path(__file__).parents[2] / "benchmarks" / "results" / "tuning" / "gpt-h200-2.json"
+    result = msgspec.json.decode(known.read_bytes(), type=Tuned)
+    result.file = str(tmp_path / "a.tune" / "settings.toml")
+    result.tried[1].status, result.tried[1].why = (
+        "too slow",
+        "ended after 37 s of compiling",
+    )
+    console = Console(file=StringIO(), width=90)
+    print_tuned(result, console)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert any(
+        line.startswith("compile: whole with CUDA graphs ") and line.endswith("59.1 %") for line in lines
+    )
+    assert "predicted by framework-not-compiled, host-launch-bound · may change: rounding" in lines
+    assert "model.compile(), or model = torch.compile(model)" in lines
+    assert any(line.startswith("apply      fathom run --settings a.tune/settings.toml -- ") for line in lines)
+    assert any(line.endswith(result.tried[1].why) for line in lines)
+    assert f"note       {result.notes[0]}" in lines  # each note on a line for itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from fathom.machine.model import Machine
 from fathom.settings import settings_in
 
 FORMAT = 1
+BARE = re.compile(r"[A-Za-z0-9_-]+")  # keys of TOML that need no quotes
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,17 @@ def write_settings(applied: Applied, path: Path, header: str = "") -> None:
 
 
 def _line(key: str, value: Any) -> str:
-    return f"{json.dumps(key)} = {_toml(value)}"
+    return f"{_key(key)} = {_toml(value)}"
+
+
+def _key(key: str) -> str:
+    return key if BARE.fullmatch(key) else json.dumps(key)
 
 
 def _toml(value: Any) -> str:
     """Return a value in TOML, whose strings, numbers and lists are written as in JSON."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

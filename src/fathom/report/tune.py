@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -29,7 +31,7 @@ LABEL = 11
 KERNEL = 44
 VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "inconclusive": "yellow"}
 ACCEPT = "Where such a difference is acceptable, search again with --replace --agree SHARE."
-WHERE = {"findings": "a finding", "account": "the account", "unknown": "no prediction"}
+WHERE = {"findings": "a finding", "account": "the account of the step", "unknown": "nothing"}
 
 
 def print_tuned(result: Tuned, console: Console | None = None) -> None:
@@ -105,7 +107,7 @@ def _page(result: Tuned, width: int) -> Iterator[Text]:
     yield from _headline(result, width)
     if result.settings:
         yield Text()
-        yield from _settings(result.settings)
+        yield from _settings(result.settings, width)
         yield from _shares(result, width)
     yield from _others("Gained nothing when taken out", result.removed, width)
     yield from _not_offered(result.unproven, width)
@@ -128,15 +130,18 @@ def _headline(result: Tuned, width: int) -> Iterator[Text]:
     yield from paragraph(" " * LABEL, f"{text}; {same} agree" if same else text, width)
 
 
-def _settings(settings: Sequence[Setting]) -> Iterator[Text]:
-    head = f"{'predicted':>{FIGURE}}{'realised':>{FIGURE}}  from"
+def _settings(settings: Sequence[Setting], width: int) -> Iterator[Text]:
+    head = f"{'predicted':>{FIGURE}}{'realised':>{FIGURE}}"
     yield Text(f"  {'setting':<{NAME}}{head}", "dim underline")
     for setting in settings:
-        name = units.shorten(f"{setting.title}: {setting.value}", NAME - 1)
-        figures = f"{_percent(setting.predicted):>{FIGURE}}{_percent(setting.realised):>{FIGURE}}"
-        because = ", ".join(setting.because) or WHERE[setting.source]
-        yield Text.assemble(f"  {name:<{NAME}}{figures}  ", (because, "dim"))
-        yield Text(f"    {setting.code}" + _risk(setting.changes), "dim")
+        name = units.shorten(setting.label, NAME - 1)
+        yield Text(
+            f"  {name:<{NAME}}{_percent(setting.predicted):>{FIGURE}}{_percent(setting.realised):>{FIGURE}}"
+        )
+        because = "predicted by " + (", ".join(setting.because) or WHERE[setting.source])
+        because = because if setting.predicted is not None else "not predicted"
+        for text in (because + _risk(setting.changes), setting.code):
+            yield from paragraph(" " * 4, text, width, "dim", hyphens=False)
 
 
 def _risk(changes: str) -> str:
@@ -159,11 +164,11 @@ def _others(title: str, rows: Sequence[Tried], width: int) -> Iterator[Text]:
 
 def _tried(row: Tried, room: int) -> str:
     """Return a candidate, with `room` for its name, its gain, and what went wrong with it."""
-    gain = units.MISSING
+    gain = ""
     if row.gain is not None:
-        gain = f"{100 * abs(row.gain):.1f} % {'longer' if row.gain < 0 else 'shorter'}"
+        gain = f"{100 * abs(row.gain):>6.1f} % {'longer' if row.gain < 0 else 'shorter'}  "
     failed = "" if row.status == "done" else row.status + (f": {row.why}" if row.why else "")
-    return f"{units.shorten(row.label, room):<{room}} {gain:>15}  {failed}".rstrip()
+    return f"{units.shorten(row.label, room):<{room}} {gain}{failed}".rstrip()
 
 
 def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:
@@ -183,13 +188,11 @@ def _facts(result: Tuned, width: int) -> Iterator[Text]:
     load = "" if result.load is None else f" · load {result.load:.1f} per core"
     yield from paragraph(f"{'search':<{LABEL}}", spent + step + load, width)
     if result.file:
-        command = " ".join(result.command)
-        yield from paragraph(
-            f"{'apply':<{LABEL}}", f"fathom run --settings {result.file} -- {command}", width
-        )
+        applied = f"fathom run --settings {_near(result.file)} -- {shlex.join(result.command)}"
+        yield from paragraph(f"{'apply':<{LABEL}}", applied, width, hyphens=False)
     if result.patch is not None:
         yield from _patch(result.patch, width)
-    yield from paragraph(f"{'before':<{LABEL}}", result.sounding, width)
+    yield from paragraph(f"{'recording':<{LABEL}}", _near(result.sounding), width, hyphens=False)
     for number, note in enumerate(result.notes):
         yield from paragraph(f"{'' if number else 'note':<{LABEL}}", note, width)
 
@@ -198,13 +201,19 @@ def _patch(patch: Patch, width: int) -> Iterator[Text]:
     """Yield how to make the settings permanent, and those that need another way."""
     if patch.file:
         ran = "the patched copy ran with the same results" if patch.verified else patch.note
-        lines = f"git apply {patch.file}", f"{', '.join(patch.knobs)}: {ran}"
+        lines = f"git apply {_near(patch.file)}", f"{', '.join(patch.knobs)}: {ran}"
         for label, text in zip(("code", ""), lines, strict=True):
             yield from paragraph(f"{label:<{LABEL}}", text, width, hyphens=False)
     if patch.launch:
         yield from paragraph(f"{'launch':<{LABEL}}", patch.launch, width, hyphens=False)
     for knob, why in patch.left.items():
         yield from paragraph(f"{'not in code':<{LABEL}} ", f"{knob}: {why}", width)
+
+
+def _near(path: str) -> str:
+    """Return a path inside the current folder relative to it."""
+    inside = Path(path).is_relative_to(Path.cwd())
+    return str(Path(path).relative_to(Path.cwd())) if inside else path
 
 
 def _percent(share: float | None) -> str:

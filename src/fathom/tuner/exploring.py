@@ -19,7 +19,7 @@ FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
 KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 COMPILED = 0.25  # share of the extra time of a first run that later ones take: kernels are on disk
-ENDED = "it was ended after {:.0f} s of starting and compiling; give a longer --budget"
+ENDED = "ended after {:.0f} s of compiling; give a longer --budget"
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
 
@@ -182,7 +182,7 @@ class Exploration:
 
     def _best(self) -> str:
         ranked = self.search.ranked()
-        return f"best {100 * (ranked[0].gain or 0):.0f} % faster · " if ranked else ""
+        return f"best so far {100 * (ranked[0].gain or 0):.0f} % shorter · " if ranked else ""
 
 
 def _measured(choice: Choice, outcome: Outcome) -> Measured:

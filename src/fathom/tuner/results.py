@@ -12,6 +12,11 @@ from fathom.referee import Verdict
 FASTER = "faster"
 
 
+def label_of(choice: Mapping[str, str]) -> str:
+    """Return the knobs of a choice with their values."""
+    return ", ".join(f"{knob}: {value}" for knob, value in choice.items()) or "as it is"
+
+
 class Setting(msgspec.Struct):
     """One setting of the result. Gains are shares of the step time that it saves.
 
@@ -30,10 +35,10 @@ class Setting(msgspec.Struct):
     code: str
     because: list[str] = []  # the kinds of findings that suggested it
 
-
-def label_of(choice: Mapping[str, str]) -> str:
-    """Return the knobs of a choice with their values."""
-    return ", ".join(f"{knob}: {value}" for knob, value in choice.items()) or "as it is"
+    @property
+    def label(self) -> str:
+        """Its knob and value."""
+        return label_of({self.knob: self.value})
 
 
 class Tried(msgspec.Struct):

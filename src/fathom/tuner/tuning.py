@@ -43,8 +43,8 @@ ROUNDED = (
 )
 BUSY, SHARED = 2.0, 0.5  # load averages per core: after a search, and before it
 BESIDE = (
-    "The machine was busy (load {:.1f} per core). Unless the program alone causes this, gains are uncertain;"
-    " search again on an idle machine."
+    "The machine was busy (load {:.1f} per core). Unless the program alone causes this, search again on an"
+    " idle machine, which can prove smaller gains."
 )
 EARLIER = (
     "The machine was busy before the search (load {:.1f} per core). If other programs go on, small gains"
