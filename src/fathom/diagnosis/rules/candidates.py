@@ -23,7 +23,6 @@ MOST_FAMILIES = 32  # in one change: each is matched against all names, and smal
 
 def mended(
     signals: Signals,
-    kind: str,
     *parts: tuple[Collection[Work], float],
     host: Iterable[str] = (),
     place: Iterable[str] = ("source", "module", "family"),
@@ -39,14 +38,14 @@ def mended(
     if on_processor(signals):
         saved = in_mean_step(signals, ms_of(claim for claim in claims if claim.entry == Entry.OPS))
         where = site(parts[0][0], *(field for field in place if field != "family"))
-        return Candidate(kind=kind, claims=claims, gain_ms=saved, **where, **fields)
+        return Candidate(claims=claims, gain_ms=saved, **where, **fields)
     total = family_totals(signals["kernels.work"])
     shrunk = (change for works, factor in parts for change in shrink(works, total, factor))
     where = site(parts[0][0], *place)
-    return Candidate(kind=kind, claims=claims, changes=(*shrunk, *host), **where, **fields)
+    return Candidate(claims=claims, changes=(*shrunk, *host), **where, **fields)
 
 
-def saving(kind: str, saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
+def saving(saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
     """Return a candidate that saves milliseconds of the largest families; `changes` are added to its
     changes.
     """
@@ -59,15 +58,14 @@ def saving(kind: str, saved: dict[str, float], signals: Signals, **fields: Any) 
     )
     changes = (*shrunk, *fields.pop("changes", ()))
     claims = [Claim(Entry.COMPUTE, family, saved[family]) for family in largest]
-    return Candidate(kind=kind, claims=claims, changes=changes, **fields)
+    return Candidate(claims=claims, changes=changes, **fields)
 
 
-def in_family(kind: str, family: Family, factor: float, evidence: list[Evidence], **fields: Any) -> Candidate:
+def in_family(family: Family, factor: float, evidence: list[Evidence], **fields: Any) -> Candidate:
     """Return a candidate about one kernel family that takes `factor` of its time once fixed; `check` is a
     command.
     """
     return Candidate(
-        kind=kind,
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=evidence,
         changes=(f"family:{family.name}={factor:.6f}",),

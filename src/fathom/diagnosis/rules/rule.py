@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pkgutil import walk_packages
 
 import msgspec
+from msgspec.structs import replace
 
 from fathom.analysis.results import Claim, Evidence
 from fathom.data import load
@@ -25,9 +26,9 @@ class Candidate(msgspec.Struct, frozen=True):
     one gains nothing.
     """
 
-    kind: str
-    claims: list[Claim]
-    evidence: list[Evidence]
+    kind: str = ""  # the kind of its rule, which may leave it out unless it has several
+    claims: list[Claim] = []
+    evidence: list[Evidence] = []
     changes: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     spill: tuple[str, ...] = ()
@@ -53,8 +54,8 @@ class Candidate(msgspec.Struct, frozen=True):
 class NotAnalysed(msgspec.Struct, frozen=True):
     """A kind that a rule could not analyse in this recording; `why` names what is missing."""
 
-    kind: str
     why: str
+    kind: str = ""  # as in a candidate
 
 
 Candidates = Iterable[Candidate]
@@ -72,11 +73,16 @@ _RULES: list[Rule] = []
 
 
 def rule(*kinds: str) -> Callable[[Callable[[Signals], Outcomes]], Callable[[Signals], Outcomes]]:
-    """Register a rule that finds these kinds."""
+    """Register a rule that finds these kinds. The only kind of a rule is that of all its outcomes."""
+    only = kinds[0] if len(kinds) == 1 else ""
 
     def register(look: Callable[[Signals], Outcomes]) -> Callable[[Signals], Outcomes]:
-        _RULES.append(Rule(kinds, look))
-        return look
+        @wraps(look)
+        def named(signals: Signals) -> Outcomes:
+            return (outcome if outcome.kind else replace(outcome, kind=only) for outcome in look(signals))
+
+        _RULES.append(Rule(kinds, named))
+        return named
 
     return register
 

@@ -32,7 +32,6 @@ def synchronous(signals: Signals) -> Candidates:
     copies = rows(signals, Entry.COPY)
     left = max(seen.idle_ms - moved - ms_of(copies), 0.0)
     yield Candidate(
-        kind="communication-synchronous",
         claims=[*_idle(signals, left), *copies, *exposed_claims(signals, moved)],
         evidence=[
             Evidence(f"tiny, blocking {seen.operation} calls", seen.count, "per step"),
@@ -58,7 +57,6 @@ def unused(signals: Signals) -> Candidates:
         else exposed_claims(signals, seen.reduced_ms)
     )
     yield Candidate(
-        kind="communication-unused-parameters",
         claims=[*_idle(signals, seen.idle_ms), *waits],
         evidence=[
             Evidence("parameters whose use is reduced in each step, as int32", seen.parameters, "parameters"),

@@ -29,7 +29,6 @@ def exposed(signals: Signals) -> Candidates:
         return
     part = min(free / total, 1.0)
     yield Candidate(
-        kind="communication-exposed",
         claims=[Claim(claim.entry, claim.detail, part * claim.ms) for claim in claims],
         evidence=list(_evidence(account, total)),
         changes=("communication=0",),

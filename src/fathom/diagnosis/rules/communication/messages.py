@@ -86,7 +86,6 @@ def _joined_on_host(signals: Signals, messages: SmallMessages) -> Candidate:
     scale = signals.number("step.mean_ms", timeline) / timeline if busy else undisturbed(signals)
     gain = scale * messages.exposed_ms * messages.saved
     return Candidate(
-        kind="communication-small-messages",
         claims=on_host(signals, gain),
         evidence=_evidence(messages),
         gain_ms=gain,
@@ -104,7 +103,6 @@ def _joined(signals: Signals, messages: SmallMessages) -> Candidate:
     if calling:  # if the device runs dry meanwhile, the host's calls cost as much as the transfers
         claims += _waits(signals, messages.families, share * saved)
     return Candidate(
-        kind="communication-small-messages",
         claims=claims,
         evidence=_evidence(messages),
         changes=() if calling else _change(signals, messages.families, 1 - saved, share),
@@ -124,7 +122,6 @@ def repeated(signals: Signals) -> Candidates:
     largest = max(reductions, key=lambda reduction: reduction.ms)
     claims = _reducing(signals, reductions, 1 - 1 / largest.micro_steps)
     yield Candidate(
-        kind="communication-repeated-in-accumulation",
         claims=claims,
         evidence=[
             Evidence("micro-steps that reduce the same sizes", largest.micro_steps, "per step"),
@@ -210,7 +207,6 @@ def wide(signals: Signals) -> Candidates:
     if saved * exposed < EXPOSED * HALF * signals["step.timeline_ms"]:
         return
     yield Candidate(
-        kind="communication-wide-gradients",
         claims=_claims(signals, families, share * saved),
         evidence=[
             Evidence(f"exposed {described(row)}", row.exposed_ms, "ms per step") for row in reductions[:3]

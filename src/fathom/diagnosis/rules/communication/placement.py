@@ -49,7 +49,6 @@ def _ceiling(signals: Signals) -> float | None:
 
 def _moved(signals: Signals, wide: PlacedGroup, near: PlacedGroup, gain: float) -> Candidate:
     return Candidate(
-        kind="communication-slow-group",
         claims=exposed_claims(signals, gain),
         evidence=[
             Evidence(f"hosts that group {wide.name} spans, with ranks {_named(wide)}", wide.hosts, "hosts"),
@@ -88,7 +87,6 @@ def bubble(signals: Signals) -> Candidates:
         return
     moving = rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.WAITING_FOR_PEERS, *IDLE)
     candidate = Candidate(
-        kind="communication-pipeline-bubble",
         claims=part_of(moving, gain),
         evidence=[
             Evidence(f"mean bubble of {stages} stages", 100 * idle / step, "% of the step"),
@@ -128,7 +126,6 @@ def padded(signals: Signals) -> Candidates:
         return
     mine = [c for c in rows(signals, Entry.COMMUNICATION, Entry.MOVING_BYTES) if c.detail in seen.families]
     yield Candidate(
-        kind="communication-padded-tokens",
         claims=part_of(mine, gain),
         evidence=[
             Evidence("rows that each all-to-all moves", seen.rows, "rows"),

@@ -37,7 +37,6 @@ def after_backward(signals: Signals) -> Candidates:
     if gain <= 0:
         return
     yield Candidate(
-        kind="communication-after-backward",
         claims=exposed_claims(signals, hidden, "reduce"),
         evidence=[
             Evidence("reductions after the backward pass", seen.count, "per step"),
@@ -63,7 +62,6 @@ def gathers_late(signals: Signals) -> Candidates:
     free = account.compute_ms - account.overlapped_ms
     gain = min(seen.exposed_ms - seen.longest_ms, free)
     yield Candidate(
-        kind="communication-gathers-late",
         claims=exposed_claims(signals, gain, "allgather"),
         evidence=[
             Evidence("all-gathers of parameters", seen.count, "per step"),
@@ -90,7 +88,6 @@ def gathered_twice(signals: Signals) -> Candidates:
     if free < seen.again_bytes:
         return
     yield Candidate(
-        kind="communication-gathered-twice",
         claims=exposed_claims(signals, gain, "allgather"),
         evidence=[
             Evidence("all-gathers in the backward pass", seen.again, "per step"),

@@ -9,7 +9,6 @@ from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcom
 from fathom.diagnosis.signals import Signals
 from fathom.units import GB
 
-KIND = "communication-wide-tensor-parallel"
 INFERENCE = (
     "decode",
     "inference",
@@ -22,7 +21,7 @@ GROWS = 0.5  # of the kernels whose work is not known: attention and activations
 ROOM = 0.7  # of the memory for the weights; the rest is for the cache
 
 
-@rule(KIND)
+@rule("communication-wide-tensor-parallel")
 def too_wide(signals: Signals) -> Outcomes:
     """Find decodes that one GPU would compute in less time than several need for their all-reduces."""
     if signals["step.kind"] not in INFERENCE:
@@ -34,7 +33,7 @@ def too_wide(signals: Signals) -> Outcomes:
         return
     weights = ranks * sum(row.bytes or 0.0 for row in signals["step.ledger"] if row.entry == Entry.COMPUTE)
     if not weights:
-        yield NotAnalysed(KIND, "the bytes of the weights are not known, so they may not fit one GPU")
+        yield NotAnalysed("the bytes of the weights are not known, so they may not fit one GPU")
     elif weights <= ROOM * signals["device.memory_bytes"]:
         yield _candidate(signals, ranks, exposed, added, weights)
 
@@ -62,7 +61,6 @@ def part_ms(signals: Signals) -> float:
 
 def _candidate(signals: Signals, ranks: int, exposed: float, added: float, weights: float) -> Candidate:
     return Candidate(
-        kind=KIND,
         claims=exposed_claims(signals, exposed - added, "reduce"),
         evidence=[
             Evidence("GPUs that share each layer", float(ranks), ""),

@@ -29,7 +29,6 @@ def jitter(signals: Signals) -> Candidates:
     late = by_turns >= seen.transfer_ms
     gain = (by_turns if late else seen.transfer_ms) * (undisturbed(signals) if on_host else 1.0)
     yield Candidate(
-        kind="communication-jitter",
         claims=part_of(rows(signals, *(WAITS if late else MOVES)), gain),
         evidence=_late(seen) if late else _slow(seen),
         gain_ms=gain,

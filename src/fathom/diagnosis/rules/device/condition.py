@@ -42,7 +42,6 @@ def links(signals: Signals) -> Candidates:
     off = (gpu.get("nvlink") or {}).get("off") or 0
     if off:
         yield Candidate(
-            kind="device-link-degraded",
             claims=[],
             evidence=[Evidence("inactive NVLinks", float(off), "links")],
             costless=True,
@@ -51,7 +50,6 @@ def links(signals: Signals) -> Candidates:
     if share < 1:
         copies = rows(signals, Entry.COPY, share=1 - share)
         yield Candidate(
-            kind="device-link-degraded",
             claims=[claim for claim in copies if claim.detail.startswith(("HtoD", "DtoH"))],
             evidence=[Evidence(_link_of(gpu), 100 * share, "%")],
             changes=(f"copy:HtoD={share:.6f}", f"copy:DtoH={share:.6f}"),
@@ -74,7 +72,6 @@ def memory_errors(signals: Signals) -> Candidates:
     uncorrected, corrected = counts.get("uncorrected") or 0, counts.get("corrected") or 0
     if uncorrected or counts.get("rows_pending") or corrected > MANY_ERRORS:
         yield Candidate(
-            kind="device-ecc",
             claims=[],
             evidence=[
                 Evidence("uncorrected errors", float(uncorrected), "errors"),
@@ -95,7 +92,6 @@ def others(signals: Signals) -> Candidates:
     share = min(interrupted.ms / total, 1.0)
     longer = "kernels at least 0.5 ms longer than their family's typical one"
     yield Candidate(
-        kind="device-other-process",
         claims=rows(signals, Entry.COMPUTE, share=share),
         evidence=[
             Evidence(longer, interrupted.count, "per step"),

@@ -21,7 +21,6 @@ from fathom.diagnosis.rules.host.syncs import NAN_CHECK, calls_of, checks_gradie
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
-KIND = "framework-anomaly-detection"
 # Ops that the autograd engine itself calls after each node. A hook that looks for NaN calls aten::any.
 CHECK = re.compile(rf"evaluate_function: [^>]+ > (aten::isnan|{NAN_CHECK}|aten::item)( >|$)")
 WITHOUT_OPS = ('op:"aten::isnan"=0', f'op:"{NAN_CHECK}"=0')
@@ -30,7 +29,7 @@ UNSEEN = 0.35  # doubt: the replay has not been checked against a recording of a
 TRY = "torch.autograd.set_detect_anomaly(False), and time the step"
 
 
-@rule(KIND)
+@rule("framework-anomaly-detection")
 def anomalies(signals: Signals) -> Candidates:
     """Predict the step without gradient checks; stacks stored in the forward pass are not counted."""
     count = signals["host.ops"].get(NAN_CHECK)
@@ -85,7 +84,6 @@ def _waits(signals: Signals, count: float) -> tuple[float, float]:
 
 def _candidate(works: list[Work], count: float) -> Candidate:
     return Candidate(
-        kind=KIND,
         claims=claims_of(works),
         evidence=[
             Evidence("gradients checked for NaN by the autograd engine", count, "per step"),

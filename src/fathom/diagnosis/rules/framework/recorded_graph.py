@@ -8,7 +8,6 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Kept, Signals
 from fathom.units import MB
 
-KIND = "framework-autograd-in-inference"
 LEAST = 8  # blocks: fewer may be outputs and a cache
 MOSTLY = 0.5  # of the blocks that a step allocates: without autograd, the step frees temporary ones
 
@@ -18,7 +17,7 @@ ON_PROCESSOR = "on a CPU, the recorded time of an op contains autograd's bookkee
 FASTER = tuple(f"{name}={1 - SHARE:g}" for name in ("dispatching", "python"))
 
 
-@rule(KIND)
+@rule("framework-autograd-in-inference")
 def recorded_graph(signals: Signals) -> Candidates:
     """Find steps with autograd on that keep most of their tensors, and never run a backward pass.
 
@@ -29,7 +28,6 @@ def recorded_graph(signals: Signals) -> Candidates:
         return
     share, processor = 100 * kept.left / kept.allocated, on_processor(signals)
     yield Candidate(
-        kind=KIND,
         claims=[] if processor else rows(signals, *LAUNCHING, share=SHARE),
         evidence=[
             Evidence("memory that a step allocates and has not freed at its end", kept.left_bytes / MB, "MB"),

@@ -18,7 +18,6 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, 
 from fathom.diagnosis.signals import Loop, Signals
 from fathom.units import US_PER_MS
 
-KIND = "host-element-loop"
 # Saved of a loop by mended forms of four loops, on one core of an EPYC: GAE with its terms computed for
 # all steps at once 73 %, in NumPy 96, as a scan 99; an average by unbind 69, by a product 99; one call of
 # cross_entropy 99; torch.compile on a simulation of springs 95.
@@ -29,7 +28,7 @@ LONG_US = 5.0  # kernels that take longer compute
 LITTLE = 0.02  # of the step
 
 
-@rule(KIND)
+@rule("host-element-loop")
 def element_loops(signals: Signals) -> Candidates:
     """Find loops whose ops hardly compute, so that their calls take the time."""
     candidate = _on_processor if on_processor(signals) else _on_device
@@ -56,7 +55,6 @@ def _on_processor(signals: Signals, loop: Loop) -> Candidate:
     ledger = [row for row in signals["step.ledger"] if row.entry == Entry.OPS]
     ops = [Claim(row.entry, row.detail, loop.own.get(row.detail, 0.0) * row.ms) for row in ledger]
     return Candidate(
-        kind=KIND,
         claims=[*ops, *part_of(rows(signals, Entry.PYTHON), max(loop.ms - ms_of(ops), 0.0))],
         evidence=list(_evidence(loop)),
         gain_ms=SAVED * in_mean_step(signals, loop.ms),
@@ -72,7 +70,6 @@ def _on_device(signals: Signals, loop: Loop) -> Candidate:
     python = min(loop.launches / signals["kernels.count"], 1.0)
     ops = (f"op:{name}={1 - SAVED * share:.6f}" for name, share in loop.own.items())
     return saving(
-        KIND,
         {family: SAVED * ms for family, ms in loop.kernels.items()},
         signals,
         changes=(*ops, f"python={1 - SAVED * python:.6f}"),

@@ -34,7 +34,6 @@ def graph_breaks(signals: Signals) -> Candidates:
 def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
     idle, step = signals["step.idle_ms"], signals["step.timeline_ms"]
     return Candidate(
-        kind="host-graph-breaks",
         claims=[],
         evidence=[
             Evidence("compiled graphs that resume after a break", compiled.resumed, "per step"),

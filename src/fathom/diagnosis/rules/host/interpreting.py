@@ -62,7 +62,6 @@ def _beside_launches(signals: Signals) -> Candidates:
     if own is None or own.idle_ms < LONG * step or not python:
         return
     yield Candidate(
-        kind="host-python",
         claims=[],
         evidence=[
             Evidence("long Python computations between ops", own.count, "per step"),
@@ -145,7 +144,6 @@ def _on_processor(signals: Signals) -> Outcomes:
     python, lines = spent(signals, PYTHON) / signals["step.timeline_ms"], sampled(signals)
     of_libraries = bool(lines) and all(line.own < OWN for line in lines)
     yield Candidate(
-        kind="host-python",
         claims=claims,
         evidence=[
             Evidence("Python between ops", 100 * python, "% of the profiled step"),
@@ -187,7 +185,6 @@ def _many_calls(signals: Signals) -> Candidates:
     if calls > WITHIN * signals.number("host.called_ops", calls):
         return
     yield Candidate(
-        kind="host-python",
         claims=[Claim(row.entry, row.detail, row.ms) for row in ops if row.is_overhead],
         evidence=[
             Evidence("calls of ops", calls, "per step"),
@@ -210,7 +207,7 @@ def _without_ops(signals: Signals) -> Outcomes:
     lines = [(line, line.dwell_us or line.around_us) for line in _python_lines(signals)]
     if lines and all(dwell is None for _, dwell in lines):
         why = "the time at one Python instruction is unknown: too few samples, or a busy host"
-        yield NotAnalysed("host-python", why)
+        yield NotAnalysed(why)
     yield from _in_functions(signals, [line for line, dwell in lines if dwell and dwell <= BRIEF_US])
 
 
@@ -229,7 +226,6 @@ def _in_function(signals: Signals, lines: list[HostLine]) -> Candidate:
     names = list(dict.fromkeys(line.function for line in lines))[:SHOWN]
     pace = [Evidence("longest mean time at one instruction", max(known), "µs")] if known else []
     return Candidate(
-        kind="host-python",
         claims=[claim_of(line) for line in lines],
         evidence=[
             Evidence(f"Python time in {' and '.join(names)}", ms_of(lines), "ms per step"),

@@ -77,7 +77,6 @@ def fragmentation(signals: Signals) -> Candidates:
     if not grows or reserved.unused < MUCH * reserved.allocated:
         return
     yield Candidate(
-        kind="host-fragmentation",
         claims=[],
         evidence=[
             Evidence("memory reserved beyond the peak of allocated memory", reserved.unused / GB, "GB"),

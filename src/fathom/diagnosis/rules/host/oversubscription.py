@@ -30,7 +30,6 @@ def oversubscription(signals: Signals) -> Candidates:
     if not shown:
         return
     yield Candidate(
-        kind="host-cpu-oversubscription",
         claims=claims,
         evidence=[*shown, *_waits(signals), Evidence("wait for batches", lost, "ms per step")],
         changes=("input=0",) if seen is None else (),
@@ -51,7 +50,6 @@ def _ops(signals: Signals) -> Candidates:
     if not threads or not cores or threads <= cores or work < LEAST_OPS * signals["step.timeline_ms"]:
         return
     yield Candidate(
-        kind="host-cpu-oversubscription",
         claims=[],
         evidence=[
             Evidence("threads for each op", threads, "threads"),

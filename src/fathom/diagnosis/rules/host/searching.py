@@ -44,7 +44,6 @@ def _searched(signals: Signals, searches: Searches) -> Candidates:
         return
     says = f"share of recorded steps in which {searches.op} times several kernels"
     yield Candidate(
-        kind="host-autotuning",
         claims=[],
         evidence=[
             Evidence(says, 100 * searches.steps, "%"),
@@ -74,7 +73,6 @@ def _fits(signals: Signals, preparation: Preparation) -> bool:
 
 def _built(preparation: Preparation) -> Candidate:
     candidate = Candidate(
-        kind="host-autotuning",
         claims=[],
         evidence=[
             Evidence(f"preparation in {preparation.op} before it launches", preparation.ms, "ms per step"),

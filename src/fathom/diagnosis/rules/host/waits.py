@@ -124,7 +124,6 @@ def blocked(signals: Signals) -> Candidates:
     for line in signals["host.lines"]:
         if line.entry == Entry.BLOCKED and line.ms >= least and line not in saving:
             yield Candidate(
-                kind="host-blocked",
                 claims=[claim_of(line)],
                 evidence=[Evidence(f"blocked in {line.detail}", line.ms, "ms per step")],
                 gain_ms=(1 - LEFT) * line.ms,
@@ -149,7 +148,6 @@ def logging(signals: Signals) -> Candidates:
         return
     copied = f"bytes a long step copies to the host, in {step.copied:,.0f} copies"
     yield Candidate(
-        kind="host-logging",
         claims=[],
         evidence=[
             Evidence("duration of a long step", step.ms, "ms"),

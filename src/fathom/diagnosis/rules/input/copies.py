@@ -78,7 +78,6 @@ def pinning(signals: Signals) -> Candidates:
     idle = sum(work.idle_ms for work in ops)
     if idle > 0:
         yield Candidate(
-            kind="input-pinning",
             claims=_idle_rows(signals, idle),
             evidence=[
                 Evidence("batches pinned by the training thread", count_of(ops), "per step"),
@@ -109,7 +108,6 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
     every = [call for call in signals["host.calls"] if call.cause == Entry.ALLOCATOR.cause]
     share = ms_of(calls) / (ms_of(every) or 1.0)
     return Candidate(
-        kind="input-pinning",
         claims=rows(signals, Entry.ALLOCATOR, share=share),
         evidence=[
             Evidence("allocations of page-locked memory in the step", count_of(calls), "per step"),
@@ -130,7 +128,6 @@ def _thread(signals: Signals) -> Candidates:
     if not lost or loader is None or not loader.behind or not loader.held_by_pinning:
         return
     yield Candidate(
-        kind="input-pinning",
         claims=waiting(signals),
         evidence=[
             Evidence("wait for batches", lost, "ms per step"),
@@ -155,7 +152,6 @@ def preprocessing(signals: Signals) -> Candidates:
         return
     idle = sum(work.idle_ms for work in ops)
     yield Candidate(
-        kind="input-cpu-preprocessing",
         claims=[replace(row, ms=min(idle, row.ms)) for row in rows(signals, Entry.DISPATCHING)],
         evidence=[
             Evidence("host ops on tensors while the device is idle", idle, "ms per step"),

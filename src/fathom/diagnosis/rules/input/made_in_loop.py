@@ -12,7 +12,6 @@ from fathom.diagnosis.rules.input.workers import HIDDEN, HOST, MOST, RECEIVE_MS,
 from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Made, Signals
 
-KIND = "input-made-in-the-loop"
 LEAST = 0.01  # of the step: the least that workers have to gain at the lower end
 LOCKED = 0.5  # of the iterator's time: above it, other threads make the batches
 WAITING = 0.8  # of the iterator's time in system calls: a thread can wait as well as a process
@@ -103,24 +102,23 @@ class Making(msgspec.Struct, frozen=True):
         return self.made.blocked >= WAITING and self.made.ms <= self.fed_ms
 
 
-@rule(KIND)
+@rule("input-made-in-the-loop")
 def made_in_loop(signals: Signals) -> Outcomes:
     """Predict the step if workers make the batches while the step computes, from the cores that are left."""
     claims, made = in_loop(signals), signals["input.made"]
     if not claims:
         return
     if made.locked > LOCKED:
-        yield NotAnalysed(KIND, LOCKS)
+        yield NotAnalysed(LOCKS)
         return
     making = _making(signals, made, ms_of(claims))
     ahead = making.ahead(1, thread=True) if making.fits_a_thread else making.best()
     if ahead.ms >= BETTER * making.step_ms:
         full = making.needed(1) > making.cores
-        yield NotAnalysed(KIND, NO_CORE.format(cores=making.cores) if full else COSTS)
+        yield NotAnalysed(NO_CORE.format(cores=making.cores) if full else COSTS)
         return
     gain = making.step_ms - ahead.ms
     yield Candidate(
-        kind=KIND,
         claims=claims,
         evidence=_evidence(making, ahead),
         gain_ms=gain,

@@ -25,7 +25,6 @@ def padding(signals: Signals) -> Candidates:
     works = [work for work in computing if not any(mark in work.path for mark in NOT_OF_TOKENS)]
     yield mended(
         signals,
-        "input-padding",
         (works, 1.0 - share),
         evidence=[
             Evidence("rows of the model's matmuls", rows, "per step"),

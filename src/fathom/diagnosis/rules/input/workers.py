@@ -110,7 +110,6 @@ def restarts(signals: Signals) -> Candidates:
     saved = sum(max(ms - first, 0.0) for ms in took) / signals["input.steps"]
     lasting = sum(took) / signals["input.steps"]
     yield Candidate(
-        kind="input-worker-restart",
         claims=[],
         evidence=[
             Evidence(f"time to restart the loader's {workers} workers", sum(took) / len(took), "ms"),

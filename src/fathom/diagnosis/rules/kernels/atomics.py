@@ -12,7 +12,6 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, NotAnal
 from fathom.diagnosis.signals import Family, Signals, Work
 from fathom.units import MS_PER_S
 
-KIND = "kernels-atomics"
 ADDS = re.compile(r"aten::(index_add_?|scatter_add_?|scatter_reduce_?|index_reduce_?|histc|bincount)$")
 SORTED = re.compile(r"sort|scan|unique", re.IGNORECASE)  # these kernels avoid atomics
 MEET = 32  # additions per place: with fewer, they rarely collide
@@ -28,7 +27,7 @@ SENT = 0.1  # percent: below it, the warps do not wait for L2
 UNANSWERED = 5.0  # requests over responses; loads need at most two requests per sector
 
 
-@rule(KIND)
+@rule("kernels-atomics")
 def atomics(signals: Signals) -> Outcomes:
     """Find ops much slower than reading their input, then kernels whose counters show contention."""
     adding = [work for work in signals["kernels.work"] if _adds(work)]
@@ -46,7 +45,6 @@ def _ops(signals: Signals, adding: list[Work]) -> Candidates:
     now, needed = ms_of(mine), sum(needs[id(work)] for work in mine)
     yield mended(
         signals,
-        KIND,
         (mine, min(needed / REACHED / now, 1.0)),
         place=PLACE,
         evidence=[
@@ -91,7 +89,7 @@ def _contended(signals: Signals, but: Collection[str]) -> Outcomes:
     """
     counted = signals.get("kernels.counted")
     if counted.value is None:
-        yield NotAnalysed(KIND, counted.why)
+        yield NotAnalysed(counted.why)
         return
     least = SHARE * signals["step.timeline_ms"]
     large = [family for family in counted.value if family.name not in but and family.ms >= least]
@@ -100,7 +98,7 @@ def _contended(signals: Signals, but: Collection[str]) -> Outcomes:
     ]
     yield from (_waiting(family) for family in measured if _queues(family))
     if large and not measured:
-        yield NotAnalysed(KIND, f"its kernels have no value for {', '.join(NEEDED)}")
+        yield NotAnalysed(f"its kernels have no value for {', '.join(NEEDED)}")
 
 
 def _queues(family: Family) -> bool:
@@ -117,4 +115,4 @@ def _waiting(family: Family) -> Candidate:
         Evidence("share of time with requests sent to L2", measures["l1_to_l2"], "%"),
         Evidence("utilisation of the return path from L2", measures["l1_from_l2"], "%"),
     ]
-    return in_family(KIND, family, min(used / REACHED, 1.0), evidence, doubt=0.3, confidence=0.7)
+    return in_family(family, min(used / REACHED, 1.0), evidence, doubt=0.3, confidence=0.7)

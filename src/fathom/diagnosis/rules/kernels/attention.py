@@ -40,7 +40,7 @@ def attention(signals: Signals) -> Candidates:
     for (kind, check), (mine, factor, says) in zip(CHECK.items(), cases, strict=True):
         if mine:
             evidence = [Evidence(says, ms_of(mine), "ms per step"), number_of_kernels(mine)]
-            yield mended(signals, kind, (mine, factor), place=PLACE, evidence=evidence, check=check)
+            yield mended(signals, (mine, factor), kind=kind, place=PLACE, evidence=evidence, check=check)
 
 
 def _masked(work: Work) -> bool:

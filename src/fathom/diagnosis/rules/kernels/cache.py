@@ -29,7 +29,7 @@ def cache(signals: Signals) -> Outcomes:
     step = signals["step.timeline_ms"]
     large = [family for family in signals["kernels.counted"] if family.name and family.ms >= SHARE * step]
     if large and not any("dram_bytes" in family.measures for family in large):
-        yield NotAnalysed("kernels-l2-thrash", "its kernels have no value for dram_bytes")
+        yield NotAnalysed("its kernels have no value for dram_bytes")
     for family in large:
         read = family.measures.get("dram_bytes")
         if read is None:
@@ -48,7 +48,6 @@ def _in_place(signals: Signals) -> Candidates:
         return
     longest = max(mine, key=lambda chain: chain.ms)
     yield saving(
-        "kernels-l2-thrash",
         _saved(mine, _cached(signals)),
         signals,
         evidence=[
@@ -92,4 +91,4 @@ def _candidate(family: Family, read: float, allocated: float, cached: float) -> 
         Evidence("time of this family", family.ms, "ms per step"),
     ]
     look = "fathom kernel"
-    return in_family("kernels-l2-thrash", family, factor, evidence, doubt=0.4, confidence=0.8, check=look)
+    return in_family(family, factor, evidence, doubt=0.4, confidence=0.8, check=look)

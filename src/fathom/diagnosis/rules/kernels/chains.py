@@ -11,10 +11,8 @@ from fathom.diagnosis.rules.kernels.norm import norms, size_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Chain, Product, Signals, Work
 
-KIND = "kernels-unfused-elementwise"
 
-
-@rule(KIND)
+@rule("kernels-unfused-elementwise")
 def chains(signals: Signals) -> Candidates:
     """Find chains that one kernel could fuse; losses and norms have their own rules."""
     works = signals["kernels.work"]
@@ -35,7 +33,6 @@ def _judged(products: list[Product], works: list[Work]) -> Iterator[tuple[int, i
 def _candidate(signals: Signals, mine: list[Chain]) -> Candidate:
     longest = max(mine, key=lambda chain: chain.saved_ms)
     return saving(
-        KIND,
         summed(pair for chain in mine for pair in chain.saved.items()),
         signals,
         evidence=[

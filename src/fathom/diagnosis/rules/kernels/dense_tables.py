@@ -7,13 +7,12 @@ from fathom.diagnosis.rules.candidates import mended, ms_of
 from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcomes, rule
 from fathom.diagnosis.signals import Signals, Tables
 
-KIND = "kernels-dense-embedding-gradient"
 FEW = 0.1  # of the rows: with more, sorting and gathering them costs about as much as it saves
 SPARSE = 4.0  # work on a looked-up row over that of a dense one: sort, sum, gather and scatter
 LEAST = 0.02  # of the step: SparseAdam itself launches a dozen small kernels
 
 
-@rule(KIND)
+@rule("kernels-dense-embedding-gradient")
 def dense_tables(signals: Signals) -> Outcomes:
     """Find dense gradients of large tables; not with several ranks, because NCCL cannot reduce sparse
     gradients.
@@ -23,7 +22,7 @@ def dense_tables(signals: Signals) -> Outcomes:
     if not tables:
         return
     if any(row.entry == Entry.COMMUNICATION for row in signals["step.ledger"]):
-        yield NotAnalysed(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
+        yield NotAnalysed("DistributedDataParallel cannot reduce sparse gradients over NCCL")
         return
     ms = ms_of(tables)
     if ms >= LEAST * signals["step.timeline_ms"]:
@@ -35,7 +34,6 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
     works = [work for table in tables for work in table.works]
     return mended(
         signals,
-        KIND,
         (works, left),
         place=("family",),
         evidence=[

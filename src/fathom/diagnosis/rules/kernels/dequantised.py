@@ -18,7 +18,6 @@ def dequantised(signals: Signals) -> Candidates:
         return
     yield mended(
         signals,
-        "kernels-dequantised-weights",
         (weights.works, 0.0),
         evidence=[
             Evidence("kernels that dequantise weights", weights.ms, "ms per step"),

@@ -52,7 +52,6 @@ def double(signals: Signals) -> Candidates:
     factor = _factor(rates_of(signals))
     yield mended(
         signals,
-        "kernels-double-precision",
         (products, factor),
         (others, BYTES),
         place=(),
@@ -76,7 +75,6 @@ def _on_processor(signals: Signals) -> Candidates:
     place = usual(((row.source, row.module), gained[row.op]) for row in mine if row.source or row.module)
     source, module = place or (None, None)
     yield Candidate(
-        kind="kernels-double-precision",
         claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
         evidence=[Evidence("computation in float64", 100 * total / recorded, "% of the profiled step")],
         gain_ms=in_mean_step(signals, sum(gained.values())),

@@ -12,7 +12,6 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.units import MS_PER_S
 
-KIND = "kernels-tensor-cores-idle"
 TILE = 128  # rows and columns of the library's usual tile
 DEEP = 512  # depth (k): below it, reading operands dominates
 FAR = 0.4  # of the ceiling: tensor cores with full tiles reach more
@@ -23,7 +22,7 @@ KNOWN = 0.99  # of the ops' time with known shapes
 SUMMED = re.compile(r"aten::(sum|mean)$")
 
 
-@rule(KIND)
+@rule("kernels-tensor-cores-idle")
 def idle_tensor_cores(signals: Signals) -> Candidates:
     """Find matmuls written as sums, and matmuls far below the tensor core ceiling."""
     works, rates = signals["kernels.work"], rates_of(signals)
@@ -94,7 +93,6 @@ def _need_ms(product: Product, rates: dict[str, float]) -> float | None:
 def _candidate(signals: Signals, mine: list[Work], factor: float, says: str, check: str) -> Candidate:
     return mended(
         signals,
-        KIND,
         (mine, factor),
         place=PLACE,
         evidence=[

@@ -32,7 +32,6 @@ def loss(signals: Signals) -> Candidates:
     if needed < WORTH * now:
         yield mended(
             signals,
-            "kernels-unfused-loss",
             (mine, needed / now),
             evidence=[
                 Evidence(f"kernels over the logits, in {types_of(mine)}", now, "ms per step"),

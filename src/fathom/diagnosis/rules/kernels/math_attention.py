@@ -33,7 +33,6 @@ def math_attention(signals: Signals) -> Candidates:
         return
     yield mended(
         signals,
-        "kernels-math-attention",
         (mine, _fused(mine, scores, rates_of(signals))),
         place=PLACE,
         evidence=[

@@ -51,7 +51,7 @@ def measures(signals: Signals) -> Outcomes:
     for kind in dict.fromkeys(row.kind for row in ROWS):
         rows = [row for row in ROWS if row.kind == kind]
         if missing := _missing(rows, families, signals["step.timeline_ms"]):
-            yield NotAnalysed(kind, ABSENT.format(" or ".join(missing)))
+            yield NotAnalysed(ABSENT.format(" or ".join(missing)), kind)
 
 
 def _missing(rows: list[Row], families: list[Family], step: float) -> list[str]:
@@ -108,4 +108,6 @@ def _factor(row: Row, value: float) -> float:
 def _candidate(row: Row, family: Family, value: float) -> Candidate:
     evidence = [Evidence(row.says, value, ""), Evidence("time of this family", family.ms, "ms per step")]
     look = "fathom kernel"
-    return in_family(row.kind, family, _factor(row, value), evidence, doubt=0.5, confidence=0.75, check=look)
+    return in_family(
+        family, _factor(row, value), evidence, kind=row.kind, doubt=0.5, confidence=0.75, check=look
+    )

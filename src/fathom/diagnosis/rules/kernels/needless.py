@@ -37,7 +37,6 @@ def casts(signals: Signals) -> Candidates:
     if mine:
         yield mended(
             signals,
-            "kernels-needless-casts",
             (mine, 0.0),
             evidence=[
                 Evidence("casts to a wider dtype and back", ms_of(mine), "ms per step"),
@@ -56,7 +55,6 @@ def unused_gradients(signals: Signals) -> Candidates:
         return
     yield mended(
         signals,
-        "kernels-needless-backward",
         (gradients.works, 0.0),
         place=("family",),
         evidence=[
@@ -85,7 +83,6 @@ def gradient_zeros(signals: Signals) -> Candidates:
     to_zeros = min(PASSES * ms_of(zeroing), ms_of(adding))  # in the first micro-batch
     yield mended(
         signals,
-        "kernels-gradient-memset",
         (zeroing, 0.0),
         (adding, 1 - to_zeros / (ms_of(adding) or 1.0)),
         place=PLACE,
@@ -113,7 +110,6 @@ def recomputation(signals: Signals) -> Candidates:
     others = [work for work in works if work.family not in shares and _forward_in_backward(work)]
     repeated = [Claim(row.entry, row.detail, shares[row.detail] * row.ms) for row in again]
     yield Candidate(
-        kind="kernels-needless-recomputation",
         claims=[*repeated, *claims_of(others)],
         evidence=[
             Evidence("time recomputing the forward pass", ms_of(repeated) + ms_of(others), "ms per step"),
@@ -132,7 +128,6 @@ def _recomputed_by_host(signals: Signals) -> Candidates:
         return
     yield mended(
         signals,
-        "kernels-needless-recomputation",
         (works, 0.0),
         evidence=[
             Evidence("time recomputing the forward pass", ms_of(works), "ms per step"),
@@ -159,7 +154,6 @@ def offloading(signals: Signals) -> Candidates:
     if used > FREE * total:
         return
     yield Candidate(
-        kind="kernels-memory-headroom",
         claims=claims_of([*out, *back]),
         evidence=[
             Evidence("copied to host memory", left / MB, "MB per step"),

@@ -47,7 +47,6 @@ def norm(signals: Signals) -> Candidates:
         now, needed = ms_of(mine), sum(need for _, need in kept)
         yield mended(
             signals,
-            "kernels-unfused-norm",
             (mine, needed / now),
             evidence=[
                 Evidence("kernels of unfused norms", now, "ms per step"),

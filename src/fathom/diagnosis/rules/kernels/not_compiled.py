@@ -7,14 +7,13 @@ from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON
 from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Eager, Signals
 
-KIND = "framework-not-compiled"
 DOUBT = 0.35  # the model was wrong by at most a third in seven programs on an H200
 FEW = 4  # fusible kernels per step: fewer are not worth compiling
 WORTH = 0.05  # of the step: compiling takes minutes and restricts the program to traceable Python and shapes
 CHECK = "model = torch.compile(model), let it compile for some steps, then time the step"
 
 
-@rule(KIND)
+@rule("framework-not-compiled")
 def not_compiled(signals: Signals) -> Candidates:
     """Find kernels that could be fused, so that they move shared data once and need fewer launches.
 
@@ -24,7 +23,6 @@ def not_compiled(signals: Signals) -> Candidates:
     if eager.before < FEW:
         return
     yield saving(
-        KIND,
         eager.saved,
         signals,
         evidence=_evidence(eager),

@@ -68,7 +68,6 @@ def _host(mine: list[Work], works: list[Work], calls: dict[str, float]) -> list[
 def _candidate(signals: Signals, mine: list[Work], host: list[str]) -> Candidate:
     return mended(
         signals,
-        "kernels-for-loop-optimizer",
         (mine, FUSED),
         host=host,
         evidence=[

@@ -40,8 +40,8 @@ def patterns(signals: Signals) -> Candidates:
         if mine:
             yield mended(
                 signals,
-                row.kind,
                 (mine, row.factor),
+                kind=row.kind,
                 place=PLACE,
                 evidence=[Evidence(row.says, ms_of(mine), "ms per step"), number_of_kernels(mine)],
                 doubt=row.doubt,

@@ -155,9 +155,9 @@ def _candidate(
     how = "TF32 on tensor cores" if any(map(_on_cores, works)) else "float32 without tensor cores"
     return mended(
         signals,
-        kind,
         (works, factor),
         *more,
+        kind=kind,
         evidence=[
             Evidence(how, ms_of(works), "ms per step"),
             Evidence("share of this time with tensor cores and the narrower dtype", 100 * factor, "%"),

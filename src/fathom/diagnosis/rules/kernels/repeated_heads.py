@@ -8,13 +8,12 @@ from fathom.diagnosis.rules.candidates import count_of, mended, ms_of, on_proces
 from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
-KIND = "kernels-repeated-heads"
 CHECK = "pass enable_gqa=True with the keys and values as they are, and time the step"
 DOUBT = 0.15  # on one core of an EPYC attention reads less, too: up to 13 % of the copies' time more
 ATTENTION = "aten::scaled_dot_product_attention"
 
 
-@rule(KIND)
+@rule("kernels-repeated-heads")
 def repeated_heads(signals: Signals) -> Candidates:
     """Find copies that repeat heads; nothing of them is left, and while decoding, attention reads less."""
     works: list[Work] = signals["kernels.repeated_heads"]
@@ -32,7 +31,7 @@ def repeated_heads(signals: Signals) -> Candidates:
                 Evidence("attention that reads them for each head", ms_of(reading), "ms per step")
             )
             parts.append((reading, 1 / group))
-    yield mended(signals, KIND, *parts, evidence=evidence, doubt=DOUBT, check=CHECK)
+    yield mended(signals, *parts, evidence=evidence, doubt=DOUBT, check=CHECK)
 
 
 def _of_one_query(signals: Signals, copies: list[Work]) -> list[Work]:

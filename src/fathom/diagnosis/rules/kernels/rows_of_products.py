@@ -108,9 +108,9 @@ def _candidate(
     around = _around(signals["kernels.work"], few, again) if repeated else []
     return mended(
         signals,
-        kind,
         (products, factor),
         (around, 1 / again),
+        kind=kind,
         host=[
             f"{entry}={1 / again:.6f}" for entry in ("dispatching", "python", "launch-latency") if repeated
         ],

@@ -38,7 +38,7 @@ def strided(signals: Signals, family: Family) -> Candidate | None:
         Evidence("memory bandwidth used", measures["dram"], "%"),
         Evidence("time of this family", family.ms, "ms per step"),
     ]
-    return in_family("kernels-uncoalesced", family, factor, evidence, doubt=0.5, confidence=0.75)
+    return in_family(family, factor, evidence, kind="kernels-uncoalesced", doubt=0.5, confidence=0.75)
 
 
 def _wastes(family: Family) -> bool:
@@ -68,7 +68,7 @@ def spilling(signals: Signals, family: Family) -> Candidate | None:
     ]
     factor, look = min(measures["issue"] / REACHED, 1.0), "nvcc -Xptxas -v; fathom dive"
     return in_family(
-        "kernels-register-spills", family, factor, evidence, doubt=0.5, confidence=0.6, check=look
+        family, factor, evidence, kind="kernels-register-spills", doubt=0.5, confidence=0.6, check=look
     )
 
 

@@ -31,7 +31,6 @@ def small_products(signals: Signals) -> Candidates:
     tiles = float(max(map(_tiles, mine)))
     yield mended(
         signals,
-        "kernels-serial-small-products",
         (works, left),
         host=_fewer_calls(mine, signals.get("host.ops").value or {}),
         evidence=[

@@ -22,7 +22,6 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Prefix, Signals, Work
 from fathom.units import MS_PER_S, US_PER_MS
 
-KIND = "kernels-no-kv-cache"
 REACHED = 0.6  # of memory's bandwidth, by products that read each weight for one token
 CALL_MS = 2.0 / US_PER_MS  # of an op or kernel that has hardly anything to do
 DOUBT = 0.1
@@ -34,7 +33,7 @@ KEYS = slice(1, 3)  # arguments of attention: keys and values stay
 CHECK = "model.generate(..., use_cache=True), and time a token"
 
 
-@rule(KIND)
+@rule("kernels-no-kv-cache")
 def uncached_generation(signals: Signals) -> Candidates:
     """Report passes over a growing sequence: with a cache, each reads the weights for one token only.
 
@@ -58,7 +57,6 @@ def _candidate(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, float
 def _of_families(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, float]]) -> Candidate:
     candidate = mended(
         signals,
-        KIND,
         *(([work], left) for work, left in shorter),
         evidence=_evidence(prefix, ms_of(work for work, _ in shorter)),
         doubt=DOUBT,
@@ -85,7 +83,6 @@ def _of_new_shapes(signals: Signals, prefix: Prefix, shorter: list[tuple[Work, f
     waits = Evidence("device waits for the host", 100 * waiting, "% of the profiled step")
     grown = ms_of(work for work, _ in shorter)
     return Candidate(
-        kind=KIND,
         claims=rows(signals, Entry.COMPUTE, share=part),
         evidence=[*_evidence(prefix, grown), *([waits] if waiting > HOST_BOUND else [])],
         changes=(f"all-kernels={1 - part:.6f}", *NEW_SHAPES, *(p.without for p in others)),

@@ -38,7 +38,6 @@ def _padded(signals: Signals) -> Candidates:
     attending = [work for work in mine if work not in moving]
     yield mended(
         signals,
-        "numbers-head-size",
         (attending, FACTOR),
         (moving, 0.0),
         place=(),
@@ -71,7 +70,6 @@ def _too_large(signals: Signals) -> Candidates:
     if mine and needed is not None and needed < now:
         yield mended(
             signals,
-            "numbers-head-size",
             (mine, needed / now),
             place=("source", "family"),
             evidence=[

@@ -52,8 +52,8 @@ def _odd(signals: Signals, sizes: set[int], large: bool, mine: list[Product]) ->
     aligned = -(-size // MULTIPLE[large]) * MULTIPLE[large]
     return mended(
         signals,
-        "numbers-odd-vocabulary" if large else "numbers-odd-size",
         (works, _factor(mine, size, ms_of(works), rates_of(signals))),
+        kind="numbers-odd-vocabulary" if large else "numbers-odd-size",
         evidence=[
             Evidence(f"matmuls with a dimension of {size:,}", ms_of(works), "ms per step"),
             Evidence("next aligned size", float(aligned), "elements"),
@@ -110,7 +110,6 @@ def _tiled(signals: Signals, mine: list[tuple[Product, float]], ms: float) -> Ca
     largest, waves = max(mine, key=lambda pair: pair[0].work.ms)
     return mended(
         signals,
-        "numbers-tile-size",
         (works, left / ms),
         evidence=[
             Evidence(f"matmuls of {largest.m} × {largest.n} and similar sizes", ms, "ms per step"),
