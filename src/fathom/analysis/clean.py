@@ -168,9 +168,7 @@ def _sampled(row: RowKey) -> bool:
 
 
 def _of_host(row: RowKey) -> bool:
-    """Return whether the host determines the length of the row; it does not for device work and
-    device gaps.
-    """
+    """Return whether the host determines the row's length; it does not for device work and device gaps."""
     entry = row[0]
     return entry == Entry.OPS or (cause_of(entry) != "" and entry != Entry.DEVICE_GAP)
 

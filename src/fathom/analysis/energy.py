@@ -106,9 +106,7 @@ def _one_reason(whys: list[Abstained]) -> list[Abstained]:
 
 
 def _spent(rank: Metered, device: int) -> Spent | str:
-    """Return the energy of clean steps, later unprofiled steps or all steps, in this order; or why it is
-    unknown.
-    """
+    """Return the energy of clean, later unprofiled or all steps, in this order; or why it is unknown."""
     meter = _meter(rank.telemetry, device)
     if isinstance(meter, str):
         return meter

@@ -18,9 +18,7 @@ _RECORDED = [_INPUT, *(alias for alias, cause in ALIASES.items() if cause == _IN
 
 
 def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return start_ns and end_ns of each wait for a batch, from recorded waits or else from timeline
-    regions.
-    """
+    """Return start_ns and end_ns of each wait for a batch, from recorded waits or else timeline regions."""
     recorded = waits.filter(pl.col("cause").is_in(_RECORDED))
     regions = (
         ops.filter(pl.col("name").str.contains(REGIONS[_INPUT].pattern)) if recorded.is_empty() else recorded
@@ -52,9 +50,7 @@ def input_of(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: i
 
 
 def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
-    """Return the milliseconds per step of copies from the host to a device, including overlapped ones; None
-    if there are none.
-    """
+    """Return the ms per step of copies from host to device, overlapped ones included; None without copies."""
     copies = kernels.filter(pl.col("kind") == "copy", pl.col("direction").str.starts_with("HtoD"))
     starts, ends = windows.starts[windows.used], windows.ends[windows.used]
     if copies.is_empty() or not len(starts):

@@ -107,9 +107,7 @@ def _rows(entry: str, detail: str, spans: Spans, starts: Array, ends: Array) -> 
 def _counted(
     entry: str, detail: str, spans: Spans, starts: Array, ends: Array, events: Array | None = None
 ) -> list[WindowRow]:
-    """Return rows with the number of `events` (sorted) in each window's part of `spans` (None for one
-    each).
-    """
+    """Return rows with the number of sorted `events` in each window's part of `spans` (None: one each)."""
     number = np.ones(len(spans.starts), np.int64)
     if events is not None:
         number = np.searchsorted(events, spans.ends) - np.searchsorted(events, spans.starts)

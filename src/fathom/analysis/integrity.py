@@ -49,9 +49,7 @@ def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Pr
 
 
 def _windows(ledger: Ledger, device: str) -> list[Problem]:
-    """Return a problem for each window that does not tile its burst, or whose entries do not sum to its
-    length.
-    """
+    """Return a problem for each window that does not tile its burst or whose entries miss its length."""
     checks = (_untiled(ledger.windows, device), _unbalanced(ledger, device))
     return [problem for problem in checks if problem is not None]
 

@@ -101,9 +101,7 @@ def _labels(rows: pl.DataFrame, work: pl.DataFrame, clean: pl.DataFrame) -> dict
 
 
 def ran(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[Array, Array]:
-    """For each step, return the number of each `what` and the device's time in ns (the host's without a
-    device).
-    """
+    """For each step, return the number of each `what` and the ns on the device (without one, on the host)."""
     opens, ends = rows["mark_ns"].to_numpy(), rows["end_ns"].to_numpy()
     step = containing(Spans(opens, ends), work["at"].to_numpy())
     inside = step >= 0

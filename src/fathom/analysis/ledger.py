@@ -90,9 +90,7 @@ def _counts(work: DeviceWork, starts: Array, ends: Array) -> dict[tuple[int, int
 
 
 def _carried(work: DeviceWork, windows: Windows) -> tuple[Array, Array]:
-    """For each window, return the time in ns of pieces that started before it, and the time of its pieces
-    after its end.
-    """
+    """For each window, return the ns of pieces that started before it, and of its pieces after its end."""
     count = len(windows.starts)
     piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(windows.starts, windows.ends))
     inside = np.where(work.starts[piece] < windows.starts[window], parts.ends - parts.starts, 0)

@@ -156,9 +156,7 @@ class CallTimes(msgspec.Struct, dict=True):
         return {frame for path in self.usual for frame in path}
 
     def extra(self, path: Path) -> float:
-        """Return the nanoseconds that long steps spend in a call beyond the nanoseconds that usual
-        steps do.
-        """
+        """Return the nanoseconds that long steps spend in a call beyond those of usual steps."""
         return self.long[path] - self.usual[path]
 
     def split(self, path: Path) -> Iterator[Path]:

@@ -71,9 +71,7 @@ def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> 
 
 
 def mean_by_place(parts: list[Micro]) -> list[float]:
-    """Return the mean ms of the first micro-step, the second, and so on; [] unless all steps have equally
-    many.
-    """
+    """Return the mean ms of the first micro-step, the second …; [] unless all steps have equally many."""
     counts = Counter(part.window for part in parts)
     if len(set(counts.values())) != 1:
         return []

@@ -93,9 +93,7 @@ def not_waiting(windows: Windows, host: dict[int, HostRecords]) -> Spans:
 
 
 def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[WindowRow]:
-    """Return the self time of ops within `spans` by window and name, and the number that started in each
-    window.
-    """
+    """Return the ops' self time within `spans` by window and name, and how many started in each window."""
     names = ops["name"].unique(maintain_order=True)
     name = ops["name"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     index, segments = innermost(ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy())

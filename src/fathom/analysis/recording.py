@@ -80,9 +80,7 @@ class Timeline(msgspec.Struct):
 
     @property
     def caller(self) -> int | None:
-        """The thread that runs the steps: the thread of the marks, the main thread, or the thread with most
-        ops.
-        """
+        """The thread that runs the steps: that of the marks, the main thread, or the one with most ops."""
         marked = self.steps["thread"].drop_nulls()
         engine = self.ops.filter(of_engine())["thread"].unique()
         if len(marked):

@@ -45,9 +45,7 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
 
 
 def _unit() -> pl.Expr:
-    """Return the ceiling of the arithmetic: matrix units for products (possibly in TF32), else vector
-    units.
-    """
+    """Return the arithmetic's ceiling: matrix units for products (perhaps in TF32), else vector units."""
     tf32 = (pl.col("work_dtype") == "fp32") & pl.col("name").str.contains(TF32)
     matrix = pl.when(tf32).then(pl.lit("tf32")).otherwise("work_dtype")
     vector = pl.when(pl.col("work_dtype") == "fp64").then(pl.lit("fp64")).otherwise(pl.lit("fp32"))
@@ -59,9 +57,7 @@ def _or_nothing(column: str) -> pl.Expr:
 
 
 def _uncounted() -> pl.Expr:
-    """Return whether a row is a product with known bytes, which arithmetic bounds even without a traffic
-    ceiling.
-    """
+    """Return whether a row is a product with known bytes, which arithmetic bounds in any case."""
     return pl.col("product") & pl.col("bytes").is_not_null()
 
 
@@ -108,9 +104,7 @@ CONVENTION = (
 
 
 def at_ceiling(device: Device, limits: Limits | None) -> None:
-    """Set `at_ceiling_ms` of a device: the time of its work at the ceilings, or of its launches if that is
-    longer.
-    """
+    """Set `at_ceiling_ms` of a device: the time of its work at the ceilings, or of its launches if longer."""
     working = [entry for entry in device.ledger if not entry.entry.startswith(_NO_WORK)]
     known = [entry for entry in working if entry.at_ceiling_ms is not None]
     busy = sum(entry.ms for entry in working)
@@ -162,9 +156,7 @@ def _units(products: list[LedgerRow]) -> list[str]:
 
 
 def _beaten(products: list[LedgerRow], limits: Limits) -> bool:
-    """Return whether products ran faster than the measured peaks, so that shares of the peaks are
-    meaningless.
-    """
+    """Return whether products ran faster than the measured peaks, so that shares of these mean nothing."""
     took = sum(entry.ms if entry.own_ms is None else entry.own_ms for entry in products)
     share = _share(products, limits.arithmetic, took, recomputed=True) if took else None
     return share is not None and share > BEYOND

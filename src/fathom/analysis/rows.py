@@ -91,9 +91,7 @@ def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | N
 
 
 def busy_ms(ledger: Ledger) -> float:
-    """Return the milliseconds that a device works in the median used window; 0 if there are no used
-    windows.
-    """
+    """Return the milliseconds that a device works in the median used window; 0 without used windows."""
     used = ledger.windows.used.nonzero()[0].tolist()
     rows = ledger.rows.filter(pl.col("window").is_in(used), pl.col("entry").is_in(WORKING))
     worked = rows.group_by("window").agg(pl.col("ns").sum())["ns"].to_list()

@@ -171,9 +171,7 @@ def _alike(early: Array, late: Array) -> bool:
 
 
 def growth(lengths: Array) -> tuple[float, float]:
-    """Return the medians of the first and last third of steps if they grew by more than GREW and their noise;
-    else (0, 0).
-    """
+    """Return the medians of the first and last third if they grew beyond GREW and noise, else (0, 0)."""
     third = len(lengths) // 3
     if third < LEAST:
         return 0.0, 0.0
@@ -212,9 +210,7 @@ def _each(runs: list[Stretch]) -> Array:
 
 
 def clean_step(runs: list[Stretch]) -> Clean | None:
-    """Statistics of the steps in `runs`: median with its interval, mean, throughput; None if there are no
-    steps.
-    """
+    """Statistics of the steps in `runs`: median with its interval, mean, throughput; None without steps."""
     each, weights = _timed(runs)
     if not len(each):
         return None

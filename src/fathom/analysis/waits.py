@@ -32,9 +32,7 @@ class Waits:
             self._spans[cause], taken = mine, merge(taken, mine)
 
     def of_steps(self, runs: list[Stretch], usual: bool = False) -> dict[str, float]:
-        """Return the milliseconds per clean step by cause; with `usual`, only of steps near the median
-        length.
-        """
+        """Return the milliseconds per clean step by cause; if `usual`, only of steps near the median."""
         known = [(*span, run.timed_ns) for run in runs for span in run.host_spans()]
         lengths, counts = np.array([span[:2] for span in known], float).reshape(-1, 2).T
         starts, ends, timed = np.array([span[2:] for span in known], np.int64).reshape(-1, 3).T

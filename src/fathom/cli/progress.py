@@ -25,9 +25,7 @@ QUIET_S = 10.0  # between two lines if there is no terminal
 
 @dataclass(frozen=True)
 class Messages:
-    """Two functions: `progress` prints a line that replaces the previous one, `tell` prints a line that
-    stays.
-    """
+    """Two functions: `progress` prints a line that replaces the last one, `tell` a line that stays."""
 
     progress: Callable[[str], None]
     tell: Callable[[str], None]

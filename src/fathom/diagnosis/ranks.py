@@ -238,9 +238,7 @@ def total(amounts: list[float | None]) -> float | None:
 
 
 def _of_ncu(store: Store) -> tuple[list[Finding], list[Abstained]] | None:
-    """Return findings from an imported ncu result, which has counters but no steps; None for other
-    soundings.
-    """
+    """Return findings from an imported ncu result, which has counters but no steps; None for others."""
     from fathom.diagnosis.profiled import profiled
     from fathom.recorder.dive import families_of
 

@@ -27,9 +27,7 @@ def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
 
 
 def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
-    """Return the kind with that name or number; None without a request or for the ledger's kind. Raises
-    BadInputError.
-    """
+    """Return the kind with that name or number; None if unasked or the ledger's. Raises BadInputError."""
     if wanted is None:
         return None
     kind = next((kind for kind in kinds if kind.name == wanted), None)

@@ -17,8 +17,7 @@ OFTEN_NS, RARELY_NS = 20_000_000, 100_000_000  # to defer; often if a GPU is tim
 
 
 class Label(NamedTuple):
-    """A mark without its step and time. `kind`, `samples`, `tokens` and `query` describe the step that the
-    mark ends."""
+    """A mark without step and time; `kind`, `samples`, `tokens` and `query` are of the step that it ends."""
 
     source: str
     thread: int

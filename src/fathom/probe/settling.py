@@ -24,9 +24,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def settled(durations: Sequence[float]) -> bool:
-    """Return whether the medians of the last two windows of `durations` agree within 10 % or within their
-    noise.
-    """
+    """Return whether the last two windows' medians of `durations` agree within 10 % or their noise."""
     width = min(LARGEST, max(SMALLEST, len(durations) // 4))
     if len(durations) < 2 * width:
         return False

@@ -101,9 +101,7 @@ print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".
 
 
 def behaves_differently(sides: Sides, baseline: Baseline, judge: Judge, seed: int) -> list[Refusal]:
-    """Return reasons to refuse the candidate if it fails, computes something else, or is much slower
-    there.
-    """
+    """Return reasons to refuse a candidate that fails, computes something else, or is much slower there."""
     try:
         theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
     except SideError:
@@ -132,9 +130,7 @@ def _slower(slow: float, baseline: float) -> bool:
 
 
 def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]]:
-    """Return a side's result under the referee, its slowdown without the referee, and its result
-    without it.
-    """
+    """Return a side's result under the referee, its slowdown without it, and its result without it."""
     seeds = [*range(seed + 1, seed + CALLS), seed]
     with sides.start(side) as worker:
         times = []

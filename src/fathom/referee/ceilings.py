@@ -16,9 +16,7 @@ _NAMES = {long: short for short, long in SHORT.items()}
 
 
 class CallWork(msgspec.Struct):
-    """The work of one call. `written`: bytes of its results, among `bytes`; `unit`: the ceiling that
-    bounds its arithmetic.
-    """
+    """The work of a call. `written`: bytes of results, among `bytes`; `unit`: its arithmetic's ceiling."""
 
     flops: float | None = None
     bytes: float | None = None

@@ -145,9 +145,7 @@ class Baseline:
 
 @dataclass
 class Inspection:
-    """The results of an inspection: `reasons` to refuse the candidate, and `shared` ones, which apply to the
-    baseline too.
-    """
+    """An inspection's results: `reasons` to refuse the candidate, and `shared` ones, also of the baseline."""
 
     reasons: list[Refusal] = field(default_factory=list)
     shared: list[Refusal] = field(default_factory=list)

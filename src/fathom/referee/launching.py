@@ -23,9 +23,7 @@ MODULE = "fathom.referee.child"
 
 @contextmanager
 def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Context manager with a process that leads a group, killed at the end with everything that it
-    started.
-    """
+    """Context manager: a process that leads a group, killed at the end with all that it started."""
     with subprocess.Popen(command, start_new_session=True, **options) as process:
         try:
             yield process
@@ -52,9 +50,7 @@ class Launcher(Protocol):
     """Anything that starts processes to serve one side."""
 
     def start(self, spec: Spec, ask: int, answer: int, errors: IO[str]) -> Started:
-        """Start a process. `ask` and `answer` are its ends of the pipes; `errors` receives its standard
-        error.
-        """
+        """Start a process; `ask` and `answer` are its ends of the pipes, `errors` gets its standard error."""
         ...
 
 

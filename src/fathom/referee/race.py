@@ -195,9 +195,7 @@ def target(ratio: Ratio, margin: float) -> float:
 
 
 def needed(ratio: Ratio, margin: float) -> int | None:
-    """Return the total number of pairs needed, if the interval narrows with their root; None if there is
-    none.
-    """
+    """Return the total number of pairs needed if the interval narrows with their root; None if none."""
     if ratio.low is None or ratio.high is None:
         return None
     half = (ratio.high - ratio.low) / 2
@@ -205,9 +203,7 @@ def needed(ratio: Ratio, margin: float) -> int | None:
 
 
 def outlook(ratio: Ratio | None, margin: float, spent_s: float, budget_s: float, most: int) -> Outlook | None:
-    """Estimate the rest of a proof; None if there is no interval. `most` is the limit of pairs for any
-    budget.
-    """
+    """Estimate the rest of a proof; None without an interval. `most` limits the pairs of any budget."""
     every = None if ratio is None else needed(ratio, margin)
     if ratio is None or every is None or ratio.low is None or ratio.high is None:
         return None

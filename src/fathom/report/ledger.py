@@ -132,16 +132,12 @@ def _sum(values: list[float | None]) -> float | None:
 
 
 def ran_ms(entry: LedgerRow) -> float:
-    """Return the duration of an entry's work per step in ms, including overlapped parts; the base of
-    rates.
-    """
+    """Return an entry's work per step in ms, overlapped parts included; the base of rates."""
     return entry.ms if entry.own_ms is None else entry.own_ms
 
 
 def fold(group: LedgerGroup, total_ms: float, top: int | None) -> tuple[list[LedgerRow], list[LedgerRow]]:
-    """Return the entries that get a line, at most `top` (None for all), and the rest, which is never a single
-    entry.
-    """
+    """Return the entries that get a line, at most `top` (None: all), and the rest, never a single one."""
     if top is None:
         return group.entries, []
     small = sum(entry.ms < SMALL * total_ms for entry in group.entries)

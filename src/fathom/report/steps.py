@@ -21,9 +21,7 @@ TRIALS = {
 
 
 def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
-    """Yield one row per kind: number of steps, time per step, share of the time; nothing for a single
-    kind.
-    """
+    """Yield a row per kind: number of steps, time per step, share of the time; nothing for a single kind."""
     if len(kinds) < 2:
         return
     tokens = any(kind.tokens_per_s for kind in kinds)

@@ -21,9 +21,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return `value` rounded to `digits` significant digits, without an exponent: 0.0463, 4.63, 463,
-    46300.
-    """
+    """Return `value` rounded to `digits` significant digits, never with an exponent: 0.0463, 463, 46300."""
     if not isfinite(value) or value == 0:
         return "0" if value == 0 else MISSING
     decimals = digits - 1 - floor(log10(abs(value)))
@@ -151,9 +149,7 @@ def shorten(name: str, width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar of `share` (0 to 1) of `width` cells, in eighths of a cell; never empty for a positive
-    share.
-    """
+    """Return a bar of `share` (0 to 1) of `width` cells, in eighths; never empty for a positive share."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0 and width:
         eighths = max(eighths, 1)

@@ -25,9 +25,7 @@ _ONCE = ("broadcast", "reduce", "send_recv", "gather", "scatter")
 
 
 def bus_factor(operation: str, ranks: int) -> float | None:
-    """Return the ratio of bus bandwidth to algorithm bandwidth for `ranks` ranks; None for an unknown
-    operation.
-    """
+    """Return the ratio of bus bandwidth to algorithm bandwidth for `ranks` ranks; None if unknown."""
     if ranks < 2:
         return 0.0
     share = (ranks - 1) / ranks

@@ -56,9 +56,7 @@ def collectives_of(kernels: pl.DataFrame, links: Links, ops: pl.DataFrame) -> pl
 
 
 def _named(kernels: pl.DataFrame, calls: list[RecordedCall]) -> pl.DataFrame:
-    """Return the library and the call. If no call was recorded, the operation comes from the kernel's
-    name.
-    """
+    """Return the library and the call, or the operation by the kernel's name if no call was recorded."""
     named = [
         (COPIES, "send_recv") if kind == "copy" else identify_collective(name)
         for kind, name in kernels.select("kind", "name").iter_rows()

@@ -35,9 +35,7 @@ def on_host(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def met_on_host(ops: pl.DataFrame, met: pl.DataFrame | None) -> pl.DataFrame:
-    """Return the collectives of host threads with `arrived_ns`, the start of the last peer; null if
-    unknown.
-    """
+    """Return the host threads' collectives with `arrived_ns`, the start of the last peer; null if unknown."""
     rows = on_host(ops)
     if met is None or rows.is_empty():
         return rows.with_columns(arrived_ns=pl.lit(None, pl.Int64))

@@ -46,9 +46,7 @@ def counters_of(store: Store, rank: int) -> Folding:
 
 
 def _key(store: Store, rank: int) -> str | None:
-    """Return the key of a folding in the cache; None if there are no checksums, which identify the
-    samples.
-    """
+    """Return the key of a folding in the cache; None without checksums, which identify the samples."""
     if not store.manifest.checksums:
         return None
     return cache.key("counters", msgspec.json.encode(store.manifest), rank)

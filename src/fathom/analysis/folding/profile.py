@@ -26,9 +26,7 @@ NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix si
 
 
 class Pooling:
-    """Columns of a design: one for each part of the states with the most time; all other parts share the
-    last.
-    """
+    """Columns of a design: one for each part of the states with the most time, one for all others."""
 
     def __init__(self, states: States, times: Array, samples: int, columns: int) -> None:
         most = min(columns, max(samples // 20, 2))
@@ -168,9 +166,7 @@ def _drawn(profile: Array) -> Array:
 
 
 def lowest(residual: Callable[[float], float], shifts: Array) -> float:
-    """Return the shift with the smallest residual: the best of every second shift, refined by its
-    neighbours.
-    """
+    """Return the shift with the least residual: the best of every second one, refined by its neighbours."""
     residuals = {n: residual(shifts[n]) for n in range(0, len(shifts), 2)}
     best = min(residuals, key=lambda n: residuals[n])
     residuals |= {n: residual(shifts[n]) for n in (best - 1, best + 1) if 0 <= n < len(shifts)}

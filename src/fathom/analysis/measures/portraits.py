@@ -90,9 +90,7 @@ def device_portraits(store: Store, device: Device, machine: Machine, folding: Fo
 
 
 def _cache_shares(entries: list[LedgerRow], counters: Rows) -> Iterator[tuple[float, float, float]]:
-    """Yield (share of L2's peak in per cent, its error, compulsory B/s) for compute families with all three
-    values.
-    """
+    """Yield (share of L2's peak in %, its error, compulsory B/s) of compute families that have all three."""
     for entry in entries:
         rows = [row for row in counters.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
         if entry.entry == Entry.COMPUTE and entry.bytes_per_s and rows:

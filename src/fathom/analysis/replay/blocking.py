@@ -181,9 +181,7 @@ def _waits_for_peers(part: Part) -> Blocks:
 
 
 def _last_of_lines(part: Part, rows: Array) -> Array:
-    """Return calls x streams: the last piece launched before the call, or -1 if there is none or it outlasts
-    the call.
-    """
+    """Return calls x streams: the last piece launched before the call; -1 if none, or if it ends later."""
     launched = Launched(part.pieces)
     last = np.column_stack([launched.before(line, part.calls.start[rows]) for line in launched.lines])
     outlived = part.pieces.end[np.maximum(last, 0)] > part.calls.end[rows][:, None]
@@ -197,9 +195,7 @@ def _device_syncs(part: Part, rows: Array, last: Array) -> Blocks:
 
 
 def _stream_syncs(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
-    """Return waits for the stream whose work ended last inside the call, or else for the stream last launched
-    to.
-    """
+    """Return waits for the stream whose work ended last inside the call, else that last launched to."""
     pieces, calls = part.pieces, part.calls
     ends = np.where(last >= 0, pieces.end[np.maximum(last, 0)], -1)
     latest = last[np.arange(len(rows)), ends.argmax(1)] if len(rows) else rows

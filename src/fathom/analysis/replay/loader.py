@@ -60,9 +60,7 @@ def _keep_pace(part: Part, feed: Feed) -> None:
 
 
 def _follow(part: Part, feed: Feed, late: Array) -> None:
-    """Add the edges of late batches; those of workers without a batch before it in the burst follow the first
-    request.
-    """
+    """Add the edges of late batches; a worker's first batch of the burst follows the first request."""
     if not late.any():
         return
     index = np.flatnonzero(late)

@@ -29,9 +29,7 @@ class Times(msgspec.Struct, frozen=True):
         return {part.burst: _Map(part, durations, self.epoch, self.at) for part, durations in self.parts}
 
     def pieces(self, start: Array, end: Array, arrived: Array) -> tuple[Array, Array, Array]:
-        """Return start, end and arrival of peers (-1 if unknown) of the rank's kernels in the replay,
-        in ns.
-        """
+        """Return start, end and arrival of peers (-1 if unknown) of the rank's replayed kernels, in ns."""
         start, end, arrived = start.copy(), end.copy(), arrived.copy()
         if not len(start):  # the processor's part has collectives of host threads instead
             return start, end, arrived

@@ -172,9 +172,7 @@ def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
 
 
 def _by_kind(name: str) -> pl.Expr:
-    """Return a column of WORK from the owner, or for copies from their recorded bytes (twice within a
-    device).
-    """
+    """Return a column of WORK from the owner, or from a copy's recorded bytes (twice within a device)."""
     moves = pl.col("kind").is_in(["copy", "set"])
     twice = pl.col("direction").fill_null("").str.starts_with("DtoD") & (pl.col("kind") == "copy")
     moved = pl.col("moved").cast(pl.Float64) * pl.when(twice).then(2.0).otherwise(1.0)

@@ -33,9 +33,7 @@ PRODUCTS = {name for group in (attention, convolution, matmul) for name in group
 
 
 def is_product(name: str) -> bool:
-    """Return whether the operator is a matrix product, a convolution or attention, which matrix units
-    execute.
-    """
+    """Return whether matrix units execute the operator: a matrix product, a convolution or attention."""
     return name in PRODUCTS or name.startswith(compiled.TEMPLATE)
 
 

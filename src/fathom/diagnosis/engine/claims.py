@@ -106,16 +106,12 @@ def in_clean(
 
 
 def order(sized: Sized) -> tuple[bool, float, float, str]:
-    """Sort key. If gains are equal, usually because the host limits them, larger claims on the device come
-    first.
-    """
+    """Sort key. If gains are equal, often because the host limits them, larger device claims come first."""
     return sized.free, -sized.weight, -sized.claimed, sized.candidate.kind
 
 
 def _beyond(sized: Sized, others: Iterable[Sized]) -> Sized:
-    """Return the gain beyond other candidates' gains from the same idle time, which can be saved only
-    once.
-    """
+    """Return the gain beyond other candidates' gains from the same idle time, which is saved only once."""
     entries = sized.candidate.spill
     taken = sum(c.ms for other in others for c in other.candidate.claims if c.entry in entries)
     return sized.scaled(max(1.0 - taken / sized.ms, 0.0)) if taken and sized.ms else sized

@@ -46,9 +46,7 @@ def mended(
 
 
 def saving(saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
-    """Return a candidate that saves milliseconds of the largest families; `changes` are added to its
-    changes.
-    """
+    """Return a candidate that saves milliseconds of the largest families; `changes` are added to its own."""
     total = family_totals(signals["kernels.work"])
     largest = sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
     shrunk = (
@@ -62,9 +60,7 @@ def saving(saved: dict[str, float], signals: Signals, **fields: Any) -> Candidat
 
 
 def in_family(family: Family, factor: float, evidence: list[Evidence], **fields: Any) -> Candidate:
-    """Return a candidate about one kernel family that takes `factor` of its time once fixed; `check` is a
-    command.
-    """
+    """Return a candidate whose family takes `factor` of its time once fixed; `check` is a command."""
     return Candidate(
         claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=evidence,
@@ -82,9 +78,7 @@ def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:
 
 
 def shrink(works: Iterable[Work], total: dict[str, float], factor: float) -> tuple[str, ...]:
-    """Return changes after which the work takes `factor` of its time; `total` holds the time of each
-    family.
-    """
+    """Return changes after which the work takes `factor` of its time; `total`: the time of each family."""
     largest = sorted(claims_of(works), key=lambda claim: -claim.ms)[:MOST_FAMILIES]
     return tuple(
         _smaller(claim, claim.ms / total[claim.detail], factor)
@@ -148,9 +142,7 @@ def in_mean_step(signals: Signals, ms: float) -> float:
 
 
 def stalled(signals: Signals) -> float:
-    """Return the milliseconds that rare long steps add to the mean step; 0 if there are none or if
-    unknown.
-    """
+    """Return the milliseconds that rare long steps add to the mean step; 0 if none, or if unknown."""
     ms, mean = signals.get("step.stalled_ms").value, signals.get("step.mean_ms").value
     return float(ms) if ms and mean and ms >= RARELY * mean else 0.0
 
@@ -223,8 +215,6 @@ class Site(TypedDict, total=False):
 
 
 def site(works: Collection[Work | Call], *fields: str) -> Site:
-    """Return the location of most of the work as fields of a Candidate: `source`, `module`, `region` or
-    `family`.
-    """
+    """Return where most of the work is, as Candidate's `source`, `module`, `region` or `family`."""
     usuals = {field: usual((getattr(work, field), work.ms) for work in works) for field in fields}
     return cast(Site, usuals)

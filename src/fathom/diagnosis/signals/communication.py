@@ -67,9 +67,7 @@ def small(recorded: Recorded) -> list[SmallMessages]:
 
 
 def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
-    """Number the stretches between starts of compute kernels (or longer ops) or of steps, for each
-    collective.
-    """
+    """For each collective, number the stretches between starts of steps, compute kernels or longer ops."""
     if recorded.account.indices:
         computing = recorded.kernels.filter(kind="compute", phase="timeline")["start_ns"].to_numpy()
     else:

@@ -80,9 +80,7 @@ def allocated_bytes(recorded: Recorded) -> int:
 
 @signal("device.link_share")
 def link_share(recorded: Recorded) -> float:
-    """Return the PCIe link's share of its rate at full width and generation; each generation doubles the
-    rate.
-    """
+    """Return the PCIe link's share of its full rate; each generation doubles the rate."""
     gpu = recorded.gpu
     width, widest = gpu.get("pcie_width"), gpu.get("pcie_width_max")
     generation, latest = gpu.get("pcie_generation"), gpu.get("pcie_generation_max")

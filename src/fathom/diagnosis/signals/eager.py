@@ -88,9 +88,7 @@ class Fused(msgspec.Struct):
 
 @signal("framework.eager", "per step")
 def eager(recorded: Recorded) -> Eager:
-    """Return the effect on a program in eager mode. Raises UnknownSignalError for others, or without
-    shapes.
-    """
+    """Return the effect on a program in eager mode. Raises UnknownSignalError otherwise or without shapes."""
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
@@ -216,9 +214,7 @@ def part_of(path: str, family: str) -> str:
 
 
 def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
-    """Return the bytes per ns of fused kernels, from the measured ceiling or else from the fastest
-    families.
-    """
+    """Return the bytes per ns of fused kernels, by the measured ceiling or else the fastest families."""
     limits = limits_of(recorded.machine, recorded.index)
     if limits is not None and limits.memory:
         return REACHED * limits.memory / NS_PER_S

@@ -44,9 +44,7 @@ Shape = tuple[int, ...]  # of a table: rows and width
 
 
 class Unused(msgspec.Struct, frozen=True):
-    """Gradients that are computed but unused, the number of used ones, and the work after the last
-    used one.
-    """
+    """Gradients computed but unused, the number of used ones, and the work after the last used one."""
 
     unused: int
     used: int
@@ -89,9 +87,7 @@ def unused_gradients(recorded: Recorded) -> Unused:
 
 @signal("kernels.gradients")
 def gradients(recorded: Recorded) -> Shapes:
-    """Return the gradients of parameters in one backward pass, by shape. Raises UnknownSignalError without
-    one.
-    """
+    """Return a backward pass's gradients of parameters by shape. Raises UnknownSignalError without one."""
     passes = passes_of(recorded.ops.filter(phase="attribution"))
     if not passes:
         raise UnknownSignalError("no backward pass was recorded with shapes")
@@ -104,9 +100,7 @@ def _unlike(passes: list[Pass]) -> bool:
 
 
 def _all_again(shapes: Shapes, trained: Shapes) -> bool:
-    """Return whether each shape occurs a whole number of times more often, from passes that directly
-    follow.
-    """
+    """Return whether each shape occurs n times more often, for a whole n, in directly following passes."""
     return shapes.keys() == trained.keys() and len({shapes[shape] / trained[shape] for shape in shapes}) == 1
 
 
@@ -251,9 +245,7 @@ def _multiplied(ops: pl.DataFrame, passes: int) -> Counter[Shape]:
 
 
 def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counter[Shape]) -> Iterator[Work]:
-    """Return the work that zeroes gradients and the optimizer's work, by the tables' share of the
-    elements.
-    """
+    """Return the work that zeroes gradients and that of the optimizer, by the tables' share of elements."""
     numbers = parameters * prod(shape)
     of_shape = parameters / gradients[shape]
     every = sum(count * prod(sizes) for sizes, count in gradients.items())
@@ -269,9 +261,7 @@ def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counte
 
 
 def _share(work: Work, shape: Shape, numbers: int, of_shape: float, every: int) -> float:
-    """Return the tables' share of an optimizer op on a tensor, a list of tensors, or a list of unknown
-    shapes.
-    """
+    """Return the tables' share of an optimizer op on a tensor, a list of them, or unknown shapes."""
     if listed := [tuple(sizes) for sizes in lists_of(work.shapes)]:
         return of_shape * listed.count(shape) * prod(shape) / max(sum(map(prod, listed)), 1)
     if sizes := next((tuple(sizes) for sizes in work.sizes if sizes), None):

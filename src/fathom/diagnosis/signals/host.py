@@ -66,9 +66,7 @@ def _copying(api: str) -> str | None:
 
 
 def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls up to the last launch of each burst, because profilers synchronise before they
-    stop.
-    """
+    """Return the calls up to each burst's last launch, because profilers synchronise before they stop."""
     launching = pl.col("api").str.contains(causes.LAUNCH)
     last = pl.col("start_ns").filter(launching).max().over("phase", "burst")
     return rows.filter(pl.col("start_ns") <= last)
@@ -111,9 +109,7 @@ def waits(recorded: Recorded) -> dict[str, float]:
 
 
 def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
-    """Return waits by cause, except parts inside waits of earlier causes, such as garbage collection in
-    compiling.
-    """
+    """Return waits by cause, without parts inside waits of earlier causes (collections in compiling)."""
     rows = rows.with_columns(pl.col("cause").replace(ALIASES))
     known = [cause for cause in PRECEDENCE if cause in set(rows["cause"])]
     others = sorted(set(rows["cause"].drop_nulls()) - set(known))

@@ -43,9 +43,7 @@ def lines(recorded: Recorded) -> list[HostLine]:
 
 
 def _places(stacks: pl.DataFrame) -> dict[str, Place]:
-    """Return places by `function (file:line)`, with their share of own code and the time at one
-    instruction.
-    """
+    """Return places by `function (file:line)`, their share of own code, and the time at one instruction."""
     own = pl.col("stack").str.ends_with(pl.format("{} ({})", "function", "source"))
     running = pl.col("running").fill_null(True)
     caller = _FRAMES.list.get(-2, null_on_oob=True).str.replace(r":\d+\)$", "").filter(own)

@@ -57,9 +57,7 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 
 
 def product_of(work: Work) -> Product | None:
-    """Return the matmul that this work computed; None without shapes, or if it only prepares or
-    finishes one.
-    """
+    """Return the matmul that this work computed; None without shapes, or if it prepares or ends one."""
     if work.entry != Entry.COMPUTE or AIDE.search(work.family):
         return None
     form = next((FORMS[name] for name in reversed(work.ops) if name in FORMS), None)

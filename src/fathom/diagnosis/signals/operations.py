@@ -22,9 +22,7 @@ BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
 
 @signal("host.work", "ms per step")
 def work(recorded: Recorded) -> list[Work]:
-    """Return rows of a CPU's ledger by path of ops, longest first; each row's time is divided among
-    its ops.
-    """
+    """Return rows of a CPU's ledger by path of ops, longest first; a row's time is divided among its ops."""
     ops = recorded.ops.with_row_index("place").with_columns(inside=recorded.inside(recorded.ops))
     rows = _with_path(recorded, ops).group_by("name", "path", maintain_order=True)
     groups = rows.agg(

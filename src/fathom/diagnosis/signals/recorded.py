@@ -283,9 +283,7 @@ class OpPaths:
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
     def names(self, row: int) -> tuple[str, ...]:
-        """Return the names from the outermost op to this one, without Python frames and regions of whole
-        steps.
-        """
+        """Return the names from the outermost op to this one, without Python frames and regions of steps."""
         climb: list[int] = []
         while row not in self._found and len(climb) < len(self._parents):
             climb.append(row)
@@ -297,9 +295,7 @@ class OpPaths:
         return names
 
     def mark(self, what: str, row: int) -> str | None:
-        """Return the nearest `source`, line that `ran`, `module` or (annotated) `region` of the op or a
-        caller.
-        """
+        """Return the nearest `source`, line that `ran`, `module` or annotated `region` of op and callers."""
         return self._marked(what)[row]
 
     def marks(self, what: str, rows: np.ndarray) -> pl.Series:

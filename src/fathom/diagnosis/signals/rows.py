@@ -283,9 +283,7 @@ class Stretched(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """Peak allocated memory in bytes, memory reserved beyond it, and the same after a third of the
-    recording.
-    """
+    """Peak allocated memory and memory reserved beyond it, in bytes; both also after a third of the run."""
 
     allocated: float
     unused: float
@@ -391,9 +389,7 @@ class Product(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Consecutive kernels over `numel` elements, `count` times; `saved` is the time that fusion saves by
-    family.
-    """
+    """Consecutive kernels over `numel` elements, `count` times; `saved`: what fusion saves, by family."""
 
     ops: tuple[str, ...]
     ms: float

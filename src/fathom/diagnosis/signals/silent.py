@@ -73,9 +73,7 @@ def _all(recorded: Recorded) -> pl.DataFrame:
 
 
 def _edges(records: pl.DataFrame, inside: pl.Expr, *, begins: bool, calling: bool = False) -> pl.DataFrame:
-    """Return the edges in order: at equal times, ends first (inner before outer), then starts (outer before
-    inner).
-    """
+    """Return the edges in order; at equal times, inner ends, outer ends, outer starts, inner starts."""
     at, other = ("start_ns", "end_ns") if begins else ("end_ns", "start_ns")
     longer = records.filter(pl.col("start_ns") < pl.col("end_ns"))
     return longer.select(
@@ -186,9 +184,7 @@ def _preparation(recorded: Recorded, name: str, rows: pl.DataFrame) -> Preparati
 
 @signal("host.computing", "ms per step")
 def computing(recorded: Recorded) -> Computing:
-    """Return long Python time outside library ops and recorded waits, at places that half of the
-    steps pass.
-    """
+    """Return long Python time outside library ops and recorded waits, at places that half the steps pass."""
     rows = silences(recorded, LONG_NS).filter(~pl.col("calling"))
     rows = rows.filter(pl.Series(_own(recorded, rows["inside"].to_list()), dtype=pl.Boolean))
     rows = rows.with_columns(window=recorded.window(rows.rename({"at": "start_ns"})))

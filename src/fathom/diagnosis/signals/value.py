@@ -51,9 +51,7 @@ def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], C
 
 
 def most_common(names: pl.Series) -> str | None:
-    """Return the most frequent name, the first one if several are equally frequent; None if there are no
-    names.
-    """
+    """Return the most frequent name, the first of several equally frequent; None without names."""
     return names.drop_nulls().mode().sort().first()  # type: ignore[return-value]
 
 
@@ -101,9 +99,7 @@ class Signals:
         return signal.value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return the value as a number. If it is unknown, return `default`, or raise UnknownSignalError
-        without one.
-        """
+        """Return the value as a number; if unknown, `default`. Raises UnknownSignalError without one."""
         signal = self.get(name)
         return default if signal.value is None and default is not None else float(self[name])
 

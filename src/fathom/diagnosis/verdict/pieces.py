@@ -204,9 +204,7 @@ def _bound_of_work(row: LedgerRow) -> str:
 
 
 def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
-    """Yield the time at the matrix units' peak, the findings' claims, the time at the ceiling, and
-    the loss.
-    """
+    """Yield the time at the matrix units' peak, the findings' claims, that at the ceiling, and the loss."""
     bound = _bound(row)
     peak = known.peaks.get(row.unit or "", 0.0)
     flops = (row.product_flops - row.recomputed_flops, row.recomputed_flops)
@@ -272,9 +270,7 @@ def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
 
 
 def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:
-    """Return idle time that no finding explains; its cause is the owner, except for Python without a
-    place.
-    """
+    """Return idle time that no finding explains; its cause owns it, except for Python without a place."""
     cause, needs_place = cause_of(row.entry), row.entry == _NEEDS_PLACE
     bound = known.python if needs_place else _bound(row)
     if row.entry == Entry.UNEXPLAINED or not cause:

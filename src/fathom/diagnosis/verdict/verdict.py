@@ -149,9 +149,7 @@ def _unexplained(pieces: Iterable[Piece]) -> float:
 
 
 def _first(bound: str, pieces: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding to act on: the largest, or the largest of the verdict's bound if it saves half as
-    much.
-    """
+    """Return the finding to act on: the largest, or one of the verdict's bound that saves half as much."""
     costly = [f for f in findings if f.gain_ms or (f.gain_ms is None and (f.claims or f.unpredicted))]
     owners = {piece.owner for piece in pieces if piece.bound == bound}
     own = next((finding for finding in costly if f"finding {finding.id}" in owners), None)

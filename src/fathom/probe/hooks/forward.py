@@ -50,9 +50,7 @@ class ForwardCalls:
         self._everywhere.undo()
 
     def around(self, original: Any, compiled: bool = False) -> Any:
-        """Wrap a module's call, or a compiled function, to send a signal before every outermost call outside
-        Dynamo.
-        """
+        """Send a signal before each outermost call of a module or compiled function, outside of Dynamo."""
         inside, seen, returned = self._inside, self._seen, self.session.on_output
 
         @functools.wraps(original)

@@ -50,9 +50,7 @@ def used() -> int | None:
 
 
 def ready() -> int | None:
-    """Return the nanoseconds that this thread waited for a processor while ready to run; None if not
-    counted.
-    """
+    """Return the ns that this thread was ready to run but waited for a processor; None if not counted."""
     try:
         ran, waited, _ = map(int, _content(SCHEDULER).split())
         return waited if ran else None  # a kernel that does not count reports 0 for everything

@@ -132,9 +132,7 @@ class Cuda:
         return result
 
     def poison(self) -> None:
-        """Fill the allocator's free memory and some more with NaN, to expose elements that are never
-        written.
-        """
+        """Fill the allocator's free memory, and some more, with NaN to expose elements never written."""
         blocks = []
         for size in POISON:
             reserved = self.lib.cuda.memory_reserved()

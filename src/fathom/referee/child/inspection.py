@@ -20,9 +20,7 @@ _THROUGH = ("inspect.py", "traceback.py")
 
 
 def code_key(function: Any) -> list[str] | None:
-    """Return a key for a Python function's code that is equal in other processes; None if there is no
-    code.
-    """
+    """Return a key of a Python function's code that is equal in other processes; None without code."""
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     return None if code is None else _key(code)
 
@@ -33,9 +31,7 @@ def _key(code: CodeType) -> list[str]:
 
 
 class RecordedCalls:
-    """Context manager that records calls of the functions in `wanted` (name → key), except the
-    target's own.
-    """
+    """Context manager: records calls of the functions in `wanted` (name → key), but not the target's own."""
 
     def __init__(self, wanted: dict[str, list[str]], own: list[str] | None) -> None:
         self._wanted = {tuple(key): name for name, key in wanted.items() if key != own}

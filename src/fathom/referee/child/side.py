@@ -102,9 +102,7 @@ class Side:
         return work
 
     def place(self, seeds: list[int], variant: str | None = None, elsewhere: bool = False) -> None:
-        """Put fresh inputs into the memory of earlier ones, one slot per call; with `elsewhere`, into other
-        memory.
-        """
+        """Put fresh inputs where earlier ones were, a slot per call; with `elsewhere`, into other memory."""
         if elsewhere:
             largest = max((int(getattr(leaf, "nbytes", 0)) for _, leaf in leaves(self.slots)), default=0)
             self.slots, self.fresh_values, self.results = [], [], []
@@ -142,9 +140,7 @@ class Side:
     def save(
         self, path: str, index: int | None = None, seed: int = 0, variant: str | None = None
     ) -> SavedResult:
-        """Write the held result and inputs to `path`; with `index`, the current result and inputs of that
-        call instead.
-        """
+        """Write the held result and inputs to `path`; with `index`, those of that call instead."""
         if index is None:
             current, seed, variant = self._held
         self.bench.settle()
@@ -245,9 +241,7 @@ def save(taken: Snapshot, original: Any, path: Path) -> SavedResult:
 
 
 def fingerprint(taken: Snapshot, original: Any) -> str | None:
-    """Return a hash of everything that `save` returns and writes, and of the inputs; None if a value has
-    no bytes.
-    """
+    """Return a hash of what `save` returns and writes, and of the inputs; None if a value has no bytes."""
     changed = _changed(taken, original)
     named = [*taken.result, *changed, *taken.gradients]
     forms = [form for form, _ in named]

@@ -16,9 +16,7 @@ from fathom.referee.protocol import Spec
 
 
 def main() -> None:
-    """Serve requests. Each is a length of four bytes with three file descriptors (questions, answers,
-    errors), then a spec.
-    """
+    """Serve requests: a length of four bytes with the file descriptors of three pipes, then a spec."""
     parent = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
         with suppress(ImportError):  # the side that needs it reports it

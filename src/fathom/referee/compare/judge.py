@@ -45,9 +45,7 @@ class Judge:
             return self._judged(candidate, baseline, reference)
 
     def same(self, result: Saved) -> bool:
-        """Count a result that equals the baseline's bytes, and return True; return False for NaN or
-        infinities.
-        """
+        """Count a result with the baseline's bytes, and return True; False for NaN or infinities."""
         with self.turn.computing():
             if not all(finite(leaf) for leaf in result.leaves if leaf.numeric):
                 return False

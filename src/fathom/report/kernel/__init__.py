@@ -80,9 +80,7 @@ def page(
     every: bool = False,
     counters: bool = False,
 ) -> Iterator[Text]:
-    """Yield the whole screen, one Text per line of at most `width` cells. Raises BadInputError like
-    `matching`.
-    """
+    """Yield the screen, one Text per line of at most `width` cells. Raises BadInputError like `matching`."""
     chosen = matching(portraits, pattern)
     width -= 2 * MARGIN
     lines = [Text()]

@@ -41,9 +41,7 @@ class Process:
 
     @property
     def clock(self) -> Record | None:
-        """The last `clock` record, which names the source of steps from its step on; None if there is
-        none.
-        """
+        """The last `clock` record, which names the source of steps from its step on; None without one."""
         return self.of("clock")[-1] if self.of("clock") else None
 
 

@@ -106,9 +106,7 @@ def _cause(signals: Signals, rank: int, excess: Collection[LostTime]) -> tuple[s
 
 
 def _beyond_mean(signals: Signals, rank: int) -> float:
-    """Return the part of the rank's excess over the median rank that a mean load would save; 0 if it has no
-    more than that.
-    """
+    """Return the part of the rank's excess over the median rank that a mean load would save; at least 0."""
     loads = {load.rank: load.load for load in signals.get("communication.experts").value or []}
     if loads.get(rank, 0.0) < UNEVEN:
         return 0.0

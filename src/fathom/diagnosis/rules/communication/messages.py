@@ -44,9 +44,7 @@ def _claims(signals: Signals, families: Collection[str], share: float) -> list[C
 
 
 def _share(signals: Signals, families: Collection[str], ms: float) -> float:
-    """Return the share of these collectives in the time of their families, which may have other
-    collectives.
-    """
+    """Return the share of these collectives in the time of their families, which may have others too."""
     account: Communication = signals["communication.account"]
     total = sum(row.total_ms for row in account.collectives if set(row.families) & set(families))
     return min(ms / total, 1.0) if total else 0.0
@@ -54,9 +52,7 @@ def _share(signals: Signals, families: Collection[str], ms: float) -> float:
 
 @rule("communication-small-messages")
 def small(signals: Signals) -> Candidates:
-    """Find collectives to merge because they run back to back; each one merged saves its
-    fixed time.
-    """
+    """Find collectives to merge because they run back to back; each one merged saves its fixed time."""
     for messages in signals["communication.small"]:
         yield _joined_on_host(signals, messages) if on_processor(signals) else _joined(signals, messages)
 

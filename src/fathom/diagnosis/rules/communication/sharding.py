@@ -52,9 +52,7 @@ def after_backward(signals: Signals) -> Candidates:
 
 @rule("communication-gathers-late")
 def gathers_late(signals: Signals) -> Candidates:
-    """Report all-gathers that run while nothing computes: a gather one layer ahead is hidden by this
-    layer.
-    """
+    """Report all-gathers while nothing computes; compute would hide them if they started earlier."""
     seen: Gathers | None = next(iter(signals["communication.gathers"]), None)
     account = signals["communication.account"]
     if seen is None or seen.exposed_ms < max(LEAST * signals["step.timeline_ms"], SERIAL * seen.total_ms):

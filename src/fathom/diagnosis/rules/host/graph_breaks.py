@@ -51,9 +51,7 @@ def _in_pieces(signals: Signals, compiled: Compiled) -> Candidate:
 
 
 def _reasons(breaks: Iterable[Broken]) -> list[Evidence]:
-    """Return the most frequent reasons for breaks in the process (not only in the step), each with its first
-    place.
-    """
+    """Return the most frequent reasons for breaks in the process (not just the step), with first places."""
     places = grouped(breaks, lambda graph_break: graph_break.why)
     largest = sorted(places.items(), key=lambda item: -len(item[1]))[:SHOWN]
     return [Evidence(f"break at {some[0].place}: {why}", len(some), "places") for why, some in largest]

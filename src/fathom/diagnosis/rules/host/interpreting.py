@@ -1,6 +1,4 @@
-"""Python code of the program that takes too long: a GPU waits for it, and a CPU computes nothing
-meanwhile.
-"""
+"""Python code of the program that takes long: a GPU waits for it, and a CPU computes nothing meanwhile."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def interpreting(signals: Signals) -> Outcomes:
 
 
 def _beside_launches(signals: Signals) -> Candidates:
-    """Find long computations of the program itself; other pauses are for launches or for the Python of each
-    op.
-    """
+    """Find long computations of the program itself; other pauses are launches or the Python of each op."""
     own: Computing | None = signals.get("host.computing").value
     python, step = spent(signals, PYTHON), signals["step.timeline_ms"]
     if own is None or own.idle_ms < LONG * step or not python:

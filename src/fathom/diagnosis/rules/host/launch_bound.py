@@ -56,9 +56,7 @@ def uncompiled(signals: Signals) -> list[Broken]:
 
 
 def late_launches(signals: Signals) -> Candidates:
-    """Classify pauses: short ones are launches, long ones are Python, and long ones in many places are other
-    threads.
-    """
+    """Classify pauses: short ones are launches, long ones Python, and in many places other threads."""
     busy = sum(op.idle_ms for op in _working(signals)) + sum(op.idle_ms for op in preparations(signals))
     launching, python = max(spent(signals, *LAUNCHING) - busy, 0.0), spent(signals, PYTHON)
     step = signals["step.timeline_ms"]
@@ -127,9 +125,7 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
 
 
 def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> Candidate:
-    """Return the candidate. `part` is the share of the replay's gain in pauses short enough to be
-    launches.
-    """
+    """Return the candidate; `part` is the share of the replay's gain in pauses as short as launches."""
     in_python = kind == "host-python"
     prepared = tuple(preparation.without for preparation in preparations(signals))
     worked = dict.fromkeys(f"op:{work.op}=0" for work in _working(signals))

@@ -69,9 +69,7 @@ def _allocating(signals: Signals, reason: Reason, group: DriverCalls, share: flo
 
 @rule("host-fragmentation")
 def fragmentation(signals: Signals) -> Candidates:
-    """Find fragmentation: memory reserved beyond the peak of allocated memory, which the allocator could not
-    use.
-    """
+    """Find fragmentation: reserved memory beyond the peak of allocated memory, unusable to the allocator."""
     reserved: Reserved = signals["device.reserved"]
     grows = reserved.unused >= GROWS * max(reserved.unused_before, 1.0)
     if not grows or reserved.unused < MUCH * reserved.allocated:

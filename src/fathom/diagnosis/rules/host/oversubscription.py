@@ -67,9 +67,7 @@ def _ops(signals: Signals) -> Candidates:
 
 
 def oversubscribed(signals: Signals, loader: Loader | None) -> bool:
-    """Return whether this rule claims the step's wait for batches; `loader` is given if its stages
-    are known.
-    """
+    """Return whether this rule claims the step's wait for batches; `loader` if its stages are known."""
     if not signals.get("input.workers").value or _has_cores(signals):
         return False
     known = None not in (signals.get("host.busy_cores").value, signals.get("host.cores").value)
@@ -89,9 +87,7 @@ def _waits(signals: Signals) -> list[Evidence]:
 
 
 def _threads(loader: Loader) -> list[Evidence]:
-    """Return evidence of too many torch threads; empty if there are not too many or if their number is
-    unknown.
-    """
+    """Return evidence of too many torch threads; empty if there are not, or if their number is unknown."""
     if not loader.threads_exceed_cores:
         return []
     each = f"threads of {loader.workers} workers with {loader.threads} each"

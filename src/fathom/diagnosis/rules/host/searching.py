@@ -63,9 +63,7 @@ def _builds(preparation: Preparation) -> bool:
 
 
 def _fits(signals: Signals, preparation: Preparation) -> bool:
-    """Return whether clean steps are long enough to contain the search; if not, only recorded steps had new
-    shapes.
-    """
+    """Return whether clean steps can contain the search; if not, only recorded steps had new shapes."""
     recorded = signals["step.timeline_ms"]
     rest = FLOOR * (recorded - preparation.idle_ms)
     return preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)

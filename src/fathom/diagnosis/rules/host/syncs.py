@@ -47,9 +47,7 @@ def syncs(signals: Signals) -> Candidates:
 
 
 def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
-    """Return whether the autograd engine reads the result of a NaN check (framework-anomaly-detection claims
-    it).
-    """
+    """Return whether autograd reads the result of a NaN check (a case of framework-anomaly-detection)."""
     return NAN_CHECK in ops and READ.search(call.path) is not None
 
 

@@ -127,9 +127,7 @@ def waiting(signals: Signals) -> list[Claim]:
 
 
 def lost_of(signals: Signals) -> tuple[float | None, float]:
-    """Return the measured wait for batches (None if unknown), and the time to claim: that wait, or else idle
-    time.
-    """
+    """Return the measured wait for batches (None if unknown), and the time to claim: it or idle time."""
     seen = signals.get("input.lost_ms").value
     return seen, ms_of(waiting(signals)) if seen is None else seen
 

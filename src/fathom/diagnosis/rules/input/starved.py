@@ -144,9 +144,7 @@ def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
 
 
 def _kind_of_read(loader: Loader) -> tuple[str, float]:
-    """Return the kind for slow reads; waits without bytes need no core, so more workers can wait in
-    parallel.
-    """
+    """Return the kind for slow reads; waits without bytes need no core, so more workers can wait at once."""
     if loader.waits_for_no_file:
         return WORKERS, 0.6
     return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85

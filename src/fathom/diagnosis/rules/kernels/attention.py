@@ -44,9 +44,7 @@ def attention(signals: Signals) -> Candidates:
 
 
 def _masked(work: Work) -> bool:
-    """Return whether the mask has an entry for each pair of query and key; a padding mask has only one per
-    key.
-    """
+    """Return whether the mask has an entry per pair of query and key; a padding mask has one per key."""
     places = next((PLACES[name] for name in PLACES if name in work.path), None)
     if places is None:
         return False
@@ -56,9 +54,7 @@ def _masked(work: Work) -> bool:
 
 
 def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
-    """Return the share of the time without the mask: half of the FLOPs at the usual rate, or half of the
-    time.
-    """
+    """Return the share of the time without the mask: half the FLOPs at the usual rate, or half the time."""
     now = ms_of(masked)
     needs = [needed_ms(work, rates, causal=True) for work in masked if PRODUCTS.search(work.family)]
     known = [need for need in needs if need is not None]
@@ -79,9 +75,7 @@ def grows(shapes: str | None) -> bool:
 def fused_ms(
     heads: int, queries: int, keys: int, head: int, rate: float, causal: bool, backward: bool
 ) -> float:
-    """Return the milliseconds of one pass over `heads` heads of all sequences, at a ceiling of `rate`
-    FLOP/s.
-    """
+    """Return the milliseconds of one pass over `heads` heads of all sequences, at `rate` FLOP/s."""
     flops = 4.0 * heads * queries * keys * head * (CAUSAL if causal else 1.0)
     return MS_PER_S * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 

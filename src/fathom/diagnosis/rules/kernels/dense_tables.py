@@ -14,9 +14,7 @@ LEAST = 0.02  # of the step: SparseAdam itself launches a dozen small kernels
 
 @rule("kernels-dense-embedding-gradient")
 def dense_tables(signals: Signals) -> Outcomes:
-    """Find dense gradients of large tables; not with several ranks, because NCCL cannot reduce sparse
-    gradients.
-    """
+    """Find dense gradients of large tables, with one rank only: NCCL cannot reduce sparse gradients."""
     every: list[Tables] = signals["kernels.tables"]
     tables = [table for table in every if table.touched <= FEW and table.works]
     if not tables:

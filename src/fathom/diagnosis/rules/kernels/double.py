@@ -37,9 +37,7 @@ LEAST = 0.02  # of the step: less is a loss or a metric that needs the precision
 
 @rule("kernels-double-precision")
 def double(signals: Signals) -> Candidates:
-    """Find float64 kernels; matmuls gain by the ratio of matmul rates, other kernels by the ratio of
-    bytes.
-    """
+    """Find float64 kernels; matmuls gain by the ratio of matmul rates, others by that of bytes."""
     if on_processor(signals):
         yield from _on_processor(signals)
         return

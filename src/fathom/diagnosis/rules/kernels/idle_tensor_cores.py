@@ -42,17 +42,13 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
 
 
 def _alike(works: list[Work]) -> bool:
-    """Return whether all steps have the same shapes: if not, timeline kernels have no shapes or wrong
-    ones.
-    """
+    """Return whether all steps have the same shapes; else timeline kernels have none, or wrong ones."""
     with_op = [work for work in works if work.entry == Entry.COMPUTE and work.op]
     return ms_of(work for work in with_op if work.shapes) >= KNOWN * ms_of(with_op)
 
 
 def as_sums(works: list[Work]) -> list[Work]:
-    """Return broadcast multiplications whose result is much larger than both factors, and the sums
-    over it.
-    """
+    """Return broadcast multiplications with results much larger than both factors, and the sums over them."""
     made = {size for work in works if work.op == "aten::mul" and (size := _outer(work))}
     if not any(SUMMED.search(name) and _numbers(work) in made for work in works for name in work.ops):
         return []

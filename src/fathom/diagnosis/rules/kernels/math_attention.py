@@ -46,9 +46,7 @@ def math_attention(signals: Signals) -> Candidates:
 
 
 def _fused(mine: list[Work], scores: set[Scores], rates: dict[str, float]) -> float:
-    """Return the share of the time with a fused kernel, from the forward pass's first matmul and the
-    ceiling.
-    """
+    """Return the share of the time with a fused kernel, from the first forward matmul and the ceiling."""
     now, masked = ms_of(mine), any(_masks(work, scores) for work in mine)
     behind = any(work.backward for work in mine)
     firsts = [product for product in map(product_of, mine) if product and _makes_scores(product, scores)]

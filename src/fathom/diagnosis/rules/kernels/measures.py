@@ -40,9 +40,7 @@ ROWS = msgspec.convert(load(__package__, "measures"), list[Row])
 
 @rule(*dict.fromkeys(row.kind for row in ROWS))
 def measures(signals: Signals) -> Outcomes:
-    """Report each family once, by the first row that matches; kinds whose measures are missing are not
-    analysed.
-    """
+    """Report each family once, by the first row that matches; kinds that lack measures are not analysed."""
     families = [family for family in signals["kernels.counted"] if family.name]
     for family in families:
         candidate = next(filter(None, _candidates(signals, family)), None)

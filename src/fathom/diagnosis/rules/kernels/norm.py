@@ -80,9 +80,7 @@ def _ops(mine: list[Work], size: Size) -> int:
 
 
 def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
-    """Return a norm with its backward work, found by the names of forward ops and divided among their
-    users.
-    """
+    """Return a norm and its backward work, found by forward ops' names and divided among their users."""
     forward = [work for work in mine if size_of(work) == size]
     alike = [work for work in works if size_of(work) == size]
     own, every = _named(forward), _named(alike)

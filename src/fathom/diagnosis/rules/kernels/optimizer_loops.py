@@ -46,9 +46,7 @@ def _shape(work: Work) -> tuple[int, ...]:
 
 
 def updates_all(mine: list[Work], gradients: Counter[tuple[int, ...]]) -> bool:
-    """Return whether at least as many tensors of each shape are updated in place as there are gradients of
-    it.
-    """
+    """Return whether at least as many tensors of each shape are updated in place as have gradients."""
     changed: Counter[tuple[int, ...]] = Counter()
     for work in mine:
         if UPDATES.search(work.op):

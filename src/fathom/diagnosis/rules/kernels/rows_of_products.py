@@ -92,9 +92,7 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
 
 
 def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
-    """Return work that is repeated with the matmuls but would not grow: short kernels, and gradient
-    accumulation.
-    """
+    """Return short kernels and gradient accumulation that repeat with the matmuls but would not grow."""
     mine = {id(product.work) for product in few}
     often = (work for work in works if work.entry == Entry.COMPUTE and work.count >= again / 2)
     others = (work for work in often if id(work) not in mine)

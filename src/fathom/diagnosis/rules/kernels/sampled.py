@@ -73,9 +73,7 @@ def spilling(signals: Signals, family: Family) -> Candidate | None:
 
 
 def _writes(family: Family, least: float) -> bool:
-    """Return whether the family writes more than `least`, writes more than it reads, and loads what
-    it wrote.
-    """
+    """Return whether the family writes more than `least` and more than it reads, and loads what it wrote."""
     measures = family.measures
     if not measures.keys() >= set(SAMPLED_NEEDS["kernels-register-spills"]):
         return False

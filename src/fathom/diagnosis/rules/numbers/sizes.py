@@ -1,6 +1,4 @@
-"""Sizes of matmuls: layers that are not multiples of a word, and last waves of tiles that are nearly
-empty.
-"""
+"""Sizes of matmuls: layers that are not multiples of a word, and last waves that are nearly empty."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def _odd(signals: Signals, sizes: set[int], large: bool, mine: list[Product]) ->
 
 
 def _factor(mine: list[Product], size: int, ms: float, rates: dict[str, float]) -> float:
-    """Return the share of the time once aligned: from the ceiling if known, else typical for this
-    alignment.
-    """
+    """Return the share of the time once aligned: by the ceiling, or else typical for this alignment."""
     ceilings = [product.ceiling(rates) for product in mine]
     needs = [product.flops / rate for product, rate in zip(mine, ceilings, strict=True) if rate]
     if ms > 0 and len(needs) == len(mine):
@@ -88,9 +84,7 @@ def tile_size(signals: Signals) -> Candidates:
 
 
 def waves_of(product: Product, places: int) -> float | None:
-    """Return the waves of tiles, in the orientation with fewer tiles; None if the kernel's name has
-    no tile.
-    """
+    """Return the waves of tiles, in the orientation with fewer tiles; None without a tile in the name."""
     tile = TILE.search(product.work.family)
     if tile is None or SPLIT.search(product.work.family):
         return None
