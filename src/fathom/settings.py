@@ -12,10 +12,7 @@ FILE = "fathom.toml"
 
 
 def settings_in(file: Path) -> dict[str, object] | None:
-    """Return the content of a settings file; None if there is no such file.
-
-    Raises BadInputError for a file that cannot be read.
-    """
+    """Return a settings file's content; None if it does not exist. Raises BadInputError if unreadable."""
     try:
         text = read_regular(file, MIB)
     except (FileNotFoundError, NotADirectoryError):

@@ -67,10 +67,7 @@ def _on(kind: str, form: FormFindings) -> bool | None:
 
 
 def form_findings(store: Store, named: str = "") -> FormFindings:
-    """Return the findings of a recording.
-
-    In a result of ncu, they come from the counters of kernels whose names start with `named`.
-    """
+    """Return a recording's findings; in ncu's results, by kernels whose names start with `named`."""
     families = families_of(store)
     if not families:
         counted = bool((counters_table(store)["source"] != "static").any())

@@ -71,10 +71,7 @@ def _operations(here: MeasuredGpu, kind: str, arrays: list[Any]) -> dict[str, Wo
 
 
 def _kernels(here: MeasuredGpu, kind: str, arrays: list[Any], size: int) -> dict[str, Workload]:
-    """Return our kernel with one block per tile, and with a grid-stride loop.
-
-    Raises NotHereError if it cannot be compiled.
-    """
+    """Return our kernel with a block per tile, and with a grid-stride loop. Raises NotHereError."""
     compiled = cuda.kernel("memory", f"{kind}_words")
     words, tiles = c_int64(size // WORD), size // TILE
     arguments: dict[str, tuple[Any, ...]] = {

@@ -77,10 +77,7 @@ def plan(
 
 
 def choose(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that match any of the patterns, in the order of measurement.
-
-    Raises BadInputError if a pattern matches none.
-    """
+    """Return the ids that match a pattern, in measuring order. Raises BadInputError if a pattern has none."""
     words = [word for pattern in patterns for word in pattern.split(",") if word]
     for word in words:
         if not any(_names(word, known) for known in FULL):

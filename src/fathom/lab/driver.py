@@ -61,10 +61,7 @@ def _roots() -> list[Path]:
 
 
 def link_device_runtime(ptx: bytes, library: str) -> bytes:
-    """Link relocatable PTX with the device runtime, which launches kernels from kernels; return the cubin.
-
-    Raises DriverError.
-    """
+    """Link relocatable PTX with the runtime on devices; return the cubin. Raises DriverError."""
     cu = driver()
     state = done(cu.cuLinkCreate(0, [], []))
     try:

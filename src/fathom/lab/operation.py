@@ -184,10 +184,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(docstring: str) -> Header:
-    """Parse the header in a docstring. A line of `shows` has the form `measure: plain → tuned`.
-
-    Raises ValueError.
-    """
+    """Parse a docstring's header; `shows` has lines `measure: plain → tuned`. Raises ValueError."""
     try:
         rows: dict[str, Any] = data.parse(docstring)
         rows["shows"] = [_shows(*row) for row in rows.get("shows", {}).items()]

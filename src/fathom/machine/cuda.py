@@ -46,10 +46,7 @@ def attributes(python: str = sys.executable, patience_s: float = PATIENCE_S) -> 
 
 
 def ask(library: Any) -> dict[str, dict[str, int]]:
-    """Return the attributes of every GPU by bus id, from a loaded libcuda.
-
-    Raises CudaMissingError if the driver does not initialise.
-    """
+    """Return the attributes of all GPUs by bus id, by libcuda. Raises CudaMissingError if it cannot start."""
     status = library.cuInit(0)
     if status != 0:
         raise CudaMissingError(f"cuInit failed with error {status}")

@@ -80,10 +80,7 @@ def here(root: Path = ROOT) -> list[Filesystem]:
 
 
 def filesystem(folder: Path, root: Path = ROOT) -> Filesystem | None:
-    """Return the file system that contains `folder`.
-
-    `folder` is absolute. None if the kernel's mount table cannot be read.
-    """
+    """Return the file system of the absolute `folder`; None if the kernel's mount table cannot be read."""
     around = [mount for mount in _mounts(root) if _holds(mount.point, str(folder))]
     if not around:
         return None

@@ -22,10 +22,7 @@ _REMEMBERED = ("ceilings", "missing", "counters", "measured_ns", "tool")
 
 
 def read_host(root: Path = ROOT) -> Host:
-    """Describe processor, memory, NUMA, disks, network, system and containers.
-
-    Tests pass another folder as `root`.
-    """
+    """Describe processor, memory, NUMA, disks, network, system and containers; tests pass a `root`."""
     return {
         "hostname": platform.node(),
         "product": surroundings.product(root),
@@ -133,10 +130,7 @@ def stored_machine(fingerprint: str, folder: Path | None = None) -> Machine:
 
 
 def described(folders: Sequence[Path] = (), machine: Machine | None = None) -> Machine:
-    """Describe this machine, including the file systems of `folders`.
-
-    Damaged stored data is left out; `abstained` has the reason.
-    """
+    """Describe this machine and the file systems of `folders`; `abstained` has reasons for damaged data."""
     present: Machine = inventory() if machine is None else {**machine}
     given = filter(None, map(disks.filesystem, folders))
     present["host"]["filesystems"] = [*(present["host"]["filesystems"] or []), *given]

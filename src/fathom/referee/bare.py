@@ -173,10 +173,7 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
 
 
 def ended(command: list[str], job: str, environment: dict[str, str], sides: Sides) -> tuple[int, str]:
-    """Run a command with `job` as its input; return its status and its standard error.
-
-    Raises SideError, TooLongError, StoppedError.
-    """
+    """Run a command on `job`; return status and errors. Raises SideError, TooLongError, StoppedError."""
     pipe = subprocess.PIPE
     options = {"stdin": pipe, "stdout": subprocess.DEVNULL, "stderr": pipe, "text": True, "env": environment}
     with sides.turn.shared(), running(command, **options) as process:

@@ -106,10 +106,7 @@ class ProcessSampler:
         return (WARM, COLD) if self._device == "cuda" else ("",)
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
-        """Start and warm up beside other proofs; then compare clocks and take samples in exclusive use.
-
-        Raises SideError.
-        """
+        """Warm up beside other proofs; then compare clocks and sample in exclusive use. Raises SideError."""
         block, turn = Block(), self._sides.turn
         with self._sides.start(side) as worker:
             on_gpu = self._device == "cuda"  # kernels are loaded at their first launch

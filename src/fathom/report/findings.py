@@ -93,10 +93,7 @@ def print_findings(
     far: Sequence[Lead] = (),
     of: str = "step",
 ) -> None:
-    """Print every finding in full, or the sentence `nothing`, then the leads in `far`.
-
-    Shares are `of` the step, or of its mean.
-    """
+    """Print all findings in full, or `nothing`, then the leads in `far`; shares `of` the step or its mean."""
     show(lambda width: _page(findings, nothing, far, of, width), console)
 
 

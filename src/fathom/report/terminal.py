@@ -86,10 +86,7 @@ def page(
     profiled: bool = False,
     by_launch: bool = False,
 ) -> Iterator[Text]:
-    """Yield the whole report, one Text per line of at most `width` cells.
-
-    Raises BadInputError if `rank` has no ledger.
-    """
+    """Yield the report, one Text per line of up to `width` cells. Raises BadInputError without a ledger."""
     detailed = _detailed(examination.devices, rank)
     several, noun = len(examination.devices) > 1, examination.step.noun
     width -= 2 * MARGIN

@@ -77,10 +77,7 @@ def weighted_quantile(
 
 
 def mad(values: Sequence[float] | np.ndarray) -> float:
-    """Return the median absolute deviation, scaled to estimate a standard deviation.
-
-    Raises ValueError for no values.
-    """
+    """Return the median absolute deviation, scaled to a standard deviation. Raises ValueError if empty."""
     return NORMAL * median(np.abs(np.asarray(values, float) - median(values)))
 
 

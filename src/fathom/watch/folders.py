@@ -19,10 +19,7 @@ def recordings(folder: Path) -> list[Path]:
 
 
 def running(path: Path | None) -> Path:
-    """Return `path`, or by default the newest running recording in this folder.
-
-    Raises BadInputError if there is none.
-    """
+    """Return `path`, or the newest running recording in this folder. Raises BadInputError without one."""
     if path is not None:
         _require(path)
         return path

@@ -76,10 +76,7 @@ def facts_from(folding: Folding) -> Facts:
 
 
 def folding_from(frame: pl.DataFrame, facts: Facts) -> Folding | None:
-    """Return the stored folding from its rows and the rank's facts; None if none has this version.
-
-    Unreadable facts count as missing.
-    """
+    """Return the stored folding by its rows and the rank's facts; None if none has this version."""
     rest = facts.get(FACT)
     if not isinstance(rest, dict) or rest.get("version") != VERSION:
         return None

@@ -264,10 +264,7 @@ def portraits_of(store: Store, machine: Machine, rank: int | None = None) -> lis
 
 
 def _devices(store: Store, machine: Machine, rank: int | None) -> list[Device]:
-    """Return the devices of `rank`, or by default of the first rank that has any.
-
-    Raises BadInputError if there are none.
-    """
+    """Return the devices of `rank`, or of the first rank with any. Raises BadInputError if there are none."""
     met = meetings(store)
     for number in store.ranks if rank is None else [rank] * (rank in store.ranks):
         if devices := account_of(store, number, machine, met.of.get(number)).devices:

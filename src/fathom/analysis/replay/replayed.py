@@ -106,10 +106,7 @@ class HostTimes(msgspec.Struct, frozen=True):
     def of(
         cls, times: Array, known: Array, bursts: Array, threads: Array | None, parts: Iterable[Part]
     ) -> HostTimes:
-        """Return times of records; those in the mask `known` move.
-
-        `threads` made the records (None for the team).
-        """
+        """Return times of records; those in mask `known` move. `threads` made them (None for the team)."""
         placed = {}
         for part in parts:
             rows = np.flatnonzero(known & (bursts == part.burst))

@@ -21,10 +21,7 @@ STRANGE_NS = 10_000  # a start this much later than launch and stream explain ha
 
 
 def start_edges(part: Part, waits: Array) -> None:
-    """Add edges into the starts of all pieces.
-
-    `waits` has (start, thread) of the calls that make streams wait.
-    """
+    """Add edges into all pieces' starts; `waits`: (start, thread) of calls that make streams wait."""
     if not len(part.pieces.start):
         return
     inputs = _Inputs(part)

@@ -73,10 +73,7 @@ def _product(changes: Sequence[Change], selector: str) -> float:
 
 
 def _host_factors(part: Part, changes: Sequence[Change], host: float, long: float) -> Array:
-    """Return factors by interval.
-
-    The recorder may cause a pause between ops, however long it is.
-    """
+    """Return factors by interval. The recorder may cause a pause between ops, however long it is."""
     masks = part.team.masks
     factors = np.where(masks[PYTHON], host, 1.0) if PYTHON in masks else np.ones(len(part.team.call))
     if DISPATCHING in masks:

@@ -75,10 +75,7 @@ def _mask(call: Call, layout: AttentionLayout) -> str:
 
 
 def _pairs(sizes: _Sizes, mask: str) -> float:
-    """Return the (query, key) pairs that the mask keeps: S² / 2 for a causal square.
-
-    Half of the diagonal counts.
-    """
+    """Return the (query, key) pairs that the mask keeps: S² / 2 for a causal square, with half a diagonal."""
     q, k = sizes.q_len, sizes.k_len
     short = min(q, k)
     if mask == "none":

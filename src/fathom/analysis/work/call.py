@@ -88,10 +88,7 @@ class Call(msgspec.Struct, frozen=True):
         return [Tensor(_shape(shape), self.element) for shape in self.shapes[i]]
 
     def value(self, i: int) -> str:
-        """Return argument `i` as text; "" if it is missing or not a plain value.
-
-        Raises UnknownWorkError if no values were recorded.
-        """
+        """Return argument `i` as text; "" if missing or not plain. Raises UnknownWorkError without values."""
         if not self.values:
             raise UnknownWorkError("the profiler did not record the values of its arguments")
         return self.values[i] if i < len(self.values) else ""

@@ -72,10 +72,7 @@ def works_in_windows(
 
 
 def _from_arrival(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels, with collectives cut to the time after their last peer's arrival.
-
-    Before that, no bytes move.
-    """
+    """Return the kernels, with collectives cut to the time after their last peer, when bytes move."""
     if "arrived_ns" not in kernels.columns:
         return kernels
     return kernels.with_columns(start_ns=pl.coalesce("arrived_ns", "start_ns"))

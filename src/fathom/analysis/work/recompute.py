@@ -34,10 +34,7 @@ ONLY_FORWARD = r"aten::(relu|gelu|silu|(native_)?layer_norm|rms_norm|dropout|sof
 
 
 def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
-    """Return a mask of the ops that repeat part of the forward pass.
-
-    `parent` is the row of each op's caller, or negative.
-    """
+    """Return a mask of ops that repeat the forward pass; `parent`: the row of an op's caller, or negative."""
     names = filled(ops["name"], "")
     if not names.unique().str.starts_with(_NODE).any():
         return np.zeros(len(names), dtype=bool)

@@ -6,10 +6,7 @@ from fathom.analysis.work.call import Call, Formula, Work
 
 
 def _rotary(call: Call) -> Work:
-    """Return the work of _C::rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox).
-
-    It works in place.
-    """
+    """Return the work of _C::rotary_embedding(positions, query, key, head_size, …), in place."""
     positions, query, key, cache = (call.tensor(i) for i in (0, 1, 2, 4))
     table = min(positions.numel * cache.shape[1], cache.numel) * cache.size
     moved = positions.bytes + 2 * (query.bytes + key.bytes) + table

@@ -299,10 +299,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """Passes over a sequence that is one token longer each time.
-
-    `works` are the ops of the passes, with their calls per step.
-    """
+    """Passes over a sequence, each a token longer; `works`: the ops of the passes, with calls per step."""
 
     lengths: list[int]  # tokens per sample of each recorded pass
     samples: int

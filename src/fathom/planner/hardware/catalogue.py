@@ -163,10 +163,7 @@ def known_systems() -> list[str]:
 
 
 def hardware(name: str) -> Hardware:
-    """Return the system called `name`, from its datasheet, or a mixture like `h100:24+a100:8`.
-
-    Raises BadInputError with the nearest name.
-    """
+    """Return the system called `name`, or a mixture like `h100:24+a100:8`. Raises BadInputError."""
     if "+" in name:
         return mixture([_share(part) for part in name.split("+")])
     key = name.lower().replace("_", "-").replace(" ", "-")

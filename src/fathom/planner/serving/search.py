@@ -130,10 +130,7 @@ def search(
     objective: str = "gpus",
     gpus: int | None = None,
 ) -> list[tuple[Fleet, Served]]:
-    """Return the fleets that meet the limits with at most `gpus`, best first.
-
-    Raises BadInputError if none does.
-    """
+    """Return the fleets within the limits and `gpus`, best first. Raises BadInputError if there is none."""
     if objective not in OBJECTIVES:
         raise BadInputError(f"{objective!r} is not an objective; choose one of {', '.join(OBJECTIVES)}.")
     fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values, most(of, gpus)))]
@@ -235,10 +232,7 @@ def search_pools(
     routing: str = "least-loaded",
     gpus: int | None = None,
 ) -> list[tuple[Fleet, Served]]:
-    """Return disaggregated fleets that meet the limits with at most `gpus`, best first.
-
-    Raises BadInputError if none does.
-    """
+    """Return disaggregated fleets within the limits and `gpus`, best first. Raises BadInputError if none."""
     fleets = [f for of in candidates if (f := smallest_pools(of, load, limits, values, routing))]
     if not fleets:
         raise BadInputError(

@@ -38,10 +38,7 @@ _ERROR = re.compile(r"==ERROR==\s*(.+)")
 
 
 def find_ncu(environment: Mapping[str, str] = os.environ) -> str:
-    """Find ncu: through FATHOM_NCU (the program or its folder), on PATH, or beside CUDA.
-
-    Raises CannotProfileError.
-    """
+    """Find ncu by FATHOM_NCU (a file or folder), on PATH, or beside CUDA. Raises CannotProfileError."""
     named = environment.get(VARIABLE)
     path = environment.get("PATH", "")
     wanted = [named, os.path.join(named, "ncu")] if named else ["ncu", "/usr/local/cuda/bin/ncu"]  # noqa: PTH118

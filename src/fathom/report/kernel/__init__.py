@@ -26,10 +26,7 @@ _LISTED, _NAMED = 25, 4
 
 
 def matching(portraits: Sequence[Portrait], pattern: str | None) -> list[Portrait]:
-    """Return the families that match the pattern, by the rules of `sounding.meant`.
-
-    Raises BadInputError if none does.
-    """
+    """Return the families that match the pattern, as `sounding.meant` does. Raises BadInputError if none."""
     wanted = set(named([portrait.family for portrait in portraits], pattern))
     return [portrait for portrait in portraits if portrait.family in wanted]
 

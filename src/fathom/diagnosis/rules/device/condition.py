@@ -64,10 +64,7 @@ def _link_of(gpu: Gpu) -> str:
 
 @rule("device-ecc")
 def memory_errors(signals: Signals) -> Candidates:
-    """Report uncorrected errors, rows pending a remap, or very many corrected errors.
-
-    They cost no time until they end the run.
-    """
+    """Report uncorrected errors, pending row remaps, or very many corrected errors: they can end the run."""
     counts = signals["device.gpu"].get("ecc_errors") or {}
     uncorrected, corrected = counts.get("uncorrected") or 0, counts.get("corrected") or 0
     if uncorrected or counts.get("rows_pending") or corrected > MANY_ERRORS:
