@@ -13,17 +13,3 @@ if TYPE_CHECKING:
 
 # A report does not compare recordings of pairs.
 _, __getattr__ = exports(__name__)
-__all__ = [
-    "FormFindings",
-    "Kind",
-    "PairFinding",
-    "diagnose_load",
-    "examine",
-    "findings_in",
-    "form_findings",
-    "kind_called",
-    "kinds",
-    "kinds_of_steps",
-    "loader_gains",
-    "pair_findings",
-]

@@ -7,5 +7,3 @@
 
 from fathom.probe.launchers import ELASTIC, Task, task
 from fathom.probe.marks import region, start, step, stop
-
-__all__ = ["ELASTIC", "Task", "region", "start", "step", "stop", "task"]

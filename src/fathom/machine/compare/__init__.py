@@ -9,15 +9,3 @@ from fathom.machine.compare.contract import (
     ResultKind,
     Unknown,
 )
-
-__all__ = [
-    "CeilingRatio",
-    "ComparedMachine",
-    "Difference",
-    "MachineComparison",
-    "ResultKind",
-    "Unknown",
-    "compare",
-    "settings_carried",
-    "settings_lost",
-]

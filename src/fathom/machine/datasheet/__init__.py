@@ -1,5 +1,3 @@
 """Published figures of chips as data files: each with its source, dense rates, per direction."""
 
 from fathom.machine.datasheet.sheets import Figure, Sheet, beside, find, find_host
-
-__all__ = ["Figure", "Sheet", "beside", "find", "find_host"]

@@ -2,5 +2,3 @@
 
 from fathom.planner.hardware.catalogue import Domain, Hardware, hardware, known_systems, quantity, systems
 from fathom.planner.hardware.measured import from_machine
-
-__all__ = ["Domain", "Hardware", "from_machine", "hardware", "known_systems", "quantity", "systems"]

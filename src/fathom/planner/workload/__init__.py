@@ -20,25 +20,3 @@ from fathom.planner.workload.model import (
     matmuls,
 )
 from fathom.planner.workload.reading import known_models, model, nearest_divisor, parse_config
-
-__all__ = [
-    "CONVENTIONS",
-    "Attention",
-    "Block",
-    "Convention",
-    "Dense",
-    "Experts",
-    "Latent",
-    "Matmul",
-    "Model",
-    "Recurrent",
-    "Vision",
-    "convention",
-    "flops_per_token",
-    "known_models",
-    "matmuls",
-    "model",
-    "nearest_divisor",
-    "parse_config",
-    "translate",
-]

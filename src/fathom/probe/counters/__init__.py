@@ -4,18 +4,3 @@ from fathom.probe.counters.budget import INTERVAL_NS
 from fathom.probe.counters.collector import CLOCK, TIME, Chunk, Collector, OverflowedError
 from fathom.probe.counters.cupti import CuptiCollector
 from fathom.probe.counters.reasons import OLDEST, PRIVILEGE, explain, installed, why_not
-
-__all__ = [
-    "CLOCK",
-    "INTERVAL_NS",
-    "OLDEST",
-    "PRIVILEGE",
-    "TIME",
-    "Chunk",
-    "Collector",
-    "CuptiCollector",
-    "OverflowedError",
-    "explain",
-    "installed",
-    "why_not",
-]

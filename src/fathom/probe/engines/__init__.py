@@ -11,8 +11,6 @@ from fathom.probe.engines.serving import PART, Serving
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.session import Session
 
-__all__ = ["PART", "install"]
-
 
 def install(session: Session, patches: Patches) -> None:
     """Watch the engines that this process imports."""

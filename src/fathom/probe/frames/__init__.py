@@ -4,21 +4,3 @@ from fathom.probe.frames.beacon import DENSE, FIFO, LAYOUT, SAMPLED, SPARSE, Bea
 from fathom.probe.frames.iterators import ITERATORS
 from fathom.probe.frames.layout import FrameLayout, NoFramesError, calibrate, thread_state
 from fathom.probe.frames.memory import PAGE, ProcessMemory, allow
-
-__all__ = [
-    "DENSE",
-    "FIFO",
-    "ITERATORS",
-    "LAYOUT",
-    "PAGE",
-    "SAMPLED",
-    "SPARSE",
-    "Beacon",
-    "FrameLayout",
-    "NoFramesError",
-    "ProcessMemory",
-    "allow",
-    "calibrate",
-    "main_thread",
-    "thread_state",
-]

@@ -1,5 +1,3 @@
 """Settings that the probe puts in place in the program, and records of its results to compare them by."""
 
 from fathom.probe.knobs.acts import ACTS, install
-
-__all__ = ["ACTS", "install"]

@@ -2,5 +2,3 @@
 
 from fathom.probe.trials.rounds import BASELINE, PREFIX, jobs
 from fathom.probe.trials.trials import Trials
-
-__all__ = ["BASELINE", "PREFIX", "Trials", "jobs"]

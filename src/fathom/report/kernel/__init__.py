@@ -20,7 +20,6 @@ from fathom.units import US_PER_MS
 if TYPE_CHECKING:
     from fathom.analysis.folding import Excerpt
 
-__all__ = ["matching", "named", "page", "print_kernels", "save_samples"]
 
 _LISTED, _NAMED = 25, 4
 
