@@ -26,16 +26,15 @@ LATE = "FAULT_RANK"  # environment variable: the rank with the fault, if one has
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """The labels of one program, written before any rule was.
+    """The labels of one program, written before any rule for it.
 
-    `kind` is the true cause, None for a program that is well tuned. `expected` are all findings that the
-    faulty form must raise, the costliest first; `forbidden` are tempting ones that would be wrong on it;
-    `allowed` are true of the program beside its fault, in either form, and count neither way. `parts` are so,
-    too, and promise a part of what mending the fault gains: their gains count with its own. `share` is what
-    the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
-    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), gpus (as
-    many ranks), ranks (so many on the processor), cores and steps (how many, at least). `agree` is the
-    relative tolerance within which both forms give the same loss, None where they work on different numbers.
+    `kind` is the true cause, or None for a well-tuned program. `expected` lists all findings that the faulty
+    form must raise, costliest first; `forbidden` lists tempting ones that would be wrong. `allowed` findings
+    are true of both forms, and are not scored. `parts` are, too, but fixing the fault gains part of what they
+    predict, so their gains are added to its own. `share` is the fault's share of the faulty step on an H200,
+    one number per severity, and `why` explains its calculation. `known_gap` is the reason why no rule can see
+    the fault. `needs` has gpu, compile and cupy (true), gpus (one rank each), ranks (on a CPU), and the least
+    cores and steps. `agree` is the relative tolerance of the forms' losses; None if their data differ.
     """
 
     kind: str | None
