@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fathom.analysis.causes import OPTIMIZER_STEP
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.signals import Loop
 from fathom.diagnosis.signals.loops import AGAIN, stretches_of
-from fathom.diagnosis.signals.recorded import STEP, outside_closures
+from fathom.diagnosis.signals.recorded import outside_closures
 from fathom.sounding.raw.importer import import_raw
 from tests.support.findings_fakes import compute, idle, raised, signals, work
 from tests.support.findings_read import read, recorded
@@ -101,18 +102,18 @@ def test_a_metric_in_the_closure_of_an_optimizer_is_a_loop_over_elements(tmp_pat
     assert [(loop.iterations, loop.count) for loop in loops] == ([(144.0, 146.0)] if how == "metric" else [])
     assert all(loop.own["aten::unbind"] == 1.0 for loop in loops)
     ops = recorded(tmp_path / "out.fathom").ops
-    steps = ops.filter(pl.col("name").str.starts_with(STEP))["id"]
+    steps = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_STEP))["id"]
     beneath = ops.filter(pl.col("parent").is_in(steps.implode()))["name"]
     assert len(beneath) and not beneath.str.contains("aten::(linear|argmax|cross_entropy_loss)").any()
 
 
 def test_only_regions_with_a_backward_pass_have_a_closure():
     rows = [
-        ("timeline", 1, 1, None, f"{STEP}AdamW.step", 0, 100),
+        ("timeline", 1, 1, None, f"{OPTIMIZER_STEP}AdamW.step", 0, 100),
         ("timeline", 1, 2, 1, "aten::linear", 5, 15),
         ("timeline", 1, 3, 1, "autograd::engine::evaluate_function: MmBackward0", 20, 30),
         ("timeline", 1, 4, 1, "aten::_fused_adamw_", 40, 90),
-        ("timeline", 2, 5, 9, f"{STEP}AdamW.step", 0, 100),
+        ("timeline", 2, 5, 9, f"{OPTIMIZER_STEP}AdamW.step", 0, 100),
         ("timeline", 2, 6, 5, "aten::_fused_adamw_", 40, 90),
     ]
     columns = ["phase", "burst", "id", "parent", "name", "start_ns", "end_ns"]

@@ -42,6 +42,8 @@ REGIONS = {
 
 IN_PROCESS = "_SingleProcessDataLoaderIter"  # in the name of an input region: a loader without workers
 STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions with a number in the name
+OPTIMIZER_REGION = "Optimizer."  # begins the names of the regions of torch's optimizers
+OPTIMIZER_STEP, ZEROING = f"{OPTIMIZER_REGION}step#", f"{OPTIMIZER_REGION}zero_grad#"
 AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name
 # The engine's ops by the start of their names; before torch 1.9, profilers recorded only the second.
 ENGINE = (AUTOGRAD, "torch::autograd::AccumulateGrad")

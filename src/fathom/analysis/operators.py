@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis.causes import api_cause, of_engine
+from fathom.analysis.causes import OPTIMIZER_REGION, api_cause, of_engine
 from fathom.analysis.columns import filled
 from fathom.analysis.device import detail
 from fathom.analysis.entries import Entry
@@ -19,7 +19,7 @@ from fathom.analysis.work.tree import Flags, Rows, below, rows_of
 from fathom.sounding import Store
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
-_OPTIMIZER, _INPUT = "Optimizer.", "enumerate(DataLoader)"  # begin the names of annotations
+_INPUT = "enumerate(DataLoader)"  # begins the names of annotations
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _AT_ONCE = r"^aten::_(foreach|fused)_"  # operators on lists of tensors
 _CLASS = r"^Optimizer\.step#(\w+)\.step$"
@@ -86,7 +86,7 @@ def _phases(ops: pl.DataFrame, caller: int | None) -> list[str | None]:
     The backward pass is below the engine's nodes, and on the engine's own threads, which call it on a GPU.
     """
     parent = rows_of(ops, ops, "parent")
-    names = (of_engine(), *(pl.col("name").str.starts_with(name) for name in (_OPTIMIZER, _INPUT)))
+    names = (of_engine(), *(pl.col("name").str.starts_with(name) for name in (OPTIMIZER_REGION, _INPUT)))
     backward, optimizer, loading = (
         _in_or_below(parent, filled(ops.select(known=name)["known"], False).to_numpy()) for name in names
     )

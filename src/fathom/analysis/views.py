@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.columns import filled
 from fathom.analysis.communication import CALL_PREFIX
 from fathom.analysis.entries import COLLECTIVES, DEVICE_WORK, WORK, Entry
@@ -23,7 +24,6 @@ MOSTLY = 0.5  # of a call inside the used windows: others are cut by their bound
 COMMUNICATION, COPY, OTHER = "communication", "copy", "other"
 # Names of categories for classes of work; other classes keep their names.
 NAMES = {"normalisation": "norm", "copy and cast": COPY}
-_OPTIMIZER = "Optimizer."  # begins the names of regions around optimizer steps
 
 
 class Views(msgspec.Struct):
@@ -57,9 +57,8 @@ def _categories(works: pl.DataFrame, ops: pl.DataFrame, parent: Array) -> pl.Ser
     """Return the category of each kernel: by its kind, by the region of the optimizer, by op, by name."""
     names = filled(ops["name"], "")
     owner, op = works["owner"].to_numpy(), works["op"].to_numpy()
-    optimizing = np.append(
-        _below(names.str.starts_with(_OPTIMIZER).to_numpy(), parent), False
-    )  # NONE is last
+    regions = names.str.starts_with(OPTIMIZER_REGION).to_numpy()
+    optimizing = np.append(_below(regions, parent), False)  # NONE is last
     owners = names.gather(np.maximum(owner, 0)) if len(names) else pl.Series([""] * len(owner))
     frame = works.select("entry", "family").with_columns(
         optimizing=pl.Series(optimizing[op]),

@@ -70,7 +70,7 @@ def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:
 
 def _ranked(row: Ranked, width: int) -> Iterator[Text]:
     ratio = units.MISSING if row.ratio is None else f"{row.ratio:.3f}"
-    figures = f"{ratio:>20}{_percent(row.ceiling):>{FIGURE}}"
+    figures = f"{ratio:>20}{units.percent(row.ceiling):>{FIGURE}}"
     name = units.shorten(labelled(row.candidate, row.choice), KERNEL - 1)
     yield Text.assemble(f"  {name:<{KERNEL}}{figures}  ", (row.verdict, VERDICT.get(row.verdict, "")))
     if len(row.shapes) > 1 and not row.reasons:
@@ -135,9 +135,8 @@ def _settings(settings: Sequence[Setting], width: int) -> Iterator[Text]:
     yield Text(f"  {'setting':<{NAME}}{head}", "dim underline")
     for setting in settings:
         name = units.shorten(setting.label, NAME - 1)
-        yield Text(
-            f"  {name:<{NAME}}{_percent(setting.predicted):>{FIGURE}}{_percent(setting.realised):>{FIGURE}}"
-        )
+        figures = f"{units.percent(setting.predicted):>{FIGURE}}{units.percent(setting.realised):>{FIGURE}}"
+        yield Text(f"  {name:<{NAME}}{figures}")
         because = "predicted by " + (", ".join(setting.because) or WHERE[setting.source])
         because = because if setting.predicted is not None else "not predicted"
         for text in (because + _risk(setting.changes), setting.code):
@@ -175,7 +174,7 @@ def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:
     if rows:
         yield from part("Faster, but not offered", [" "])
     for row in rows:
-        text = f"{row.label} ({_percent(row.gain)}): {row.status}" + (f". {row.why}" if row.why else "")
+        text = f"{row.label} ({units.percent(row.gain)}): {row.status}" + (f". {row.why}" if row.why else "")
         yield from (Text(f"  {line}") for line in textwrap.wrap(text, width - 4))
     if any(row.status == "differs" for row in rows):
         yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(ACCEPT, width - 4))
@@ -214,10 +213,6 @@ def _near(path: str) -> str:
     """Return a path inside the current folder relative to it."""
     inside = Path(path).is_relative_to(Path.cwd())
     return str(Path(path).relative_to(Path.cwd())) if inside else path
-
-
-def _percent(share: float | None) -> str:
-    return units.MISSING if share is None else f"{100 * share:.1f} %"
 
 
 def _knobs(knobs: Sequence[Knob], width: int) -> Iterator[Text]:

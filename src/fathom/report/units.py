@@ -100,6 +100,11 @@ def share(part: float, total: float | None) -> str:
     return "<0.1" if 0 < percent < 0.05 else f"{percent:.1f}"
 
 
+def percent(share: float | None) -> str:
+    """Return a share in percent with a digit after the point."""
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
 def signed_share(part: float, total: float) -> str:
     """Return `part` as a percentage of `total`, with the sign of negative parts."""
     return share(part, total) if part >= 0 else f"-{share(-part, total)}".replace("-<", ">-")

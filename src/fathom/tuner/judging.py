@@ -53,7 +53,7 @@ def trial_of(search: Search, choice: Choice) -> Trial:
 
 
 def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: Say) -> Gains:
-    """Return what each setting gains.
+    """Return the gain of each setting.
 
     Every setting is taken out of the choice in turn, beside runs of the whole choice, until the time left is
     that of the proof.

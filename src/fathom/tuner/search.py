@@ -87,7 +87,7 @@ class Search:
         }
 
     def _resume(self) -> None:
-        """Read what an earlier search measured; enqueue the single settings in a new one."""
+        """Read the results of an earlier search; enqueue the single settings in a new one."""
         state = self._optuna.trial.TrialState
         for trial in self._study.trials:
             if trial.state == state.COMPLETE:
@@ -228,7 +228,7 @@ class Search:
             yield knob, next(value for value in knob.values if value.name == name)
 
     def setting(self, choice: Choice) -> Applied:
-        return merged([_applied(value) for _, value in self.values(choice)])
+        return merged([applied(value) for _, value in self.values(choice)])
 
     def work(self, choice: Choice) -> float:
         """Return the work of a step under this choice, relative to the program as it is."""
@@ -254,12 +254,13 @@ def _about(result: Measured) -> dict[str, Any]:
 
 
 def _value(result: Measured) -> float:
-    """Return what the sampler minimises."""
+    """Return the value that the sampler minimises."""
     log = median(result.logs) if result.logs else 0.0
     return log if result.status == "done" else max(log, 0.0) + PENALTY
 
 
-def _applied(value: Value) -> Applied:
+def applied(value: Value) -> Applied:
+    """Return a value as settings of a run."""
     return Applied(environment=value.environment, acts=value.acts, arguments=value.arguments)
 
 

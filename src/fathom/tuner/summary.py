@@ -19,7 +19,7 @@ LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in 
 
 
 def reasons(verdict: Verdict) -> str:
-    """Return why a verdict is what it is, as one text."""
+    """Return the reasons for a verdict as one text."""
     says = [reason.says + (f": {reason.detail}" if reason.detail else "") for reason in verdict.reasons]
     return "; ".join([*says, *verdict.notes])
 

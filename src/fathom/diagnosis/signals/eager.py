@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work import DTYPES, SIGNATURE, SIZE, works_of
@@ -54,7 +55,6 @@ REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, po
 SLOW = 0.5  # of its time: a generated kernel that is at least twice as fast
 LONGEST = 64  # kernels in one: the compiler's max_fusion_size
 NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
-OPTIMIZER = "Optimizer."  # regions
 FIXED = 15.0  # launches' worth of a graph: guards, and the wrappers of both passes
 SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
@@ -339,7 +339,7 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     ops = recorded.ops.select("kind", "phase", "name", "start_ns", "end_ns")
     ops = ops.filter(pl.col("name").str.contains(BREAKS.pattern), kind="op", phase="timeline")
     values = ops.filter(recorded.inside(ops))
-    optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER)).drop_nulls("end_ns")
+    optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)).drop_nulls("end_ns")
     within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
     removed = max(fused.before - fused.after - FIXED * (recorded.steps + breaks), 0.0)
@@ -351,7 +351,7 @@ def _optimizer_share(recorded: Recorded) -> float:
     """Return the optimizer's share of host time in steps recorded with ops, which are host-bound."""
     steps = recorded.rows("steps").filter(phase="attribution").collect()
     complete = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
-    regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER), phase="attribution")
+    regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION), phase="attribution")
     took = covered(
         of_rows(regions.drop_nulls("end_ns")), complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy()
     )

@@ -13,7 +13,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis import CPU
-from fathom.analysis.causes import AUTOGRAD
+from fathom.analysis.causes import AUTOGRAD, OPTIMIZER_STEP
 from fathom.analysis.intervals import spans
 from fathom.analysis.work import Call, UnknownWorkError, parse_call
 from fathom.diagnosis.signals.kernels import linked
@@ -34,7 +34,6 @@ ROWS = {
 }  # argument: how many rows
 ZEROS = re.compile(r"aten::_?embedding_(bag_)?dense_backward > .*aten::(zero_|fill_)$")
 PRODUCT = re.compile(r"aten::(mm|addmm|bmm|baddbmm|mv)$")
-OPTIMIZER = "Optimizer.step#"
 LOOPS = {  # ops of torch's optimizers without foreach: each parameter is the first argument of one
     "SGD": ("aten::add_", "aten::mul_"),  # momentum adds to its buffer too, after a multiplication
     **dict.fromkeys(("Adam", "AdamW", "RMSprop", "Adagrad"), ("aten::addcdiv_", "")),
@@ -107,7 +106,7 @@ def _all_again(shapes: Shapes, trained: Shapes) -> bool:
 def _trained(ops: pl.DataFrame) -> Shapes:
     """Return the shapes of the tensors that optimizers update in one step."""
     taken: Shapes = Counter()
-    stepped = ops.filter(pl.col("name").str.starts_with(OPTIMIZER))
+    stepped = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_STEP))
     for (text,) in ops.filter(pl.col("name").str.contains(TAKES.pattern)).select("shapes").iter_rows():
         taken.update(tuple(shape) for shape in lists_of(text))
     repeats = max(stepped.height // max(stepped["name"].n_unique(), 1), 1)
@@ -118,7 +117,7 @@ def _looped(ops: pl.DataFrame, stepped: pl.DataFrame) -> Shapes:
     """Return the shapes of the tensors that optimizers update one by one; none if one is not of LOOPS."""
     taken: Shapes = Counter()
     for (name,), mine in stepped.group_by("name"):
-        optimizer = str(name).removeprefix(OPTIMIZER).partition(".")[0]
+        optimizer = str(name).removeprefix(OPTIMIZER_STEP).partition(".")[0]
         added, subtracted = LOOPS.get(optimizer, ("", ""))
         if not added:
             return Counter()
@@ -228,7 +227,7 @@ def _table_of(call: Call) -> Shape:
 
 def _steps(ops: pl.DataFrame) -> int:
     """Return the optimizer steps that were recorded with shapes."""
-    stepped = ops.filter(pl.col("name").str.starts_with(OPTIMIZER))
+    stepped = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_STEP))
     return stepped.height // max(stepped["name"].n_unique(), 1)
 
 
@@ -252,7 +251,7 @@ def _passing(works: list[Work], shape: Shape, parameters: int, gradients: Counte
     for work in works:
         if ZEROS.search(work.path):
             share = float(shape in map(tuple, work.sizes))
-        elif OPTIMIZER in work.path:
+        elif OPTIMIZER_STEP in work.path:
             share = _share(work, shape, numbers, of_shape, every)
         else:
             continue

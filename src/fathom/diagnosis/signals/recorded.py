@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import Account, Meetings, Step, Subject, first_uses
-from fathom.analysis.causes import LAUNCH, STEPS
+from fathom.analysis.causes import LAUNCH, OPTIMIZER_STEP, STEPS
 from fathom.analysis.columns import distinct, filled
 from fathom.analysis.communication import LateRank
 from fathom.analysis.intervals import NOTHING, Spans, containing, covered, of_rows
@@ -26,7 +26,7 @@ _PHASE = pl.Enum(sorted(PHASES))  # sorts, groups and compares as numbers do
 RAN = pl.coalesce(
     pl.col("source").str.replace(r"\(\d+\):", pl.format("({}):", pl.col("line"))), pl.col("source")
 )
-STEP, BACKWARD = "Optimizer.step#", "autograd::"  # regions, and what the engine evaluates
+BACKWARD = "autograd::"  # begins the names of what the engine evaluates
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
 
@@ -249,7 +249,7 @@ def outside_closures(ops: pl.DataFrame) -> pl.DataFrame:
 
     Lightning computes the forward and the backward pass in a closure that the optimizer calls.
     """
-    steps = ops.filter(pl.col("name").str.starts_with(STEP)).drop_nulls("end_ns")
+    steps = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_STEP)).drop_nulls("end_ns")
     backward = ops.filter(pl.col("name").str.starts_with(BACKWARD))
     within_steps = containing(of_rows(steps), backward["start_ns"].to_numpy()) >= 0
     backward = backward.filter(pl.Series(within_steps, dtype=pl.Boolean))  # none without a closure

@@ -47,12 +47,12 @@ def _shares(live: Live) -> Iterator[str]:
     rank = live.lead
     assert rank is not None
     if live.mfu is not None:
-        yield f"MFU {words.percent(live.mfu)}"
-    yield f"goodput {words.percent(rank.goodput)}"
+        yield f"MFU {units.percent(live.mfu)}"
+    yield f"goodput {units.percent(rank.goodput)}"
     if rank.input_share is not None:
-        yield f"input wait {words.percent(rank.input_share)}"
+        yield f"input wait {units.percent(rank.input_share)}"
     if live.communication_share:
-        yield f"communication {words.percent(live.communication_share)}"
+        yield f"communication {units.percent(live.communication_share)}"
 
 
 def live_events(before: Live | None, live: Live) -> Iterator[str]:

@@ -76,16 +76,16 @@ def _steps(live: Live, width: int) -> Iterator[Text]:
     if rates := words.rates(rank):
         yield Text.assemble((f"{'throughput':<{LABEL}}", "dim"), (joined(*rates), "bold"))
     if live.mfu is not None:
-        yield _row("MFU", words.percent(live.mfu), _bar(live.mfu, "green", "of the measured peak"))
-    yield _row("goodput", words.percent(rank.goodput), _bar(rank.goodput, "green", _losses(rank)))
+        yield _row("MFU", units.percent(live.mfu), _bar(live.mfu, "green", "of the measured peak"))
+    yield _row("goodput", units.percent(rank.goodput), _bar(rank.goodput, "green", _losses(rank)))
     if rank.input_share is not None:
         share = rank.input_share
-        yield _row("input wait", words.percent(share), _bar(share, _shade(share), _each(rank, share)))
+        yield _row("input wait", units.percent(share), _bar(share, _shade(share), _each(rank, share)))
     if live.communication_share:
         about = "of the step, in the newest timeline"
         yield _row(
             "communication",
-            words.percent(live.communication_share),
+            units.percent(live.communication_share),
             _bar(live.communication_share, "magenta", about),
         )
     if rank.stalled:
@@ -248,9 +248,9 @@ def _ranks(live: Live) -> Iterator[Text]:
     yield Text(f"{'rank':<{LABEL}}{'step':>10}{'step time':>{VALUE}}{'input wait':>12}{'goodput':>10}", "dim")
     for rank in sorted(slowest, key=lambda rank: rank.rank):
         cells = (
-            f"{rank.step:>10,}{units.duration(rank.step_ms):>{VALUE}}{words.percent(rank.input_share):>12}"
+            f"{rank.step:>10,}{units.duration(rank.step_ms):>{VALUE}}{units.percent(rank.input_share):>12}"
         )
-        text = f"{rank.rank:<{LABEL}}{cells}{words.percent(rank.goodput):>10}"
+        text = f"{rank.rank:<{LABEL}}{cells}{units.percent(rank.goodput):>10}"
         yield Text(text + (f"  no step for {words.elapsed(rank.since_mark_s)}" if rank.stalled else ""))
     if len(live.ranks) > RANKS:
         yield Text(f"the {RANKS} slowest of {len(live.ranks)} ranks", "dim")

@@ -29,11 +29,6 @@ def elapsed(seconds: float) -> str:
     return f"{passed} s"
 
 
-def percent(share: float | None) -> str:
-    """Return a share in percent with a digit after the point."""
-    return units.MISSING if share is None else f"{100 * share:.1f} %"
-
-
 def against_baseline(rank: RankView) -> str:
     """Return the difference from the baseline in percent, with its sign; empty if it cannot be known."""
     if not rank.baseline_ms or rank.clean_ms is None:

@@ -28,7 +28,7 @@ class Bound:
     statement: ast.stmt
 
     def then(self, lines: Sequence[str]) -> Edit:
-        """Return the insertion of lines about the module."""
+        """Return the insertion of lines about the module after its statement."""
         return self.source.after(self.statement, lines)
 
 

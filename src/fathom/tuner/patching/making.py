@@ -19,6 +19,7 @@ from fathom.tuner.patching.writing import WRITERS, not_in_effect, written
 from fathom.tuner.results import Patch
 from fathom.tuner.running import Run, Runner, merged
 from fathom.tuner.sandbox import Scratch
+from fathom.tuner.search import applied
 
 OUTSIDE = "it is set from outside of the code: see the launch line"
 IN_PLACE = "The patched program was not run, because it would have changed the files in place."
@@ -98,7 +99,7 @@ class Patching:
 
     def patch(self, values: Values, file: Path) -> Patch:
         """Return the patch of these values, written to `file` unless it is empty."""
-        setting = merged([_applied(value) for _, value in values])
+        setting = merged([applied(value) for _, value in values])
         launch = _launch(setting, self.runner.command)
         outside = {knob.id: OUTSIDE for knob, value in values if not value.acts}
         if len(outside) == len(values):
@@ -126,7 +127,7 @@ class Patching:
     def _verified(self, draft: Draft, values: Values, setting: Applied) -> bool:
         """Run the patched copy until all settings left in the draft are in effect; return whether any is."""
         while draft.edits:
-            rest = [_applied(value) for knob, value in values if knob.id in draft.left]
+            rest = [applied(value) for knob, value in values if knob.id in draft.left]
             trial = merged([_without_acts(setting), *rest])
             run, seen = self.runner.located(trial, self.patience_s, draft.files())
             failed = _failure(run, seen) or self.differs(run)
@@ -151,10 +152,6 @@ def _drop_missing(draft: Draft, values: Values, seen: Sequence[Sites]) -> bool:
         if why:
             draft.drop(knob, why)
     return any(missing.values())
-
-
-def _applied(value: Value) -> Applied:
-    return Applied(environment=value.environment, acts=value.acts, arguments=value.arguments)
 
 
 def _without_acts(setting: Applied) -> Applied:

@@ -131,7 +131,7 @@ def repeated(signals: Signals) -> Candidates:
 
 
 def _reducing(signals: Signals, reductions: Collection[Repeated], saved: float) -> list[Claim]:
-    """Return claims of the share `saved` of what reductions cost beside the program's own compute.
+    """Return claims of the share `saved` of the reductions' cost beside the program's own compute.
 
     These are exposed transfers, waits for peers before them, copies between gradients and buckets, the time
     that compute takes longer beside them, and idle time while the host calls them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.causes import OPTIMIZER_STEP, ZEROING
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.rules.candidates import mended
@@ -10,7 +11,7 @@ from fathom.diagnosis.signals import Product, Signals
 
 LEAST = 0.1  # of the rows: one token less per sequence, or a few special tokens, is not padding
 MAIN = 0.5  # of the forward products' FLOPs: below it, no number of rows represents the batch
-NOT_OF_TOKENS = ("Optimizer.step#", "Optimizer.zero_grad#")
+NOT_OF_TOKENS = (OPTIMIZER_STEP, ZEROING)
 
 
 @rule("input-padding")

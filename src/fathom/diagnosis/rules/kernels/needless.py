@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fathom.analysis.causes import ZEROING
 from fathom.analysis.entries import Entry
 from fathom.analysis.work import ONLY_FORWARD
 from fathom.diagnosis.rules.candidates import (
@@ -25,7 +26,6 @@ from fathom.units import MB
 FREE = 0.6  # of the device's memory in use: above it, a program may only fit because it saves memory
 LARGE = 32e6  # offloaded bytes per step: fewer are results, not activations
 BACK = 0.5  # of the offloaded bytes are copied back
-ZEROING = "Optimizer.zero_grad#"
 ADDING = "torch::autograd::AccumulateGrad > aten::add_"
 PASSES = 3.0  # per pass of zeroing: both gradients are read, and their sum is written
 
