@@ -149,7 +149,7 @@ def _refusals(
 
 
 def _of_the_client(sent: Sequence[Sent], load: Load) -> Iterator[Refusal]:
-    """Yield what the client itself did to the latencies."""
+    """Yield the client's own effects on the latencies."""
     lags = [lag for lag in _lags(sent) if lag is not None]
     usual = load.e2e.p50 if load.e2e else 0.0
     late = float(np.quantile(lags, 0.99)) if lags else 0.0

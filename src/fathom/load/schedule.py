@@ -1,4 +1,4 @@
-"""When requests are sent, and what they say. The schedule is fixed before the run, so lateness is known."""
+"""The times and contents of requests. They are fixed before the run, so lateness is known."""
 
 from __future__ import annotations
 

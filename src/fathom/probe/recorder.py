@@ -121,7 +121,7 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Release what a program that exits now would wait for: counters, and Kineto's hold on CUPTI."""
+        """Release what would delay the program's exit: counters, and Kineto's hold on CUPTI."""
         self.sampler.close()
         self._let_go()
 

@@ -49,7 +49,7 @@ class Worktree:
         self._links = links
 
     def prepare(self) -> None:
-        """Undo what the last run changed, and link the user's untracked files."""
+        """Undo the last run's changes, and link the user's untracked files."""
         git(self.root, "reset", "--hard", "--quiet")
         git(self.root, "clean", "-fdq", *(word for link in self._links for word in ("-e", f"/{link}")))
         for link in self._links:

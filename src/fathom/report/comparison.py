@@ -159,7 +159,7 @@ def _entries(comparison: SoundingComparison, width: int, top: int | None) -> Ite
 
 
 def legend(comparison: SoundingComparison) -> str:
-    """Return what the table of entries shows."""
+    """Return the legend of the table of entries."""
     moved = comparison.moved or any(figure.moved for figure in comparison.figures)
     return (MOVED if moved else "") + SUM.format(basis=comparison.basis, step=step_noun(comparison.kind))
 
@@ -173,7 +173,7 @@ def _largest(comparison: SoundingComparison) -> list[Change]:
 
 
 def _noise(changes: Sequence[Change], digits: int) -> str:
-    """Return what a change of an entry that did not move would have had to exceed, at most."""
+    """Return the largest noise of the entries that did not move."""
     bands = [change.band_ns for change in changes if change.band_ns is not None]
     return f"within noise, at most ±{max(bands) / NS_PER_MS:.{digits}f} ms" if bands else "noise unknown"
 

@@ -155,7 +155,7 @@ def gain_of(finding: Finding) -> str:
 
 
 def sure(finding: Finding, of: str) -> str:
-    """Return what the share is of, the confidence, and whether the gain was observed."""
+    """Return the base of the share, the confidence, and whether the gain was observed."""
     share = f" of the {of}" if finding.gain_ms is not None and finding.share is not None else ""
     observed = " · observed" if finding.observed else ""
     if observed and finding.predicted_ms is not None:

@@ -24,7 +24,7 @@ _WORD = re.compile(r"\w+")
 
 
 def follows(leads: Sequence[Lead]) -> str:
-    """Return what the times of the leads mean."""
+    """Return the meaning of the leads' times."""
     return FOLLOWS.format(aim=100 * leads[0].aim, ceiling=_ceiling(leads[0]))
 
 

@@ -54,7 +54,7 @@ def headline(plan: Plan) -> str:
 
 
 def facts(plan: Plan) -> str:
-    """Return the line below the headline: what was planned, and what the plan rests on."""
+    """Return the line below the headline: the workload, and the assumptions of the plan."""
     planned = f"{plan.model} on {plan.gpus:,} {plan.system}, {plan.precision}, {plan.stack}"
     return f"{planned} · {plan.searched:,} layouts searched · {plan.provenance}"
 

@@ -194,7 +194,7 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
 
 
 def speed_of_light(device: Device) -> str:
-    """Return what the device's time at its ceilings is, with the share of the work that was modelled."""
+    """Return the device's time at its ceilings, with the share of the work that was modelled."""
     known = device.at_ceiling_known or 0.0
     text = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
     text = f"datasheet {text}" if device.ceilings == DATASHEET else text

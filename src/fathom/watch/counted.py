@@ -51,7 +51,7 @@ def _counted(row: list[Any]) -> Counted:
 
 
 def _without(new: Counted, old: Counted) -> Counted:
-    """Return what is in `new` and not in `old`."""
+    """Return the counts in `new` beyond those in `old`."""
     waits = {cause: ns - old.waits.get(cause, 0) for cause, ns in new.waits.items()}
     known = {low: old.bins.get(low, (0, 0)) for low in new.bins}
     bins = {low: (steps - known[low][0], ns - known[low][1]) for low, (steps, ns) in new.bins.items()}

@@ -120,7 +120,7 @@ class Watch:
             self._insight = result
 
     def _ask(self) -> None:
-        """Examine what an alert waits for, or else new bursts."""
+        """Examine the recording for a waiting alert, or else new bursts."""
         if not self._examiner or self._examiner.busy or self.over:
             return
         now = self.clock()
@@ -144,12 +144,12 @@ class Watch:
             self._examiner.compare(self.raw.parent, now / NS_PER_S, self._onset(alert))
 
     def _onset(self, alert: Alert) -> int:
-        """Return about when the steps became slow."""
+        """Return the approximate time at which the steps became slow."""
         steps = self.rule.steps if self.rule else 0
         return alert.at_ns - int(steps * alert.step_ms * 1e6)
 
     def _usual_until(self) -> int:
-        """Return until when steps are like the baseline; 0: until now."""
+        """Return the time until which steps resemble the baseline; 0: until now."""
         slow = next((alert for alert in self._alerts if not alert.over), None)
         return self._onset(slow) if slow else 0
 
@@ -199,7 +199,7 @@ class Watch:
     # the view
 
     def view(self) -> Live:
-        """Return what is known now."""
+        """Return the present state."""
         now = self.clock()
         ranks = sorted(
             (rank.view(now) for rank in self._ranks.values() if rank.has_steps), key=attrgetter("rank", "pid")

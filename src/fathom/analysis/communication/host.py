@@ -144,8 +144,10 @@ def _shortest(rows: pl.DataFrame, of_steps: int) -> float:
 
 
 def _shaped(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the ops of the timeline with `took`, their own ns, and the shapes that their positions in a step
-    had in the attribution phase; without those whose shapes are unknown or differ from step to step.
+    """Return the ops of the timeline with `took`, their own ns, and their shapes.
+
+    Shapes are those at the same position in steps of the attribution phase. Ops without shapes there, or with
+    shapes that differ between steps, are left out.
     """
     own = with_own_time(ops.filter(pl.col("kind") == "op"))
     own = own.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns")

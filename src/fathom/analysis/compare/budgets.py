@@ -208,7 +208,7 @@ def _judged(
 
 
 def _quieter(budget: Budget, comparison: SoundingComparison) -> str:
-    """Return what reduces the noise."""
+    """Return advice that reduces the noise."""
     busy = next((a.why for a in comparison.abstained if a.what in (HOST_TIME, STEP_TIME)), "")
     few = _few(budget, comparison)
     return busy or (
@@ -217,7 +217,7 @@ def _quieter(budget: Budget, comparison: SoundingComparison) -> str:
 
 
 def _unknown(name: str, baseline: bool) -> str:
-    """Return why a figure is not known, and what to do."""
+    """Return why a figure is unknown, and the remedy."""
     if name.startswith(f"{LEDGER}."):
         return "no entry of either side has this name; `fathom compare --all` lists them"
     sides = " on both sides" if baseline else ""

@@ -29,7 +29,7 @@ Clocks = tuple[float, float]
 
 
 def of_entry(a: SideEntry | None, b: SideEntry | None, change_ns: int, clocks: Clocks | None) -> list[Cause]:
-    """Return what differs in an entry's work, and the change that each difference can explain, in ms.
+    """Return the differences in an entry's work, and the ms of change that each can explain.
 
     If launches changed and nothing else, they explain all of it; else as many times the baseline's time per
     launch. The first difference in dtype, shapes or kernels explains the rest. Without one, the clock may.

@@ -267,7 +267,7 @@ def _abstained(
     basis: str,
     interval: tuple[float, float] | None,
 ) -> Iterator[Abstained]:
-    """Yield what was not compared, and why."""
+    """Yield the analyses that were not compared, with reasons."""
     if basis == PROFILED:
         lacking = dict.fromkeys(run.name for run in (*baseline, *candidate) if CLEAN not in run.entries)
         yield Abstained("clean step", f"missing in {', '.join(lacking)}, so profiled steps are compared")

@@ -33,7 +33,7 @@ def name_of(change: Change) -> str:
 
 
 def too_few(steps: int, remedy: str) -> str:
-    """Return why small changes are not decided, and what to do."""
+    """Return why small changes remain undecided, and the remedy."""
     return f"too few steps: a recording has {steps}, and {ENOUGH} are needed; {remedy}"
 
 

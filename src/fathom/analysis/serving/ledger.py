@@ -151,7 +151,7 @@ def partition(
 def _pieces(
     request: Request, turns: list[Turn], engine: Engine, by_number: dict[int, Iteration]
 ) -> Iterator[Piece]:
-    """Yield what is known about the request's time, what wins first."""
+    """Yield the known parts of the request's time, in order of precedence."""
     for turn in turns:
         iteration = by_number[turn["iteration"]]
         yield from _own(turn, iteration, engine.turns[turn["iteration"]], engine.decode_ns)

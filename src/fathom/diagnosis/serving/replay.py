@@ -100,7 +100,7 @@ class Replay:
         self.seen = float((self.end - self.arrival).mean())
 
     def saves(self, change: Change) -> tuple[float, float, float]:
-        """Return what the mean request saves at the recorded speed, and both ends over runs.
+        """Return the mean request's saving at the recorded speed, and its range over runs.
 
         The machine's speed drifts with and without the change. Beyond that, runs differ by BETWEEN_RUNS, and
         the requests of another run by the time of the spans.
@@ -135,7 +135,7 @@ class Replay:
         return spans.within(self.begun, self.submitted), spans.within(self.done, self.end)
 
     def _ends(self, form: tuple[Change, Engine, int], speed: float) -> list[float]:
-        """Return what the mean request saves where both runs have this speed, and differ a little."""
+        """Return the mean request's saving if both runs have this speed and differ a little."""
         before = self.mean(Change(), self.engine, speed=speed) or 1.0
         after = (self.mean(*form, speed * run) for run in (1 - BETWEEN_RUNS, 1 + BETWEEN_RUNS))
         return [self.seen * (1.0 - mean / before) for mean in after]

@@ -144,7 +144,7 @@ def _without_rows(finding: Finding, bound: str) -> bool:
 
 
 def _unexplained(pieces: Iterable[Piece]) -> float:
-    """Return the time by which clean steps are longer than what was recorded of them; 0 if shorter."""
+    """Return the time by which clean steps exceed their recorded parts; 0 if shorter."""
     return max(sum(piece.ms for piece in pieces if piece.owner == UNEXPLAINED), 0.0)
 
 

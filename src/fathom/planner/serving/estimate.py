@@ -82,7 +82,7 @@ def is_calibrated(fleet: Fleet) -> bool:
 
 
 def provenance(fleet: Fleet) -> str:
-    """Return what a prediction rests on."""
+    """Return the provenance of a prediction."""
     if is_calibrated(fleet):
         return CALIBRATED
     return MEASURED if fleet.decode.hardware.is_measured else ASSUMED

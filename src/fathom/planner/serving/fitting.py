@@ -71,7 +71,7 @@ def fit(
 
 
 def _residuals(seen: Sequence[Observation], names: tuple[str, ...], theta: np.ndarray) -> np.ndarray:
-    """Return what is left to explain, in units of its spread."""
+    """Return the residuals, in units of their spread."""
     at = dict(zip(names, np.exp(theta).tolist(), strict=True))
     return np.array(
         [

@@ -194,7 +194,7 @@ class _Kernels:
         return max(0.0, step - usual + least), step - usual + most
 
     def notes(self) -> list[str]:
-        """Return what the plan lacks."""
+        """Return the gaps in the plan."""
         if self.host:
             return [*_host_notes(self.host), *self._of_unknown_work(), *self._of_pace()]
         if self.device.ceilings == "measured":
@@ -243,7 +243,7 @@ def _matters(row: LedgerRow, device: Device) -> bool:
 
 
 def _host_notes(host: HostOps) -> list[str]:
-    """Return what the plan of a processor lacks: ceilings, or ceilings measured without other load."""
+    """Return the gaps in the plan of a processor: ceilings, or ceilings measured without other load."""
     missing = host.missing()
     if missing:
         return [f"The machine file has no {', '.join(missing)}. {_UNMEASURED}"]

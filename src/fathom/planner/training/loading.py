@@ -173,7 +173,7 @@ def loading_assumptions(
 
 
 def loading_notes(loading: Loading) -> list[str]:
-    """Return what a reader must know about the loading of a plan."""
+    """Return notes on the loading of a plan."""
     step = loading.rest_s + loading.wait_s
     if loading.needed and loading.wait_s > _NOTED * step:
         return [

@@ -174,7 +174,7 @@ def _utilisation(question: Question, seconds: float) -> dict[str, float]:
 
 
 def _assumptions(question: Question, at: Layouts, seconds: float) -> list[Assumption]:
-    """Return what the plan rests on, the one that moves the step most first."""
+    """Return the plan's assumptions, the one that moves the step most first."""
     q, base = question, constants()
     used = {
         *names_used(q.system, q.stack).values(),

@@ -173,7 +173,7 @@ def _row(name: str, q: Quantity, low: float, high: float) -> Assumption:
 
 
 def saving_notes(saver: Saver, system: Hardware, state: State, saving: Saving) -> list[str]:
-    """Return what a reader must know about the checkpoints of a plan."""
+    """Return notes on the checkpoints of a plan."""
     rules: list[tuple[bool, Callable[[], str]]] = [
         (
             saving.kind == "async" and saving.write_s.value > saving.interval_s,

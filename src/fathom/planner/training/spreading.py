@@ -247,7 +247,7 @@ def _notes(job: RecordedJob) -> list[str]:
 
 
 def _assumptions(job: RecordedJob, at: Layouts, seconds: float) -> list[Assumption]:
-    """Return what the plan rests on, the one that moves the step most first."""
+    """Return the plan's assumptions, the one that moves the step most first."""
     compute = _computed(job, at)
     rows = []
     for name in ("link", "port", f"serial.{STACK}"):

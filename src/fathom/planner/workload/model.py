@@ -34,7 +34,7 @@ class Attention:
 
     @property
     def kv_elements(self) -> int:
-        """Return what one token adds to the KV cache of a layer, in elements."""
+        """Return the elements that one token adds to the KV cache of a layer."""
         return 2 * self.kv_heads * self.head_dim
 
     def weights(self, hidden: int) -> Iterator[Matmul]:
@@ -68,7 +68,7 @@ class Latent:
 
     @property
     def kv_elements(self) -> int:
-        """Return what one token adds to the KV cache of a layer, in elements."""
+        """Return the elements that one token adds to the KV cache of a layer."""
         return self.kv_rank + self.rope_dim
 
     def weights(self, hidden: int) -> Iterator[Matmul]:

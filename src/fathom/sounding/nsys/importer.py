@@ -120,7 +120,7 @@ def _origin(process: int, used: list[int], about: About) -> Origin:
 
 
 def _abstained(base: Database, work: pl.DataFrame) -> list[dict[str, str]]:
-    """Return what the export lacks, and what it has that is not imported."""
+    """Return the tables that the export lacks, and those that are not imported."""
     lacking = {what: why for table, (what, why) in _LACKING.items() if table not in base.tables}
     if not base.tables & GPUS.keys():
         lacking["machine"] = "the export does not name its GPUs"

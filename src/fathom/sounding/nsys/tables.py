@@ -1,6 +1,6 @@
 """The tables of an export as those of a sounding, each row with its `process`.
 
-Versions of nsys differ in their tables and columns: what is missing is null.
+Versions of nsys differ in their tables and columns: missing values are null.
 """
 
 from __future__ import annotations

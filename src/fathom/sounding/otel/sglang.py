@@ -77,7 +77,7 @@ def _is_root(span: Span) -> bool:
 
 
 def _request_of(root: Span) -> object:
-    """Return what the roots of one request share: the bootstrap room, if its servers have different roles."""
+    """Return the key that the roots of a request share: the bootstrap room, if servers have roles."""
     if root.name.split()[0] not in _ROLES:
         return root.key
     return root.trace_id, root.facts.get("bootstrap_room", root.parent_span_id)

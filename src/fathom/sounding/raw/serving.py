@@ -43,7 +43,7 @@ _OF_HTTP = ("arrival", "sent", "end", "chunks", "status")
 
 
 def _answered(request: Record, elsewhere: dict[str, Record]) -> Record:
-    """Return the request with what the HTTP server that handed it over knows."""
+    """Return the request with the times that the HTTP server recorded for it."""
     http = elsewhere.get(request.get("key") or "")
     return {**request, **{name: http.get(name) for name in _OF_HTTP}} if http else request
 

@@ -88,7 +88,7 @@ class TraceShape(msgspec.Struct):
 
 
 class BurstShape(msgspec.Struct):
-    """A rehearsal."""
+    """The burst that was a rehearsal."""
 
     burst: Burst
 

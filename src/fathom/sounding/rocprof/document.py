@@ -104,7 +104,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Strings(msgspec.Struct, frozen=True):
-    """Names of the numbers in records."""
+    """The names that records refer to by number."""
 
     buffer_records: list[Kind] = []
     marker_api: list[Message] = []
