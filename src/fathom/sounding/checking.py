@@ -12,11 +12,10 @@ import polars as pl
 
 from fathom.errors import NotASoundingError, file_error
 from fathom.regular import require_regular
-from fathom.sounding.schema import TABLES
+from fathom.sounding.schema import MOST_COUNT, MOST_NS, TABLES
 
 DEVICES = 4096  # more than any host has
 DEVICES_OF_RANK = 128  # more than any process uses: each has a ledger
-_TIME, _COUNT = 2**61, 2**53  # the difference of two times, and a count as a float, are exact
 _TIMES = {"start_ns", "end_ns", "mark_ns", "time_ns", "device_ns", "device_end_ns"} | {
     *("submitted_ns", "token_ns", "sent_ns", "prepared_ns", "computed_ns", "sampled_ns"),
 }
@@ -116,7 +115,7 @@ def _has_odd_bins(bins: pl.DataFrame) -> bool:
     if any((first != other).any() for other in others):
         return True
     values = [column.explode().to_frame("value") for column in bins.filter(first > 0)]
-    inside = (frame["value"].is_between(0, _COUNT).fill_null(False).all() for frame in values)
+    inside = (frame["value"].is_between(0, MOST_COUNT).fill_null(False).all() for frame in values)
     return not all(inside)
 
 
@@ -133,5 +132,5 @@ def _range(column: str) -> tuple[int, int]:
         return _POSITIONS[column]
     if column in _IDENTITIES:
         return -(2**63), 2**63
-    most = _TIME if column in _TIMES else _COUNT
+    most = MOST_NS if column in _TIMES else MOST_COUNT
     return -most, most

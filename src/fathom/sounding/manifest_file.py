@@ -11,12 +11,11 @@ import msgspec
 from fathom.errors import NotASoundingError, file_error
 from fathom.regular import read_regular
 from fathom.sounding.manifest import Manifest, RankFacts
-from fathom.sounding.schema import FORMAT
+from fathom.sounding.schema import FORMAT, MOST_NS
 
 MANIFEST = "manifest.json"
 EMPTY_RANKS = 128  # ranks without tables that a manifest may name
 _TABLE = re.compile(r"rank-\d{1,9}/\w{1,64}\.parquet", re.ASCII)
-_LARGEST = 2**61  # times in ns, so that their differences are exact
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -78,6 +77,6 @@ def _contradiction(folder: Path, manifest: Manifest) -> str | None:
     if any({"what", "why"} - row.keys() for row in manifest.abstained):
         return "a skipped analysis lacks its reason"
     times = [manifest.created_ns, *(ns for phase in manifest.phases for ns in (phase.start_ns, phase.end_ns))]
-    if any(abs(time) > _LARGEST for time in times):
+    if any(abs(time) > MOST_NS for time in times):
         return "one of its times is impossible"
     return None

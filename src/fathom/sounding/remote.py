@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.sounding.manifest_file import MANIFEST
 from fathom.sounding.packing import SUFFIX, pack, temporary_folder
-
-MANIFEST = "manifest.json"
 
 
 def is_url(text: str) -> bool:

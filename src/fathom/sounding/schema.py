@@ -13,6 +13,8 @@ from functools import cache
 import polars as pl
 
 FORMAT = 1
+IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a rank
+MOST_NS, MOST_COUNT = 2**61, 2**53  # the difference of two times, and a count as a float, are exact
 Schema = Mapping[str, type[pl.DataType] | pl.DataType]
 PHASES = (
     *("settle", "clean", "timeline", "attribution", "counters", "memory", "slow", "transition", "summary"),

@@ -17,7 +17,7 @@ from fathom.analysis.work import NONE, below, with_own_time
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.lines import line_in
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import BACKWARD, Recorded
 from fathom.diagnosis.signals.rows import Loop
 from fathom.diagnosis.signals.shapes import shapes_of
 from fathom.diagnosis.signals.value import most_common, signal
@@ -36,7 +36,6 @@ LAYERS = (
     r"|(Mm|Bmm|Mv|Linear|Convolution|Attention|Embedding|LayerNorm|BatchNorm|GroupNorm|RmsNorm)\w*Backward"
 )
 OTHERS = r"Optimizer\.|DataLoader"  # regions whose loops have other findings
-BACKWARD = "autograd::"
 SIMILAR = 2.0  # times as many iterations in the backward pass as in the loop, at most
 
 

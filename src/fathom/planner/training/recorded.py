@@ -30,15 +30,10 @@ from fathom.units import GIB, MS_PER_S
 # The step with changes of `fathom what-if`, over that without; None if it cannot be predicted.
 Predict = Callable[[tuple[str, ...]], float | None]
 STACK = "fsdp"  # its constants of communication apply to a program in PyTorch
-_CARRIED, _SAME = (
-    0.15,
-    0.03,
-)  # spread of a step carried to another chip, and of one repeated on its own (assumed)
+CARRIED, SAME = 0.15, 0.03  # spread of a step carried to another chip, and of one on its own (assumed)
 _NO_INPUT = "input=0"  # the change of `fathom what-if` without waits for batches
 _STARVED = 0.02  # of the step: a program that waits for longer is limited by its loading
-_OTHER_WORKERS = (
-    0.4  # 12 workers take 1.6 times as long for a sample as 2 (16 cores; see plan-loading in bars)
-)
+_OTHER_WORKERS = 0.4  # 12 workers take 1.6 times as long for a sample as 2 (16 cores; bar plan-loading)
 _CONTEXT = 1.5 * GIB  # CUDA, NCCL and libraries, if the recording does not tell (assumed)
 FP32, _CHUNK = (
     4.0,
@@ -154,6 +149,11 @@ class RecordedJob:
         return self.memory or USABLE * self.system["memory"].value
 
     @property
+    def is_same_chip(self) -> bool:
+        """Return whether the plan is for the chip of the recording."""
+        return self.system.chip == self.recording.here.chip
+
+    @property
     def samples(self) -> int:
         """Return the samples of a recorded step; 1 if they are unknown."""
         return max(1, round(self.recording.per_step("samples") or 1))
@@ -206,18 +206,14 @@ def _recorded_loader(job: RecordedJob) -> Loader | None:
 
 def _sample_spread(job: RecordedJob, workers: int) -> float:
     """Return the spread of the time of a sample, which depends on how many workers share caches and cores."""
-    is_same = _is_here(job) and job.stated.workers in (None, workers)
-    return _SAME if is_same else _OTHER_WORKERS
-
-
-def _is_here(job: RecordedJob) -> bool:
-    return job.system.chip == job.recording.here.chip
+    is_same = job.is_same_chip and job.stated.workers in (None, workers)
+    return SAME if is_same else _OTHER_WORKERS
 
 
 def _reads_elsewhere(job: RecordedJob) -> bool:
     """Return whether samples come from another storage than the recorded one, of a known bandwidth."""
     is_known = job.system["storage"].provenance == MEASURED
-    return job.stated.storage is not None or (is_known and not _is_here(job))
+    return job.stated.storage is not None or (is_known and not job.is_same_chip)
 
 
 # One step

@@ -25,7 +25,9 @@ from fathom.planner.training.plan import EXTRAPOLATED, dominates, expected_maxim
 from fathom.planner.training.possible import divisors, nearest_of
 from fathom.planner.training.rates import constant, constants, draws
 from fathom.planner.training.recorded import (
+    CARRIED,
     FP32,
+    SAME,
     STACK,
     RecordedJob,
     entries,
@@ -39,11 +41,6 @@ from fathom.planner.training.recorded import (
 from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale, figures_of
 from fathom.planner.training.saving import State, saving_derivation, saving_notes, saving_of
 from fathom.units import GB, MS_PER_S
-
-_CARRIED, _SAME = (
-    0.15,
-    0.03,
-)  # spread of a step carried to another chip, and of one on its own (assumed)
 
 
 def plan_recorded(job: RecordedJob) -> Plan:
@@ -188,16 +185,12 @@ def _save(plan: Plan, job: RecordedJob, at: Layouts) -> None:
     plan.notes += saving_notes(saver, job.system, state, plan.checkpoint)
 
 
-def _is_same_chip(job: RecordedJob) -> bool:
-    return job.system.chip == job.recording.here.chip
-
-
 def _step(job: RecordedJob, at: Layouts, seconds: float) -> Interval:
     """Return the interval of a step of `seconds` without the wait for input."""
     compute = _computed(job, at)
-    is_recorded = _is_same_chip(job) and not job.recording.starved  # else the step was replayed
+    is_recorded = job.is_same_chip and not job.recording.starved  # else the step was replayed
     drawn = [compute + exposed(job, at, compute, values) for values in draws()]
-    return interval(seconds, drawn, _SAME if is_recorded else _CARRIED)
+    return interval(seconds, drawn, SAME if is_recorded else CARRIED)
 
 
 def _computed(job: RecordedJob, at: Layouts) -> float:
@@ -221,24 +214,20 @@ def _utilisation(job: RecordedJob, seconds: float) -> dict[str, float]:
 
 
 def _provenance(job: RecordedJob) -> str:
-    return (
-        MEASURED if _is_same_chip(job) and job.gpus == 1 else CALIBRATED if _is_same_chip(job) else DATASHEET
-    )
+    return MEASURED if job.is_same_chip and job.gpus == 1 else CALIBRATED if job.is_same_chip else DATASHEET
 
 
 def _notes(job: RecordedJob) -> list[str]:
-    notes = (
-        []
-        if not job.system.announced
-        else [f"{job.system.chip} is announced, not sold: its figures may change."]
-    )
+    notes = []
+    if job.system.announced:
+        notes.append(f"{job.system.chip} is announced, not sold: its figures may change.")
     step = job.recording.examination.memory and job.recording.examination.memory.step
     if not job.parameters and not (step and step.parameters_bytes):
         notes.append(
             f"At most {job.size / FP32 / 1e6:.3g} million parameters, by the optimizer's blocks; "
             "--parameters gives the exact number."
         )
-    if not _is_same_chip(job):
+    if not job.is_same_chip:
         notes.append(
             f"Kernels keep the share of their ceiling that they reached on {job.recording.here.chip}, and "
             "the host stays as fast: an extrapolation."

@@ -14,8 +14,7 @@ from fathom.sounding.events.steps import MARK, NOTES
 from fathom.sounding.kineto.columns import MODULE, TraceColumns
 from fathom.sounding.kineto.stacks import frame_stacks
 from fathom.sounding.manifest import Problem
-
-_IDS_PER_BURST = 1_000_000_000  # keeps ids of ops unique over the bursts of a rank
+from fathom.sounding.schema import IDS_PER_BURST
 
 
 @dataclass
@@ -44,7 +43,7 @@ def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[
     frames = take(columns.frames, "python frames")
     calls = _ordered(take(columns.calls, "launches"))
     around = _nested([ops, frames, calls], _beginning(names, MODULE))
-    ids = np.arange(len(ops["name"])) + burst * _IDS_PER_BURST
+    ids = np.arange(len(ops["name"])) + burst * IDS_PER_BURST
     callers = around.op[len(ids) + len(frames["name"]) :]
     launches = {**_common(calls, names, "api"), "correlation": nullable(calls["correlation"])}
     launches["op"] = through(ids, callers)

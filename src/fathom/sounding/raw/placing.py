@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from fathom.sounding.raw.occurrences import Occurrence, Pairs, matching_pairs, nearest, occurrences
+from fathom.sounding.schema import IDS_PER_BURST
 
 TIMELINES = ("timeline", "slow")
-_IDS_PER_BURST = 1_000_000_000  # the same as for the ids of ops in traces
 _NONE = -1
 _ALIKE = 0.5  # share of a step's launches; if fewer match, match kernels by name without launch shape
 _SHAPES = ("shapes", "dtypes", "values")
@@ -74,7 +74,7 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
         if chosen is None:
             continue
         pairs, shaped = _paired(known[chosen], step)
-        first = step.burst * _IDS_PER_BURST + made.get(step.burst, 0)
+        first = step.burst * IDS_PER_BURST + made.get(step.burst, 0)
         frame, links, count = models[chosen].placed(step, pairs, first)
         if not shaped:
             frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in _SHAPES)

@@ -11,11 +11,10 @@ from msgspec import Meta
 from fathom.errors import FathomError
 from fathom.machine import require_machine
 from fathom.sounding.manifest import Counted, LoaderFacts
-from fathom.sounding.schema import TABLES
+from fathom.sounding.schema import MOST_COUNT, MOST_NS, TABLES
 
-_TIME, _COUNT = 2**61, 2**53  # as in soundings: differences and floats are exact
-Time = Annotated[int, Meta(ge=-_TIME, le=_TIME)]
-Count = Annotated[int, Meta(ge=-_COUNT, le=_COUNT)]
+Time = Annotated[int, Meta(ge=-MOST_NS, le=MOST_NS)]
+Count = Annotated[int, Meta(ge=-MOST_COUNT, le=MOST_COUNT)]
 Index = Annotated[int, Meta(ge=-1, le=4095)]
 Rank = Annotated[int, Meta(ge=0, le=999_999)]
 Burst = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
@@ -219,7 +218,7 @@ class IterationShape(msgspec.Struct):
     kv_block: Count | None = None
 
 
-Number = Annotated[int, Meta(ge=0, le=_COUNT)]
+Number = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
 
 
 class SummaryShape(msgspec.Struct):
