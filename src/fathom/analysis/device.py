@@ -122,8 +122,7 @@ def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
 def _launched() -> list[pl.Expr]:
     """Return the expressions `launched_at` and `launch_known`.
 
-    Correlation IDs increase. Work with an ID below that of the first recorded call was launched before the
-    recording.
+    Correlation IDs increase. Work with an ID below the first recorded call's was launched before it.
     """
     first = pl.col("correlation").filter(pl.col("launched").is_not_null()).min().over("burst")
     before = pl.col("launched").is_null() & (pl.col("correlation") < first).fill_null(False)

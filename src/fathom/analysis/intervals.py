@@ -70,8 +70,7 @@ def complement(of: Spans, low: int, high: int) -> Spans:
 def overlaps(a: Spans, b: Spans) -> tuple[Array, Array, Spans]:
     """Return every overlap of an interval of `a` with one of `b`: indices into `a` and `b`, and the overlaps.
 
-    The intervals of `a` may overlap and be unsorted; the overlaps are in the order of `a`. `b` must be a
-    sorted set.
+    The intervals of `a` may overlap and be unsorted; overlaps are in its order. `b` must be a sorted set.
     """
     first = np.searchsorted(b.ends, a.starts, "right")
     counts = np.maximum(np.searchsorted(b.starts, a.ends, "left") - first, 0)

@@ -154,8 +154,7 @@ def _levels(work: DeviceWork, points: Array) -> tuple[Array, list[Array]]:
 def _rounded(window: Array, group: Array, shares: Array, totals: Array) -> tuple[Array, Array, Array]:
     """Return shares by (window, group), rounded to integers that sum to the `totals` of each window.
 
-    Each share is rounded down. The remainder is then added, 1 ns at a time, to the shares with the largest
-    fractions.
+    Each share is rounded down. The remainder is added in ns to the shares with the largest fractions.
     """
     width = int(group.max(initial=0)) + 1
     keys, inverse = np.unique(window * width + group, return_inverse=True)

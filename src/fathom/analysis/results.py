@@ -385,8 +385,7 @@ class Finding(msgspec.Struct):
 class Lead(msgspec.Struct):
     """A kernel family far below its ceiling: headroom without an identified cause.
 
-    `gain_ms` is the time per step that it would save at `aim` of its ceiling, predicted by replaying
-    `change`.
+    `gain_ms` is the time per step that it would save at `aim` of its ceiling, by a replay of `change`.
     """
 
     where: Where

@@ -185,8 +185,7 @@ def _unknown_frees(rows: Iterable[Row], before: Owners) -> int:
 def _categories(rows: list[Row], after: Owners, passes: _Passes) -> dict[int, str]:
     """Return the category of each allocation, by its place in `rows`.
 
-    A block that is made after a backward pass began, and freed in a later step, is a gradient if it has the
-    size of one.
+    A block made after a backward pass began, and freed in a later step, is a gradient by its size.
     """
     gradients = {size for category, size in after.values() if category in (GRADIENTS, PARAMETERS)}
     last: dict[int, int] = {}  # place of the allocation by address

@@ -145,8 +145,7 @@ def _opened(boundary: Boundary, marks: Array, streams: list[int | None], bursts:
 class Boundary:
     """The end of the device work launched before an instant, per stream of one device and per burst.
 
-    If the launch of work was not recorded, because it precedes its burst, the work counts for that burst
-    only.
+    If the launch of work was not recorded, as it precedes its burst, the work counts for that burst only.
     """
 
     @classmethod

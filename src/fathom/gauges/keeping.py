@@ -35,8 +35,7 @@ def merge(
 ) -> Machine:
     """Return `machine` with all ceilings; a new one replaces the earlier one of the same id and device.
 
-    A ceiling that could not be measured now keeps its earlier value; one that was measured is no longer
-    missing.
+    A ceiling that could not be measured now keeps its earlier value; a measured one is no longer missing.
     """
     latest = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
     failed = _latest([*earlier.get("missing", ()), *to_records(missing)])

@@ -32,8 +32,7 @@ def timed(work: Callable[[], object]) -> Run:
 
 @dataclass(frozen=True)
 class Effort:
-    """Durations in seconds of the warm-up, of a sample, of the pause between samples, and of the whole
-    measurement.
+    """Seconds of the warm-up, a sample, the pause between samples, and the entire measurement.
 
     `lead_s` is the head start of the host: the device waits this long before it begins a sample.
     """
@@ -82,8 +81,7 @@ class Sample:
 def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
     """Warm up, choose the repetitions per sample, and take samples until their median is precise enough.
 
-    Also stops once the budget is spent and there are at least ENOUGH_WHEN_SLOW samples, or after MOST
-    samples.
+    Also stops after the budget with at least ENOUGH_WHEN_SLOW samples, or after MOST samples.
     """
     clock = clock or SystemClock()
     started = clock.now_ns()

@@ -23,8 +23,7 @@ _Done = tuple[list[R], BaseException | None]
 def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> Generator[R, None, None]:
     """Run `do` on each of `things`, `jobs` at a time, and yield the results as they arrive.
 
-    Raises the first exception of `do`. After it, or when the generator is closed, the gate closes and all
-    threads end.
+    Raises the first exception of `do`. Then, or once the generator closes, the gate closes and threads end.
     """
     todo, done = deque(things), SimpleQueue[_Done[R]]()
     with Gate() as gate:

@@ -43,8 +43,7 @@ def drive(
 ) -> tuple[list[Sent], float | None]:
     """Send the load; return the requests by time of sending, and the share of a core of the busiest process.
 
-    The share is None if the requests took less than a second. Raises FathomError if aiperf is missing or
-    fails.
+    The share is None if requests took under a second. Raises FathomError if aiperf is missing or fails.
     """
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

@@ -34,8 +34,7 @@ def missing_libraries() -> list[str]:
 def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) -> Store | None:
     """Replace the raw records in `folder` by a sounding, and return it.
 
-    Returns None if the records stay raw: on request, without the libraries, or after an error, which is
-    reported.
+    Returns None if records stay raw: on request, without the libraries, or after a reported error.
     """
     missing = [] if keep_raw else missing_libraries()
     if missing:

@@ -83,8 +83,7 @@ class Sampler(Protocol):
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
         """Take a block. Both sides of a round get the same `seeds`. `chosen` (0 to 1) selects the sample
-        whose result is kept. A result equal to `known`, the other side's result, is not copied. Raises
-        SideError.
+        whose result is kept. A result equal to the other side's, `known`, is not copied. Raises SideError.
         """
         ...
 

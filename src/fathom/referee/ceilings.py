@@ -59,8 +59,7 @@ def placed(comparisons: list[Comparison], work: CallWork, machine: Machine, devi
 def fraction(ns: float, work: CallWork, limits: Limits, cache: str) -> Fraction | None:
     """Return the ratio of the work's time at the ceilings to `ns`; None if no ceiling bounds it.
 
-    Work that fits into a cache of unknown rate is compared with the memory's rate, unless it was faster than
-    that.
+    Work that fits into a cache of unknown rate is compared with the memory's rate, unless it was faster.
     """
     fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
     memory = limits.cache if fits else limits.moving(work.share_written)

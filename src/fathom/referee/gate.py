@@ -251,8 +251,7 @@ class Turn:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Context manager for work of this process. It is shared only on a CPU: samples of a GPU are not
-        disturbed.
+        """Context manager for work of this process. Shared only on a CPU: a GPU's samples are undisturbed.
 
         Raises TooLongError, StoppedError.
         """

@@ -26,9 +26,8 @@ TRIALS, MOST_TRIALS = 3, 300  # calls compared before timing; those after the fi
 class About(msgspec.Struct):
     """Facts about the baseline's process: its device, and the sizes, dtype and variants of its inputs.
 
-    `longest` is the longest extent of an input, `largest` the number of elements of the largest input.
-    `repeatable` means that equal seeds give equal inputs, `varied` that different seeds give different
-    inputs.
+    `longest` is the longest extent of an input, `largest` the most elements of one. `repeatable` means that
+    equal seeds give equal inputs, `varied` that different seeds give different inputs.
     """
 
     device: str

@@ -10,8 +10,7 @@ class Spec(TypedDict, total=False):
     """A process to start: one side, or one rank that runs both sides. Functions are given by address.
 
     A side has a `target`; ranks have a `device` and the forms `plain`, `tuned` and `reference`. `preload` are
-    modules to import, `wanted` the keys of functions that the target must not call. `upcast` computes in
-    float64.
+    modules to import, `wanted` the keys of functions that it must not call. `upcast` computes in float64.
     """
 
     inputs: str

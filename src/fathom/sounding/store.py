@@ -257,8 +257,7 @@ class Writer:
 def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list[Rank]) -> Store:
     """Replace tables (keyed by rank and name) and the manifest's ranks in a sounding that was just made.
 
-    Only the code that made the sounding may call this, before anyone reads it. Raises BadInputError if
-    writing fails.
+    For the code that made the sounding only, before it is read. Raises BadInputError if writing fails.
     """
     manifest = copy(store.manifest)
     manifest.ranks, manifest.checksums = ranks, dict(store.manifest.checksums)

@@ -43,8 +43,7 @@ def compare(
     statistic: Callable[[Sequence[float]], float] = midmean,
     seed: int = 0,
 ) -> Ratio | None:
-    """Return the ratio of the candidate's time to the baseline's over paired blocks; None if there is no
-    pair.
+    """Return the ratio of the candidate's time to the baseline's over paired blocks; None without a pair.
 
     A block is the list of samples of one process; the k-th blocks of both sides ran next to each other. The
     ratio is the geometric mean, over pairs, of the ratio of `statistic` of the two blocks.

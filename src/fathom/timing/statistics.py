@@ -20,8 +20,7 @@ def interval(
 ) -> tuple[float, float] | None:
     """Return (low, high), the percentile bootstrap interval of `statistic`; None for fewer than two values.
 
-    `statistic` is called on a matrix of resamples with axis=1. The result depends only on the values and
-    `seed`.
+    `statistic` is called on a matrix of resamples with axis=1. The result depends on values and `seed`.
     """
     sample = np.asarray(values, float)
     if len(sample) < 2:

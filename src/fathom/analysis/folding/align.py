@@ -38,8 +38,7 @@ def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) ->
     kernels. Without a clear peak, it maximises the variance of all counters that the mixture of states
     explains. If samples may have begun more than FAR_NS before their timestamps (`unsure_ns`), only the
     correlation is used, over that range. The mixture of states then refines the shift to less than a sample
-    interval, with a block bootstrap for its error. A drift counts if the shifts of parts of the burst show
-    it.
+    interval, with an error by block bootstrap. A drift counts if the shifts of parts of the burst show it.
     """
     count = len(readings.starts)
     middle = int(readings.starts[count // 2]) if count else 0

@@ -211,8 +211,7 @@ def align_jointly(
 def _with_mean_of(joint: dict[int, Alignment], single: dict[int, Alignment]) -> dict[int, Alignment]:
     """Return the joint alignments, moved to the mean of the single ones.
 
-    Without this, the values of the first and last parts of launches could absorb a shift common to all
-    bursts.
+    Otherwise, values of the first and last parts of launches could absorb a shift of all bursts.
     """
     weight = {burst: max(single[burst].error_ns, 1.0) ** -2 for burst in joint}
     total = sum(weight.values())

@@ -28,8 +28,7 @@ class Resolved(NamedTuple):
 def resolve(
     folded: Folded, members: list[Members], times: Array, labels: list[str]
 ) -> tuple[list[Resolved], list[tuple[str, str]]]:
-    """Return the columns that describe families, and a (family, reason) pair for each family without a
-    column.
+    """Return the columns that describe families, and (family, reason) for each family without one.
 
     `times` are ns by state, `members` the families of each state, `labels` the names of the families. A
     family that also runs alone is described by that time; a family that never does, by the groups in which it
@@ -111,8 +110,7 @@ def passing_of(sampled: Counts) -> set[str]:
 def pools_of(
     functions: Mapping[str, tuple[str, str]], rare: set[str], passing: set[str], device: int
 ) -> list[Pool]:
-    """Return the pools of one device: for each function (kind, name) with rare launch shapes, its rare and
-    passing shapes.
+    """Return one device's pools: the rare and passing shapes of each function (kind, name) with rare ones.
 
     For example, copies of a cache that grows with every token always have a new grid, so each launch shape
     gets too few samples, or runs only during the bursts of one group. The shapes of the function are then

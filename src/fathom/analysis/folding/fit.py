@@ -33,8 +33,7 @@ class Question(msgspec.Struct, frozen=True):
 class Fit(msgspec.Struct, frozen=True):
     """Values, standard errors, and errors of ratios, as states x counters.
 
-    `information` is the number of samples entirely within a state that would give its value with equal
-    precision.
+    `information` is the number of samples within a state that would give its value as precisely.
     """
 
     values: Array

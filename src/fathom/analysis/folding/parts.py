@@ -53,8 +53,7 @@ class Length(NamedTuple):
 
 
 def parts_of(states: dict[int, States], various: Collection[int] = ()) -> dict[int, Parts]:
-    """Return the parts of every burst, with the same indices in all; idle time is a single part with index
-    IDLE.
+    """Return the parts of every burst, with the same indices; idle time is a single part with index IDLE.
 
     Families in `various` do different work at every length, even if lengths differ little.
     """

@@ -38,8 +38,7 @@ class Readings(msgspec.Struct, frozen=True):
 def readings_of(samples: pl.DataFrame, groups: Any) -> tuple[list[Readings], list[Abstained]]:
     """Return readings of each device and group from the table `samples`; `groups[group]` names its counters.
 
-    Samples are left out and reported if they have no length, or if their number of values differs from their
-    group's.
+    Samples are left out and reported if they have no length, or other numbers of values than their group.
     """
     if not samples.height:
         return [], []

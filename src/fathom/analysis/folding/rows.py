@@ -84,8 +84,7 @@ _LAUNCHED = ("compute", "collective")
 def static_attributes(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return rows of COUNTERS: means over a family's launches, named as in Nsight Compute.
 
-    The errors are standard errors of the means. A family has no row for an attribute that its launches do not
-    report.
+    The errors are standard errors of the means. Attributes that a family's launches lack have no row.
     """
     launched = kernels.filter(pl.col("kind").is_in(_LAUNCHED))
     own = (

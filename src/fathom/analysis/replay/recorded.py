@@ -110,8 +110,7 @@ def windows_of(
 ) -> Windows:
     """Return the windows of one device (None for the processor); those of `kind` are used.
 
-    By default, the kind with the most time is used. `usual` is the stream with the most compute time, if
-    known.
+    The default kind has the most time. `usual` is the stream with the most compute time, if known.
     """
     own = None if device is None else timeline.kernels.filter(pl.col("device") == device)
     work = None if own is None else device_work(own, usual)

@@ -77,8 +77,7 @@ def _padded(column: Array) -> Array:
 def _elsewhere(part: Part, inputs: _Inputs) -> Array:
     """Return for each piece the work on another stream of its device whose end explains its start, or -1.
 
-    Only pieces that began later than their launch and stream explain are considered: they waited for an event
-    or an engine.
+    Only pieces later than launch and stream explain count: they waited for an event or an engine.
     """
     pieces = part.pieces
     source = np.full(len(pieces.start), -1)

@@ -109,8 +109,7 @@ def engine_of(tables: dict[str, pl.DataFrame]) -> Engine:
 def request_ledger(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     """Return the ledger of all requests: milliseconds by request and entry, in all and to the first token.
 
-    `ms` sums to the request's time, `first_ms` to the time until its first token was written, both to the
-    nanosecond.
+    `ms` sums to the request's time, `first_ms` to that until its first token was written, exactly.
     """
     engine = engine_of(tables)
     by_number = {row["iteration"]: row for row in engine.iterations}

@@ -119,8 +119,7 @@ def _captured(launches: pl.DataFrame, launch: Rows, owner_of_launch: Rows) -> pl
 def _distinct(ops: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
     """Return captures by the kinds of all launches, joined.
 
-    The columns are kinds, capture (the first one) and alike (the number of different captures with these
-    kinds).
+    Columns: kinds, capture (the first one) and alike (the number of different captures with these).
     """
     rows = np.maximum(captured["owner"].to_numpy(), 0)
     calls = signatures(ops, rows) if ops.height else pl.Series(rows)

@@ -46,8 +46,7 @@ def compiled(recorded: Recorded) -> Compiled:
 def _resumed(regions: pl.DataFrame, recorded: Recorded) -> pl.DataFrame:
     """Return regions that start inside another one, because a compiled frame calls the code after its break.
 
-    Functions compiled separately follow each other instead. `ns` is the time since the host's last op or
-    call.
+    Functions compiled separately follow each other. `ns` is the time since the host's last op or call.
     """
     open_until = pl.col("end_ns").cum_max().shift(1).over("thread")
     within = regions.with_columns(before=pl.col("start_ns").shift(1).over("thread"), until=open_until)

@@ -225,8 +225,7 @@ class Recorded(msgspec.Struct, dict=True):
         return pl.Series(covered(self.first, begins, begins + 1) > 0) & (rows["phase"] == "timeline")
 
     def ahead(self, rows: pl.DataFrame) -> pl.Series:
-        """Return a mask of the rows between a step's mark and its device window, if it is the only step in
-        its burst.
+        """Return a mask of the rows between mark and device window of a step alone in its burst.
 
         They belong to this step; if there were several steps, they would be in the previous window.
         """

@@ -429,8 +429,7 @@ class Eager(msgspec.Struct, frozen=True):
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """Embedding tables of one shape: their number (`parameters`), and the rows that a step looks up in all of
-    them.
+    """Embedding tables of one shape: their number (`parameters`), and the rows that a step looks up in all.
 
     `works` pass over every row: zeroing the gradient, and the tables' share of the optimizer.
     """

@@ -140,8 +140,7 @@ def pace_of(
 def _evicted(measured: Mapping[str, Ceiling], operators: Operators) -> float:
     """Return the share of a step's code that its other code evicts from the nearest caches.
 
-    The cold pace was measured with the code of all stacks. A step that calls fewer different operators has
-    less code.
+    The cold pace was measured with the code of all stacks. A step with fewer different operators has less.
     """
     own = sum(phase in measured for _, phase in operators.counts)
     return min(1.0, own / max(1, sum(len(ceiling.series) for ceiling in measured.values())))

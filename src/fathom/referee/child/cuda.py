@@ -60,8 +60,7 @@ class Cuda:
     ) -> tuple[SampleTimes, list[Any]]:
         """Take one sample over all `calls`. Returns its times, and results in order.
 
-        `refresh` rewrites the inputs first, so that L2 holds as much of them as fits, unless `cold` flushes
-        L2.
+        `refresh` rewrites the inputs first, so that L2 holds what fits, unless `cold` flushes L2.
         """
         while True:
             sample, results = self._once(target, calls, repeat, cold, latency == "removed", refresh)
@@ -113,11 +112,9 @@ class Cuda:
         return None if same else "side-stream"
 
     def early(self, target: Callable[..., Any], call: Call, fresh: Call) -> Any:
-        """Return the result of a call whose inputs arrive late on its stream, so that unordered work reads
-        NaN.
+        """Return a call's result if inputs arrive late on its stream, so that unordered work reads NaN.
 
-        `call` contains the buffers, `fresh` the values written into them after the stream has waited for a
-        while.
+        `call` contains the buffers, `fresh` the values written into them after the stream has waited.
         """
         buffers = [leaf for _, leaf in leaves(call) if is_tensor(leaf) and leaf.is_cuda]
         values = [leaf for _, leaf in leaves(fresh) if is_tensor(leaf) and leaf.is_cuda]

@@ -70,8 +70,7 @@ def _discarded(ranks: dict[int, Process], about: Manifest) -> bool:
 def _ranks(raw: Raw) -> dict[int, Process]:
     """Return the processes that ran steps, by rank.
 
-    If several have the same rank, the one with the most marks keeps it, and the others get the next free
-    ranks.
+    If several have the same rank, that with the most marks keeps it, and others get the next free ranks.
     """
     marked = sorted(raw.processes, key=lambda process: -len(process.of("mark")))
     by_rank: dict[int, Process] = {}

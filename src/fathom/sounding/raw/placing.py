@@ -89,8 +89,7 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
 
 
 def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
-    """Return the index of the known step with equal launches, else with the most in common; None if there is
-    none.
+    """Return the index of the known step with equal launches, else with the most in common; None without one.
 
     Only steps of the same kind count, if there are any. Later steps are preferred, because the profiler
     starts in the first.

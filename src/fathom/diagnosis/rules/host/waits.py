@@ -56,8 +56,7 @@ def waits(signals: Signals) -> Candidates:
 def beneath_saving(signals: Signals) -> list[HostLine]:
     """Return the lines of a CPU step that belong to writing a checkpoint.
 
-    Hooks only time the calls that write, but the program also gathers the state, moves the file and removes
-    the old one.
+    Hooks only time the calls that write, but the program also gathers the state, and moves and removes files.
     """
     waits = signals.get("host.waits_ms").value or {}
     if not on_processor(signals) or not waits.get("checkpoint"):
