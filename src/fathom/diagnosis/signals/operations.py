@@ -27,10 +27,10 @@ def work(recorded: Recorded) -> list[Work]:
     rows = _with_path(recorded, ops).group_by("name", "path", maintain_order=True)
     groups = rows.agg(
         ns=pl.col("took").filter("inside").sum(),
-        count=pl.col("inside").sum(),
+        count=pl.col("inside").sum() / recorded.steps,
         source=pl.col("ran").drop_nulls().mode().sort().first(),
     ).filter(pl.col("ns") > 0)
-    return sorted(_in_ledger(recorded, groups), key=lambda work: -work.ms)
+    return sorted(in_ledger(recorded, groups), key=lambda work: -work.ms)
 
 
 @signal("host.work_by_shapes", "ms per step")
@@ -38,7 +38,7 @@ def work_by_shapes(recorded: Recorded) -> list[Work]:
     """Return rows of a CPU's ledger by path and shapes; the attribution phase divides each row's time."""
     ops = recorded.ops.with_row_index("place").filter(phase="attribution")
     rows = _with_path(recorded, ops).group_by("name", "path", "shapes", maintain_order=True)
-    return list(_in_ledger(recorded, rows.agg(ns=pl.col("took").sum())))
+    return list(in_ledger(recorded, rows.agg(ns=pl.col("took").sum())))
 
 
 def work_within(recorded: Recorded, ops: pl.DataFrame, times: Spans) -> list[Work]:
@@ -82,8 +82,8 @@ def _with_path(recorded: Recorded, ops: pl.DataFrame) -> pl.DataFrame:
     return timed.with_columns(path=pl.Series(paths, dtype=pl.List(pl.String)))
 
 
-def _in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
-    """Return the work of the groups, each with its share (by `ns`) of the ledger's row of that name."""
+def in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
+    """Yield the work of the groups, each with its share (by `ns`) of the ledger's row of that name."""
     ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
     groups = groups.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("name"))
     for row in groups.filter(pl.col("ns") > 0).iter_rows(named=True):
@@ -92,9 +92,10 @@ def _in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
                 Entry.OPS,
                 row["name"],
                 ledger[row["name"]] * row["share"],
-                row.get("count", 0) / recorded.steps,
+                row.get("count", 0.0),
                 tuple(row["path"]),
                 row.get("shapes"),
+                row.get("dtypes"),
                 source=row.get("source"),
             )
 

@@ -14,6 +14,7 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.work import with_own_time
 from fathom.diagnosis.signals.kernels import shaped
 from fathom.diagnosis.signals.kernels import work as device_work
+from fathom.diagnosis.signals.operations import in_ledger
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Prefix, Work
 from fathom.diagnosis.signals.shapes import shapes_of
@@ -97,21 +98,11 @@ def _of_lengths(recorded: Recorded) -> Iterator[Work]:
 
 
 def _on_processor(recorded: Recorded, ops: pl.DataFrame) -> Iterator[Work]:
-    """Yield a processor's rows by op and shapes, with their calls per step."""
-    ledger = {row.detail: row for row in recorded.ledger if row.entry == Entry.OPS}
+    """Return a processor's rows by op and shapes, with their calls per step."""
+    counts = {row.detail: row.count or 0.0 for row in recorded.ledger if row.entry == Entry.OPS}
     groups = with_own_time(ops).group_by("name", "shapes", maintain_order=True)
-    rows = groups.agg(pl.len(), pl.col("dtypes").first(), pl.col("ran").first(), ns=pl.col("took").sum())
-    totals = pl.col("ns", "len").sum().over("name").name.prefix("all_")
-    for row in rows.with_columns(totals).filter(pl.col("ns") > 0).iter_rows(named=True):
-        entry = ledger.get(row["name"])
-        if entry is not None:
-            yield Work(
-                Entry.OPS,
-                row["name"],
-                entry.ms * row["ns"] / row["all_ns"],
-                (entry.count or 0.0) * row["len"] / row["all_len"],
-                (row["name"],),
-                row["shapes"],
-                row["dtypes"],
-                source=row["ran"],
-            )
+    own, ran = pl.col("took").sum(), pl.col("ran").first()
+    rows = groups.agg(pl.len(), pl.col("dtypes").first(), ns=own, source=ran, path=pl.col("name").first())
+    all_calls = pl.col("name").replace_strict(counts, default=0.0, return_dtype=pl.Float64)
+    calls = all_calls * pl.col("len") / pl.col("len").sum().over("name")
+    return in_ledger(recorded, rows.with_columns(pl.concat_list("path"), count=calls))
