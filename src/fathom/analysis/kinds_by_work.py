@@ -145,10 +145,7 @@ def separate(groups: Array, spent: Array) -> Array:
 
 
 def differ(mine: Array, theirs: Array, least: float = IN_ORDER) -> bool:
-    """Return whether two groups of times differ clearly: in their medians, and in the `least` share of pairs.
-
-    Empty groups do not.
-    """
+    """Return whether groups of times differ clearly, in medians and `least` share of pairs; not if empty."""
     if not len(mine) or not len(theirs):
         return False
     low, high = sorted((mine, theirs), key=median)

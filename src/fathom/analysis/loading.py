@@ -45,10 +45,7 @@ def _paces(batches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _since_ready() -> pl.Expr:
-    """For how long a batch was ready at least when the program asked for it.
-
-    Its worker began it when its batch before was taken, or sooner.
-    """
+    """Return how long a batch was ready at least: its worker began it once the one before was taken."""
     before = (pl.col("start_ns") + pl.col("wait_ns")).shift(1).over("loader", "worker")
     return pl.col("start_ns") - before - pl.col("fetched") - pl.col("pinned")
 

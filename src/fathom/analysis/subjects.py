@@ -80,10 +80,7 @@ def gpu_name(machine: Machine, index: int | None) -> str:
 
 
 def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:
-    """Return the ledgers of one rank; [] without a timeline.
-
-    They cover steps of `kind`, or by default the kind with the most time.
-    """
+    """Return a rank's ledgers, over steps of `kind` (by default of the most time); [] without a timeline."""
     if timeline.steps.is_empty():
         return []
     every = list(_devices(timeline, kind)) or [_processor(timeline, kind)]

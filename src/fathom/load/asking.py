@@ -26,10 +26,7 @@ def endpoint(url: str, path: str) -> str:
 
 
 def require_answer(url: str, model: str, key: str | None = None) -> None:
-    """Send one short request, so that a wrong address, name or key shows before a load test.
-
-    Raises BadInputError with the server's reason.
-    """
+    """Send a short request, to show a wrong address, name or key early. Raises BadInputError."""
     to = endpoint(url, "v1/chat/completions")
     if urlsplit(to).scheme not in ("http", "https"):
         raise BadInputError(f"{url} is not an address of HTTP; give one like http://127.0.0.1:8000.")

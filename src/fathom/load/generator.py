@@ -123,10 +123,7 @@ def _run(command: list[str], seconds: float, key: str | None = None) -> list[Sha
 
 
 def _environment(command: list[str], key: str | None) -> dict[str, str]:
-    """Return the environment of aiperf with the key, if any.
-
-    It lacks the variables that keep a folder's tokenizer from loading.
-    """
+    """Return aiperf's environment with the key, if any, without variables that bar a folder's tokenizer."""
     folder = "--tokenizer" in command and Path(command[command.index("--tokenizer") + 1]).is_dir()
     kept = {name: value for name, value in os.environ.items() if not (folder and name in _OFFLINE)}
     return kept | ({VARIABLE: key} if key else {})

@@ -114,10 +114,7 @@ def _hit_rate(totals: dict[str, float], readings: Sequence[Reading]) -> float | 
 
 
 def _accepted(totals: dict[str, float], readings: Sequence[Reading]) -> float | None:
-    """Return the share of drafted tokens that were accepted, from counters, else from a gauge.
-
-    SGLang's gauge is 0 without speculative decoding.
-    """
+    """Return the accepted share of drafted tokens, by counters, else by a gauge (SGLang's is 0 if unused)."""
     if totals.get("drafted", 0.0) > 0 and "accepted" in totals:
         return min(totals["accepted"] / totals["drafted"], 1.0)
     rates = [rate for reading in readings if 0 < (rate := reading.gauges.get("accept_rate", 0.0)) <= 1]

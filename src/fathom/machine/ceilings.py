@@ -120,10 +120,7 @@ def _records(machine: Machine, key: str, kind: Any, name: str) -> Any:
 
 
 def _checked(row: Any, known: set[str]) -> dict[str, object]:
-    """Return the known fields of a record, without those that newer versions add.
-
-    Raises TypeError if a field has the wrong type or is not finite.
-    """
+    """Return a record's fields without those of newer versions. Raises TypeError for other types."""
     if not isinstance(row, dict):
         raise TypeError("a record is not an object")
     for name in known & row.keys():

@@ -96,10 +96,7 @@ def filesystem(folder: Path, root: Path = ROOT) -> Filesystem | None:
 
 
 def size_of_shm(root: Path = ROOT) -> int | None:
-    """Return the size of /dev/shm in bytes from its mount options; None if it is not given.
-
-    Workers of a DataLoader pass batches through /dev/shm.
-    """
+    """Return the bytes of /dev/shm, through which workers pass batches, by its mount options, or None."""
     sizes = [mount.size for mount in _mounts(root) if mount.point == _SHM]
     return sizes[-1] if sizes else None
 

@@ -82,10 +82,7 @@ def _chip(device: NvmlDevice, gpu: Gpu, known: dict[str, int]) -> Chip:
 
 
 def _multiprocessors(device: NvmlDevice, capability: str | None) -> int | None:
-    """Return the number of multiprocessors from NVML, or None.
-
-    NVML reports the number of cores; it reports multiprocessors only for a MIG slice.
-    """
+    """Return the multiprocessors, or None, from NVML, which reports only cores except for a MIG slice."""
     cores, family = device.ask("NumGpuCores"), architecture(capability)
     if cores and family:
         return cores // family.cores_per_sm

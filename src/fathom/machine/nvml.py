@@ -40,10 +40,7 @@ def load() -> Any:
 
 
 def ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """Return the result of NVML's `function`.
-
-    Raises NotOfferedError if the GPU or driver lacks the function, and UnreadableError if the call fails.
-    """
+    """Return the result of NVML's `function`. Raises NotOfferedError if it is missing, or UnreadableError."""
     try:
         value = getattr(nvml, function)(*arguments)
     except Exception as error:

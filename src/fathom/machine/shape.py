@@ -18,10 +18,7 @@ _CHECKED_BY_READERS = ("ceilings", "missing", "counters", "checks")
 
 
 def require_machine(machine: Any, name: str) -> Machine:
-    """Return `machine` without sections that are null. Raises MachineFileError unless it has the right shape.
-
-    Errors call it `name`.
-    """
+    """Return `machine`, called `name`, without null sections. Raises MachineFileError if misshapen."""
     try:
         kept = _without_null(msgspec.convert(machine, dict[str, object]))
         checked = {part: value for part, value in kept.items() if part not in _CHECKED_BY_READERS}

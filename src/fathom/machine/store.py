@@ -86,10 +86,7 @@ def read_machine(path: Path) -> Machine:
 
 
 def remember(machine: Machine, folder: Path | None = None) -> Path:
-    """Store `machine` atomically under its fingerprint, and return the path of the file.
-
-    Raises MachineFileError if the folder cannot be written.
-    """
+    """Store `machine` atomically by its fingerprint, and return the path. Raises MachineFileError."""
     path = place(machine["fingerprint"], folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

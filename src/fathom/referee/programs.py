@@ -202,10 +202,7 @@ _LOSSES = ("loss", "perplexity")
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Read arrays by name, of any shape, from a `.npz` file, else from a JSON object.
-
-    Raises SideError if the file has no numbers to compare.
-    """
+    """Read arrays by name from a `.npz` file, else a JSON object. Raises SideError without numbers."""
     if path.exists() and not path.is_file():  # reading a pipe would not end
         raise _unusable(path, "is not a file")
     try:

@@ -43,10 +43,7 @@ def without_removed_ranks(manifest: Manifest, folder: Path) -> Manifest:
 
 
 def note_missing_ranks(manifest: Manifest, reasons: Mapping[int | str, str] = MappingProxyType({})) -> None:
-    """Add a problem to the manifest if it has fewer ranks than the job had.
-
-    `reasons` say why ranks, or parts of another name, have no steps.
-    """
+    """Add a problem if ranks are missing from the manifest; `reasons` say why ranks have no steps."""
     world = max((rank.world or 0 for rank in manifest.ranks), default=0)
     missing = world - len(manifest.ranks)
     if missing > 0:

@@ -16,10 +16,7 @@ def is_url(text: str) -> bool:
 
 
 def upload(folder: Path, url: str) -> str:
-    """Copy the recording in `folder` into the directory `url`, packed if it is finished; return its URL.
-
-    Raises BadInputError if that fails.
-    """
+    """Copy `folder` into the directory `url`, packed if finished; return its URL. Raises BadInputError."""
     system, root = _system(url)
     try:
         system.makedirs(root, exist_ok=True)

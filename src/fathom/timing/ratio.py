@@ -24,10 +24,7 @@ SHARE = 0.1  # largest half-width of an interval, as a fraction of the gain or l
 
 @dataclass(frozen=True)
 class Ratio:
-    """The candidate's time over the baseline's, with its interval from `low` to `high`.
-
-    `low` and `high` are None with fewer than LEAST_PAIRS pairs.
-    """
+    """The candidate's time over the baseline's, from `low` to `high`, None below LEAST_PAIRS pairs."""
 
     value: float
     low: float | None

@@ -63,10 +63,7 @@ def median(values: Sequence[float] | np.ndarray) -> float:
 def weighted_quantile(
     values: Sequence[float] | np.ndarray, weights: Sequence[float] | np.ndarray, share: float
 ) -> float:
-    """Return the quantile of values that each count `weights` times; of equal weights, 0.5 is the median.
-
-    Raises ValueError without weights.
-    """
+    """Return the quantile of values counted `weights` times each. Raises ValueError without weights."""
     order = np.argsort(values, kind="stable")
     ordered, reached = np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
     if not len(reached) or reached[-1] <= 0:
@@ -81,10 +78,7 @@ def mad(values: Sequence[float] | np.ndarray) -> float:
 
 
 def midmean(values: Sequence[float] | np.ndarray) -> float:
-    """Return the mean of the middle half of the values: robust, but finer than the median on a coarse clock.
-
-    Raises ValueError for no values.
-    """
+    """Return the mean of the middle half: robust, yet finer than the median. Raises ValueError if empty."""
     if not len(values):
         raise ValueError("the midmean of no values")
     ordered = np.sort(np.asarray(values, float))

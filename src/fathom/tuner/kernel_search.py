@@ -54,10 +54,7 @@ class _Proposal:
 
 
 def search_kernels(reference: str, directory: Path, sandbox: Sandbox, how: Searching) -> Ranking:
-    """Search the parameters of the candidates in a folder. Raises BadInputError.
-
-    Candidates without parameters are measured as they are.
-    """
+    """Search parameters of a folder's candidates, or measure those without. Raises BadInputError."""
     contest = contest_of(reference, sandbox)
     sources = [read_source(path) for path in candidates_of(contest, directory)]
     if not any(source.space.parameters for source in sources):

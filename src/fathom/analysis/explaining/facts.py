@@ -28,10 +28,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Facts about a family, those beyond their threshold first, then by weight.
-
-    `unseen` lists rules whose counters were not recorded.
-    """
+    """Facts about a family by weight, first those beyond a threshold; `unseen`: rules without counters."""
 
     family: str
     facts: list[Fact] = msgspec.field(default_factory=list)

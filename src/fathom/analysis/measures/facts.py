@@ -199,10 +199,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _by_registers(on: Chip, warps: int, registers: int) -> int:
-    """Return the blocks that fit by registers.
-
-    Registers are allocated per warp, from a scheduler's part of the register file.
-    """
+    """Return the blocks that fit by registers, which are allocated per warp from a scheduler's part."""
     if not registers:
         return on.blocks
     each = _round_up(registers * on.warp, on.register_unit)

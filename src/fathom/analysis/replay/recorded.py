@@ -236,10 +236,7 @@ class StepLengths(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> StepLengths:
-        """Return the marks and launches of the recording.
-
-        `usual` is the stream with the most compute time. `parts` are those of the rank.
-        """
+        """Return marks and launches of the recording; `usual`: the busiest stream, `parts`: the rank's."""
         return cls(Marks.of(timeline.steps, parts), LaunchTimes.of(timeline.kernels, device, usual, parts))
 
     def lengths_ms(self, times: Times) -> Array:

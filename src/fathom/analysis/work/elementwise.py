@@ -101,10 +101,7 @@ def _in_place(rule: Rule) -> Formula:
 
 
 def _read(inputs: list[Tensor]) -> float:
-    """Return the bytes of the inputs.
-
-    Next to tensors, inputs without dimensions are Python numbers, which are not in memory.
-    """
+    """Return the bytes of inputs; beside tensors, those without dimensions are Python numbers: 0 bytes."""
     tensors = [t for t in inputs if t.shape] or inputs
     return sum(t.bytes for t in tensors)
 

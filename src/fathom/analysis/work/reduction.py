@@ -79,10 +79,7 @@ def _masked_softmax(call: Call) -> Work:
 
 
 def _nll_loss(call: Call) -> Work:
-    """Return the work of nll_loss_forward(x, target, weight, reduction, ...).
-
-    It reads one element per row.
-    """
+    """Return the work of nll_loss_forward(x, target, weight, reduction, ...): it reads an element per row."""
     x, target = call.tensor(0), call.tensor(1)
     weight = call.tensor(2).bytes if call.has(2) else 0.0
     out = target.numel if call.ints(3)[0] == 0 else 2

@@ -97,10 +97,7 @@ def given_up(recorded: Recorded) -> list[Broken]:
 
 @signal("host.recompiled", "of the step's ops")
 def recompiled(recorded: Recorded) -> list[Recompiled]:
-    """Return frames that were compiled again, in order of falling number of times.
-
-    Their share of the step's ops is 0 without stacks.
-    """
+    """Return frames that were compiled again, most often first; the share of ops is 0 without stacks."""
     counted = _counted(recorded)
     shares = _shares(recorded) if recorded.ops["source"].count() else {}
     frames = ((frame, _in_step(frame, "", shares)) for frame in counted.recompiled)

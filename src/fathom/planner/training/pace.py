@@ -55,10 +55,7 @@ class PhasePace:
 
 @dataclass(frozen=True)
 class Pace:
-    """The host's milliseconds for the operators of a step.
-
-    `spread` is the error of each phase's pace in other surroundings, as a logarithm.
-    """
+    """The host's ms for a step's operators; `spread`: each phase's error elsewhere, as a logarithm."""
 
     operators: Operators
     phases: Mapping[str, PhasePace]

@@ -84,10 +84,7 @@ class Iterators:
         return self._of.get(iterator) or LoaderState(-1)
 
     def of(self, iterator: Any) -> LoaderState:
-        """Return the iterator's state.
-
-        An iterator that began before the recording is registered now, as the only one of its loader.
-        """
+        """Return the iterator's state; an earlier one is registered now, as the only one of its loader."""
         if iterator not in self._of:
             self._register(iterator, self._count)
             self._count += 1
@@ -95,10 +92,7 @@ class Iterators:
 
 
 def _loader_of(iterator: Any) -> Any:
-    """Return facts of a loader from its iterator, under the loader's names.
-
-    `for batch in DataLoader(…)` keeps only the iterator.
-    """
+    """Return facts of a loader, under its names, from its iterator, which is all that a `for` loop keeps."""
     names = ("dataset", "num_workers", "collate_fn")
     facts = {name: getattr(iterator, f"_{name}", None) for name in names}
     return SimpleNamespace(**facts, batch_size=getattr(iterator._index_sampler, "batch_size", None))

@@ -50,10 +50,7 @@ def _take_variables() -> _Taken:
 
 
 def _chain() -> None:
-    """Run the `sitecustomize` that Python would have found without this folder.
-
-    Raises ModuleNotFoundError if there is none, which Python expects then.
-    """
+    """Run the `sitecustomize` that Python would have found. Raises ModuleNotFoundError without one."""
     from _frozen_importlib_external import PathFinder
 
     spec = PathFinder.find_spec("sitecustomize", sys.path)

@@ -36,10 +36,7 @@ Row = dict[str, Any]
 
 
 def save_perfetto(content: Exported, entries: pl.DataFrame, path: Path) -> None:
-    """Write a trace in Perfetto's protobuf; `entries` is the ledger of every window.
-
-    Raises BadInputError without `perfetto`, or if writing fails.
-    """
+    """Write a Perfetto trace; `entries`: the ledger of every window. Raises BadInputError if it cannot."""
     try:
         from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
     except ImportError:

@@ -53,10 +53,7 @@ def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndar
 
 
 def _nearest(around: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the index of the innermost event around each event that is `wanted`, or NONE.
-
-    Skips the others by pointer doubling.
-    """
+    """Return the index of the innermost `wanted` event around each, or NONE, by pointer doubling."""
     if not len(around):
         return around
     jump = around.copy()

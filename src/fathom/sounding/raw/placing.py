@@ -231,10 +231,7 @@ class _Model:
 
 
 def _ordered(here: np.ndarray, there: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a thread's anchors, ascending in both steps.
-
-    Before its first and after its last anchor, the anchors of other threads are added.
-    """
+    """Return a thread's anchors, ascending in both steps, with those of others before and after them."""
     own = np.concatenate([own, [False, False]])
     if own.any():
         inside = (here > here[own].min()) & (here < here[own].max())
