@@ -8,7 +8,7 @@ from typing import Any
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from fathom.cli.console import examples, page_path, write_json
+from fathom.cli.console import StepKind, examples, page_path, write_json
 from fathom.errors import BadInputError
 from fathom.visible import visible_line
 
@@ -48,9 +48,7 @@ def compare(
     ),
     baseline: list[Path] | None = Option(None, help="Recordings of the baseline, instead of the arguments."),
     candidate: list[Path] | None = Option(None, help="Recordings of the candidate."),
-    kind: str | None = Option(
-        None, help="Kind of step to compare: prefill, decode, or its number in a report."
-    ),
+    kind: StepKind = None,
     rank: int | None = Option(None, help="Rank to compare; by default the first."),
     margin: float = Option(0.01, help="Largest difference that counts as the same, as a share."),
     json: bool = Option(False, "--json", help="Print the whole comparison as JSON."),

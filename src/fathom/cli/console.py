@@ -64,6 +64,9 @@ def _keep_details(error: Exception) -> str:
 
 SoundingPath = Annotated[Path, typer.Argument(help="A sounding, packed or not.")]
 PATTERN = "The family's name, a part of it, a pattern with * and ?, or a regular expression."
+StepKind = Annotated[
+    str | None, typer.Option("--kind", help="Kind of step: prefill, decode, or its number in a report.")
+]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")]
 Machine = Annotated[
     Path | None, typer.Option(help="A machine file, whose ceilings replace the recorded ones.")

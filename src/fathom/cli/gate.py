@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from fathom.cli.console import examples, write_json
+from fathom.cli.console import StepKind, examples, write_json
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def gate(
     budgets: Path = Option(Path("fathom.toml"), help="TOML file with a [budgets] section."),
     junit: Path | None = Option(None, help="Write the result as JUnit XML to this file."),
     markdown: Path | None = Option(None, help="Write the result as Markdown to this file."),
-    kind: str | None = Option(None, help="Kind of step: prefill, decode, or its number in a report."),
+    kind: StepKind = None,
     rank: int | None = Option(None, help="Rank to check; by default the first."),
     json: bool = Option(False, "--json", help="Print the whole result as JSON."),
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Option
 
-from fathom.cli.console import Machine, Price, SoundingPath, examples, say
+from fathom.cli.console import Machine, Price, SoundingPath, StepKind, examples, say
 
 EXAMPLES = examples("fathom open train.fathom", "fathom open train.fathom --to train.html")
 
@@ -14,9 +14,7 @@ EXAMPLES = examples("fathom open train.fathom", "fathom open train.fathom --to t
 def open_(
     sounding: SoundingPath,
     to: Path | None = Option(None, help="Path of the page; by default a temporary file."),
-    kind: str | None = Option(
-        None, help="Kind of step to report on: prefill, decode, or its number in the report."
-    ),
+    kind: StepKind = None,
     machine: Machine = None,
     price: Price = None,
 ) -> None:

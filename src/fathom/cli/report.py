@@ -7,7 +7,7 @@ from typing import Literal
 
 from typer import Option
 
-from fathom.cli.console import Machine, On, Price, SoundingPath, examples, page_path, write_json
+from fathom.cli.console import Machine, On, Price, SoundingPath, StepKind, examples, page_path, write_json
 from fathom.visible import visible_line
 
 By = Literal["kernel", "launch"]
@@ -31,9 +31,7 @@ def report(
     profiled: bool = Option(
         False, "--profiled", help="Add the table of the profiled steps, overhead included."
     ),
-    kind: str | None = Option(
-        None, help="Kind of step to report on: prefill, decode, or its number in the report."
-    ),
+    kind: StepKind = None,
     machine: Machine = None,
     price: Price = None,
     on: On = "",
