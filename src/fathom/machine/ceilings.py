@@ -120,7 +120,7 @@ def _records(machine: Machine, key: str, kind: Any, name: str) -> Any:
 
 
 def _checked(row: Any, known: set[str]) -> dict[str, object]:
-    """Return a record's fields without those of newer versions. Raises TypeError for other types."""
+    """Return a record's known fields, without newer ones. Raises TypeError for wrong or infinite values."""
     if not isinstance(row, dict):
         raise TypeError("a record is not an object")
     for name in known & row.keys():

@@ -102,7 +102,7 @@ def fold_device(readings: list[Readings], kernels: pl.DataFrame, unsure: dict[in
 
 
 def _best(pool: Pool, rare: set[str], once: Round) -> int:
-    """Return the most counters that the first fold resolved for one of the pool's rare families."""
+    """Return the largest number of counters that the first fold resolved for a rare family of the pool."""
     return max(once.resolved[name] for name in rare.intersection(pool.families))
 
 

@@ -26,7 +26,10 @@ def layouts(
     wanted: dict[str, int] | None = None,
     shardings: Sequence[int] = (ZERO1, ZERO2, FSDP),
 ) -> Layouts:
-    """Return the valid layouts of `job` with degrees `wanted`, like {"tp": 8}, or else with `shardings`."""
+    """Return every valid layout of `job`, or those with the degrees in `wanted`, like {"tp": 8}.
+
+    `shardings` are tried if `wanted` names none.
+    """
     wanted = wanted or {}
     if wanted.get("shard"):  # only fully sharded parameters have copies that fewer ranks share
         shardings = [FSDP]
