@@ -1,10 +1,12 @@
-"""Total, overlapped and exposed communication: Fathom, HolisticTraceAnalysis, and TraceLens's definition.
+"""Total, overlapped and exposed communication: Fathom, TraceLens and its definition, HolisticTraceAnalysis.
 
-    python -m benchmarks.accuracy.overlap TRACES --hta PYTHON [--json FILE]
+    python -m benchmarks.accuracy.overlap TRACES --hta PYTHON --tracelens FOLDER [--json FILE]
 
-All three look at the whole trace, not at its steps. TraceLens is in no registry, so its documented definition
-is counted from the raw events: computation is the union of kernels that are not communication; exposed
-communication is the union of communication minus that of computation. Names decide in both tools: `nccl` in
+All look at the whole trace, not at its steps. TraceLens is in no registry: `FOLDER` is a checkout of
+AMD-AGI/TraceLens, and `PYTHON` runs its GPU timeline, of all kernels. Its documented definition is counted
+from the raw events too: computation is the union of kernels that are not communication; exposed communication
+is the union of communication minus that of computation. Its code counts memsets as computation as well:
+`with_memsets_ms` is the difference to the definition with them. Names decide in both tools: `nccl` in
 HolisticTraceAnalysis, `nccl` or `rccl` in TraceLens. So other libraries, such as symmetric memory in
 b200-eager, count as computation there.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,6 +33,7 @@ from fathom.sounding import import_traces
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "overlap.json"
 NAMED = ("nccl", "rccl")
 KERNELS = ("kernel", "Kernel")
+MEMSETS = ("gpu_memset", "Memset")
 HTA = """
 import sys, json, warnings; warnings.filterwarnings("ignore")
 from hta.trace_analysis import TraceAnalysis
@@ -46,6 +50,14 @@ total, either = length("COMMUNICATION"), length("COMMUNICATION", "COMPUTATION")
 exposed = either - length("COMPUTATION")
 figures = {"total": total, "overlapped": total - exposed, "exposed": exposed, "percent": float(percent)}
 print(json.dumps(figures))
+"""
+TRACELENS = """
+import sys, json
+from TraceLens import TreePerfAnalyzer
+timeline = TreePerfAnalyzer.from_file(sys.argv[1], include_unlinked_kernels=True).get_df_gpu_timeline()
+ms = dict(zip(timeline["type"], timeline["time ms"]))
+total, exposed = ms["total_comm_time"], ms["exposed_comm_time"]
+print(json.dumps({"total": total, "overlapped": total - exposed, "exposed": exposed}))
 """
 
 
@@ -65,10 +77,10 @@ def by_fathom(path: Path, *, launched: bool = False) -> dict[str, float]:
     return {"total": total.length / 1e6, "overlapped": hidden / 1e6, "exposed": (total.length - hidden) / 1e6}
 
 
-def by_definition(path: Path) -> dict[str, float]:
+def by_definition(path: Path, counted: tuple[str, ...] = KERNELS) -> dict[str, float]:
     """Return the same by TraceLens's definition, in one sweep over the raw events of the busiest device."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    kernels = [event for event in events if event.get("ph") == "X" and event.get("cat") in KERNELS]
+    kernels = [event for event in events if event.get("ph") == "X" and event.get("cat") in counted]
     named = [event for event in kernels if any(name in event["name"].lower() for name in NAMED)]
     devices = [event["args"].get("device", event["pid"]) for event in named]
     device = max(set(devices), key=devices.count)
@@ -87,19 +99,23 @@ def by_definition(path: Path) -> dict[str, float]:
     return {"total": (exposed + hidden) / 1e6, "overlapped": hidden / 1e6, "exposed": exposed / 1e6}
 
 
-def by_hta(python: str, path: Path) -> dict[str, float] | str:
-    """Return the same by HolisticTraceAnalysis with its overlap in percent, or its error."""
+def by_tool(python: str, script: str, path: Path, checkout: Path | None = None) -> dict[str, float] | str:
+    """Return the figures that a script of another tool prints for a trace, or its error."""
+    places = {"PYTHONPATH": str(checkout)} if checkout else {}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / f"{path.name.split('.')[0]}.json"
         copy.write_bytes(gzip.decompress(path.read_bytes()))
-        done = subprocess.run([python, "-c", HTA, str(copy)], capture_output=True, text=True, check=False)
+        command = [python, "-c", script, str(copy)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, **places}
+        )
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["?"])[-1]
     figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return figures
 
 
-def compared(path: Path, hta: str | None) -> dict[str, Any] | None:
+def compared(path: Path, python: str | None, tracelens: Path | None) -> dict[str, Any] | None:
     """Return the figures of one trace; None if none of its kernels are named as communication."""
     try:
         defined = by_definition(path)
@@ -108,12 +124,17 @@ def compared(path: Path, hta: str | None) -> dict[str, Any] | None:
     own = by_fathom(path)
     row: dict[str, Any] = {"trace": name_of(path), "fathom": own, "definition": defined}
     row["largest_difference_ms"] = largest_difference(own, defined)
-    if hta and isinstance(theirs := by_hta(hta, path), dict):
-        launched = by_fathom(path, launched=True)
-        row |= {"hta": theirs, "fathom_launched": launched}
-        row["largest_difference_to_hta_ms"] = largest_difference(launched, theirs)
-    elif hta:
-        row["hta"] = theirs
+    if python and tracelens:
+        row["tracelens"] = timeline = by_tool(python, TRACELENS, path, tracelens)
+        if isinstance(timeline, dict):
+            counted = by_definition(path, KERNELS + MEMSETS)
+            row["largest_difference_to_tracelens_ms"] = largest_difference(own, timeline)
+            row["with_memsets_ms"] = largest_difference(counted, timeline)
+    if python:
+        row["hta"] = theirs = by_tool(python, HTA, path)
+        if isinstance(theirs, dict):
+            row["fathom_launched"] = launched = by_fathom(path, launched=True)
+            row["largest_difference_to_hta_ms"] = largest_difference(launched, theirs)
     return row
 
 
@@ -134,10 +155,13 @@ def main() -> None:
     )
     parser.add_argument("traces", type=Path)
     parser.add_argument("--hta", help="a Python that has HolisticTraceAnalysis")
+    parser.add_argument(
+        "--tracelens", type=Path, help="a checkout of AMD-AGI/TraceLens, which that Python runs"
+    )
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
     paths = sorted(options.traces.glob("*.json.gz")) + sorted(options.traces.glob("*/rank-0.json.gz"))
-    rows = [row for path in paths if (row := compared(path, options.hta))]
+    rows = [row for path in paths if (row := compared(path, options.hta, options.tracelens))]
     options.json.write_text(json.dumps({"traces": rows}, indent=1) + "\n")
     for row in rows:
         print(json.dumps(row))

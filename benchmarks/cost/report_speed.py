@@ -1,13 +1,13 @@
 """Cost of a report, against HolisticTraceAnalysis' and TraceLens' breakdown of the same trace.
 
-    python -m benchmarks.cost.report_speed [--rounds 7] [--venv FOLDER] [--alone]
+    python -m benchmarks.cost.report_speed [--rounds 7] [--venv FOLDER] [--tracelens FOLDER] [--alone]
 
 Every run is a fresh process, imports included; sides take turns. Modules are compiled before the first run
 that counts, as `pip install` does it, whatever PYTHONDONTWRITEBYTECODE says. CPU seconds are user and system
 time of the process and its children, memory is its peak. Fathom runs without its cache, then again with
-it. HTA is installed into `--venv` by pip where it is missing; AMD's TraceLens is measured if it was installed
-there from its repository (PyPI's `tracelens` is another project). `--alone` leaves both out. Measure on a
-quiet machine. Writes `results/report_speed.json`. Linux only.
+it. HTA is installed into `--venv` by pip where it is missing; AMD's TraceLens is measured from a checkout of
+AMD-AGI/TraceLens (PyPI's `tracelens` is another project), with orjson, which makes its parsing faster.
+`--alone` leaves both out. Measure on a quiet machine. Writes `results/report_speed.json`. Linux only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "report_speed.json"
 TRACE = ROOT.parent / "shared" / "traces" / "h100-owlv2.json.gz"
 EXAMPLES = ROOT / "examples" / "soundings"
-HOLISTIC, TRACELENS_NAME = "HolisticTraceAnalysis==0.5.0", "TraceLens"
+HOLISTIC, TRACELENS_NAME, PARSER = "HolisticTraceAnalysis==0.5.0", "TraceLens", "orjson"
 COUNTERS = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
 BARS = {  # CPU seconds
     "import and report": 1.2,
@@ -97,18 +97,21 @@ def compiled(folder: Path) -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
-def other_sides(trace: Path, folder: Path, where: Path) -> dict[str, list[list[str]]]:
-    """Commands of the other tools, installed into `where` unless they are there."""
+def other_sides(trace: Path, folder: Path, where: Path, tracelens: Path | None) -> dict[str, list[list[str]]]:
+    """Commands of the other tools; what they need is installed into `where` unless it is there."""
     python = where / "bin" / "python"
     if not python.exists():
         venv.create(where, with_pip=True)
     listed = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True)
-    if HOLISTIC.lower() not in listed.stdout.lower():
-        subprocess.run([python, "-m", "pip", "install", "-q", HOLISTIC], check=True)
-    works = {HOLISTIC: HTA}
-    if subprocess.run([python, "-c", "import TraceLens"], capture_output=True).returncode == 0:
-        works[TRACELENS_NAME] = TRACELENS
-    return {name: [[str(python), "-c", work, str(trace), str(folder)]] for name, work in works.items()}
+    missing = [name for name in (HOLISTIC, PARSER) if name.lower() not in listed.stdout.lower()]
+    if missing:
+        subprocess.run([python, "-m", "pip", "install", "-q", *missing], check=True)
+    arguments = [str(trace), str(folder)]
+    sides = {HOLISTIC: [[str(python), "-c", HTA, *arguments]]}
+    if tracelens:
+        path = f"PYTHONPATH={tracelens.resolve()}"
+        sides[TRACELENS_NAME] = [["env", path, str(python), "-c", TRACELENS, *arguments]]
+    return sides
 
 
 def measure(sides: Mapping[str, list[list[str]]], rounds: int, folder: Path) -> dict[str, list[Row]]:
@@ -160,6 +163,7 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--venv", type=Path, default=Path(tempfile.gettempdir()) / "fathom-bench-venv")
+    parser.add_argument("--tracelens", type=Path, help="a checkout of AMD-AGI/TraceLens")
     parser.add_argument("--alone", action="store_true", help="leave the other tools out")
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -167,7 +171,7 @@ def main() -> None:
         folder = Path(scratch)
         sides = fathom_sides(options.trace, folder)
         if not options.alone:
-            sides |= other_sides(options.trace, folder, options.venv)
+            sides |= other_sides(options.trace, folder, options.venv, options.tracelens)
         runs = measure(sides, options.rounds, folder)
         runs["report from the cache"] = kept(options.rounds, folder)
     load = os.getloadavg()[0]

@@ -1,15 +1,17 @@
-"""Plans beside other planners: the runs that Calculon is validated on, AIConfigurator's predictions, and the
-errors that SimuMax publishes.
+"""Plans beside other planners: Calculon on the same runs, AIConfigurator's predictions, and the errors that
+SimuMax publishes.
 
-python -m benchmarks.plan.validate_serving --write && python -m benchmarks.plan.others
+python -m benchmarks.plan.validate_serving --write && python -m benchmarks.plan.others [--calculon FOLDER]
 
-Calculon is on GitHub only, as the package of that name on PyPI is another one: its figures are its paper's.
-AIConfigurator's predictions are in the notes of the published serving rows. The accuracy page shows the
-table.
+Calculon is on GitHub only (calculon-ai/calculon), as the package of that name on PyPI is another one. With a
+checkout of it, the script runs it on all runs that it can express, with its own system files; without one,
+the step times that it gave before are compared. AIConfigurator's predictions are in the notes of the
+published serving rows. The accuracy page shows the table.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import re
@@ -18,11 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.plan.calculon import REFUSED, NotExpressibleError, Planner
+from benchmarks.plan.calibrate import predict_s
+from benchmarks.plan.published import Run, read
 from benchmarks.plan.serving_rows import DATA
 from benchmarks.plan.validate_serving import RESULT as SERVED
 from fathom.planner.hardware import hardware
-from fathom.planner.training import Job, Layouts, Step, constants, rates_of, stack
+from fathom.planner.training import Job, Layouts, constants, stack
 from fathom.planner.training.layout import DDP, FULL, SELECTIVE
+from fathom.planner.training.rates import calibration
 from fathom.planner.workload import Attention, Block, Dense, Model
 
 RESULT = Path(__file__).parents[1] / "results" / "plan_others.json"
@@ -34,52 +40,103 @@ MEASURED = {
     "turing-530B": (105, 20480, 128, 35, 3, 1, 280, 49.05, 37.83),
     "megatron-1T": (128, 25600, 160, 64, 1, 1, 512, 94.42, 71.49),
 }
-# As their authors publish them: the mean error of the same eight runs (SC 2023), and ranges of errors.
-CALCULON = 0.036
+CALCULON = 0.036  # its mean error on these eight runs, as its authors publish it (SC 2023)
+# As its authors publish them.
 SIMUMAX = "-13.5 to +0.1 % of the step, -1.4 to -0.1 % of memory (v1.2, with measured shapes)"
 SIMUMAX_RUNS = "43 runs on B200s, not among the published rows here"
 _NOTE = re.compile(r"AIConfigurator .*? predicts TTFT (?P<ttft>[\d.]+) TPOT (?P<tpot>[\d.]+)")
 
 
-def predicted(name: str) -> tuple[float, float]:
-    """Return the planned seconds with full, and with selective recomputation."""
-    layers, hidden, heads, pp, vpp, micro, batch, _, _ = MEASURED[name]
+def published(name: str) -> list[Run]:
+    """Return the runs with full, and with selective recomputation."""
+    layers, hidden, heads, pp, vpp, micro, batch, full, selective = MEASURED[name]
     block = Block(layers, Attention(heads, heads, hidden // heads), Dense(4 * hidden, gated=False))
     shape, system = Model(name, hidden, 51200, (block,), tied=True), hardware("a100-80gb")
-    job, rates = (
-        Job(2048, batch, 8 * pp),
-        rates_of(hardware("a100-80gb"), stack("megatron-2022"), constants()),
-    )
-    ways = ((FULL, False), (SELECTIVE, True))
-    layouts = [Layouts(1, 8, pp, vpp, micro=micro, sharding=DDP, recompute=r, sp=sp) for r, sp in ways]
-    full, selective = (float(Step(shape, system, job, at, rates).seconds()[0]) for at in layouts)
+    job, software = Job(2048, batch, 8 * pp), stack("megatron-2022")
+    return [
+        Run(
+            f"{name}-{kind}",
+            "arXiv:2205.05198, table 5",
+            shape,
+            system,
+            software,
+            job,
+            Layouts(1, 8, pp, vpp, micro=micro, sharding=DDP, recompute=recompute, sp=kind == "selective"),
+            seconds,
+            None,
+            overlaps_experts=False,
+        )
+        for kind, recompute, seconds in (("full", FULL, full), ("selective", SELECTIVE, selective))
+    ]
+
+
+def predicted(name: str) -> tuple[float, float]:
+    """Return the planned seconds with full, and with selective recomputation."""
+    full, selective = (predict_s(run, constants()) for run in published(name))
     return full, selective
 
 
-def bench() -> str:
+def bench(calculon: Path | None = None) -> str:
     """Return the tables, and keep them."""
-    rows, errors = {}, []
-    for name, (*_, full, selective) in MEASURED.items():
-        planned = predicted(name)
-        rows[name] = {"measured_s": [full, selective], "planned_s": [round(value, 3) for value in planned]}
-        errors += [abs(planned[0] / full - 1), abs(planned[1] / selective - 1)]
+    its_own = [run for name in MEASURED for run in published(name)]
+    used = set(calibration().rows)
+    held_out = [run for run in read()[0] if run.id not in used]
+    seconds, left_out = _by_calculon(calculon, its_own + held_out) if calculon else _kept()
+    both = [run for run in its_own + held_out if run.id in seconds]
+    rows = {
+        run.id: {
+            "measured_s": round(run.step_s, 4),
+            "planned_s": round(predict_s(run, constants()), 4),
+            "calculon_s": seconds[run.id],
+        }
+        for run in both
+    }
+    others = both[len(its_own) :]
+    refused = [run for run in held_out if left_out.get(run.id, "").startswith(REFUSED)]
     table = [
+        _beside_calculon(f"{len(its_own)} runs on A100s, which it was validated on", rows, its_own),
+        _beside_calculon(
+            f"{len(others)} other runs on A100s, which Fathom was not calibrated on", rows, others
+        ),
         _row(
             "Calculon",
             "step time",
-            f"{len(errors)} runs on A100s",
-            f"{100 * CALCULON:.1f} % mean",
-            _mean(errors),
+            f"{len(refused)} runs on H100s with fused attention, which it does not model",
+            "refused: too little memory",
+            _mean([abs(predict_s(run, constants()) / run.step_s - 1) for run in refused]),
         ),
         *(_beside(figure) for figure in ("tpot", "ttft")),
         _row("SimuMax", "step time, memory", SIMUMAX_RUNS, SIMUMAX, "not compared"),
     ]
-    mean = round(sum(errors) / len(errors), 6)
-    RESULT.write_text(json.dumps({"rows": rows, "mean": mean, "table": table}, indent=1) + "\n")
-    lines = [
-        f"{name}: {row['measured_s']} s measured, {row['planned_s']} planned" for name, row in rows.items()
-    ]
+    kept = {"rows": rows, "table": table, "calculon_left_out": left_out}
+    RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+    lines = [f"{name}: {row}" for name, row in rows.items()]
     return "\n".join([*lines, *("  ".join(row.values()) for row in table)])
+
+
+def _by_calculon(folder: Path, runs: list[Run]) -> tuple[dict[str, float], dict[str, str]]:
+    """Return Calculon's seconds of each run, and the reason for each run that it has no time of."""
+    planner = Planner(folder)
+    seconds, left_out = {}, {}
+    for run in runs:
+        try:
+            seconds[run.id] = round(planner.seconds(run), 4)
+        except NotExpressibleError as reason:
+            left_out[run.id] = str(reason)
+    return seconds, left_out
+
+
+def _kept() -> tuple[dict[str, float], dict[str, str]]:
+    before = json.loads(RESULT.read_text())
+    return {name: row["calculon_s"] for name, row in before["rows"].items()}, before["calculon_left_out"]
+
+
+def _beside_calculon(words: str, rows: dict[str, dict[str, float]], runs: list[Run]) -> dict[str, str]:
+    theirs, ours = (
+        _mean([abs(rows[run.id][key] / run.step_s - 1) for run in runs])
+        for key in ("calculon_s", "planned_s")
+    )
+    return _row("Calculon", "step time", words, theirs, ours)
 
 
 def _row(planner: str, figure: str, runs: str, theirs: str, ours: str) -> dict[str, str]:
@@ -112,4 +169,8 @@ def _median(errors: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    print(bench())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--calculon", type=Path, help="a checkout of calculon-ai/calculon")
+    print(bench(parser.parse_args().calculon))
