@@ -1,145 +1,192 @@
 """Measure what `fathom run --depth surface` costs a server at load: throughput, processor time, memory.
 
-    python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 12]
+    python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 0.4]
 
-Two servers are alive all the time, of which one is recorded. A closed loop loads them in turns, in stretches
-of some seconds, while the other one waits; the order in each pair is random. Both see the same machine, and
-two cores are enough. The idle server's processor time is printed as well: it disturbs the other one.
+One recorded server is loaded in stretches of the same requests. In one stretch of each pair, in random
+order, Fathom's hooks are off (`switched.py`) and its parent process is stopped, so that the server runs as
+if it were not recorded. Two servers on two cores differ by more than Fathom costs. Each pair gives:
+
+- throughput with Fathom over throughput without;
+- the server's processor time per request, likewise;
+- the processor time that the server and Fathom's parent add, as a share of the time of the stretch: the
+  loss of throughput if all of it delayed answers, and no core was idle.
+
+Memory is that of all processes. Half of the stretches are recorded. `--control` switches nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import socket
 import tempfile
 import time
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from signal import SIGCONT, SIGRTMIN, SIGSTOP
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 import psutil
 
-from benchmarks.serving import engines
-from benchmarks.serving.client import Load
-from fathom.units import NS_PER_S
+from benchmarks.serving import client, engines
 
 CLIENTS, DRAWS = 4, 10_000
-LEAD_S = 30.0  # of the load of each server before the first pair: caches, allocators
-MB = 1e6
+LEAD_S = 30.0  # of load before the first pair: caches, allocators, steps that settle
+SETTLE_S = 0.02  # after a stretch and a switch, until the server is idle
+SHOWN = 250  # pairs between two lines
+PROMPT = client.Load(tokens=16, words=60)
+MB, NS_PER_S, PERCENT = 1e6, 1e9, 100
 
 
 class Stretch(NamedTuple):
-    """One server under load."""
+    """The server under load, with Fathom or without. Times in ns."""
 
-    rate: float  # requests per second
-    cpu: float  # seconds of its processes per request
-    idle: float  # cores that the other server used meanwhile
-    memory: float  # bytes, resident in the server's process after it
-
-
-class Server:
-    """A running server, with or without Fathom."""
-
-    def __init__(self, pid: int, port: int, folder: Path, load: Load) -> None:
-        self.root, self.port, self.folder, self.load = psutil.Process(pid), port, folder, load
-
-    def _processes(self) -> list[psutil.Process]:
-        return [self.root, *self.root.children(recursive=True)]
-
-    def cpu_s(self) -> float:
-        """Return the processor time of all of its processes, Fathom's parent among them."""
-        times = [process.cpu_times() for process in self._processes()]
-        return sum(each.user + each.system for each in times)
-
-    def memory(self) -> float:
-        """Return the resident bytes of its largest process, which is the server."""
-        return float(max(process.memory_info().rss for process in self._processes()))
-
-    def loaded(self, seconds: float, seed: int, other: Server) -> Stretch:
-        """Send requests for some seconds."""
-        own, others, begun = self.cpu_s(), other.cpu_s(), time.monotonic()
-        load = replace(self.load, clients=CLIENTS, seconds=seconds, seed=seed)
-        timed = engines.drive(self.port, self.folder, load)
-        took = time.monotonic() - begun
-        span = (max(sent["end_ns"] for sent in timed) - min(sent["start_ns"] for sent in timed)) / NS_PER_S
-        cpu = (self.cpu_s() - own) / len(timed)
-        return Stretch(len(timed) / span, cpu, (other.cpu_s() - others) / took, self.memory())
+    took: float
+    server: float  # processor time
+    parent: float  # processor time of Fathom's parent
+    memory: float  # resident bytes of both after it
 
 
-def ratio(plain: list[float], recorded: list[float]) -> tuple[float, float, float]:
-    """Return recorded over plain, the geometric mean of the pairs, with its 95 % interval."""
-    logs = np.log(recorded) - np.log(plain)
-    drawn = np.random.default_rng(1).choice(logs, (DRAWS, len(logs))).mean(axis=1)
-    low, high = np.quantile(np.exp(drawn), (0.025, 0.975))
-    return float(np.exp(logs.mean())), float(low), float(high)
+class Recorded:
+    """A recorded server and Fathom's parent."""
+
+    def __init__(self, parent: int, port: int, state: Path, model: str) -> None:
+        self.parent = psutil.Process(parent)
+        self.processes = [self.parent, *self.parent.children(recursive=True)]
+        self.server = self.processes[1]
+        self.port, self.state, self.model, self._sent = port, state, model, 0
+
+    def switch(self, on: bool) -> None:
+        """Let Fathom work, or keep it from any work."""
+        self.parent.send_signal(SIGCONT if on else SIGSTOP)
+        self.state.unlink(missing_ok=True)
+        self.server.send_signal(SIGRTMIN + on)
+        while not self.state.exists():
+            time.sleep(0.001)
+        time.sleep(SETTLE_S)
+
+    def loaded(self, requests: int, seed: int) -> Stretch:
+        """Send requests; the same seed means the same prompts but for a number that no other prompt has."""
+        draw = random.Random(seed)
+        messages = [self._message(draw) for _ in range(requests)]
+        own, parents = _processor_ns(self.server), _processor_ns(self.parent)
+        begun = time.monotonic_ns()
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            for answer in clients.map(self._ask, messages):
+                assert b" 200 " in answer[:16], answer
+        took = time.monotonic_ns() - begun
+        time.sleep(SETTLE_S)
+        processor = _processor_ns(self.server) - own, _processor_ns(self.parent) - parents
+        return Stretch(took, *processor, sum(each.memory_info().rss for each in self.processes))
+
+    def _message(self, draw: random.Random) -> bytes:
+        self._sent += 1
+        begin = draw.randrange(len(client.WORDS) - PROMPT.words)
+        text = " ".join([f"{self._sent:07}", *client.WORDS[begin : begin + PROMPT.words]])
+        return client._request(self.port, client.Load(tokens=PROMPT.tokens, model=self.model), text)
+
+    def _ask(self, message: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            connection.sendall(message)
+            answer = b""
+            while not client._complete(answer):
+                data = connection.recv(2**16)
+                if not data:
+                    break
+                answer += data
+            return answer
 
 
-def grown(memory: list[float]) -> float:
+def _processor_ns(process: psutil.Process) -> int:
+    """Return the processor time of a process and its threads so far: Linux' clock of that process."""
+    return time.clock_gettime_ns(~process.pid << 3 | 2)
+
+
+def measure(
+    server: Recorded, minutes: float, stretch: float, switch: bool
+) -> tuple[dict[bool, list[Stretch]], int]:
+    """Load the server with and without Fathom in turns; return the requests of each stretch as well."""
+    begun, requests = time.monotonic(), 0
+    while (led := time.monotonic() - begun) < LEAD_S:
+        server.loaded(CLIENTS, 0)
+        requests += CLIENTS
+    each = max(CLIENTS, round(requests / led * stretch / CLIENTS) * CLIENTS)
+    print(f"{requests / led:.1f} requests/s, {each} in each stretch", flush=True)
+    taken: dict[bool, list[Stretch]] = {True: [], False: []}
+    order, until = random.Random(1), time.monotonic() + 60 * minutes
+    while time.monotonic() < until:
+        for on in order.sample([True, False], 2):
+            if switch:
+                server.switch(on)
+            taken[on].append(server.loaded(each, len(taken[on])))
+        if len(taken[True]) % SHOWN == 0:
+            summary(taken, each)
+    server.switch(on=True)
+    return taken, each
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return the mean of the pairs, with its 95 % interval."""
+    drawn = np.random.default_rng(1).choice(values, (DRAWS, len(values))).mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return f"{np.mean(values):.3f} % ({low:.3f} to {high:.3f})"
+
+
+def grown(memory: Sequence[float]) -> float:
     """Return the bytes by which memory grew from the first third of the stretches to the last."""
     third = max(len(memory) // 3, 1)
     return median(memory[-third:]) - median(memory[:third])
 
 
-def pairs(servers: dict[bool, Server], minutes: float, stretch: float) -> dict[bool, list[Stretch]]:
-    """Load the servers in turns, and print each pair."""
-    taken: dict[bool, list[Stretch]] = {True: [], False: []}
-    for server in servers.values():
-        engines.drive(server.port, server.folder, replace(server.load, clients=CLIENTS, seconds=LEAD_S))
-    order, until, seed = random.Random(1), time.monotonic() + 60 * minutes, 2
-    while time.monotonic() < until:
-        for recorded in order.sample([True, False], 2):
-            taken[recorded].append(servers[recorded].loaded(stretch, seed, servers[not recorded]))
-        seed += 1
-        plain, with_fathom = taken[False][-1], taken[True][-1]
-        print(_line(plain, with_fathom), flush=True)
-    return taken
-
-
-def _line(plain: Stretch, recorded: Stretch) -> str:
-    rates = f"{plain.rate:.3f} -> {recorded.rate:.3f} requests/s"
-    cpu = f"{1000 * plain.cpu:.2f} -> {1000 * recorded.cpu:.2f} ms of processor time each"
-    memory = f"{plain.memory / MB:.1f} -> {recorded.memory / MB:.1f} MB"
-    return f"{rates}, {cpu}, {memory}, idle {plain.idle:.3f} and {recorded.idle:.3f} cores"
-
-
-def summary(taken: dict[bool, list[Stretch]]) -> None:
-    """Print the ratios of all pairs, and how memory grew."""
-    for name in ("rate", "cpu"):
-        of = {form: [float(getattr(stretch, name)) for stretch in taken[form]] for form in taken}
-        middle, low, high = ratio(of[False], of[True])
-        words = "throughput" if name == "rate" else "processor time per request"
-        print(f"{words}, recorded over plain: {middle:.4f} ({low:.4f} to {high:.4f}), n = {len(of[True])}")
-    for form, word in ((True, "recorded"), (False, "plain")):
-        memory = [stretch.memory for stretch in taken[form]]
-        first, last = memory[0] / MB, memory[-1] / MB
-        print(f"memory, {word}: {first:.1f} MB, {last:.1f} MB at the end, grew {grown(memory) / MB:.2f} MB")
+def summary(taken: dict[bool, list[Stretch]], requests: int) -> None:
+    """Print the costs by all pairs so far, and how memory grew."""
+    pairs = list(zip(taken[False], taken[True], strict=True))
+    lost = [PERCENT * -np.expm1(np.log(off.took) - np.log(on.took)) for off, on in pairs]
+    used = [PERCENT * np.expm1(np.log(on.server) - np.log(off.server)) for off, on in pairs]
+    bound = [PERCENT * (on.server - off.server + on.parent) / off.took for off, on in pairs]
+    memory = [each.memory for pair in pairs for each in pair]
+    off, on = ([median(part) for part in zip(*taken[form], strict=True)] for form in (False, True))
+    print(f"{len(pairs)} pairs of {off[0] / NS_PER_S:.2f} s, {off[1] / requests / MB:.2f} ms of the server's "
+          f"processor time per request, {on[2] / on[0]:.4f} cores of Fathom's parent")  # fmt: skip
+    print(f"  throughput lost: {interval(lost)}")
+    print(f"  processor time that the server adds: {interval(used)}")
+    print(f"  bound on the throughput lost, by all processor time that is added: {interval(bound)}")
+    print(f"  memory: {memory[-1] / MB:.1f} MB, grew by {grown(memory) / MB:.2f} MB", flush=True)
 
 
 def main() -> None:
-    """Print each pair of stretches, then the ratios with their intervals, and how memory grew."""
+    """Print the costs after every SHOWN pairs, and at the end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--stretch", type=float, default=12.0, help="Seconds of load in turn.")
-    parser.add_argument("--control", action="store_true", help="Record neither: how far two servers differ.")
+    parser.add_argument("--stretch", type=float, default=0.4, help="Seconds of load with or without Fathom.")
+    parser.add_argument(
+        "--control", action="store_true", help="Record all stretches: the measure's own error."
+    )
     chosen = parser.parse_args()
-    load = Load(tokens=16, words=60, model=str(chosen.model))
-    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
-        servers = {}
-        for recorded in (True, False):
-            folder, port = Path(made) / str(recorded), engines.free_port()
-            folder.mkdir()
-            command = engines.transformers_serve(chosen.python, chosen.model, port)
-            run = [*engines.FATHOM, "run", "--depth", "surface", "-o", str(folder / "serve.fathom"), "--"]
-            running = engines.running(
-                [*run, *command] if recorded and not chosen.control else command, port, folder / "log"
-            )
-            servers[recorded] = Server(stack.enter_context(running).pid, port, folder, load)
-        summary(pairs(servers, chosen.minutes, chosen.stretch))
+    with tempfile.TemporaryDirectory() as made:
+        folder, port = Path(made), engines.free_port()
+        command = engines.transformers_serve(chosen.python, chosen.model, port)
+        command[command.index("benchmarks.serving.faulty")] = "benchmarks.serving.switched"
+        run = [
+            *engines.FATHOM,
+            "run",
+            "--depth",
+            "surface",
+            "-o",
+            str(folder / "serve.fathom"),
+            "--",
+            *command,
+        ]
+        state = folder / "state"
+        with engines.running(run, port, folder / "log", SWITCH_FILE=str(state)) as running:
+            server = Recorded(running.pid, port, state, str(chosen.model))
+            taken, each = measure(server, chosen.minutes, chosen.stretch, switch=not chosen.control)
+        summary(taken, each)
 
 
 if __name__ == "__main__":
