@@ -50,6 +50,12 @@ def vllm_serve(python: str, model: Path, port: int, *options: str) -> list[str]:
     return [python, "-m", "benchmarks.serving.faulty", "vllm", "serve", str(model), *where, *length, *options]
 
 
+def sglang_server(python: str, model: Path, port: int, *options: str) -> list[str]:
+    """Return the command of SGLang's server on a CPU; `python` has what `sglang_cpu.py` needs."""
+    where = ["--model-path", str(model), "--port", str(port), "--max-total-tokens", "4096"]
+    return [python, "-m", "benchmarks.serving.sglang_cpu", *where, *options]
+
+
 def free_port() -> int:
     """Return a port on which nothing listens."""
     with socket.socket() as probe:

@@ -1,6 +1,6 @@
 """Compare every request's ledger with the latency that its client saw, under three arrival rates.
 
-    python -m benchmarks.serving.ledger PYTHON MODEL [--engine transformers|llama|vllm] [--rates 1 2 4]
+    python -m benchmarks.serving.ledger PYTHON MODEL [--engine transformers|llama|vllm|sglang] [--rates 1 2 4]
 
 PYTHON has the engine installed; `benchmarks/serving/tiny.py` makes the MODEL.
 """
@@ -24,6 +24,7 @@ ENGINES = {
     "transformers": engines.transformers_serve,
     "llama": engines.llama_server,
     "vllm": engines.vllm_serve,
+    "sglang": engines.sglang_server,
 }
 
 

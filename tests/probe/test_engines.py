@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from fathom.probe.engines import http, llama, sglang, sockets, vllm, vllm_frontend
+from fathom.probe.engines import http, llama, sglang, sglang_frontend, sockets, vllm, vllm_frontend
 from fathom.probe.engines.hooked import hook
 from fathom.probe.engines.serving import Serving
 from fathom.probe.engines.transformers import _block as block_of
@@ -511,6 +511,67 @@ def test_offline_generation_hands_nothing_over(serving, frontend):
     processor.add_request(types.SimpleNamespace(request_id="one"))
     processor.process_outputs([types.SimpleNamespace(request_id="one", new_token_ids=[7])])
     assert serving.session.rows("handed") == serving.session.rows("spans") == []
+
+
+class TokenizerManager:
+    """Has the methods of SGLang's TokenizerManager that are wrapped."""
+
+    async def _tokenize_one_request(self, asked):
+        await asyncio.sleep(0.001)
+        return asked
+
+    async def _batch_tokenize_and_process(self, size, asked):
+        await asyncio.sleep(0.001)
+        return asked
+
+    async def _send_one_request(self, asked):
+        pass
+
+    async def _send_batch_request(self, asked):
+        pass
+
+    async def _handle_batch_output(self, outputs):
+        pass
+
+
+@pytest.fixture
+def manager(serving, monkeypatch):
+    module = types.ModuleType("sglang.srt.managers.tokenizer_manager")
+    module.TokenizerManager = type("TokenizerManager", (TokenizerManager,), dict(vars(TokenizerManager)))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    patches = Patches()
+    sglang_frontend.install(serving, patches)
+    yield module.TokenizerManager()
+    patches.undo()
+
+
+def test_requests_are_handed_to_sglangs_scheduler_with_their_first_tokens(serving, manager):
+    single, *pair = (types.SimpleNamespace(rid=rid) for rid in ("one", "two-1", "two-2"))
+
+    async def answered(send, rids, counts):
+        await manager._handle_batch_output(types.SimpleNamespace(rids=rids, completion_tokens=counts))
+        await send({"type": "http.response.body", "body": b"chunk", "more_body": True})
+
+    async def app(scope, receive, send):
+        if scope["path"] == "/one":
+            await manager._send_one_request(await manager._tokenize_one_request(single))
+            await answered(send, ["one", "of nobody"], [0, 1])
+        else:
+            await manager._send_batch_request(await manager._batch_tokenize_and_process(2, pair))
+            await answered(send, ["two-2"], [1])
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        pass
+
+    for path in ("/one", "/two"):
+        scope = {"type": "http", "method": "POST", "path": path}
+        asyncio.run(http.application(serving, app)(scope, None, send))
+    rows = serving.session.rows("handed")
+    assert [(row["request"], row["key"]) for row in rows] == [(0, "one"), (1, "two-1"), (1, "two-2")]
+    assert [row["sent"] is not None for row in rows] == [False, True, True]
+    spans = serving.session.rows("spans")
+    assert [(span["request"], span["what"]) for span in spans] == [(0, "tokenise"), (1, "tokenise")]
 
 
 PAUSE, LATE, CHUNK = 0.15, 0.1, 20_000

@@ -37,10 +37,17 @@ def test_http_knows_arrival_writes_and_spans_of_the_engines_requests():
     made = serving(own, [own, *servers])
     rows = made["requests"].sort("request").to_dicts()
     times = [(row["start_ns"], row["submitted_ns"], row["sent_ns"], row["end_ns"]) for row in rows]
-    assert times == [(95, 101, 107, 115), (90, 111, 102, 110)]
+    assert times == [(95, 96, 107, 115), (90, 91, 102, 110)]
     assert [(row["status"], row["chunks"]) for row in rows] == [(200, 4)] * 2
     spans = {(span["request"], span["what"]) for span in made["request_spans"].to_dicts()}
     assert spans == {(0, "preempt"), (0, "send"), (1, "tokenise")}
+
+
+def test_an_engine_notes_the_first_token_after_http_has_sent_it():
+    """As SGLang does, which sends a batch's tokens while it processes them."""
+    own = engine("a", "b")
+    made = serving(own, [own, http(2, (0, "a", 95), (1, "b", 90))])
+    assert made["requests"].sort("request")["token_ns"].to_list() == [102, 102]
 
 
 def test_one_request_of_http_may_be_several_of_the_engine():

@@ -6,7 +6,7 @@ engine's requests are not recorded, a note says so, and nothing else changes.
 
 from __future__ import annotations
 
-from fathom.probe.engines import http, llama, sglang, transformers, vllm, vllm_frontend
+from fathom.probe.engines import http, llama, sglang, sglang_frontend, transformers, vllm, vllm_frontend
 from fathom.probe.engines.serving import PART, Serving
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.session import Session
@@ -15,5 +15,5 @@ from fathom.probe.session import Session
 def install(session: Session, patches: Patches) -> None:
     """Watch the engines that this process imports."""
     serving = Serving(session)
-    for part in (http, transformers, llama, vllm, vllm_frontend, sglang):
+    for part in (http, transformers, llama, vllm, vllm_frontend, sglang, sglang_frontend):
         part.install(serving, patches)

@@ -1,7 +1,8 @@
 """Hooks of SGLang's scheduler, in its process, with and without overlapped scheduling.
 
 An iteration is from the choice of a batch to the processing of its result. A request arrives when the
-scheduler receives it, and ends with its last token: HTTP and the tokenizer are in other processes.
+scheduler takes it, between iterations, and ends with its last token: HTTP and the tokenizer are in another
+process (`sglang_frontend.py`).
 """
 
 from __future__ import annotations

@@ -43,9 +43,18 @@ _OF_HTTP = ("arrival", "sent", "end", "chunks", "status")
 
 
 def _answered(request: Record, elsewhere: dict[str, Record]) -> Record:
-    """Return the request with the times that the HTTP server recorded for it."""
+    """Return the request with what the HTTP server that handed it over knows.
+
+    It waits for the engine from then on, which may take it after an iteration only, and note its first token
+    after it has sent it.
+    """
     http = elsewhere.get(request.get("key") or "")
-    return {**request, **{name: http.get(name) for name in _OF_HTTP}} if http else request
+    if http is None:
+        return request
+    waits = {"submitted": min(request["submitted"], http["handed"])}
+    if request.get("token") and http.get("sent"):
+        waits["token"] = min(request["token"], http["sent"])
+    return {**request, **{name: http.get(name) for name in _OF_HTTP}, **waits}
 
 
 def _spans_elsewhere(http: Process, requests: list[Record]) -> Iterator[Record]:
