@@ -1,6 +1,6 @@
 """Measure what `fathom run --depth surface` costs a server at load: throughput, processor time, memory.
 
-    python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 0.4]
+    python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 1]
 
 One recorded server is loaded in stretches of the same requests. In one stretch of each pair, in random
 order, Fathom's hooks are off (`switched.py`) and its parent process is stopped, so that the server runs as
@@ -36,7 +36,7 @@ from benchmarks.serving import client, engines
 CLIENTS, DRAWS = 4, 10_000
 LEAD_S = 30.0  # of load before the first pair: caches, allocators, steps that settle
 SETTLE_S = 0.02  # after a stretch and a switch, until the server is idle
-SHOWN = 250  # pairs between two lines
+SHOWN = 100  # pairs between two lines
 PROMPT = client.Load(tokens=16, words=60)
 MB, NS_PER_S, PERCENT = 1e6, 1e9, 100
 
@@ -128,11 +128,12 @@ def measure(
     return taken, each
 
 
-def interval(values: Sequence[float]) -> str:
-    """Return the mean of the pairs, with its 95 % interval."""
-    drawn = np.random.default_rng(1).choice(values, (DRAWS, len(values))).mean(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return f"{np.mean(values):.3f} % ({low:.3f} to {high:.3f})"
+def share(part: Sequence[float], of: Sequence[float]) -> str:
+    """Return the sum of the parts over all pairs as a share, with its 95 % interval."""
+    drawn = np.random.default_rng(1).integers(len(of), size=(DRAWS, len(of)))
+    low, high = np.quantile(np.take(part, drawn).sum(axis=1) / np.take(of, drawn).sum(axis=1), (0.025, 0.975))
+    middle = sum(part) / sum(of)
+    return f"{PERCENT * middle:.2f} % ({PERCENT * low:.2f} to {PERCENT * high:.2f})"
 
 
 def grown(memory: Sequence[float]) -> float:
@@ -144,16 +145,17 @@ def grown(memory: Sequence[float]) -> float:
 def summary(taken: dict[bool, list[Stretch]], requests: int) -> None:
     """Print the costs by all pairs so far, and how memory grew."""
     pairs = list(zip(taken[False], taken[True], strict=True))
-    lost = [PERCENT * -np.expm1(np.log(off.took) - np.log(on.took)) for off, on in pairs]
-    used = [PERCENT * np.expm1(np.log(on.server) - np.log(off.server)) for off, on in pairs]
-    bound = [PERCENT * (on.server - off.server + on.parent) / off.took for off, on in pairs]
+    lost = [on.took - off.took for off, on in pairs]
+    used = [on.server - off.server for off, on in pairs]
+    added = [on.server - off.server + on.parent for off, on in pairs]
+    took, server = [off.took for off, _ in pairs], [off.server for off, _ in pairs]
     memory = [each.memory for pair in pairs for each in pair]
     off, on = ([median(part) for part in zip(*taken[form], strict=True)] for form in (False, True))
     print(f"{len(pairs)} pairs of {off[0] / NS_PER_S:.2f} s, {off[1] / requests / MB:.2f} ms of the server's "
           f"processor time per request, {on[2] / on[0]:.4f} cores of Fathom's parent")  # fmt: skip
-    print(f"  throughput lost: {interval(lost)}")
-    print(f"  processor time that the server adds: {interval(used)}")
-    print(f"  bound on the throughput lost, by all processor time that is added: {interval(bound)}")
+    print(f"  throughput lost: {share(lost, [on.took for _, on in pairs])}")
+    print(f"  processor time that the server adds: {share(used, server)}")
+    print(f"  bound on the throughput lost, by all processor time that is added: {share(added, took)}")
     print(f"  memory: {memory[-1] / MB:.1f} MB, grew by {grown(memory) / MB:.2f} MB", flush=True)
 
 
@@ -163,7 +165,7 @@ def main() -> None:
     parser.add_argument("python")
     parser.add_argument("model", type=Path)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--stretch", type=float, default=0.4, help="Seconds of load with or without Fathom.")
+    parser.add_argument("--stretch", type=float, default=1.0, help="Seconds of load with or without Fathom.")
     parser.add_argument(
         "--control", action="store_true", help="Record all stretches: the measure's own error."
     )

@@ -36,7 +36,9 @@ from fathom.diagnosis.serving.facts import block_waste
 from fathom.diagnosis.serving.findings import decode_floor, rules, serving_abstained, serving_findings
 from fathom.diagnosis.serving.replay import Change, Replay, Spans
 from fathom.machine import Ceiling
+from fathom.report import Recording, units
 from fathom.report import serving as report
+from fathom.report.page.page import page
 from tests.analysis.test_serving import iteration, request, tables, turn
 from tests.report.test_report import gpu, text
 from tests.support.paths import DATA
@@ -103,13 +105,20 @@ def test_the_replay_of_a_small_cache_agrees_with_vllm(full_cache, monkeypatch):
 def test_a_report_of_a_server_opens_with_what_lengthens_requests(full_cache):
     account = requests_account(full_cache)
     account.findings = serving_findings(account, full_cache)
-    page = text(gpu(serving=account, findings=[], abstained=[]))
-    opening = " ".join(page.split("requests in")[0].split())
+    shown = text(gpu(serving=account, findings=[], abstained=[]))
+    opening = " ".join(shown.split("requests in")[0].split())
     assert "The KV cache is too small for the load. Give the KV cache more blocks" in opening
     assert "% of the mean request." in opening
-    assert "No known cause of lost time was found in the steps" in page
+    assert "No known cause of lost time was found in the steps" in shown
     account.findings = []
     assert "mean request." not in text(gpu(serving=account))
+
+
+def test_a_page_of_a_server_shows_the_figures_of_its_requests(full_cache):
+    account = requests_account(full_cache)
+    shown = page(Recording(gpu(serving=account))).split("<nav")[0]
+    assert f">{units.duration(account.e2e_ms.p50)}<" in shown and "median end to end" in shown
+    assert "clean step<" in page(Recording(gpu())) and "clean step<" not in shown
 
 
 def test_a_request_larger_than_the_cache_is_served_alone():

@@ -13,7 +13,18 @@ from rich.console import Console
 from fathom.analysis.serving import Entry
 from fathom.diagnosis import diagnose_load
 from fathom.diagnosis.serving.server import facts_of_server
-from fathom.load import Load, Sent, Sweep, Workload, frontier, judged, scraped, server_account, shared_share
+from fathom.load import (
+    Load,
+    Refusal,
+    Sent,
+    Sweep,
+    Workload,
+    frontier,
+    judged,
+    scraped,
+    server_account,
+    shared_share,
+)
 from fathom.load.exposition import Reading, reading
 from fathom.load.scraping import Scraped, UnreadableError, scrape
 from fathom.report import print_load
@@ -299,6 +310,14 @@ def test_a_sweep_shows_the_servers_queue():
     text = printed(frontier(loads))
     assert "srv queue" in text and "500 ms" in text and text.count("were not read") == 1
     assert "srv queue" not in printed(frontier(loads[:1]))
+
+
+def test_a_sweep_begins_with_its_knee_and_ends_with_the_reasons_of_refusals():
+    loads = [judged(sent(), rate=rate) for rate in (1.0, 2.0)]
+    loads[1].refusals.append(Refusal("client-late", "the client was late"))
+    text = printed(frontier(loads))
+    assert text.startswith("No knee")
+    assert text.rstrip().endswith("2/s: client-late: the client was late.")
 
 
 def drafting(engine: str, drafted: int, accepted: int) -> Load:

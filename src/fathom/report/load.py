@@ -114,7 +114,12 @@ def _spread(name: str, spread: Spread) -> Text:
 
 
 def sweep_lines(sweep: Sweep, width: int) -> Iterator[Text]:
-    """Yield a line for each rate, with the frontier as a bar, and the knee."""
+    """Yield the knee, a line for each rate, and why rates were refused."""
+    if sweep.knee is not None:
+        text = f"Knee at {sweep.knee:g} requests/s: beyond it users lose more than the server gains."
+        yield Text(text, "bold")
+    else:
+        yield Text("No knee: fewer than three valid rates lie on the frontier.", "yellow")
     queues = any(point.load.server is not None for point in sweep.points)
     names = [
         "tokens/s",
@@ -130,11 +135,10 @@ def sweep_lines(sweep: Sweep, width: int) -> Iterator[Text]:
         load, cells = point.load, list(_cells(point.load))[: len(names)]
         line = Text(f"{f'{load.rate:g}/s':<{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells))
         yield line.append(_mark(point.knee, point.on_frontier, load), "red" if load.refusals else "green")
-    if sweep.knee is not None:
-        text = f"Knee at {sweep.knee:g} requests/s: beyond it users lose more than the server gains."
-        yield Text(text, "bold")
-    else:
-        yield Text("No knee: fewer than three valid rates lie on the frontier.", "yellow")
+    for load in (point.load for point in sweep.points):
+        for refusal in load.refusals:
+            text = f"{load.rate:g}/s: {refusal.code}: {refusal.why}."
+            yield from (Text(line, "red") for line in textwrap.wrap(text, width))
     for note in dict.fromkeys(n for point in sweep.points for n in point.load.notes if UNREAD in n):
         yield from (Text(line, "yellow") for line in textwrap.wrap(f"Note: {note}.", width))
 

@@ -64,6 +64,21 @@ def headline(serving: Serving) -> str:
     return f"{count} in {serving.seconds:,.3g} s{most}."
 
 
+def figures(serving: Serving) -> Iterator[tuple[str, str]]:
+    """Yield the server's figures with their names: median latencies and rates."""
+    medians = {
+        "median time to first token": serving.ttft_ms,
+        "median time per output token": serving.tpot_ms,
+        "median end to end": serving.e2e_ms,
+    }
+    for name, of in medians.items():
+        if of is not None and of.p50 is not None:
+            yield units.duration(of.p50), name
+    yield f"{serving.requests_per_s:.3g}", "requests/s"
+    if serving.tokens_per_s is not None:
+        yield units.scaled(serving.tokens_per_s), "tokens/s"
+
+
 def facts(serving: Serving) -> Iterator[str]:
     """Yield rates, and what is known of the engine, the cache and the queue."""
     yield f"{serving.requests_per_s:.3g} requests/s"

@@ -149,14 +149,16 @@ def _top(result: Examination) -> Top:
 def _figures(result: Examination, device: Device | None) -> Iterator[tuple[str, str]]:
     step = result.step
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
-    if best is not None:
+    if result.serving is not None:
+        yield from of_requests.figures(result.serving)
+    elif best is not None:
         yield units.duration(best), f"{'clean' if step.clean_ms is not None else 'profiled'} {step.noun}"
     if device and device.at_ceiling_ms is not None:
         yield units.duration(device.at_ceiling_ms), speed_of_light(device)
     shares = device.utilisation if device else None
     if shares is not None and shares.mfu is not None:
         yield f"{units.share(shares.mfu, 1)} %", "MFU"
-    rates = {"tokens/s": step.tokens_per_s, "samples/s": step.samples_per_s}
+    rates = {"tokens/s": step.tokens_per_s, "samples/s": step.samples_per_s} if not result.serving else {}
     yield from ((units.scaled(rate), noun) for noun, rate in rates.items() if rate)
     if result.energy and result.energy.per_step_j is not None:
         yield units.joules(result.energy.per_step_j), f"energy per {step.noun}"
