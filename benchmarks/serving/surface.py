@@ -2,12 +2,12 @@
 
     python -m benchmarks.serving.surface PYTHON MODEL [--minutes 30] [--stretch 1]
 
-One recorded server is loaded in stretches of the same requests. In one stretch of each pair, in random
-order, Fathom's hooks are off (`switched.py`) and its parent process is stopped, so that the server runs as
-if it were not recorded. Two servers on two cores differ by more than Fathom costs. Each pair gives:
+One recorded server is loaded in stretches of the same requests. In one stretch of each pair, first and
+second in turns, Fathom's hooks are off (`switched.py`) and its parent process is stopped, so that the server
+runs as if it were not recorded. Two servers on two cores differ by more than Fathom costs. All pairs give:
 
-- throughput with Fathom over throughput without;
-- the server's processor time per request, likewise;
+- the share of throughput that is lost with Fathom;
+- the processor time that the server uses more for the same requests;
 - the processor time that the server and Fathom's parent add, as a share of the time of the stretch: the
   loss of throughput if all of it delayed answers, and no core was idle.
 
@@ -116,9 +116,9 @@ def measure(
     each = max(CLIENTS, round(requests / led * stretch / CLIENTS) * CLIENTS)
     print(f"{requests / led:.1f} requests/s, {each} in each stretch", flush=True)
     taken: dict[bool, list[Stretch]] = {True: [], False: []}
-    order, until = random.Random(1), time.monotonic() + 60 * minutes
+    until = time.monotonic() + 60 * minutes
     while time.monotonic() < until:
-        for on in order.sample([True, False], 2):
+        for on in (True, False) if len(taken[True]) % 2 else (False, True):
             if switch:
                 server.switch(on)
             taken[on].append(server.loaded(each, len(taken[on])))
