@@ -148,6 +148,41 @@ def test_the_usual_step_does_not_wait_like_the_rare_ones(tmp_path: Path) -> None
     assert sum(mean.values()) == pytest.approx(80) and mean["idle: input"] == pytest.approx(60)
 
 
+@pytest.mark.parametrize("others", [0.0, 60.0])
+def test_interruptions_by_other_programs_are_not_the_program_s_python(tmp_path: Path, others: float) -> None:
+    """Steps compute for 8 ms and run Python for 2 ms; one clean step in 20 is longer, and a profiled one."""
+    timeline, at = Timeline(phase="clean", burst=1, devices={}), 0
+    for k in range(60):
+        length = (110 if k % 20 == 10 else 10) * MS
+        timeline.step(at, at + length)
+        timeline.add("telemetry", time_ns=at, device=-1, busy_percent=40.0 + others, program_percent=40.0)
+        at += length
+    timeline.phase, timeline.burst = "timeline", 3
+    for k in range(10):
+        length = (110 if k == 5 else 10) * MS
+        timeline.step(at, at + length)
+        timeline.op("aten::mm", at, at + 8 * MS)
+        at += length
+    (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
+    mean = {row.entry: row.ms for row in device.mean_ledger}
+    assert sum(mean.values()) == pytest.approx(15)
+    assert (mean["idle: python"] < 3) == bool(others)
+    assert (mean.get("unattributed", 0.0) > 4) == bool(others)
+
+
+def test_a_timeline_without_a_step_is_not_compared_with_clean_steps(tmp_path: Path) -> None:
+    """The program ended after its clean steps, while the profiler ran."""
+    timeline = Timeline(phase="clean", burst=1, devices={})
+    timeline.steps(*range(0, 9 * MS, MS))
+    timeline.phase, timeline.burst = "timeline", 3
+    timeline.op("aten::mm", 9 * MS, 10 * MS)
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    assert examination.step.kind == "train" and examination.step.clean_ms == pytest.approx(1)
+    assert not any(device.ledger for device in examination.devices)
+    (why,) = (absence.why for absence in examination.abstained if absence.what == "ledger")
+    assert "no timeline" in why or "let it run longer" in why
+
+
 @pytest.mark.parametrize("grows", [True, False])
 def test_steps_that_outgrow_the_profiled_ones_are_reported_with_a_later_step(
     tmp_path: Path, grows: bool

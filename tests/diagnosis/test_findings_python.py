@@ -66,6 +66,23 @@ def test_lines_that_wait_for_native_code_are_no_python_between_ops():
     assert result.gain_ms == pytest.approx(0.9 * 30.0) and result.source == "/sim.py:7"
 
 
+@pytest.mark.parametrize(("typical", "raises"), [(90.0, True), (4.0, False)])
+def test_interruptions_by_other_programs_are_not_taken_for_python(typical, raises):
+    ledger = [LedgerRow("ops", "aten::mm", 30.0), LedgerRow("idle: python", "", 70.0)]
+    given = signals(
+        ledger,
+        step_device="cpu",
+        step_mean_ms=100.0,
+        step_typical_ms=typical,
+        host_ops={"aten::mm": 12.0},
+        host_lines=[],
+        communication_contended=True,
+    )
+    result, abstained = findings(given, [rule for rule in rules() if "host-python" in rule.kinds])
+    assert bool(result) == raises
+    assert any("other programs" in entry.why for entry in abstained) == (not raises)
+
+
 def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     calls = HostLine("idle: python", "log (run.py:3)", 60.0, "log", "/run.py:3", 0.0)

@@ -412,7 +412,7 @@ def test_a_sounding_without_steps_still_has_a_report():
     nothing = gpu(step=Step(None, None, None, 0, ""), devices=[], input=None, memory=None, energy=None)
     nothing.sounding.ended = "no-steps"
     page = text(nothing)
-    assert "no step was found" in page
+    assert "no step was recorded" in page
     assert "ran to its end without a step" in page
 
 

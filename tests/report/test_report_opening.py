@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from fathom.analysis.results import Part, Step
+from fathom.analysis.results import LongSteps, Part, Step
 from fathom.diagnosis.verdict import conclude
 from fathom.report import account, heading
 from tests.support import kept_reports
@@ -74,3 +74,19 @@ def test_small_parts_are_summed_and_a_single_one_keeps_its_line():
     text = [line.plain for line in account.section([*parts, *small], 98)]
     assert len(text) == 5 and text[3].startswith("3 smaller ceiling gaps")
     assert list(account.section([], 98)) == []
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.2, False), (0.6, True)])
+def test_the_opening_says_when_long_steps_take_much_of_the_time(share, said):
+    """The verdict is about the usual step only."""
+    rare = LongSteps(0, "train", 4, 64, None, 5.0, 50.0, share, [])
+    result = msgspec.structs.replace(concluded("hf_trainer"), long_steps=[rare])
+    text = " ".join(line.plain for line in heading.opening(result, 98))
+    cost = "Rare long steps add 60 % of the total time: 4 of 64 train steps take 50.0 ms instead of 5.00 ms"
+    assert (cost in text) == said
+
+
+def test_a_command_is_quoted_as_a_shell_needs_it():
+    summary = concluded("hf_trainer").sounding
+    summary = msgspec.structs.replace(summary, command=["/usr/bin/python", "my script.py"])
+    assert "python 'my script.py'" in [line.plain for line in heading.headline(summary)]

@@ -358,4 +358,4 @@ def test_a_report_on_requests_misses_no_steps(tmp_path, file):
         printed = CliRunner().invoke(app, [command, str(tmp_path / "out.fathom")])
         page = " ".join(printed.stdout.split())
         assert printed.exit_code == 0 and "The checks of steps do not apply" in page
-        assert "no step was found" not in page and "Nothing was checked" not in page
+        assert "no step was recorded" not in page and "Nothing was checked" not in page

@@ -15,6 +15,7 @@ from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.kinds_by_batch import mixed
 from fathom.analysis.micro import Micro, mean_by_place
+from fathom.analysis.others import others_share
 from fathom.analysis.processor import regions
 from fathom.analysis.recording import TABLES_OF_TIMELINE, Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, LedgerRow, Window, step_noun
@@ -77,6 +78,7 @@ class Account(msgspec.Struct):
     abstained: list[Abstained] = msgspec.field(default_factory=list)
     problems_of_clean: list[Problem] = msgspec.field(default_factory=list)
     lengths_of_ranks: dict[int, float] = msgspec.field(default_factory=dict)  # mean ns by step number
+    contended: bool = False  # other programs than the job's ranks lengthened its steps
 
     @property
     def indices(self) -> list[int]:
@@ -138,6 +140,7 @@ def account_of(
     source, hooked = _source(timeline.steps, steps), Waits(every_wait, timeline.caller)
     result = Account(timeline, rank, kind, source, clean_step(runs), runs, devices, waits, steps, hooked)
     result.lengths_of_ranks = lengths_of_ranks(store)
+    result.contended = len(store.ranks) == 1 and others_share(store, rank, steps)[1]
     for subject, work in zip(devices, works(store, rank, devices, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     _add_regions_and_copies(result)
@@ -206,12 +209,15 @@ def _traced(account: Account) -> str:
 
 def _no_timeline(steps: pl.DataFrame) -> str:
     count = steps.filter(pl.col("parent").is_null()).height
-    if not 0 < count < SOON or not steps["phase"].is_in(["settle", "clean"]).all():
+    if not 0 < count < SOON:
         return "no timeline was recorded"
+    ran = f"{count} step{'s' if count > 1 else ''}"
+    if not steps["phase"].is_in(["settle", "clean"]).all():
+        return f"the program ended after {ran}, before a step of the timeline was complete; let it run longer"
     sooner = "--settle 3" if count >= ENOUGH else "--settle 0 --at 1"
     return (
-        f"no timeline was recorded: the program ended after its first {count} steps; let it run longer, or "
-        f"record it with `{sooner}`"
+        f"no timeline was recorded: the program ended after {ran}; let it run longer, or record it with "
+        f"`{sooner}`"
     )
 
 
@@ -320,14 +326,15 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
     """Return the ledger of a clean step of `step_ms`, with `usual` only from windows near the median.
 
     If the clean step is longer than the median window, the host was slower then; windows near it are used.
+    Other programs lengthen some windows of a CPU by chance, so the mean step then uses usual ones, too.
     """
     windows = subject.ledger.windows
     chosen = windows.used.copy()
-    if usual:
+    if to.clean is not None and (usual or (to.contended and subject.index is None)):
         lengths = (windows.ends - windows.starts)[windows.used]
         if subject.index is None:
             lengths = in_all_ranks(to.lengths_of_ranks, windows.steps[windows.used], lengths)
-        chosen[windows.used] = typical(lengths, step_ms * NS_PER_MS)
+        chosen[windows.used] = typical(lengths, to.clean.median_ms * NS_PER_MS)
     rows = step_of(subject.ledger, chosen)
     ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
     waits = to.waits.of_steps(to.stretches, usual)

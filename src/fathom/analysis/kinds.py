@@ -20,6 +20,7 @@ from fathom.analysis.steps import (
     undisturbed,
 )
 from fathom.analysis.windows import HOST, WAITING, Windows, settled_of
+from fathom.timing import median
 from fathom.units import NS_PER_MS
 
 _NONE = "none of them ran undisturbed"
@@ -60,7 +61,7 @@ def _recorded_kinds(windows: Windows | None) -> list[str]:
 def _kind(name: str, steps: pl.DataFrame, account: Account, clean: dict[str, int]) -> StepKind:
     used = name == account.kind.removesuffix(EPOCH_START)
     lengths = _windows_ms(account.windows, name)
-    timeline_ms = float(lengths.mean()) if len(lengths) else None
+    timeline_ms = median(lengths) if len(lengths) else None
     result = StepKind(name, clean.get(name, 0 if clean else len(lengths)), None, timeline_ms, None, used)
     result.windows = len(lengths)
     if clean:

@@ -174,7 +174,8 @@ def read_timeline(
     timeline = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, meetings, lost)
     if any(problem.what == SILENCE for problem in store.manifest.problems):
         timeline.holes = _holes(timeline)
-    if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
+    complete = every.filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())
+    if complete.filter(pl.col("phase").is_in([phase, "clean"])).is_empty():  # else clean steps are no match
         timeline.steps = _host_steps(timeline)
     return timeline
 

@@ -51,7 +51,7 @@ class StepKind(msgspec.Struct):
     name: str
     n: int  # undisturbed steps; without a clean phase, those of the timeline
     clean_ms: float | None  # median of the clean phase; null for the reason in `why`
-    timeline_ms: float | None  # mean of its windows; null if the timeline has none
+    timeline_ms: float | None  # median of its windows; null if the timeline has none
     share_of_time: float | None  # of the clean phase, else of the timeline
     used: bool  # the ledger is about this kind
     clean_mean_ms: float | None = None  # mean of the same steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import textwrap
 from collections.abc import Iterator
@@ -16,10 +17,12 @@ from fathom.analysis.results import (
     Examination,
     Finding,
     Integrity,
+    LongSteps,
     Problem,
     RecordingSummary,
     Step,
     Verdict,
+    step_noun,
 )
 from fathom.diagnosis import kinds
 from fathom.report import serving, units
@@ -39,9 +42,11 @@ PLACES = {
     "compute": "computation",
 }  # by bound
 NOTHING = "Fathom found no remedy for this bottleneck."
+LARGER = 0.3  # of the time is extra time of long steps: then the usual step is not the main cost
 UNEVEN = 0.02  # relative difference of mean and median at which both are shown: gains are shares of the mean
 OTHERS = "other programs used {:.0f} % of the processors meanwhile, and hardly any was free: steps are longer"
 REQUESTS = "no steps: the recording holds requests only"
+NO_STEP = "no step was recorded"
 REPEATS = "no steps are marked: a window is one repetition of the work, which may be only part of a step"
 UNMARKED = "no steps are marked: the window is a stretch of the program, not a step"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by the source of the steps
@@ -50,7 +55,7 @@ _GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def opening(examination: Examination, width: int) -> Iterator[Text]:
-    """Yield what lengthens requests, the verdict, and the straggler.
+    """Yield what lengthens requests, the verdict, the cost of rare long steps, and the straggler.
 
     The verdict takes at most MOST lines, more on narrow terminals.
     """
@@ -60,7 +65,8 @@ def opening(examination: Examination, width: int) -> Iterator[Text]:
         return
     lines = _wrapped(verdict.headline, width)
     yield from (Text(line, "bold") for line in lines)
-    yield from (Text(line, "bold yellow") for line in _wrapped(straggler(examination), width))
+    beside = (long_steps_cost(examination.long_steps), straggler(examination))
+    yield from (Text(line, "bold yellow") for text in beside for line in _wrapped(text, width))
     least = 1 if width >= USUAL - 2 * MARGIN else MOST - 1
     left = _wrapped(advice(examination), width, max_lines=max(MOST - len(lines), least), placeholder=" …")
     yield from (Text(line, "bold green" if verdict.action else "dim") for line in left)
@@ -70,6 +76,24 @@ def _wrapped(text: str, width: int, **options: Any) -> list[str]:
     """Wrap the text to `width` columns without separating numbers from their units."""
     bound = re.sub(r"(?<=\d) (?=%|ms|µs|s\b)", "\u00a0", text)
     return [line.replace("\u00a0", " ") for line in textwrap.wrap(bound, width, **options)]
+
+
+def long_steps_cost(outliers: list[LongSteps]) -> str:
+    """Return a sentence on rare long steps that take much of the time, which the verdict does not cover."""
+    rare = max(outliers, key=lambda steps: steps.share, default=None)
+    if rare is None or rare.share < LARGER:
+        return ""
+    often, times = how_often(rare), "takes" if rare.every or rare.n == 1 else "take"
+    return (
+        f"Rare long steps add {100 * rare.share:.0f} % of the total time: {often} {times} "
+        f"{units.duration(rare.ms)} instead of {units.duration(rare.usual_ms)} (see outliers)."
+    )
+
+
+def how_often(rare: LongSteps) -> str:
+    """Return words like `one train step in 50`, or `93 of 709 train steps` if they are not regular."""
+    step = step_noun(rare.kind)
+    return f"one {step} in {rare.every}" if rare.every else f"{rare.n} of {rare.of} {step}s"
 
 
 def advice(examination: Examination) -> str:
@@ -84,9 +108,9 @@ def advice(examination: Examination) -> str:
     action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
     if verdict.action and chosen is not None and (place := _elsewhere(verdict, chosen)):
         known = chosen.gain_ms is not None
-        first = f"The largest saving is in {place}." if known else f"One finding is about {place}."
-        action = f"{first} {action}"
-        action = action if verdict.explained_by else f"No finding explains that. {action}"
+        first = f"Most is saved in {place}." if known else f"One finding is about {place}."
+        unexplained = "" if verdict.explained_by else "No finding explains that."
+        action = " ".join(filter(None, (unexplained, first, action)))
     return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
 
 
@@ -121,7 +145,7 @@ def headline(of: RecordingSummary) -> list[Text]:
     """Return name and command, then machine, versions, date, and how the program ended."""
     lines = [Text(of.name or "sounding", "bold")]
     command = (PurePath(word).name if word.startswith("/") else word for word in of.command)
-    lines.append(Text(" ".join(command), "cyan"))
+    lines.append(Text(shlex.join(command), "cyan"))
     if of.settings:
         lines.append(Text("settings " + joined(*(f"{k}: {v}" for k, v in of.settings.items())), "cyan"))
     lines.append(Text(joined(*_origin(of)), "dim"))
@@ -217,7 +241,7 @@ def step_lines(examination: Examination, width: int) -> list[Text]:
     step = examination.step
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
     if best is None:
-        return [Text(REQUESTS, "dim") if examination.serving else Text("no step was found", "yellow")]
+        return [Text(REQUESTS, "dim") if examination.serving else Text(NO_STEP, "yellow")]
     phase = "clean" if step.clean_ms is not None else "as profiled"
     kind = "" if step.kind in ("", "step") or step.source in NO_STEPS else f"{step.kind} "
     line = Text.assemble(f"{kind}{step.noun} ", (units.duration(best), "bold green"))

@@ -7,7 +7,7 @@ from html import escape
 from fathom.analysis.results import Device, Examination
 from fathom.report import units
 from fathom.report.findings import gain_of
-from fathom.report.heading import REQUESTS, advice
+from fathom.report.heading import NO_STEP, REQUESTS, advice
 from fathom.report.ledger import groups, name, step_ms
 from fathom.visible import visible
 
@@ -25,7 +25,7 @@ def to_html(examination: Examination) -> str:
 def _title(examination: Examination) -> str:
     step = examination.step
     ms = step.clean_ms if step.clean_ms is not None else step.timeline_ms
-    missing = REQUESTS if examination.serving else "no step was found"
+    missing = REQUESTS if examination.serving else NO_STEP
     taken = missing if ms is None else f"{step.kind or 'step'} of {units.duration(ms)}"
     return f"<h4>{escape(examination.sounding.name or 'sounding')}: {escape(taken)}</h4>"
 

@@ -24,16 +24,15 @@ from fathom.analysis.results import (
     LongSteps,
     Memory,
     label_of,
-    step_noun,
 )
 from fathom.diagnosis import kinds_of_steps
 from fathom.report import units
 from fathom.report.communication import LATE
+from fathom.report.heading import LARGER, how_often
 from fathom.report.ledger import by_entry, groups, of_profiled, step_ms
 from fathom.report.screen import columns_within, grouped, joined, paragraph
 from fathom.units import NS_PER_MS
 
-LARGER = 0.3  # of the time is extra time of long steps: then a larger unit is the better step
 LARGER_UNIT = (
     "the ledger covers usual steps only; call fathom.step() once per larger unit, such as an update or an "
     "epoch, to account for this time too"
@@ -190,13 +189,11 @@ def regions(device: Device, width: int, top: int | None, noun: str = "step") -> 
 def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
     """Yield how often rare long steps occur, the time they cost, and where the host spent it."""
     for rare in outliers:
-        step = step_noun(rare.kind)
-        often = f"one {step} in {rare.every}" if rare.every else f"{rare.n} of {rare.of} {step}s"
         whose = f" of rank {rare.rank}" if len(outliers) > 1 else ""
         verb, each = ("takes", "") if rare.every or rare.n == 1 else ("take", " each")
         times = f"{rare.ms / rare.usual_ms:.2g} times the {units.duration(rare.usual_ms)} of a usual one"
         costs = f"their extra time is {100 * rare.share:.0f} % of the total"
-        text = f"{often}{whose} {verb} {units.duration(rare.ms)}{each}, {times}; {costs}"
+        text = f"{how_often(rare)}{whose} {verb} {units.duration(rare.ms)}{each}, {times}; {costs}"
         yield from _paragraph("outliers", text, width)
         places = [f"{where(p.function, p.source)} {100 * p.share:.0f} %" for p in rare.places]
         yield from _paragraph("", f"in {joined(*places)}" if places else "", width)

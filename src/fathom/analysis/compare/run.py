@@ -106,7 +106,7 @@ def run_of(
         facts=first.facts if first else {},
         clocks_mhz=_clocks(store, account),
         counters=_counters(counters, account),
-        others=others_share(store, account)[0],
+        others=others_share(store, account.rank, account.steps)[0],
         utilisation=device.utilisation,
     )
 
@@ -172,7 +172,7 @@ def _clocks(store: Store, account: Account) -> list[float]:
     index = account.subjects[0].index
     if index is None:
         return []
-    rows = readings(store, account, index, account.steps).drop_nulls("sm_clock_mhz")
+    rows = readings(store, account.rank, index, account.steps).drop_nulls("sm_clock_mhz")
     return rows["sm_clock_mhz"].cast(pl.Float64).to_list()
 
 

@@ -123,7 +123,7 @@ def _exposed_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
 @signal("communication.contended")
 def contended(recorded: Recorded) -> bool:
     """Return whether other programs used the processors so much that steps took longer."""
-    return others_share(recorded.store, recorded.account)[1]
+    return others_share(recorded.store, recorded.account.rank, recorded.account.steps)[1]
 
 
 def _calling_line(recorded: Recorded, name: str) -> str | None:

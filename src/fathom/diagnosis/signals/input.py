@@ -282,7 +282,7 @@ def own_threads(recorded: Recorded) -> int | None:
 def others_cores(recorded: Recorded) -> float:
     """Return the cores that other programs took from those that the program may use, in its clean steps."""
     every = recorded.machine.get("host", {}).get("cpu", {}).get("logical_cores")
-    share, _ = others_share(recorded.store, recorded.account)
+    share, _ = others_share(recorded.store, recorded.account.rank, recorded.account.steps)
     if not every or share < MATTER:
         return 0.0
     beside = every - (cores(recorded) or every)  # others may run there

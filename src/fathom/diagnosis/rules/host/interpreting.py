@@ -8,7 +8,7 @@ from fathom.analysis import where
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.grouping import grouped
-from fathom.diagnosis.rules.candidates import in_mean_step, ms_of, on_processor, rows, spent
+from fathom.diagnosis.rules.candidates import contended, in_mean_step, ms_of, on_processor, rows, spent
 from fathom.diagnosis.rules.host.element_loops import costly_loops
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.host.waits import beneath_saving, claim_of
@@ -21,6 +21,7 @@ LONG = 0.05  # of the step, with an idle device
 OWN = 0.5  # of a line's samples: below it, the line mostly calls libraries
 BRIEF_US = 50.0  # at one instruction: a call of NumPy takes up to 10, longer ones compute on arrays
 MANY, TINY_US = 5_000, 10.0  # calls of ops in a step, and the mean time of one
+UNEVEN = 3.0  # times a typical step: a longer mean of profiled steps shows interruptions on a busy host
 WITHIN = 100  # ops per call by the program: beyond it, ops such as aten::gru contain the loop
 SHOWN = 3  # lines
 VECTORISED = """\
@@ -34,6 +35,7 @@ optimizer = torch.optim.AdamW(parameters, fused=True)             # where the li
 IN_LIBRARIES = "Call fewer and larger operations where libraries run Python, or compile the step"
 LEFT = 0.1  # of the time: the ops still have to be called
 CALLED = 0.5  # of the time of lines that call libraries
+INTERRUPTED = "other programs interrupted the profiled steps, and these pauses look like Python"
 UNKNOWN = 1.0  # of the gain, if a function may as well wait for native code, such as NumPy on large arrays
 DOUBT = 0.4  # of the gain, if the program's own code takes the time
 
@@ -136,6 +138,9 @@ def _on_processor(signals: Signals) -> Outcomes:
         return
     if share < LEAST:
         yield from _in_functions(signals, [line for line in sampled(signals) if line.own >= OWN])
+        return
+    if contended(signals) and signals["step.timeline_ms"] > UNEVEN * signals["step.typical_ms"]:
+        yield NotAnalysed("host-python", INTERRUPTED)
         return
     python, lines = spent(signals, PYTHON) / signals["step.timeline_ms"], sampled(signals)
     of_libraries = bool(lines) and all(line.own < OWN for line in lines)
