@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -371,10 +372,25 @@ def test_a_device_that_waits_for_the_processor_s_own_work_is_not_launch_bound():
 
 def test_a_processor_loses_all_that_it_waits_for_batches():
     """Recording slows its steps down, so that what a replayed one takes longer would hide the wait."""
-    alone = SimpleNamespace(subjects=[SimpleNamespace(index=None)])
+    alone = SimpleNamespace(subjects=[SimpleNamespace(index=None)], contended=False)
     step = Step(clean_ms=0.43, timeline_ms=0.61, ci_ms=None, n=238, kind="train", clean_mean_ms=0.455)
     given = Signals(None, Recorded(None, {}, alone, step, feeding=Input(wait_ms=0.19)))
     assert given.get("input.lost_ms").value == 0.19
+
+
+@pytest.mark.parametrize(("worker", "lost"), [(None, 0.8), (0, 2.0)])
+def test_waits_that_other_programs_lengthen_are_not_lost_to_the_loader(tmp_path: Path, worker, lost):
+    """One wait in three is interrupted; waits for workers vary in any case."""
+    timeline = Timeline(phase="clean", devices={})
+    for batch, ms in enumerate([0.8, 0.7, 4.5] * 4):
+        timeline.add(
+            "input", loader=0, batch=batch, worker=worker, start_ns=batch * 10**7, wait_ns=round(ms * 1e6)
+        )
+    shared = SimpleNamespace(rank=0, subjects=[SimpleNamespace(index=None)], contended=True)
+    step = Step(clean_ms=9.0, timeline_ms=9.0, ci_ms=None, n=12, kind="train", clean_mean_ms=9.0)
+    store = store_of(tmp_path / "s.fathom", timeline)
+    given = Signals(None, Recorded(store, {}, shared, step, feeding=Input(wait_ms=2.0)))
+    assert given.get("input.lost_ms").value == pytest.approx(lost)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -16,6 +16,7 @@ from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import most_common, signal
 from fathom.machine import find_ceiling, from_machine
 from fathom.sounding import LOADERS, LoaderFacts
+from fathom.timing import median
 from fathom.units import NS_PER_MS
 
 IDLE = Entry.INPUT
@@ -48,14 +49,22 @@ def lost_ms(recorded: Recorded) -> float:
     """Return the time that clean steps wait for batches: their mean minus a replayed step that never waits.
 
     The timeline alone does not show it, because the loader catches up while a profiler starts. A processor
-    has no queued work to do meanwhile, so it loses the whole wait.
+    has no queued work to do meanwhile, so it loses the whole wait. Without workers, other programs that
+    interrupt it lengthen some waits, but no change of the loader saves that time: the median counts.
     """
     clean, waited = recorded.step.clean_mean_ms, wait_ms(recorded)
     if clean is None or waited is None:
         raise UnknownSignalError(NO_CLEAN)
     if recorded.account.subjects and recorded.account.subjects[0].index is None:
-        return waited
+        return min(waited, _uninterrupted_ms(recorded)) if recorded.account.contended else waited
     return max(min(clean - _fed_ms(recorded), waited), 0.0)
+
+
+def _uninterrupted_ms(recorded: Recorded) -> float:
+    """Return the median wait of clean steps if the program makes its batches itself, else infinity."""
+    rows = recorded.rows("input").filter(phase="clean").select("wait_ns", "worker").collect()
+    alone = rows["worker"].null_count() == rows.height and rows["wait_ns"].count() > 0
+    return median(rows["wait_ns"].drop_nulls()) / NS_PER_MS * micro_steps(recorded) if alone else float("inf")
 
 
 def _fed_ms(recorded: Recorded) -> float:
