@@ -83,17 +83,21 @@ def long_steps_cost(outliers: list[LongSteps]) -> str:
     rare = max(outliers, key=lambda steps: steps.share, default=None)
     if rare is None or rare.share < LARGER:
         return ""
-    often, times = how_often(rare), "takes" if rare.every or rare.n == 1 else "take"
+    often, times = how_often(rare, outliers), "takes" if rare.every or rare.n == 1 else "take"
     return (
         f"Rare long steps add {100 * rare.share:.0f} % of the total time: {often} {times} "
         f"{units.duration(rare.ms)} instead of {units.duration(rare.usual_ms)} (see outliers)."
     )
 
 
-def how_often(rare: LongSteps) -> str:
-    """Return words like `one train step in 50`, or `93 of 709 train steps` if they are not regular."""
-    step = step_noun(rare.kind)
-    return f"one {step} in {rare.every}" if rare.every else f"{rare.n} of {rare.of} {step}s"
+def how_often(rare: LongSteps, outliers: list[LongSteps]) -> str:
+    """Return words like `one train step in 50`, or `93 of 709 train steps` if they are not regular.
+
+    The rank is named if there are `outliers` of several ranks.
+    """
+    step, whose = step_noun(rare.kind), f" of rank {rare.rank}" if len(outliers) > 1 else ""
+    often = f"one {step} in {rare.every}" if rare.every else f"{rare.n} of {rare.of} {step}s"
+    return often + whose
 
 
 def advice(examination: Examination) -> str:

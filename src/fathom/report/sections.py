@@ -189,11 +189,10 @@ def regions(device: Device, width: int, top: int | None, noun: str = "step") -> 
 def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
     """Yield how often rare long steps occur, the time they cost, and where the host spent it."""
     for rare in outliers:
-        whose = f" of rank {rare.rank}" if len(outliers) > 1 else ""
         verb, each = ("takes", "") if rare.every or rare.n == 1 else ("take", " each")
         times = f"{rare.ms / rare.usual_ms:.2g} times the {units.duration(rare.usual_ms)} of a usual one"
         costs = f"their extra time is {100 * rare.share:.0f} % of the total"
-        text = f"{how_often(rare)}{whose} {verb} {units.duration(rare.ms)}{each}, {times}; {costs}"
+        text = f"{how_often(rare, outliers)} {verb} {units.duration(rare.ms)}{each}, {times}; {costs}"
         yield from _paragraph("outliers", text, width)
         places = [f"{where(p.function, p.source)} {100 * p.share:.0f} %" for p in rare.places]
         yield from _paragraph("", f"in {joined(*places)}" if places else "", width)

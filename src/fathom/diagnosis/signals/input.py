@@ -64,7 +64,11 @@ def _uninterrupted_ms(recorded: Recorded) -> float:
     """Return the median wait of clean steps if the program makes its batches itself, else infinity."""
     rows = recorded.rows("input").filter(phase="clean").select("wait_ns", "worker").collect()
     alone = rows["worker"].null_count() == rows.height and rows["wait_ns"].count() > 0
-    return median(rows["wait_ns"].drop_nulls()) / NS_PER_MS * micro_steps(recorded) if alone else float("inf")
+    return (
+        median(rows["wait_ns"].drop_nulls().to_numpy()) / NS_PER_MS * micro_steps(recorded)
+        if alone
+        else float("inf")
+    )
 
 
 def _fed_ms(recorded: Recorded) -> float:
