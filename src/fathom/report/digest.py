@@ -108,6 +108,8 @@ def _verdict(examination: Examination) -> Facts:
     if verdict is None or not examination.integrity.ok:
         return {}
     shown = {"bound": verdict.bound, "headline": verdict.headline}
+    if beyond := heading.beyond_verdict(examination):
+        shown["beyond"] = beyond
     return {"verdict": shown | {"advice": heading.advice(examination), "finding": verdict.finding or "none"}}
 
 

@@ -65,8 +65,7 @@ def opening(examination: Examination, width: int) -> Iterator[Text]:
         return
     lines = _wrapped(verdict.headline, width)
     yield from (Text(line, "bold") for line in lines)
-    beside = (long_steps_cost(examination.long_steps), straggler(examination))
-    yield from (Text(line, "bold yellow") for text in beside for line in _wrapped(text, width))
+    yield from (Text(line, "bold yellow") for line in _wrapped(beyond_verdict(examination), width))
     least = 1 if width >= USUAL - 2 * MARGIN else MOST - 1
     left = _wrapped(advice(examination), width, max_lines=max(MOST - len(lines), least), placeholder=" …")
     yield from (Text(line, "bold green" if verdict.action else "dim") for line in left)
@@ -78,8 +77,13 @@ def _wrapped(text: str, width: int, **options: Any) -> list[str]:
     return [line.replace("\u00a0", " ") for line in textwrap.wrap(bound, width, **options)]
 
 
-def long_steps_cost(outliers: list[LongSteps]) -> str:
-    """Return a sentence on rare long steps that take much of the time, which the verdict does not cover."""
+def beyond_verdict(examination: Examination) -> str:
+    """Return what the verdict on the usual step leaves out: rare long steps, and the straggler."""
+    return " ".join(filter(None, (_long_steps(examination.long_steps), straggler(examination))))
+
+
+def _long_steps(outliers: list[LongSteps]) -> str:
+    """Return a sentence on rare long steps that take much of the time; empty without them."""
     rare = max(outliers, key=lambda steps: steps.share, default=None)
     if rare is None or rare.share < LARGER:
         return ""

@@ -11,7 +11,6 @@ from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError, file_error
 from fathom.report import heading, units
 from fathom.report import serving as of_requests
-from fathom.report.communication import straggler
 from fathom.report.ledger import groups, step_ms
 from fathom.report.page import (
     account,
@@ -140,7 +139,7 @@ def _top(result: Examination) -> Top:
         step=[line.plain.strip() for line in steps],
         bound=verdict.bound if verdict else "",
         advice=heading.advice(result) if verdict else "",
-        late=straggler(result) if verdict else "",
+        late=heading.beyond_verdict(result) if verdict else "",
         damaged=not result.integrity.ok,
         bar=_bar(device) if device else [],
     )
