@@ -185,8 +185,18 @@ def test_rates_of_ops_are_of_the_time_in_the_clean_step(step_ms: float) -> None:
 
 def test_an_inferred_time_proves_no_impossible_rate() -> None:
     entries = [
-        LedgerRow("ops", "aten::mul", 0.1, own_ms=0.1, at_ceiling_ms=1.0, bound="hbm", inferred=inferred)
+        LedgerRow(
+            "ops",
+            "aten::mul",
+            0.1,
+            own_ms=0.1,
+            at_ceiling_ms=1.0,
+            bound="hbm",
+            inferred=inferred,
+            bytes_per_s=4e13,
+        )
         for inferred in (False, True)
     ]
     check_rates(entries, LIMITS, None)
     assert entries[0].problem and not entries[1].problem
+    assert entries[0].bytes_per_s and entries[1].bytes_per_s is None

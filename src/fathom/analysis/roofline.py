@@ -193,14 +193,17 @@ _PATHS = {"HtoD": "pcie", "DtoH": "pcie", "PtoP": "link", "DtoD": "hbm"}
 def check_rates(ledger: list[LedgerRow], limits: Limits | None, sheet: Sheet | None) -> None:
     """Set `problem` of rows whose rate exceeds BEYOND times a measured ceiling, else a datasheet peak.
 
+    If the time of a row is inferred, its rates are removed instead.
     The bytes of a compiled kernel are those of all its arguments. If it cannot have moved them all, the bytes
     and the figures that depend on them are removed, and `abstained` has the reason.
     """
     for entry in ledger:
         times, ceiling = _times(entry, limits, sheet)
-        if times <= BEYOND or entry.inferred:  # an inferred time does not prove that a rate is impossible
+        if times <= BEYOND:
             continue
-        if entry.detail.startswith(COMPILED) and not entry.product_flops:
+        if entry.inferred:  # the time was inferred too short, so the rate is unknown rather than impossible
+            entry.flops_per_s = entry.bytes_per_s = None
+        elif entry.detail.startswith(COMPILED) and not entry.product_flops:
             _remove_bytes(entry)
         else:
             entry.problem = f"{100 * times:.0f} % of {ceiling}"

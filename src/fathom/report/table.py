@@ -246,6 +246,8 @@ def _of_ceiling(entries: list[LedgerRow]) -> str:
     if all(entry.entry in COLLECTIVES for entry in entries):
         return ""
     known = [entry for entry in entries if entry.at_ceiling_ms is not None]
+    if any(entry.inferred and entry.flops_per_s is None and entry.bytes_per_s is None for entry in known):
+        return ""
     ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)
     return units.share(needed, ms) if needed and ms >= COMPLETE * sum(map(ran_ms, entries)) else ""
 
