@@ -8,8 +8,10 @@ import pytest
 
 from fathom.analysis.clean import BEYOND, Profiled, clean_entries, in_all_ranks, typical
 from fathom.analysis.entries import DISTORTED, Entry
+from fathom.analysis.processor import nested_in
 from fathom.analysis.results import LedgerRow
 from fathom.analysis.steps import MOST_RANKS, lengths_of_ranks
+from fathom.analysis.windows import Windows
 from fathom.sounding.schema import conform
 
 ROWS = {(Entry.OPS, "aten::mm"): 2.0, (Entry.PYTHON, "loop (a.py:3)"): 8.0, (Entry.INPUT, ""): 0.2}
@@ -83,3 +85,28 @@ def test_a_rank_alone_and_steps_that_others_lack_keep_their_lengths():
     assert means == {0: 10e6}
     own = np.array([10e6, 20e6])
     assert in_all_ranks(means, np.arange(2), own) is own
+
+
+def test_recording_lengthens_the_caller_of_an_op_and_not_the_op() -> None:
+    """Each of 300 ops calls 1, whose own time the profiler does not lengthen."""
+    ms = {(Entry.OPS, "aten::relu_"): 0.2, (Entry.OPS, "aten::clamp_min_"): 0.7, (Entry.PYTHON, ""): 1.4}
+    entries = [LedgerRow(entry, detail, value) for (entry, detail), value in ms.items()]
+    added = {
+        (Entry.OPS, "aten::relu_"): 300.0,
+        (Entry.OPS, "aten::clamp_min_"): 0.0,
+        (Entry.PYTHON, ""): 300.0,
+    }
+    rows = clean_entries(Profiled(entries, ms, dict.fromkeys(ms, 300.0), added), {}, 2.0)
+    clean = {row.detail: row.ms for row in rows}
+    assert clean["aten::clamp_min_"] == 0.7
+    assert clean["aten::relu_"] < 0.2 and clean[""] < 1.4
+
+
+def test_a_nested_op_counts_for_its_caller_in_the_window_in_which_it_begins() -> None:
+    columns = {"burst": [0, 0, 0, 0], "id": [1, 2, 3, 4], "parent": [None, 1, 2, None]}
+    times = {"start_ns": [0, 2, 12, 14], "name": ["aten::linear", "aten::addmm", "aten::copy_", "aten::mm"]}
+    ops = pl.DataFrame({**columns, **times, "kind": ["op"] * 4})
+    starts, ends, zeros = np.array([0, 10]), np.array([10, 20]), np.zeros(2, np.int64)
+    windows = Windows(starts, ends, zeros, zeros, ["", ""], None, zeros, zeros)
+    rows = nested_in(ops, windows).sort("window").rows(named=True)
+    assert rows == [{"caller": "aten::linear", "window": 0}, {"caller": "aten::addmm", "window": 1}]

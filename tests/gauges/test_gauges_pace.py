@@ -117,6 +117,11 @@ def test_optimizers_of_all_parameters_have_their_own_pace(at_once):
             made.optimize()
     on_lists = sum(count for name, count in called.names.items() if name.startswith(pacing.LISTS))
     assert rows["AdamW"]["calls"] == on_lists
+    for row in rows.values():
+        assert row["step"] + row["parameter"] * row["parameters"] == pytest.approx(
+            row["parameters"] * row["value"]
+        )
+        assert row["step"] >= 0 and row["parameter"] >= 0
 
 
 @pytest.mark.parametrize("phase", PACES[:3])

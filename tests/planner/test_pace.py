@@ -86,6 +86,14 @@ def test_an_optimizer_on_lists_takes_the_pace_of_its_name():
         assert pace_of(ceilings, step, HOST, None).total(OPTIMIZER) == pytest.approx(8 * each)
 
 
+def test_an_optimizer_on_lists_takes_time_for_the_step_and_for_each_parameter():
+    ceilings = paces(HOST, forward=1e-3, backward=1e-3, foreach=5e-3)
+    ceilings[-1].series.append({"name": "Adam", "calls": 9, "value": 4e-3, "step": 0.1, "parameter": 2e-3})
+    for parameters in (5.0, 50.0):
+        step = Operators(called().counts, parameters=parameters, at_once="foreach", optimizer="Adam")
+        assert pace_of(ceilings, step, HOST, None).total(OPTIMIZER) == pytest.approx(100 + 2 * parameters)
+
+
 def test_a_step_takes_the_longer_of_host_and_device():
     assert plain().step({FORWARD: 5.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(60)
     assert plain().step({FORWARD: 50.0, BACKWARD: 30.0, OPTIMIZER: 5.0}) == pytest.approx(85)

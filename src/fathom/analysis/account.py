@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from fathom.analysis.clean import Profiled, clean_entries, in_all_ranks, typical
@@ -12,7 +13,7 @@ from fathom.analysis.columns import filled
 from fathom.analysis.communication import at_their_size, ceilings_of, communication_of
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
-from fathom.analysis.intervals import Spans, of_rows, spans
+from fathom.analysis.intervals import Array, Spans, of_rows, spans
 from fathom.analysis.kinds_by_batch import mixed
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.others import others_share
@@ -342,7 +343,23 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
         idle = {cause: _waited(ms, cause) for cause in waits}
         before = to.waits.of_windows(windows.starts[chosen], windows.ends[chosen])
         waits = exposed(waits, before, idle)
-    return clean_entries(Profiled(device.profiled_ledger, ms, events), waits, step_ms)
+    added = _added_in(subject, chosen, events)
+    return clean_entries(Profiled(device.profiled_ledger, ms, events, added), waits, step_ms)
+
+
+def _added_in(subject: Subject, chosen: Array, events: Mapping[RowKey, float]) -> Mapping[RowKey, float]:
+    """Return the events per step whose recording lengthens each row.
+
+    The profiler takes the first time when an op begins and the last when it ends, so that its own work
+    lengthens the op's caller, or the Python before an outermost op.
+    """
+    if subject.nested is None:
+        return events
+    nested = subject.nested.filter(pl.col("window").is_in(np.flatnonzero(chosen).tolist()))
+    calls = dict(nested.group_by("caller").len().iter_rows())
+    steps = max(1, int(chosen.sum()))
+    ops = {row: calls.get(row[1], 0) / steps for row in events if row[0] == Entry.OPS}
+    return {**events, **ops}
 
 
 def _waited(ms: Mapping[RowKey, float], cause: str) -> float:

@@ -42,12 +42,13 @@ class Profiled(msgspec.Struct, frozen=True):
     """The profiled step: its ledger `entries`, and for each row its ms and recorded events per step.
 
     `ms` and `events` are means over the windows that represent the clean step. Rows without time in these
-    windows are missing.
+    windows are missing. `added` are the events whose recording lengthens each row, if it is not its own.
     """
 
     entries: list[LedgerRow]
     ms: Mapping[RowKey, float]
     events: Mapping[RowKey, float]
+    added: Mapping[RowKey, float] | None = None
 
 
 def typical(lengths: Array, least: float = 0.0) -> Array:
@@ -81,7 +82,8 @@ def clean_entries(profiled: Profiled, waits: Mapping[str, float], step_ms: float
     distorted = sum(ms.values()) > BEYOND * step_ms
     if distorted:
         ms = {row: value for row, value in ms.items() if row[0] not in INFLATION}
-    _take_off(ms, profiled.events, waits, sum(ms.values()) - step_ms)
+    added = profiled.events if profiled.added is None else profiled.added
+    _take_off(ms, added, waits, sum(ms.values()) - step_ms)
     left = step_ms - sum(ms.values())
     longer = (Entry.UNATTRIBUTED, DISTORTED if distorted else LONGER)
     row = longer if left > 0 else (Entry.OVERHEAD, IN_WORK)

@@ -18,6 +18,7 @@ from fathom.analysis.intervals import (
     NOTHING,
     Array,
     Spans,
+    containing,
     covered,
     intersect,
     merge,
@@ -79,6 +80,15 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int, m
             rows += [(window, Entry.MOVING_BYTES, "", part, None) for window, part in moved]
             rows += [(window, Entry.HOST_WAITS_FOR_PEERS, detail, -part, None) for window, part in moved]
     return collect(rows, mine)
+
+
+def nested_in(ops: pl.DataFrame, windows: Windows) -> pl.DataFrame:
+    """Return a row for each op that another op calls: the window in which it began, and its caller's name."""
+    own = ops.filter(pl.col("kind") == "op")
+    callers = own.select("burst", parent="id", caller="name").unique(["burst", "parent"])
+    nested = own.join(callers, on=["burst", "parent"])
+    window = containing(Spans(windows.starts, windows.ends), nested["start_ns"].to_numpy())
+    return nested.select("caller", window=pl.Series(window)).filter(pl.col("window") >= 0)
 
 
 def not_waiting(windows: Windows, host: dict[int, HostRecords]) -> Spans:

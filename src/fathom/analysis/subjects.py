@@ -20,7 +20,7 @@ from fathom.analysis.intervals import NOTHING, Spans, of_rows
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, divided, micro_windows
 from fathom.analysis.peers import PIECE
-from fathom.analysis.processor import not_waiting, processor_ledger
+from fathom.analysis.processor import nested_in, not_waiting, processor_ledger
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import SlowStep
 from fathom.analysis.rows import entries_of
@@ -55,6 +55,7 @@ class Subject(msgspec.Struct):
     slowed: dict[str, float] = {}  # ns that families or ops take longer beside collectives, in used windows
     computing: Spans = NOTHING  # time with compute kernels; of a processor, time not spent waiting for peers
     views: Views | None = None  # of its work by category and by shapes; None for a processor
+    nested: pl.DataFrame | None = None  # a processor's ops that other ops call, see `nested_in`
 
     @property
     def label(self) -> str:
@@ -127,7 +128,8 @@ def _processor(timeline: Timeline, kind: str | None) -> Subject:
     asked = outermost.select("burst", at="start_ns", ns=pl.col("end_ns") - pl.col("start_ns"))
     micro = micro_windows(divided(timeline.steps, asked), windows, boundary)
     problems = check_processor(timeline.calls, ledger, CPU)
-    return Subject(None, ledger, problems, micro, computing=not_waiting(windows, host))
+    nested = nested_in(timeline.ops, windows)
+    return Subject(None, ledger, problems, micro, computing=not_waiting(windows, host), nested=nested)
 
 
 def works(

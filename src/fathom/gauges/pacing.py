@@ -8,7 +8,8 @@ operators. That time is subtracted there.
 
 forward, backward    per operator; the forward pass ends with the loss
 optimizer            per operator of an optimizer that handles one parameter after another
-foreach, fused       per parameter of an optimizer that handles all of them at once
+foreach, fused       per parameter of an optimizer that handles all of them at once; `step` and `parameter`
+                     divide it: the seconds of a step without parameters, and of each one more
 
 The value is the mean over all operators, and the series has those of each name, with the time outside before
 them (Python, or autograd's engine) as a share, `python`. `at` has the operators or parameters, the share of
@@ -54,7 +55,7 @@ WARM_S = 0.01
 STACKS_S = 0.8  # of all stacks alone, and in turns
 LEAST_TURNS, MOST_TURNS = 5, 300
 WARM_STEPS, PROFILED, SKIPPED = 5, 3, 1  # steps; the profiler's first one is slow
-DEEP = 4  # layers of the stack whose optimizer handles all parameters at once
+SHALLOW, DEEP = 1, 4  # layers of the stacks whose optimizers handle all parameters at once
 LEAST = 0.05  # of an operator's recorded time is left, at least, once that of recording is subtracted
 POINTS = 9  # quantiles of the samples
 
@@ -325,24 +326,39 @@ def _at_once(name: str, phase: str, torch: Any, device: str, job: GaugeJob, cloc
         for kind in {(kind.optimizer, kind.momentum): kind for kind in KINDS}.values()
         if phase in signature(getattr(torch.optim, kind.optimizer)).parameters
     ]
-    stacks = [_warm(PacedStack(torch, device, kind, DEEP, **{phase: True})) for kind in kinds]
-    taken = [_taken(stack, OPTIMIZER, BUDGET_S, job, clock) for stack in stacks]
+    shallow, stacks = (
+        [_warm(PacedStack(torch, device, kind, layers, **{phase: True})) for kind in kinds]
+        for layers in (SHALLOW, DEEP)
+    )
+    of_few, taken = (
+        [_taken(stack, OPTIMIZER, BUDGET_S / 2, job, clock) for stack in each] for each in (shallow, stacks)
+    )
     recorded = profiled(torch, stacks, alone=True)
     usual, *others = [
-        _of_optimizer(kind, len(stack.parameters), sample, seen[OPTIMIZER])
-        for kind, stack, sample, seen in zip(kinds, stacks, taken, recorded, strict=True)
+        _of_optimizer(kind, (len(few.parameters), small.median), len(many.parameters), large, seen[OPTIMIZER])
+        for kind, few, small, many, large, seen in zip(
+            kinds, shallow, of_few, stacks, taken, recorded, strict=True
+        )
     ]
     series = [{**each.at, "value": each.sample.median} for each in (usual, *others)]
     return ceiling(name, usual, cast(list[Setting], series))
 
 
-def _of_optimizer(kind: Kind, parameters: int, taken: Sample, seen: Profiled) -> Measurement:
-    """Return the seconds of an optimizer per parameter."""
+def _of_optimizer(
+    kind: Kind, few: tuple[int, float], parameters: int, taken: Sample, seen: Profiled
+) -> Measurement:
+    """Return the seconds of an optimizer per parameter, and those of a step beside them: `few` are the
+    parameters and seconds of a smaller stack.
+    """
+    slope = (taken.median - few[1]) / (parameters - few[0])
+    each = min(max(0.0, slope), taken.median / parameters)
     at = {
         "name": kind.optimizer,
         "calls": sum(calls for op, calls in seen.operators.items() if op.startswith(LISTS)),
         "parameters": parameters,
         "python": round(seen.outside_s / seen.seconds, 3),
+        "step": taken.median - each * parameters,
+        "parameter": each,
     }
     return Measurement(
         at, Sample(tuple(seconds / parameters for seconds in taken.seconds), taken.repetitions)

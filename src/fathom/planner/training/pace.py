@@ -171,9 +171,9 @@ def _at_once(ceiling: Ceiling, operators: Operators) -> PhasePace:
     rows = [row for row in ceiling.series if "calls" in row]
     own = [row for row in rows if row["name"] == operators.optimizer] or rows
     nearest = min(own, key=lambda row: abs(row["calls"] - operators.on_lists), default=None)
-    value = nearest["value"] if nearest else ceiling.value
-    each = value * operators.parameters / max(1.0, operators.total(OPTIMIZER))
-    return PhasePace(_call(each, (nearest or ceiling.at).get("python")))
+    at = nearest or {**ceiling.at, "value": ceiling.value}
+    seconds = at.get("step", 0.0) + at.get("parameter", at["value"]) * operators.parameters
+    return PhasePace(_call(seconds / max(1.0, operators.total(OPTIMIZER)), at.get("python")))
 
 
 def _call(seconds: float, outside: object) -> CallPace:
