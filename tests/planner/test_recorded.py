@@ -65,6 +65,12 @@ def test_a_larger_batch_repeats_the_recorded_step(gpt):
     once, thrice = plan_recorded(gpt.on_more(8)), plan_recorded(gpt.on_more(8, batch=3 * 8 * 64))
     assert thrice.step.value == pytest.approx(3 * once.step.value, rel=0.02)
     assert [option.gpus for option in thrice.front] == [8, 4, 2, 1]
+    sent, *rest = sorted(thrice.ledger, key=lambda row: row.detail != "data parallel")
+    assert sent.provenance == "calibrated" and {row.provenance for row in rest} == {"measured here"}
+    for row in thrice.ledger:
+        assert row.low_ms < row.ms < row.high_ms
+    step = thrice.front[0].figures["step_s"]
+    assert step.interval == pytest.approx((thrice.step.low, thrice.step.high))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +30,7 @@ from fathom.planner.serving import (
     Replica,
     ask_serving,
     calibration,
+    commands,
     engine,
     explained,
     limited,
@@ -35,6 +39,7 @@ from fathom.planner.serving import (
     resolved,
     serve,
     smallest_pools,
+    undominated,
 )
 from fathom.planner.training import ask, plan_training
 from fathom.planner.workload import model
@@ -443,6 +448,30 @@ def test_pools_are_the_fewest_replicas_of_nested_loops():
     ):
         if prefill and decode:
             assert not limits.met_by(serve(Fleet(LLAMA, decode, LLAMA, prefill), load, values))
+
+
+def test_pools_start_with_their_roles_and_a_router_that_knows_every_replica():
+    made = commands(Fleet(LLAMA, 2, LLAMA, 3), Load(2000, 100))
+    for pool, role in (("prefill", "kv_producer"), ("decode", "kv_consumer")):
+        words = shlex.split(made[f"vllm {pool}"])
+        config = json.loads(words[words.index("--kv-transfer-config") + 1])
+        assert config == {"kv_connector": "NixlConnector", "kv_role": role}
+        words = shlex.split(made[f"sglang {pool}"])
+        assert words[words.index("--disaggregation-mode") + 1] == pool
+        assert ("--disaggregation-bootstrap-port" in words) == (pool == "prefill")
+    for router in ("vllm router", "sglang router"):
+        named = re.findall(r"(?:PREFILL|DECODE)_\d", made[router])
+        assert named == ["PREFILL_1", "PREFILL_2", "PREFILL_3", "DECODE_1", "DECODE_2"]
+    alone = commands(Fleet(LLAMA, 2), Load(2000, 100))
+    assert set(alone) == {"vllm", "sglang"} and "kv-transfer" not in alone["vllm"]
+
+
+def test_a_fleet_that_a_cheaper_one_beats_in_both_latencies_is_not_offered():
+    def answer(gpus, ttft, tpot):
+        return SimpleNamespace(gpus=gpus), SimpleNamespace(ttft=np.array([ttft]), tpot=np.array([tpot]))
+
+    rows = [answer(4, 0.2, 0.03), answer(8, 0.3, 0.02), answer(16, 0.3, 0.025), answer(149, 0.4, 0.04)]
+    assert undominated(rows) == rows[:2]
 
 
 def test_pools_need_limits():

@@ -209,6 +209,24 @@ def test_rates_and_costs_have_the_interval_of_the_step():
     assert f"{plan.figures['mfu'].value:.1%}".rstrip("%") in text and "assumed)" in text
 
 
+def test_each_row_of_the_ledger_and_of_the_front_has_an_interval():
+    plan = plan_training(
+        ask("llama3-8b", "h100", gpus=8, batch=64, tokens=1e12, price="2.5/h", sample_time="3 s", workers=2)
+    )
+    assert {"data loading", "matmuls"} <= {row.detail for row in plan.ledger}
+    for row in plan.ledger:
+        assert row.low_ms < row.ms < row.high_ms and row.provenance
+    # entries are off in part independently, so that their ends add up to more than the step's
+    assert sum(row.high_ms for row in plan.ledger) >= 1000 * plan.step.high
+    for option in plan.front:
+        for key, figure in option.figures.items():
+            assert figure.low < figure.value < figure.high and figure.value == getattr(option, key)
+        assert {"step_s", "memory_gb", "gpu_hours", "dollars"} <= set(option.figures)
+    best = next(option for option in plan.front if option.gpus == 8).figures
+    assert best["step_s"].interval == pytest.approx((plan.step.low, plan.step.high))
+    assert best["memory_gb"].low == pytest.approx(plan.memory.low / 1e9)
+
+
 def test_a_plan_beyond_the_published_runs_is_called_an_extrapolation():
     notes = plan_training(ask("llama3-8b", "h100", gpus=65536, batch=65536, tp=1, pp=1, cp=1)).notes
     assert any("65,536 GPUs are more than published runs have" in note for note in notes)

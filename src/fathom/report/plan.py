@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.planner import ASSUMED, Quantity
-from fathom.planner.training import Assumption, Checked, CheckedRow, Plan
+from fathom.planner.training import Assumption, Checked, CheckedRow, Option, Plan, Row
 from fathom.report import units
 from fathom.report.screen import LEAST, show
 from fathom.units import GB, MS_PER_S
 
-BAR, NAME, TOP = 10, 46, 6
+BAR, NAME, TOP = 6, 39, 6
 LARGE = 1e6  # values above are written with a power of ten
 LITTLE = 0.001  # of the step: smaller rows share one line
 
@@ -84,21 +84,34 @@ def _spanned(q: Quantity | None, written: Callable[[float], str], unit: str) -> 
 
 def _ledger(plan: Plan) -> Iterator[Text]:
     total = MS_PER_S * plan.step.value
-    yield Text(f"{'where a step goes':<{NAME}}{'ms':>12}{'%':>8}", "dim underline")
+    yield Text(f"{'where a step goes':<{NAME}}{'ms':>9}{'interval':>17}{'%':>7}", "dim underline")
     rows = sorted(plan.ledger, key=lambda row: -row.ms)
     small = [row for row in rows if row.ms < LITTLE * total]
     for row in rows[: len(rows) - len(small)]:
-        line = _ledger_line(f"{row.entry} · {row.detail}", row.ms, total)
+        line = _ledger_line(f"{row.entry} · {row.detail}", row.ms, total, row_span(row, total))
         bar = units.bar(row.ms / total, BAR)
         yield Text(f"{line}  ").append(bar, "green" if row.entry == "compute" else "yellow")
     if small:
         named = f"below {100 * LITTLE:.1f} % each: {', '.join(row.detail for row in small)}"
-        yield Text(_ledger_line(named, sum(row.ms for row in small), total), "dim")
-    yield Text(_ledger_line("step", total, total), "bold")
+        low, high = (sum(getattr(row, key) or row.ms for row in small) for key in ("low_ms", "high_ms"))
+        yield Text(_ledger_line(named, sum(row.ms for row in small), total, between(low, high, total)), "dim")
+    step = between(MS_PER_S * plan.step.low, MS_PER_S * plan.step.high, total)
+    yield Text(_ledger_line("step", total, total, step), "bold")
 
 
-def _ledger_line(name: str, ms: float, total: float) -> str:
-    figures = f"{ms:>12.{units.decimals(total)}f}{100 * ms / total:>8.1f}"
+def row_span(row: Row, total: float) -> str:
+    """Return the interval of a row of a step of `total` ms; empty if it is unknown."""
+    return "" if row.low_ms is None or row.high_ms is None else between(row.low_ms, row.high_ms, total)
+
+
+def between(low: float, high: float, total: float) -> str:
+    """Return an interval in ms, with the decimals that show `total`."""
+    decimals = units.decimals(total)
+    return f"{low:.{decimals}f}–{high:.{decimals}f}"
+
+
+def _ledger_line(name: str, ms: float, total: float, span: str = "") -> str:
+    figures = f"{ms:>9.{units.decimals(total)}f}{span:>17}{100 * ms / total:>7.1f}"
     return f"{units.shorten(name, NAME - 1):<{NAME}}{figures}"
 
 
@@ -147,15 +160,28 @@ def _front(plan: Plan) -> Iterator[Text]:
     if len(plan.front) < 2:
         return
     yield Text(
-        f"{'GPUs':>8}{'step':>12}{'memory':>10}{'GPU h':>12}{'$':>12}{'MWh':>9}  layout", "dim underline"
+        f"{'GPUs':>8}{'step':>10}{'interval':>16}{'memory':>9}{'GPU h':>11}{'$':>12}{'MWh':>8}  layout",
+        "dim underline",
     )
     for option in plan.front:
         costs = (option.gpu_hours, option.dollars, option.megawatt_hours)
         cells = [units.MISSING if value is None else f"{value:,.0f}" for value in costs]
         yield Text(
-            f"{option.gpus:>8}{units.duration(MS_PER_S * option.step_s):>12}{option.memory_gb:>7.0f} GB"
-            f"{cells[0]:>12}{cells[1]:>12}{cells[2]:>9}  {option.layout.words}"
+            f"{option.gpus:>8}{units.duration(MS_PER_S * option.step_s):>10}{_option_span(option):>16}"
+            f"{option.memory_gb:>6.0f} GB{cells[0]:>11}{cells[1]:>12}{cells[2]:>8}  {option.layout.words}"
         )
+    yield Text(
+        "GPU hours and dollars have the interval of the step; --json has those of memory and MWh.", "dim"
+    )
+
+
+def _option_span(option: Option) -> str:
+    """Return the interval of an option's step in percent of the step; empty if it is unknown."""
+    step = option.figures.get("step_s")
+    if step is None:
+        return ""
+    low, high = (100 * (end / step.value - 1) for end in step.interval)
+    return f"{low:+.0f} to {high:+.0f} %"
 
 
 def _scaling(plan: Plan) -> Iterator[Text]:

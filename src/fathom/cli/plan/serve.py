@@ -139,6 +139,7 @@ def _deliver(question: Question, plan: ServingPlan, result: Result) -> None:
     elif result.explain:
         print("\n".join(explained(question, plan)))
     elif result.launch:
-        print("\n".join(plan.launch.values()))
+        named = (f"# {name}\n{command}" for name, command in plan.launch.items())
+        print("\n".join(named if plan.prefill_replicas else plan.launch.values()))
     else:
         print_serving_plan(plan)

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
         plan_serving,
         planned_test,
     )
-    from fathom.planner.serving.search import Limits, floor, layouts, search, search_pools, smallest_pools
+    from fathom.planner.serving.search import (
+        Limits,
+        floor,
+        layouts,
+        search,
+        search_pools,
+        smallest_pools,
+        undominated,
+    )
     from fathom.planner.serving.simulator import Replica, Request
 
 __all__, __getattr__ = exports(__name__)

@@ -17,11 +17,53 @@ from fathom.regular import read_json
 _LENGTHS, _DEGREES = ("prompt", "output", "concurrency"), ("tp", "dp", "ep")
 _MOST = 200  # results of a load test, each of which is simulated dozens of times
 _MOST_REQUESTS = 16_000  # of all results, with four for each in flight
+_PORT, _ROUTER, _BOOTSTRAP = "8000", "8192", "8998"  # of a replica, of the router, and of the handover
+_VLLM_PROXY = "tests/v1/kv_connector/nixl_integration/toy_proxy_server.py"
 _VLLM_TYPES = {"fp8": "fp8", "int8": "int8"}
 
 
-def commands(of: Deployment, load: Load) -> dict[str, str]:
-    """Return the commands that start one replica under vLLM and SGLang."""
+def commands(fleet: Fleet, load: Load) -> dict[str, str]:
+    """Return the commands that start a replica under vLLM and SGLang: of each pool, with its router, if
+    prefill has its own replicas.
+    """
+    replica = _replica(fleet.decode, load)
+    return _pooled(fleet, replica) if fleet.prefill else replica
+
+
+def _pooled(fleet: Fleet, replica: Mapping[str, str]) -> dict[str, str]:
+    """Return the commands of both pools, which hand over the KV cache through NIXL.
+
+    HOST is the address of a replica, PREFILL_1 and DECODE_1 are those of the first ones.
+    """
+    prefill, decode = (
+        [f"{pool}_{n + 1}" for n in range(count)]
+        for pool, count in (("PREFILL", fleet.prefill_replicas), ("DECODE", fleet.replicas))
+    )
+    made = {}
+    for pool, role in (("prefill", "kv_producer"), ("decode", "kv_consumer")):
+        config = f"""'{{"kv_connector": "NixlConnector", "kv_role": "{role}"}}'"""
+        channel = "VLLM_NIXL_SIDE_CHANNEL_HOST=HOST"
+        made[f"vllm {pool}"] = f"{channel} {replica['vllm']} --port {_PORT} --kv-transfer-config {config}"
+    made["vllm router"] = (  # in vLLM's repository
+        f"python {_VLLM_PROXY} --port {_ROUTER} --prefiller-hosts {' '.join(prefill)} "
+        f"--prefiller-ports {' '.join([_PORT] * len(prefill))} --decoder-hosts {' '.join(decode)} "
+        f"--decoder-ports {' '.join([_PORT] * len(decode))}"
+    )
+    for pool in ("prefill", "decode"):
+        served = f"--host HOST --port {_PORT} --disaggregation-mode {pool}"
+        through = "--disaggregation-transfer-backend nixl"
+        made[f"sglang {pool}"] = f"{replica['sglang']} {served} {through}"
+    made["sglang prefill"] += f" --disaggregation-bootstrap-port {_BOOTSTRAP}"
+    pools = [f"--prefill http://{host}:{_PORT} {_BOOTSTRAP}" for host in prefill]
+    pools += [f"--decode http://{host}:{_PORT}" for host in decode]
+    made["sglang router"] = (
+        f"python -m sglang_router.launch_router --pd-disaggregation {' '.join(pools)} --port {_ROUTER}"
+    )
+    return made
+
+
+def _replica(of: Deployment, load: Load) -> dict[str, str]:
+    """Return the commands that start one replica."""
     length, name = load.longest, _loaded(of)
     share = of.memory_share or of.engine.memory_share
     vllm = [f"vllm serve {name}", f"--tensor-parallel-size {of.tp}", f"--max-model-len {length}"]

@@ -203,7 +203,7 @@ def _described(
         cooling_joules_per_token=_per(watts.times(fleet.gpus * COOLING), rate, "J"),
         dollars_per_million_tokens=_dollars(of, fleet, rate),
         choices=choices,
-        launch=commands(of, q.load),
+        launch=commands(replace(fleet, decode=of), q.load),
         assumptions=_assumptions(of, values),
         provenance=MEASURED if q.values else provenance(fleet),
         notes=_notes(q, fleet, served, values),

@@ -135,7 +135,7 @@ def search(
         raise BadInputError(f"{objective!r} is not an objective; choose one of {', '.join(OBJECTIVES)}.")
     fleets = [answer for of in candidates if (answer := smallest(of, load, limits, values, most(of, gpus)))]
     if fleets:
-        return best_first(fleets, objective)
+        return undominated(best_first(fleets, objective))
     if gpus is None:
         raise BadInputError(_impossible(candidates, load, limits, values))
     best, _ = search(candidates, load, limits, values)[0]
@@ -175,6 +175,16 @@ def filling(
 def best_first(fleets: list[tuple[Fleet, Served]], objective: str) -> list[tuple[Fleet, Served]]:
     """Return fleets by what they cost, then by their mean time per output token."""
     return sorted(fleets, key=lambda answer: (cost(answer[0], objective), float(np.mean(answer[1].tpot))))
+
+
+def undominated(fleets: list[tuple[Fleet, Served]]) -> list[tuple[Fleet, Served]]:
+    """Return the fleets, best first, without those that are in no latency quicker than a better one."""
+    kept: list[tuple[Fleet, Served]] = []
+    for answer in fleets:
+        ttft, tpot = (float(np.mean(times)) for times in (answer[1].ttft, answer[1].tpot))
+        if not any(float(np.mean(s.ttft)) <= ttft and float(np.mean(s.tpot)) <= tpot for _, s in kept):
+            kept.append(answer)
+    return kept
 
 
 def cost(fleet: Fleet, objective: str) -> float:
@@ -245,7 +255,7 @@ def search_pools(
             f"No fleet within --gpus {gpus} meets the limits; the smallest that does has {least}."
         )
     fleets = [(fleet, served) for fleet, served in fleets if gpus is None or fleet.gpus <= gpus]
-    return best_first(fleets, objective)
+    return undominated(best_first(fleets, objective))
 
 
 def smallest_pools(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         stack,
     )
     from fathom.planner.training.recorded import RecordedJob, Recording
-    from fathom.planner.training.results import Assumption, Plan
+    from fathom.planner.training.results import Assumption, Option, Plan, Row
     from fathom.planner.training.spreading import plan_recorded, recorded_derivation
 
 __all__, __getattr__ = exports(__name__)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 
 from fathom.planner.quantity import ASSUMED, CALIBRATED, MEASURED, Quantity
 from fathom.planner.training.choosing import (
     ENTRIES,
     Question,
+    Search,
     best_of,
     check,
     costs_of,
@@ -29,8 +31,17 @@ from fathom.planner.training.loading import (
     widened,
 )
 from fathom.planner.training.memory import peak_bytes
-from fathom.planner.training.rates import constant, constants, draws, names_used, rates_of, share_of
-from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale, figures_of
+from fathom.planner.training.rates import constant, constants, draws, names_used, priors, rates_of, share_of
+from fathom.planner.training.results import (
+    Assumption,
+    Interval,
+    Option,
+    Plan,
+    Row,
+    Scale,
+    figures_of,
+    with_figures,
+)
 from fathom.planner.training.saving import State, saving_notes, saving_of
 from fathom.planner.workload import convention, flops_per_token
 from fathom.units import MS_PER_S
@@ -38,6 +49,14 @@ from fathom.units import MS_PER_S
 _NOISE = {False: 0.052, True: 0.18}  # spread of published runs about a plan, dense and with experts
 _MEMORY_NOISE = 0.045
 _Z = 1.645  # a 90 % interval
+LEAST = 0.01  # of an entry that other constants hide
+_PARTS = {  # the constant that plays the largest part in an entry
+    "matmuls": "matmul",
+    "attention": "attention",
+    "norms and elementwise": "vector",
+    "tensor parallel": "tensor",
+    "data parallel": "port",
+}
 EXTRAPOLATED = 16384  # GPUs beyond which no published run is compared
 
 
@@ -48,10 +67,23 @@ def plan_training(question: Question) -> Plan:
     chosen = best_of(question, tried)
     plan = _described(chosen.question, chosen.layout)
     plan.searched = sum(search.count for search in tried)
-    options = [search.option() for search in tried if search.fits]
-    plan.front = [o for o in options if not any(dominates(other, o) for other in options)]
+    options = [(search, search.option()) for search in tried if search.fits]
+    front = [pair for pair in options if not any(dominates(other, pair[1]) for _, other in options)]
+    plan.front = [_with_figures(search, option) for search, option in front]
     plan.scaling = _scaling(chosen.question, chosen.layout)
     return plan
+
+
+def _with_figures(search: Search, option: Option) -> Option:
+    """Return an option of the front with its intervals."""
+    q, at = search.question, search.layout
+    times = entries_of(q, at)
+    waited = times.pop("data loading", 0.0)
+    step, memory = _step_interval(q, at, times)[0], _memory_interval(q, at, search.peak)
+    if q.job.loader and waited:
+        loading = loading_of(q.job.loader, q.system, q.job.batch / at.dp, at, step.value)
+        step = widened(step, q.job.loader, loading)
+    return with_figures(option, step, memory, _provenance(q))
 
 
 def _described(question: Question, at: Layouts) -> Plan:
@@ -61,6 +93,7 @@ def _described(question: Question, at: Layouts) -> Plan:
     seconds = sum(entries.values())
     tokens = q.job.batch * q.job.seq
     watts = watts_of(q.system, entries)
+    step, spans = _step_interval(q, at, {k: v for k, v in entries.items() if k != "data loading"})
     plan = Plan(
         model=q.model.name,
         system=q.system.name,
@@ -70,10 +103,10 @@ def _described(question: Question, at: Layouts) -> Plan:
         sequence=q.job.seq,
         batch=q.job.batch,
         layout=at.first,
-        step=_step_interval(q, at, seconds - entries.get("data loading", 0.0)),
+        step=step,
         memory=_memory_interval(q, at, sum(parts.values())),
         memory_limit=q.limit,
-        ledger=[Row(ENTRIES[k], k, MS_PER_S * v) for k, v in entries.items() if v > 0],
+        ledger=ledger_of(entries, spans, dict.fromkeys(entries, _provenance(q)) | _assumed(q)),
         memory_parts={k: v for k, v in parts.items() if v > 0},
         tokens_per_s=tokens / seconds,
         tokens_per_s_per_gpu=tokens / seconds / q.job.gpus,
@@ -94,7 +127,8 @@ def _load_and_save(plan: Plan, q: Question, at: Layouts, rest: float) -> None:
     if q.job.loader:
         samples = q.job.batch / at.dp
         plan.loading = loading_of(q.job.loader, q.system, samples, at, rest)
-        plan.step = widened(plan.step, q.job.loader, plan.loading)
+        before, plan.step = plan.step, widened(plan.step, q.job.loader, plan.loading)
+        span_wait(plan, before)
         plan.notes += loading_notes(plan.loading)
         plan.assumptions += loading_assumptions(q.job.loader, q.system, samples, at, rest)
         plan.assumptions.sort(key=lambda row: -abs(row.moves))
@@ -105,14 +139,61 @@ def _load_and_save(plan: Plan, q: Question, at: Layouts, rest: float) -> None:
         plan.notes += saving_notes(q.saver, q.system, state, plan.checkpoint)
 
 
-def _step_interval(question: Question, at: Layouts, seconds: float) -> Interval:
-    """Return the interval of the step without the wait for input, around `seconds`."""
-    q = replace(question, job=replace(question.job, loader=None))
-    drawn = [
-        float(Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).seconds()[0])
-        for c in draws()
+def ledger_of(entries: dict[str, float], spans: dict[str, Interval], provenance: dict[str, str]) -> list[Row]:
+    """Return the rows of a ledger from the seconds by entry, and their intervals."""
+    return [
+        Row(ENTRIES[k], k, MS_PER_S * v, *_in_ms(spans.get(k)), provenance[k])
+        for k, v in entries.items()
+        if v > 0
     ]
-    return interval(seconds, drawn, _NOISE[q.model.is_moe] * (1 if q.system.system in known_chips() else 2))
+
+
+def _in_ms(span: Interval | None) -> tuple[float | None, float | None]:
+    return (MS_PER_S * span.low, MS_PER_S * span.high) if span else (None, None)
+
+
+def span_wait(plan: Plan, rest: Interval) -> None:
+    """Give the wait for input its interval: that of the step, without that of its `rest`, but as wide."""
+    ends = [MS_PER_S * max(0.0, a - b) for a, b in ((plan.step.low, rest.low), (plan.step.high, rest.high))]
+    low, high = min(ends), max(ends)
+    plan.ledger = [
+        msgspec.structs.replace(
+            row,
+            low_ms=min(low, row.ms * rest.low / rest.value),
+            high_ms=max(high, row.ms * rest.high / rest.value),
+        )
+        if row.detail == "data loading"
+        else row
+        for row in plan.ledger
+    ]
+
+
+def _assumed(question: Question) -> dict[str, str]:
+    """Return the entries whose own constant no published run informs."""
+    names = names_used(question.system, question.stack) | {
+        "matmul": f"matmul.{share_of(question.job.precision)}"
+    }
+    return {
+        entry: ASSUMED
+        for entry, part in _PARTS.items()
+        if part in names and names[part] in priors() and constant(names[part]).provenance == ASSUMED
+    }
+
+
+def _step_interval(
+    question: Question, at: Layouts, times: dict[str, float]
+) -> tuple[Interval, dict[str, Interval]]:
+    """Return the interval of the step without the wait for input, and those of its entries (`times`)."""
+    q = replace(question, job=replace(question.job, loader=None))
+    drawn = [Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).entries() for c in draws()]
+    noise = _NOISE[q.model.is_moe] * (1 if q.system.system in known_chips() else 2)
+    steps = [sum(float(value[0]) for value in each.values()) for each in drawn]
+    spans = {
+        name: interval(value, [max(float(each[name][0]), LEAST * value) for each in drawn], noise)
+        for name, value in times.items()
+        if value > 0
+    }
+    return interval(sum(times.values()), steps, noise), spans
 
 
 def _memory_interval(question: Question, at: Layouts, size: float) -> Interval:

@@ -8,8 +8,11 @@ import msgspec
 
 from fathom.planner.quantity import ASSUMED, CALIBRATED, Quantity, spread
 from fathom.planner.training.layout import Layout
+from fathom.units import GB
 
 _POWER_SPREAD = 0.2  # of the watts of a GPU in training
+_POWER_SOURCE = "35 to 95 % of the rated power by the share of time that computes, plus the host's share"
+_BY_STEP = "interval of the step time"
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -21,11 +24,14 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row of a planned ledger; `entry` is that of a measured one."""
+    """One row of a planned ledger, with a 90 % interval; `entry` is that of a measured one."""
 
     entry: str
     detail: str
     ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
+    provenance: str = ""
 
 
 class Assumption(msgspec.Struct, frozen=True):
@@ -51,6 +57,7 @@ class Option(msgspec.Struct, frozen=True):
     gpu_hours: float | None
     dollars: float | None
     megawatt_hours: float | None
+    figures: dict[str, Quantity] = {}  # each of these with its interval
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -140,32 +147,36 @@ def figures_of(plan: Plan) -> dict[str, Quantity]:
         "mfu": (plan.mfu.get("model"), ""),
     }
     rates = {
-        key: Quantity(
-            value, unit, plan.provenance, "interval of the step time", value / longer, value / shorter
-        )
+        key: Quantity(value, unit, plan.provenance, _BY_STEP, value / longer, value / shorter)
         for key, (value, unit) in known.items()
         if value
     }
-    costs = {"hours": (plan.hours, "h"), "dollars": (plan.dollars, "$")}
-    paid = {
-        key: Quantity(
-            value, unit, plan.provenance, "interval of the step time", value * shorter, value * longer
-        )
-        for key, (value, unit) in costs.items()
-        if value
+    power = spread(plan.watts_per_gpu, _POWER_SPREAD, "W", ASSUMED, _POWER_SOURCE)
+    powers = {"watts_per_gpu": power} if plan.watts_per_gpu else {}
+    return rates | powers | _costs(plan, plan.step, plan.provenance)
+
+
+def with_figures(option: Option, step: Interval, memory: Interval, provenance: str) -> Option:
+    """Return an option with the intervals of its figures; `memory` is in bytes."""
+    size = Quantity(
+        option.memory_gb, "GB", provenance, "memory by component", memory.low / GB, memory.high / GB
+    )
+    length = Quantity(option.step_s, "s", provenance, "parts of the step", step.low, step.high)
+    figures = {"step_s": length, "memory_gb": size, **_costs(option, step, provenance)}
+    return msgspec.structs.replace(option, figures=figures)
+
+
+def _costs(of: Plan | Option, step: Interval, provenance: str) -> dict[str, Quantity]:
+    """Return time, dollars and energy with their intervals; the error of the power is independent."""
+    shorter, longer = step.low / step.value, step.high / step.value
+    units = {"hours": "h", "gpu_hours": "h", "dollars": "$"}
+    costs = {
+        key: Quantity(value, unit, provenance, _BY_STEP, value * shorter, value * longer)
+        for key, unit in units.items()
+        if (value := getattr(of, key, None))
     }
-    return rates | paid | _powers(plan, shorter, longer)
-
-
-def _powers(plan: Plan, shorter: float, longer: float) -> dict[str, Quantity]:
-    """Return watts and energy, whose errors are independent of the step's."""
-    watts = plan.watts_per_gpu
-    if not watts:
-        return {}
-    source = "35 to 95 % of the rated power by the share of time that computes, plus the host's share"
-    powers = {"watts_per_gpu": spread(watts, _POWER_SPREAD, "W", ASSUMED, source)}
-    if energy := plan.megawatt_hours:
+    if energy := of.megawatt_hours:
         low = energy * math.exp(-math.hypot(math.log(shorter), math.log(1 - _POWER_SPREAD)))
         high = energy * math.exp(math.hypot(math.log(longer), math.log(1 + _POWER_SPREAD)))
-        powers["megawatt_hours"] = Quantity(energy, "MWh", ASSUMED, source, low, high)
-    return powers
+        costs["megawatt_hours"] = Quantity(energy, "MWh", ASSUMED, _POWER_SOURCE, low, high)
+    return costs

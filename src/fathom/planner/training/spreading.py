@@ -12,7 +12,7 @@ from msgspec.structs import replace as replaced
 from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
 from fathom.planner.quantity import ASSUMED, CALIBRATED, DATASHEET, MEASURED, Quantity
-from fathom.planner.training.choosing import ENTRIES, USABLE, watts_of
+from fathom.planner.training.choosing import USABLE, watts_of
 from fathom.planner.training.layout import DDP, FSDP, ZERO1, Layouts
 from fathom.planner.training.loading import (
     loading_assumptions,
@@ -21,7 +21,15 @@ from fathom.planner.training.loading import (
     loading_of,
     widened,
 )
-from fathom.planner.training.plan import EXTRAPOLATED, dominates, expected_maximum, interval
+from fathom.planner.training.plan import (
+    EXTRAPOLATED,
+    LEAST,
+    dominates,
+    expected_maximum,
+    interval,
+    ledger_of,
+    span_wait,
+)
 from fathom.planner.training.possible import divisors, nearest_of
 from fathom.planner.training.rates import constant, constants, draws
 from fathom.planner.training.recorded import (
@@ -38,7 +46,15 @@ from fathom.planner.training.recorded import (
     ratio_of,
     samples_of,
 )
-from fathom.planner.training.results import Assumption, Interval, Option, Plan, Row, Scale, figures_of
+from fathom.planner.training.results import (
+    Assumption,
+    Interval,
+    Option,
+    Plan,
+    Scale,
+    figures_of,
+    with_figures,
+)
 from fathom.planner.training.saving import State, saving_derivation, saving_notes, saving_of
 from fathom.units import GB, MS_PER_S
 
@@ -99,7 +115,12 @@ def _option(job: RecordedJob, at: Layouts) -> Option:
     times = entries(job, at)
     seconds, peak = sum(times.values()), sum(memory_parts(job, at).values())
     costs = _costs(job, seconds, watts_of(job.system, times))
-    return Option(at.first, job.gpus, seconds, peak / GB, *costs)
+    step, _ = _step(job, at, {k: v for k, v in times.items() if k != "data loading"})
+    if job.loader and times.get("data loading"):
+        loading = loading_of(job.loader, job.system, np.array([samples_of(job)]), at, step.value)
+        step = widened(step, job.loader, loading, least_wait(job, job.loader))
+    option = Option(at.first, job.gpus, seconds, peak / GB, *costs)
+    return with_figures(option, step, _memory(peak), _provenance(job))
 
 
 def _costs(
@@ -129,6 +150,7 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
     counted = job.recording.per_step("tokens") or float(job.samples)
     rate = counted * job.gpus * job.accumulation / seconds
     size = sum(parts.values())
+    step, spans = _step(job, at, {k: v for k, v in times.items() if k != "data loading"})
     plan = Plan(
         model=job.recording.name,
         system=job.system.name,
@@ -138,10 +160,10 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
         sequence=0,
         batch=job.samples * job.gpus * job.accumulation,
         layout=at.first,
-        step=_step(job, at, seconds - times.get("data loading", 0.0)),
-        memory=Interval(size, 0.9 * size, 1.15 * size),
+        step=step,
+        memory=_memory(size),
         memory_limit=job.limit,
-        ledger=[Row(ENTRIES[name], name, MS_PER_S * value) for name, value in times.items() if value > 0],
+        ledger=ledger_of(times, spans, _sources(job, times)),
         memory_parts={name: value for name, value in parts.items() if value > 0},
         tokens_per_s=rate,
         tokens_per_s_per_gpu=rate / job.gpus,
@@ -160,6 +182,16 @@ def _described(job: RecordedJob, at: Layouts) -> Plan:
     return plan
 
 
+def _memory(size: float) -> Interval:
+    return Interval(size, 0.9 * size, 1.15 * size)
+
+
+def _sources(job: RecordedJob, times: dict[str, float]) -> dict[str, str]:
+    """Return the provenance of each entry: the recording, or the links between GPUs."""
+    recorded = MEASURED if job.is_same_chip else DATASHEET
+    return dict.fromkeys(times, recorded) | {"data parallel": constant("link").provenance}
+
+
 def _load(plan: Plan, job: RecordedJob, at: Layouts, times: dict[str, float]) -> None:
     """Add data loading to a plan."""
     if job.loader is None:
@@ -167,7 +199,8 @@ def _load(plan: Plan, job: RecordedJob, at: Layouts, times: dict[str, float]) ->
     waited, samples = times["data loading"], np.array([samples_of(job)])
     rest = sum(times.values()) - waited
     plan.loading = replaced(loading_of(job.loader, job.system, samples, at, rest), wait_s=waited)
-    plan.step = widened(plan.step, job.loader, plan.loading, least_wait(job, job.loader))
+    before, plan.step = plan.step, widened(plan.step, job.loader, plan.loading, least_wait(job, job.loader))
+    span_wait(plan, before)
     plan.notes += loading_notes(plan.loading)
     plan.assumptions += loading_assumptions(job.loader, job.system, samples, at, rest)
     plan.assumptions.sort(key=lambda row: -abs(row.moves))
@@ -185,12 +218,16 @@ def _save(plan: Plan, job: RecordedJob, at: Layouts) -> None:
     plan.notes += saving_notes(saver, job.system, state, plan.checkpoint)
 
 
-def _step(job: RecordedJob, at: Layouts, seconds: float) -> Interval:
-    """Return the interval of a step of `seconds` without the wait for input."""
+def _step(job: RecordedJob, at: Layouts, times: dict[str, float]) -> tuple[Interval, dict[str, Interval]]:
+    """Return the interval of a step without the wait for input, and those of its entries (`times`)."""
     compute = _computed(job, at)
     is_recorded = job.is_same_chip and not job.recording.starved  # else the step was replayed
-    drawn = [compute + exposed(job, at, compute, values) for values in draws()]
-    return interval(seconds, drawn, SAME if is_recorded else CARRIED)
+    noise = SAME if is_recorded else CARRIED
+    sent = [exposed(job, at, compute, values) for values in draws()]
+    shown = times.get("data parallel", 0.0)
+    known = {"data parallel": [max(each, LEAST * shown) for each in sent]}
+    spans = {k: interval(v, known.get(k, [v]), noise) for k, v in times.items() if v > 0}
+    return interval(sum(times.values()), [compute + each for each in sent], noise), spans
 
 
 def _computed(job: RecordedJob, at: Layouts) -> float:

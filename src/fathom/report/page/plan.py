@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from fathom.planner.serving import Sensitivity
-from fathom.planner.training import Assumption, Plan
+from fathom.planner.training import Assumption, Option, Plan
 from fathom.report import units
 from fathom.report.page.account import Bar, waterfall
 from fathom.report.page.figure import Figure, altair
 from fathom.report.page.page import rendered, write
 from fathom.report.page.recording import Section, Top
-from fathom.report.plan import facts, headline, rates
+from fathom.report.plan import between, facts, headline, rates, row_span
 from fathom.units import GB, MS_PER_S
 
 _COLOURS = {"compute": "#2a9d74", "communication": "#4a6fa5"}
 _OTHER, _TOTAL = "#b98a2f", "#5b6470"
 _TOP = 12
+_FRONT = ("step_s", "memory_gb", "gpu_hours", "dollars", "megawatt_hours")
 
 
 class Point(TypedDict):
@@ -73,14 +74,19 @@ def _ledger(plan: Plan) -> Figure[Bar]:
     rows: list[Bar] = []
     for part in plan.ledger:
         rows.append(bar(rows, f"{part.entry} · {part.detail}", part.ms, _COLOURS.get(part.entry, _OTHER)))
-    about = "Parts that add up to the step."
-    return waterfall_of(rows, "step", MS_PER_S * plan.step.value, about)
+    about, total = "Parts that add up to the step.", MS_PER_S * plan.step.value
+    step = [between(MS_PER_S * plan.step.low, MS_PER_S * plan.step.high, total), plan.provenance]
+    known = [[row_span(row, total), row.provenance] for row in plan.ledger]
+    return waterfall_of(rows, "step", total, about, [["Interval in ms", "Provenance"], *known, step])
 
 
-def waterfall_of(rows: list[Bar], of: str, total: float, about: str) -> Figure[Bar]:
-    """Return the figure of bars that add up to `total` ms."""
+def waterfall_of(
+    rows: list[Bar], of: str, total: float, about: str, beside: list[list[str]] | None = None
+) -> Figure[Bar]:
+    """Return the figure of bars that add up to `total` ms; `beside` are more columns of its table."""
     rows = [*rows, bar([], of, total, _TOTAL) | {"row": len(rows)}]
     table = [["Entry", "Time"], *([row["label"], row["text"]] for row in rows)]
+    table = [[*row, *more] for row, more in zip(table, beside or [[] for _ in table], strict=True)]
     return Figure("ledger", f"Where a planned {of} goes", about, rows, waterfall, table)
 
 
@@ -96,11 +102,17 @@ def _front(plan: Plan) -> Figure[Point]:
         {"gpus": o.gpus, "step": o.step_s, "cost": o.step_s * o.gpus, "layout": o.layout.words}
         for o in plan.front
     ]
-    table = [["GPUs", "Step", "GPU seconds", "Layout"]]
-    table += [[str(r["gpus"]), f"{r['step']:.4g} s", f"{r['cost']:.4g}", r["layout"]] for r in rows]
+    table = [["GPUs", "Step", "Memory", "GPU hours", "Dollars", "Energy", "Layout"]]
+    table += [[str(o.gpus), *(_spanned(o, name) for name in _FRONT), o.layout.words] for o in plan.front]
     return Figure(
         "front", "Step time against GPU time", "One point for each number of GPUs.", rows, _points, table
     )
+
+
+def _spanned(option: Option, name: str) -> str:
+    """Return a figure of an option with its interval."""
+    figure = option.figures.get(name)
+    return units.spanned(figure, f" {figure.unit}") if figure else units.MISSING
 
 
 def _points(rows: list[Point]) -> Any:
