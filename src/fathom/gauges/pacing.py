@@ -33,7 +33,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from inspect import signature
-from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
@@ -54,7 +53,7 @@ BUDGET_S = 0.06  # of an optimizer that handles all parameters at once
 WARM_S = 0.01
 STACKS_S = 0.8  # of all stacks alone, and in turns
 LEAST_TURNS, MOST_TURNS = 5, 300
-WARM_STEPS, PROFILED, SKIPPED = 5, 3, 1  # steps; the profiler's first one is slow
+WARM_STEPS, PROFILED = 5, 5  # steps
 SHALLOW, DEEP = 1, 4  # layers of the stacks whose optimizers handle all parameters at once
 LEAST = 0.05  # of an operator's recorded time is left, at least, once that of recording is subtracted
 POINTS = 9  # quantiles of the samples
@@ -185,7 +184,7 @@ def profiled(torch: Any, stacks: Sequence[PacedStack], alone: bool = False) -> l
     for event in events:
         spans[event.name].append(event.time_range)
     return [
-        {name: _usual(_passes(spans[_mark(place, name)], ops)) for name in stack.steps}
+        {name: _quickest(_passes(spans[_mark(place, name)], ops)) for name in stack.steps}
         for place, stack in enumerate(stacks)
     ]
 
@@ -194,17 +193,12 @@ def _mark(place: int, phase: str) -> str:
     return f"fathom {place} {phase}"
 
 
-def _usual(passes: Iterable[Profiled]) -> Profiled:
-    """Return the medians over the passes by name; the profiler's first pass is slow."""
+def _quickest(passes: Iterable[Profiled]) -> Profiled:
+    """Return the quickest pass: the profiler's clock runs while other processes use the core."""
     known = list(passes)
     if not known or not known[0].operators:
         raise NotHereError("torch.profiler records no operators here")
-    usual = known[SKIPPED:] or known
-    inside, outside = (
-        {name: median(times[name] for times in of) for name in of[0]}
-        for of in ([seen.inside for seen in usual], [seen.outside for seen in usual])
-    )
-    return replace(usual[0], inside=inside, outside=outside, rest_s=median(seen.rest_s for seen in usual))
+    return min(known, key=lambda seen: seen.seconds)
 
 
 def _passes(spans: Sequence[Any], ops: Sequence[Any]) -> Iterator[Profiled]:
@@ -357,7 +351,7 @@ def _of_optimizer(
         "calls": sum(calls for op, calls in seen.operators.items() if op.startswith(LISTS)),
         "parameters": parameters,
         "python": round(seen.outside_s / seen.seconds, 3),
-        "step": taken.median - each * parameters,
+        "step": max(0.0, taken.median - each * parameters),
         "parameter": each,
     }
     return Measurement(

@@ -61,8 +61,7 @@ class CheckedRow(msgspec.Struct, frozen=True):
 class Checked(msgspec.Struct):
     """A plan beside the recording of the same program: entries that add up to the step, then its kernels.
 
-    Four of five steps should be between `low_ms` and `high_ms`; these are None if the machine file does not
-    say how far off its pace is.
+    Four of five steps should be between `low_ms` and `high_ms`; these are None without a measured pace.
     """
 
     verdict: str
@@ -181,15 +180,14 @@ class _Kernels:
 
         All work may be off alike, and so may the host's pace.
         """
-        if self.pace is None or not self.pace.error:
+        if self.pace is None or not step:
             return None
-        host = COVERING * self.pace.error
         if self.host:
-            off = math.hypot(host, COVERING * sum(self.host.error(row) for row, _ in work))
-            return max(0.0, step - off), step + off
+            worked = sum(self.host.error(row) for row, _ in work)
+            return _ends(step, math.hypot(self.pace.error, worked))
         busy, called = sum(each for _, each in work), sum(map(self.pace.total, PHASES))
-        off = COVERING * _spread() * busy
-        least, most = (max(called + sign * host, busy + sign * off) for sign in (-1, 1))
+        ends = zip(_ends(called, self.pace.error), _ends(busy, _spread() * busy), strict=True)
+        least, most = map(max, ends)
         usual = max(called, busy)
         return max(0.0, step - usual + least), step - usual + most
 
@@ -224,6 +222,12 @@ class _Kernels:
                 f"The work of {', '.join(names)} is unknown, so the plan and its interval have only the "
                 "time to call them."
             )
+
+
+def _ends(ms: float, error: float) -> tuple[float, float]:
+    """Return the ends of four of five values, if the logarithm of `ms` is off by `error / ms`."""
+    factor = math.exp(COVERING * error / ms) if ms else 1.0
+    return ms / factor, ms * factor
 
 
 def _by_phase(work: list[tuple[LedgerRow, float]], operators: Operators) -> dict[str, float]:
