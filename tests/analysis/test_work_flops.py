@@ -125,3 +125,25 @@ def _arguments(name: str) -> list[str]:
     overloads = operator.overloads()
     overload = "default" if "default" in overloads else overloads[0]
     return [argument.name for argument in getattr(operator, overload)._schema.arguments]
+
+
+def test_a_recurrent_layer_has_the_flops_of_its_cell_for_each_element() -> None:
+    layer, cell, x = nn.LSTM(12, 20), nn.LSTMCell(12, 20), torch.randn(7, 3, 12)
+
+    def cells() -> None:
+        state = None
+        for element in x:
+            state = cell(element, state)
+
+    def train() -> None:
+        layer(x)[0].sum().backward()
+
+    with FlopCounterMode(display=False) as counter:
+        cells()
+    train()
+    ops = annotate_ops(recorded(train)).filter(pl.col("name").str.contains("mkldnn_rnn_layer"))
+    if ops.is_empty():
+        pytest.skip("this build of PyTorch runs an LSTM with other operators")
+    flops = dict(ops.group_by("name").agg(pl.col("flops").sum()).iter_rows())
+    forward = float(counter.get_total_flops())
+    assert flops == {"aten::mkldnn_rnn_layer": forward, "aten::mkldnn_rnn_layer_backward": 2 * forward}

@@ -134,6 +134,23 @@ def _grouped_sizes(a: Tensor, b: Tensor, groups: int) -> tuple[int, int]:
     raise UnknownWorkError("the groups of its operands were not recorded")
 
 
+def _recurrent(passes: int) -> Formula:
+    """Return a formula of a recurrent layer: each element is multiplied by two matrices in each pass.
+
+    The backward pass multiplies twice: for the gradients of the input and of the weights.
+    """
+
+    def formula(call: Call) -> Work:
+        x, weight, recurrent = (call.tensor(i) for i in range(3))
+        same(x.shape[-1], weight.shape[1])
+        elements = x.numel / x.shape[-1]
+        result = elements * recurrent.shape[1] * x.size
+        flops = 2.0 * elements * (weight.numel + recurrent.numel)
+        return Work(passes * flops, passes * (x.bytes + weight.bytes + recurrent.bytes + result), x.dtype)
+
+    return formula
+
+
 FORMULAS = {
     **ops("mm bmm", _mm),
     **ops("matmul", _matmul),
@@ -146,5 +163,7 @@ FORMULAS = {
     **ops("_scaled_mm", _scaled_mm),
     **ops("_int_mm", _int_mm),
     **ops("_grouped_mm", _grouped(2, 4, (2, 3))),
+    **ops("mkldnn_rnn_layer", _recurrent(1)),
+    **ops("mkldnn_rnn_layer_backward", _recurrent(2)),
     **ops("_scaled_grouped_mm", _grouped(4, 7, (2, 3, 4, 5))),
 }
