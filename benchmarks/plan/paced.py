@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, thread_time
@@ -184,6 +185,37 @@ class UNet(nn.Module):
         return self.last(x)
 
 
+class Mixer(nn.Module):
+    """Products along the places and along the channels in turns, with a norm of groups."""
+
+    def __init__(self, width: int, places: int, layers: int) -> None:
+        super().__init__()
+        self.along = nn.ModuleList(nn.Linear(places, places) for _ in range(layers))
+        self.across = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.GroupNorm(4, width) for _ in range(layers))
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for along, across, norm in zip(self.along, self.across, self.norms, strict=True):
+            x = norm(x + F.silu(along(x)))
+            x = x + F.silu(across(x.mT)).mT
+        return self.head(x.mean(-1))
+
+
+class Waves(nn.Module):
+    """Two views of a signal through the same dilated convolutions, drawn together if they are alike."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        sizes = [1, *[width] * layers]
+        dilated = [nn.Conv1d(a, b, 3, 1, 2**i, 2**i) for i, (a, b) in enumerate(pairwise(sizes))]
+        self.layers = nn.Sequential(*(part for layer in dilated for part in (layer, nn.ELU())))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = (F.normalize(self.layers(view).mean(-1)) for view in (x, x.flip(-1)))
+        return first @ second.T / 0.1
+
+
 def convolution(width: int, out: int, stride: int = 1) -> nn.Module:
     """Return a convolution with its normalisation."""
     return nn.Sequential(nn.Conv2d(width, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out))
@@ -265,6 +297,16 @@ def unet() -> Made:
     return Made(UNet((8, 16, 32)), x, torch.optim.SGD, F.mse_loss, x)
 
 
+def mixer() -> Made:
+    """Return a mixer of six layers, and AdamW on lists of parameters."""
+    return Made(Mixer(64, 32, 6), torch.randn(4, 64, 32), partial(torch.optim.AdamW, foreach=True))
+
+
+def waves() -> Made:
+    """Return a contrastive network on signals, and RMSprop."""
+    return Made(Waves(16, 5), torch.randn(10, 1, 256), torch.optim.RMSprop, y=torch.arange(10))
+
+
 PROGRAMS: dict[str, Callable[[], Made]] = {
     "mlp": mlp,
     "resnet": resnet,
@@ -279,6 +321,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "scan": scan,
     "decoder": decoder,
     "unet": unet,
+    "mixer": mixer,
+    "waves": waves,
 }
 
 

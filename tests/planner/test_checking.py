@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from typer.testing import CliRunner
 
 import fathom
-from fathom.analysis.results import LedgerRow
+from fathom.analysis.results import Device, LedgerRow
 from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.machine import Ceiling
@@ -36,6 +38,15 @@ def test_the_gpt_takes_about_as_long_as_planned(gpt):
     planned, recorded = (sum(getattr(r, k) for r in checked.entries) for k in ("planned_ms", "recorded_ms"))
     assert abs(planned / recorded - 1) < 0.15
     assert all(abs(row.error) < 0.25 for row in checked.entries if row.recorded_ms > 0.1)
+
+
+def test_waits_for_input_of_a_processor_are_no_idle_time_of_its_python():
+    rows = [("ops", "aten::mm", 6.0), ("idle: python", "", 3.0), ("idle: input", "", 1.0)]
+    ledger = [LedgerRow(entry, detail, ms, count=1.0) for entry, detail, ms in rows]
+    device = Device(0, "cpu", [], 10.0, ledger, None)
+    checked = check_recorded(SimpleNamespace(devices=[device], memory=None), {})
+    assert {row.name: row.recorded_ms for row in checked.entries} == {"ops": 6, "idle": 3, "idle: input": 1}
+    assert checked.entries[-1].error is None
 
 
 def test_a_kernel_of_eight_blocks_gets_the_bandwidth_of_eight_multiprocessors(gpt):

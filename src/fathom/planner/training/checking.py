@@ -42,9 +42,10 @@ _SMALL = 0.005  # of the step: rows of less are not listed
 COVERING = 1.2816  # standard deviations to each side that cover four of five values of a normal distribution
 _QUARTILES = 1.349  # standard deviations between the quartiles
 _UNKNOWN = 0.1  # of the operators: a smaller share changes little
+_OF_PROGRAM = (Entry.INPUT, Entry.CHECKPOINT)
 _OWN_PYTHON = (
     "Idle time is Python that calls operators and the optimizer; "
-    "the program's own, such as reading batches and logging, is not planned."
+    "the program's own, such as logging, and waits for input are not planned."
 )
 _UNMEASURED = "Run `fathom machine measure` on that machine: a plan needs its measured ceilings."
 
@@ -82,7 +83,7 @@ def check_recorded(examination: Examination, machine: Machine, operators: Operat
     device = examination.devices[0]
     planner = _Kernels(device, from_machine(machine), machine, _resident(examination), operators)
     work = [(row, planner.planned(row)) for row in device.ledger if not row.entry.startswith(IDLE)]
-    entries = [*_by_entry(work), planner.gaps(work)]
+    entries = [*_by_entry(work), planner.gaps(work), *planner.unplanned()]
     kernels = [_row(row.detail, planned, row.ms) for row, planned in work if _matters(row, device)]
     low, high = planner.interval(work, sum(entry.planned_ms for entry in entries)) or (None, None)
     return Checked(_verdict(entries, low, high), entries, kernels, planner.notes(), low, high)
@@ -165,7 +166,10 @@ class _Kernels:
 
     def gaps(self, work: list[tuple[LedgerRow, float]]) -> CheckedRow:
         """Return idle time: the device's gap after each kernel, and the time that it waits for the host."""
-        idle = sum(row.ms for row in self.device.ledger if row.entry.startswith(IDLE))
+        others = {row.name for row in self.unplanned()}
+        idle = sum(
+            row.ms for row in self.device.ledger if row.entry.startswith(IDLE) and row.entry not in others
+        )
         kernels = sum(row.count or 0.0 for row, _ in work)
         if self.host:
             return _row("idle", self.host.gaps(kernels), idle)
@@ -174,6 +178,16 @@ class _Kernels:
             busy = [(row, each + (row.count or 0.0) * _data().gap_us / US_PER_MS) for row, each in work]
             planned = self.pace.step(_by_phase(busy, self.pace.operators)) - sum(each for _, each in work)
         return _row("idle", planned, idle)
+
+    def unplanned(self) -> Iterator[CheckedRow]:
+        """Yield the waits of a processor that the program causes, which no machine file gives.
+
+        A device is idle for less time than the host waits.
+        """
+        for entry in _OF_PROGRAM if self.host else ():
+            waited = sum(row.ms for row in self.device.ledger if row.entry == entry)
+            if waited:
+                yield CheckedRow(entry, 0.0, waited, None)
 
     def interval(self, work: list[tuple[LedgerRow, float]], step: float) -> tuple[float, float] | None:
         """Return the milliseconds between which four of five steps should be; None if they are unknown.
