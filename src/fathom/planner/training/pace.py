@@ -13,7 +13,7 @@ from fathom.units import MS_PER_S
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 HOST, DEVICE = "host.pace", "pace"  # of operators on the processor, and of those that launch work on a device
 # Error of plans of programs, as a logarithm, where stacks show less. On a processor, that of 45 plans on four
-# hosts; on a GPU, enough for four of five intervals on each of three hosts (31 plans), which it was chosen on.
+# hosts; on a GPU, enough for four of five intervals on each of three hosts (chosen on the same 31 plans).
 _IN_PROGRAMS = {HOST: 0.25, DEVICE: 0.34}
 
 
