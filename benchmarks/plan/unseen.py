@@ -1,12 +1,16 @@
-"""Compare plans with published runs that are in no validation file, listed in unseen.yaml.
+"""Compare plans with published runs that are in no validation file: unseen.yaml and unseen_training.csv.
 
-python -m benchmarks.plan.unseen [--write]   # writes benchmarks/results/plan_unseen.json
+python -m benchmarks.plan.unseen                        # runs that may be looked at
+python -m benchmarks.plan.unseen --held-out [--write]   # the held-out half too; writes plan_unseen.json
+
+A draw holds half of the rows out, by table for serving. Whoever changes the planner must not look at it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import random
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.plan.calibrate import DENSE, EXPERTS, predict_s
-from benchmarks.plan.published import Run
+from benchmarks.plan.published import Run, read
 from benchmarks.plan.validate import interval
 from fathom.data import parse
 from fathom.planner.hardware import hardware
@@ -26,8 +30,11 @@ from fathom.planner.training.layout import RECOMPUTE, SHARDING
 from fathom.planner.workload import Model, convention, flops_per_token, model, parse_config
 
 DATA = Path(__file__).with_suffix(".yaml")
+ROWS = DATA.with_name("unseen_training.csv")
 RESULT = Path(__file__).parents[1] / "results" / "plan_unseen.json"
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro")
+SEEN, OPEN, HELD_OUT = "seen before", "open", "held out"
+_SEED = 27
 _OF_JOB = ("gpus", "batch", "seq", "tokens", "precision")
 
 
@@ -64,13 +71,23 @@ def _seconds(row: Mapping[str, Any], shape: Model, job: Job) -> float:
     return float(tokens * counted / row["tflops"] / 1e12)
 
 
-def trained(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def parts(names: list[str]) -> dict[str, str]:
+    """Return the part of each row or table: a draw that looks at nothing but names holds half of them out."""
+    drawn = random.Random(_SEED).sample(sorted(names), len(names) // 2)
+    return dict.fromkeys(names, OPEN) | dict.fromkeys(drawn, HELD_OUT)
+
+
+def trained(rows: list[dict[str, Any]], wanted: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the published and planned seconds of steps with a published layout."""
-    for run in map(run_of, rows):
-        low, high = interval(
-            run, [predict_s(run, draw) for draw in draws()], EXPERTS if run.model.is_moe else DENSE
-        )
-        yield _compared(run.id, run.step_s, predict_s(run, constants()), low, high)
+    new, reasons = read(ROWS)
+    assert not reasons, reasons
+    part = dict.fromkeys((row["id"] for row in rows), SEEN) | parts([run.id for run in new])
+    for run in [*map(run_of, rows), *new]:
+        if part[run.id] in wanted:
+            noise = EXPERTS if run.model.is_moe else DENSE
+            low, high = interval(run, [predict_s(run, draw) for draw in draws()], noise)
+            planned = predict_s(run, constants())
+            yield _compared(run.id, run.step_s, planned, low, high) | {"part": part[run.id]}
 
 
 def paid(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -82,19 +99,33 @@ def paid(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield _compared(row["id"], row["gpu_hours"], hours.value, *hours.interval)
 
 
-def served(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def served(sources: list[dict[str, Any]], wanted: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the published and planned output tokens per second at most load."""
-    for table in content["tables"]:
-        of = Deployment(
-            model(table["model"]), hardware(table["system"]), engine("trtllm-bench"), table["tp"], 1, 1,
-            table["weights"], "fp8",
-        )  # fmt: skip
-        for (lengths, requests), rate in zip(content["requests"].items(), table["rates"], strict=True):
+    named = {_name(i, t): (source, t) for i, source in enumerate(sources) for t in source["tables"]}
+    part = parts([name for name, (source, _) in named.items() if not source.get("seen")])
+    for name, (source, table) in named.items():
+        if part.get(name, SEEN) in wanted:
+            for row in _of_table(name, source, table):
+                yield row | {"part": part.get(name, SEEN)}
+
+
+def _name(source: int, table: Mapping[str, Any]) -> str:
+    return f"{source + 1} {table['model']} {table['system']} tp{table['tp']}"
+
+
+def _of_table(name: str, source: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    kv = table.get("kv", "fp8" if table["weights"] in ("fp8", "fp4") else "bf16")
+    of = Deployment(
+        model(table["model"]), hardware(table["system"]), engine(source["engine"]), table["tp"],
+        table.get("dp", 1), table.get("ep", 1), table["weights"], kv,
+    )  # fmt: skip
+    figure = "output_rate_per_gpu" if source.get("per_gpu") else "output_rate"
+    for (lengths, requests), rate in zip(source["requests"].items(), table["rates"], strict=False):
+        if rate is not None:
             prompt, output = map(int, lengths.split("/"))
             load = Load(prompt, output, "at-once", requests=requests, turns=math.inf)
-            q = estimate(Fleet(of), load)["output_rate"]
-            name = f"{table['model']} {table['system']} {lengths}"
-            yield _compared(name, rate, q.value, *q.interval)
+            q = estimate(Fleet(of), load)[figure]
+            yield _compared(f"{name} {lengths}", rate, q.value, *q.interval)
 
 
 def _compared(name: str, published: float, planned: float, low: float, high: float) -> dict[str, Any]:
@@ -116,19 +147,29 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Print the comparison, and keep it if asked to."""
     content = runs()
+    wanted = {SEEN, OPEN, *([HELD_OUT] if "--held-out" in sys.argv else [])}
     kinds = {
-        "training": list(trained(content["training"])),
-        "hours": list(paid(content["hours"])),
-        "serving": list(served(content["serving"])),
+        "training": list(trained(content["training"], wanted)),
+        "hours": [row | {"part": SEEN} for row in paid(content["hours"])],
+        "serving": list(served(content["serving"], wanted)),
     }
+    kept = {}
     for kind, rows in kinds.items():
-        print(kind, summary(rows))
-        for row in rows:
-            print(f"  {row['id']:<40}{row['published']:>12,.4g}{row['planned']:>12,.4g}{row['error']:>9.1%}",
-                  "" if row["held"] else " outside its interval")  # fmt: skip
+        groups = {part: [row for row in rows if row["part"] == part] for part in (SEEN, OPEN, HELD_OUT)}
+        kept[kind] = {part: summary(mine) for part, mine in groups.items() if mine}
+        for part, mine in groups.items():
+            _print(f"{kind}, {part}", mine)
+        kept[kind]["rows"] = rows
     if "--write" in sys.argv:
-        kept = {kind: {"all": summary(rows), "rows": rows} for kind, rows in kinds.items()}
         RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _print(title: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        print(title, summary(rows))
+    for row in rows:
+        outside = "" if row["held"] else " outside its interval"
+        print(f"  {row['id']:<44}{row['published']:>12,.4g}{row['planned']:>12,.4g}{row['error']:>9.1%}{outside}")
 
 
 if __name__ == "__main__":
