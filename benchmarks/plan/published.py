@@ -123,7 +123,7 @@ def _layout(row: dict[str, str]) -> Layouts:
 def _stack(row: dict[str, str]) -> Stack:
     name, source = row["id"], row["source"]
     if name.startswith("mosaic"):
-        return stack("fsdp")
+        return stack("fsdp" if row["precision"].startswith("amp") else "fsdp-2022")
     if name.startswith("sc21t2-zero3"):
         return stack("deepspeed-2021")
     if name.startswith(("sc21", "mtnlg")):

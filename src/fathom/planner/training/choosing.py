@@ -39,6 +39,7 @@ ENTRIES = {
     "host": "idle: dispatching",
     "host and gaps": "idle",
     "pipeline bubble": "idle: waiting for peers",
+    "slowest rank": "idle: waiting for peers",
     "step overhead": "idle: unexplained",
     "data loading": "idle: input",
 }

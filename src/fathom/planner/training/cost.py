@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from fathom.planner.hardware import Hardware
 from fathom.planner.training.layout import DDP, FSDP, FULL, NONE, SELECTIVE, ZERO2, Job, Layouts
-from fathom.planner.training.rates import Rates, is_narrow
+from fathom.planner.training.rates import Rates, is_narrow, operand_bytes
 from fathom.planner.workload import Attention, Block, Experts, Latent, Matmul, Model, Recurrent, matmuls
 from fathom.planner.workload.conventions import seen
 from fathom.planner.workload.model import COLUMN, ROW
@@ -78,8 +79,10 @@ class Step:
         micro["data parallel"] = micro["data parallel"] + self._per_step(compute)
         micro["optimizer"] = self._optimizer()
         micro["step overhead"] = np.full(len(at), self.rates.step_s)
+        rest = np.sum(np.array([np.broadcast_to(v, len(at)) for v in micro.values()]), axis=0)
+        micro["slowest rank"] = wait_of(self.hardware, self.job.gpus) * rest
         if self.job.loader:
-            rest = np.sum(np.array([np.broadcast_to(v, len(at)) for v in micro.values()]), axis=0)
+            rest = rest + micro["slowest rank"]
             micro["data loading"] = self.job.loader.wait(self.hardware, self.job.batch / at.dp, at, rest)
         return {name: np.broadcast_to(value, len(at)) for name, value in micro.items()}
 
@@ -91,19 +94,20 @@ class Step:
 
     def layer(self, block: Block) -> Layer:
         rates, repeated = self.rates, self._repeated()
-        forward, backward = self._matmuls(block)
+        forward, backward, skipped = self._matmuls(block)
         seconds = self._attention(block)
         vector = self._vector(block)
         again = np.where(self.at.recompute == FULL, 1.0, 0.0)
         # Without a fused kernel, selective recomputation repeats attention, whose scores are large.
         scored = again if rates.fused else np.where(self.at.recompute > NONE, 1.0, 0.0)
-        device = forward * (1 + repeated) + backward + seconds + vector
+        matmul = forward + repeated * (forward - skipped * again) + backward
+        device = matmul + seconds + vector
         return Layer(
-            matmul=forward * (1 + repeated) + backward,
+            matmul=matmul,
             attention=seconds * (1 + scored / (1 + _ATTENTION_BACKWARD)),
             vector=vector * (1 + repeated / 3),
             host=_excess(rates.moe_host_s if block.is_moe else rates.host_s, device),
-            tensor=self._tensor(block) * (1 + again + rates.tensor_backward),
+            tensor=self._tensor(block) * (1 + again * (0.75 if rates.stops_early else 1) + rates.tensor_backward),
             context=self._context(block),
             expert=self._expert(block) * (1 + again / 2),
         )
@@ -114,16 +118,15 @@ class Step:
         selective = np.where(self.at.recompute == SELECTIVE, share, 0.0)
         return np.where(self.at.recompute == FULL, 1.0, selective)
 
-    def _matmuls(self, block: Block) -> tuple[Any, Any]:
-        forward = backward = 0.0
-        for matmul in matmuls(block, self.model.hidden):
-            seconds = self.matmul(matmul)
-            forward, backward = forward + seconds, backward + _BACKWARD * seconds
-        return forward, backward
+    def _matmuls(self, block: Block) -> tuple[Any, Any, Any]:
+        """Return the seconds forward and backward, and the forward part that recomputation skips."""
+        each = [self.matmul(matmul) for matmul in matmuls(block, self.model.hidden)]
+        last = each[-1][0] if self.rates.stops_early else 0.0
+        return sum(forward for forward, _ in each), sum(backward for _, backward in each), last
 
-    def matmul(self, matmul: Matmul, precision: str | None = None) -> Any:
-        """Return the forward seconds: the arithmetic at its rate, and the bytes that it cannot hide."""
-        at, rates = self.at, self.rates
+    def matmul(self, matmul: Matmul, precision: str | None = None) -> tuple[Any, Any]:
+        """Return the seconds forward and backward: arithmetic at its rate, and bytes that it cannot hide."""
+        at, rates, precision = self.at, self.rates, precision or self.job.precision
         n = matmul.n / np.where(_is_split(matmul, COLUMN), at.tp, 1)
         k = matmul.k / np.where(_is_split(matmul, ROW), at.tp, 1)
         m, local = self.tokens, 1.0
@@ -131,11 +134,19 @@ class Step:
             n, k = matmul.n * np.ones(len(at)), matmul.k * np.ones(len(at))
             local = np.maximum(1, matmul.count / at.ep)
             m = self.tokens / at.tp * matmul.share * matmul.count / local
-        flops = 2.0 * m * n * k * local
-        moved = (m * k + k * n + m * n) * local
-        rate = rates.matmul(precision or self.job.precision, grouped=matmul.count > 1)
-        cast = rates.cast_bytes if is_narrow(precision or self.job.precision) else 0.0
-        return flops / rate + (rates.matmul_bytes * BYTES + cast) * moved / rates.hbm
+        arithmetic = 2.0 * m * n * k * local / rates.matmul(precision, grouped=matmul.count > 1)
+        inputs, weights, outputs = m * k * local, k * n * local, m * n * local
+        read = operand_bytes(precision)
+        moved = read * (inputs + weights) + BYTES * outputs
+        back = read * (inputs + weights + 2 * outputs) + BYTES * (inputs + weights)
+        # A narrow operand is written by rows and by columns.
+        cast = rates.cast * (BYTES + 2 * read) if is_narrow(precision) else 0.0
+        often = self.count if rates.casts_once else 1
+        forward = rates.matmul_bytes * moved + cast * (inputs + weights / often)
+        return (
+            arithmetic + forward / rates.hbm,
+            _BACKWARD * arithmetic + (rates.matmul_bytes * back + cast * outputs) / rates.hbm,
+        )
 
     def _attention(self, block: Block) -> Any:
         """Return the seconds of mixing over the sequence, forward and backward, without the projections."""
@@ -172,7 +183,7 @@ class Step:
     def _head(self) -> Layer:
         """Return the output matrix, the loss and the embedding."""
         logits = Matmul("logits", self.model.hidden, self.model.vocab, COLUMN)
-        seconds = self.matmul(logits, "bf16") * (1 + _BACKWARD)
+        seconds = sum(self.matmul(logits, "bf16"))
         moved = self.tokens * self.model.vocab / self.at.tp * self.rates.loss_bytes
         return Layer(matmul=seconds, vector=moved / self.rates.hbm)
 
@@ -294,6 +305,16 @@ def ring_seconds(
     hops = np.where(local, inner.latency.value * np.log2(np.maximum(ranks, 1)), 0.0)
     hops = hops + np.where(local, 0.0, outer.latency.value * np.log2(np.maximum(ranks, 2)))
     return np.where(ranks > 1, moving + messages * hops, 0.0)
+
+
+def wait_of(hardware: Hardware, ranks: int) -> float:
+    """Return the wait for the slowest of `ranks`, relative to the step, by the jitter of one."""
+    return hardware["jitter"].value * expected_maximum(ranks)
+
+
+def expected_maximum(ranks: int) -> float:
+    """Return the mean of the largest of `ranks` standard normal deviates (Blom's approximation)."""
+    return 0.0 if ranks < 2 else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
 
 
 def hidden(compute: Any, moving: Any, serial: float) -> Any:

@@ -82,7 +82,7 @@ def _layers(q: Question, at: Layouts) -> Iterator[str]:
 
 
 def _product(step: Step, at: Layouts, matmul: Matmul) -> str:
-    seconds = 3 * float(np.ravel(step.matmul(matmul))[0])
+    seconds = float(np.ravel(sum(step.matmul(matmul)))[0])
     flops = 3 * matmul.flops * float(step.tokens[0]) / (at.tp[0] if matmul.split in (COLUMN, ROW) else 1)
     rate = flops / seconds / 1e12
     return (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -22,7 +21,7 @@ from fathom.planner.training.choosing import (
     searches,
     watts_of,
 )
-from fathom.planner.training.cost import Step
+from fathom.planner.training.cost import Step, wait_of
 from fathom.planner.training.layout import DDP, Layouts
 from fathom.planner.training.loading import (
     loading_assumptions,
@@ -235,10 +234,10 @@ def _notes(question: Question) -> list[str]:
             f"{' and '.join(q.system.mixed)} share each step equally: all go at the pace of the slowest."
         )
     if q.job.gpus > EXTRAPOLATED:
-        wait = q.system["jitter"].value * expected_maximum(q.job.gpus)
+        wait = wait_of(q.system, q.job.gpus)
         notes.append(
             f"{q.job.gpus:,} GPUs are more than published runs have ({EXTRAPOLATED:,}): an extrapolation. "
-            f"Waiting for the slowest rank may add {100 * wait:.1f} % to the step."
+            f"Waiting for the slowest rank adds {100 * wait:.1f} % to the step."
         )
     return notes
 
@@ -302,16 +301,11 @@ def _scaling(question: Question, at: Layouts) -> list[Scale]:
         job = replace(q.job, gpus=gpus, batch=per_rank * dp)
         grown = replace(at, dp=np.array([dp]), shard=np.where(at.shard > 0, at.shard, np.minimum(at.dp, dp)))
         seconds = float(Step(q.model, q.system, job, grown, q.rates()).seconds()[0])
-        wait = q.system["jitter"].value * expected_maximum(gpus)
-        base, total = base or seconds, seconds * (1 + wait)
-        rows.append(Scale(gpus, total, base / total, wait / (1 + wait), gpus > EXTRAPOLATED))
+        base, wait = base or seconds, wait_of(q.system, gpus)
+        rows.append(Scale(gpus, seconds, base / seconds, wait / (1 + wait), gpus > EXTRAPOLATED))
     return rows
 
 
 def _sizes(group: int) -> list[int]:
     return [n for n in (group * 4**i for i in range(12)) if n <= 1_100_000]
 
-
-def expected_maximum(ranks: int) -> float:
-    """Return the mean of the largest of `ranks` standard normal deviates (Blom's approximation)."""
-    return 0.0 if ranks < 2 else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))

@@ -35,7 +35,7 @@ class Rates:
     hbm: float
     grouped: float
     matmul_bytes: float
-    cast_bytes: float
+    cast: float
     attention_share: float
     attention_half: float
     fused: bool
@@ -47,6 +47,8 @@ class Rates:
     host_s: float
     moe_host_s: float
     selective: float
+    casts_once: bool  # weights are converted once a step, not for each micro-batch
+    stops_early: bool  # recomputation skips the last product of a layer, whose output nothing needs
     narrow_sends: bool
     deduplicated: bool  # a token that visits several experts of a node is sent to it once
     link: float
@@ -86,6 +88,11 @@ def share_of(precision: str) -> str:
     return "fp4" if precision == "nvfp4" else precision
 
 
+def operand_bytes(precision: str) -> float:
+    """Return the bytes of an element that a product reads; blocks add a scale."""
+    return {"fp8": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625, "fp32": 4.0}.get(precision, 2.0)
+
+
 def is_narrow(precision: str) -> bool:
     """Return whether operands are converted from the type that activations have."""
     return precision not in ("bf16", "fp16", "fp32")
@@ -107,6 +114,9 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optimizer_bytes: float = 30.0
     unfused: bool = False
     overlaps_backward: bool = False
+    casts_once: bool = False
+    stops_early: bool = False
+    date: tuple[int, int] = _CALIBRATED_AT
     no_sp: bool = False
 
     @property
@@ -132,7 +142,7 @@ def stack(name: str) -> Stack:
     row = _stacks().get(plain)
     if row is None or (dated and not row.releases):
         raise BadInputError(f"{name!r} is not a known stack; {nearest(name, _stacks())}.")
-    year, month = (int(dated[2]), int(dated[3])) if dated else _LATEST
+    year, month = (int(dated[2]), int(dated[3])) if dated else _LATEST if row.releases else row.date
     if not (_FIRST <= (year, month) <= _LATEST and 1 <= month <= 12):
         near = _FIRST if (year, month) < _FIRST else _LATEST if (year, month) > _LATEST else (year, 12)
         raise BadInputError(
@@ -140,7 +150,7 @@ def stack(name: str) -> Stack:
             f"{plain}-{near[0]:02d}.{near[1]:02d}."
         )
     months = (year - _CALIBRATED_AT[0]) * 12 + month - _CALIBRATED_AT[1]
-    return replace(row, name=plain, months=float(months) if row.releases else 0.0)
+    return replace(row, name=plain, months=float(months))
 
 
 @cache
@@ -211,7 +221,8 @@ def family(system: Hardware) -> str:
 def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
     """Return the rates of a stack on a system by constants `c`."""
     use = {part: c[name] for part, name in names_used(system, running).items()}
-    aged = c["drift"] ** running.months
+    # Libraries were tuned for Ampere before the first of these dates.
+    aged = 1.0 if family(system) == "ampere" else c["drift"] ** running.months
     tuned = c["moe_drift"] ** -running.months
     chip = use["chip"] * use["stack"] * aged
     eager = running.name.endswith("-eager")
@@ -221,7 +232,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         hbm=system["hbm"].value * (1.0 if system["hbm"].provenance == MEASURED else 0.85),
         grouped=c["grouped"] / tuned**0.5,
         matmul_bytes=c["matmul_bytes"],
-        cast_bytes=c["cast"],
+        cast=c["cast"],
         attention_share=_share(system, "bf16", use["attention"] * use["chip"]),
         attention_half=c["attention_half"],
         fused=not running.unfused,
@@ -233,6 +244,8 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         host_s=c["host"],
         moe_host_s=use["moe_host"] * tuned,
         selective=c["selective.torchtitan"] if running.kin.startswith("torchtitan") else c["selective"],
+        casts_once=running.casts_once,
+        stops_early=running.stops_early,
         narrow_sends=running.narrow_sends,
         deduplicated=running.months > -8,
         link=min(1.0, c["link"]),

@@ -13,6 +13,7 @@ from fathom.analysis.entries import Entry
 from fathom.errors import BadInputError
 from fathom.planner.quantity import ASSUMED, CALIBRATED, DATASHEET, MEASURED, Quantity
 from fathom.planner.training.choosing import USABLE, watts_of
+from fathom.planner.training.cost import wait_of
 from fathom.planner.training.layout import DDP, FSDP, ZERO1, Layouts
 from fathom.planner.training.loading import (
     loading_assumptions,
@@ -25,7 +26,6 @@ from fathom.planner.training.plan import (
     EXTRAPOLATED,
     LEAST,
     dominates,
-    expected_maximum,
     interval,
     ledger_of,
     span_wait,
@@ -303,7 +303,7 @@ def _scaling(job: RecordedJob, at: Layouts) -> Iterator[Scale]:
     for gpus in (4**i for i in range(11)):
         grown = replace(job, gpus=gpus, batch=None if job.batch is None else job.batch // job.gpus * gpus)
         seconds = sum(entries(grown, replace(at, dp=np.array([gpus]))).values())
-        wait = job.system["jitter"].value * expected_maximum(gpus)
+        wait = wait_of(job.system, gpus)
         base = base or seconds
         total = seconds * (1 + wait)
         yield Scale(gpus, total, base / total, wait / (1 + wait), gpus > EXTRAPOLATED)
