@@ -276,7 +276,7 @@ class Step:
     def _exchange(self, size: Any, active: int) -> Any:
         """Return the seconds of an all-to-all of `size` bytes; each GPU has one port out of its node."""
         at, inner, outer = self.at, self.hardware.fabric[0], self.hardware.fabric[-1]
-        inside = np.clip(np.floor((inner.gpus or 1) / at.tp), 1, at.ep)
+        inside = np.clip(inner.gpus or 1, 1, at.ep)  # ranks of tp are ranks of ep too: they split the tokens
         nodes = at.ep / inside
         copies = active * (nodes - 1) / nodes
         if self.rates.deduplicated:  # a token crosses to a node once, and is copied there
