@@ -218,7 +218,8 @@ class Step:
         at = self.at
         size = BYTES * self.tokens * self.model.hidden / at.tp  # each rank of tp sends its part
         each = size / self._bandwidth(2, at.tp * at.cp * at.dp) + self.hardware.fabric[-1].latency.value
-        return np.where(at.pp > 1, 2 * at.vpp * each * 1.0, 0.0)
+        exposed = np.where((at.vpp > 1) & self.rates.overlaps_transfers, self.rates.data_serial, 1.0)
+        return np.where(at.pp > 1, 2 * at.vpp * each * exposed, 0.0)
 
     def _per_micro(self, compute: Any) -> Any:
         """Return the exposed seconds of gathering sharded parameters for each micro-batch."""

@@ -47,6 +47,7 @@ class Rates:
     host_s: float
     moe_host_s: float
     selective: float
+    overlaps_transfers: bool  # between the stages of an interleaved pipeline
     casts_once: bool  # weights are converted once a step, not for each micro-batch
     stops_early: bool  # recomputation skips the last product of a layer, whose output nothing needs
     narrow_sends: bool
@@ -114,6 +115,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optimizer_bytes: float = 30.0
     unfused: bool = False
     overlaps_backward: bool = False
+    overlaps_transfers: bool = False
     casts_once: bool = False
     stops_early: bool = False
     date: tuple[int, int] = _CALIBRATED_AT
@@ -245,6 +247,7 @@ def rates_of(system: Hardware, running: Stack, c: Constants) -> Rates:
         moe_host_s=use["moe_host"] * tuned,
         selective=c["selective.torchtitan"] if running.kin.startswith("torchtitan") else c["selective"],
         casts_once=running.casts_once,
+        overlaps_transfers=running.overlaps_transfers,
         stops_early=running.stops_early,
         narrow_sends=running.narrow_sends,
         deduplicated=running.months > -8,
