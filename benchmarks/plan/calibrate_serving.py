@@ -76,8 +76,14 @@ def kept(rows: list[Row], result: Fit) -> str:
     lines += ["spreads:  # of the logarithm"]
     lines += [f"  {name}: {value:.3g}" for name, value in zip(result.names, spreads, strict=True)]
     lines += ["draws:  # of the posterior, a column each"]
-    lines += [f"  {name}: [{', '.join(f'{d[name]:.4g}' for d in drawn)}]" for name in result.names]
+    lines += [f"  {name}: [{', '.join(_number(d[name]) for d in drawn)}]" for name in result.names]
     return "\n".join([*lines, "rows:", *(f"  - {row.id}" for row in rows), ""])
+
+
+def _number(value: float) -> str:
+    """Return a number as YAML reads one: 1.0e-05, which without its point is a text."""
+    text = f"{value:.4g}"
+    return text if "." in text or "e" not in text else text.replace("e", ".0e")
 
 
 if __name__ == "__main__":

@@ -110,13 +110,13 @@ def served(sources: list[dict[str, Any]], wanted: set[str]) -> Iterator[dict[str
 
 
 def _name(source: int, table: Mapping[str, Any]) -> str:
-    return f"{source + 1} {table['model']} {table['system']} tp{table['tp']}"
+    return f"{source + 1} {table.get('id', table['model'])} {table['system']} tp{table['tp']}"
 
 
 def _of_table(name: str, source: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     kv = table.get("kv", "fp8" if table["weights"] in ("fp8", "fp4") else "bf16")
     of = Deployment(
-        model(table["model"]), hardware(table["system"]), engine(source["engine"]), table["tp"],
+        _model(table["model"], name), hardware(table["system"]), engine(source["engine"]), table["tp"],
         table.get("dp", 1), table.get("ep", 1), table["weights"], kv,
     )  # fmt: skip
     figure = "output_rate_per_gpu" if source.get("per_gpu") else "output_rate"

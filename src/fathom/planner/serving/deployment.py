@@ -35,6 +35,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block: int = 16
     graphs: tuple[int, ...] = ()
     compiled: bool = False  # a compiled runtime launches kernels of prefill as fast as a CUDA graph
+    overlaps: bool = False  # it schedules the next iteration while the device works on this one
     windowed: bool = True  # the cache of layers with a window is limited to it
     like: str = ""
     rule: str = ""

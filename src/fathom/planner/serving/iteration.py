@@ -47,13 +47,14 @@ class Iteration:
         key = (batch.decode, batch.prefill, batch.logits)
         if key not in self._known:
             self._known[key] = sum(self._by_tokens(batch).values())
-        attention = self._decode(batch) + self._prefill(batch)
-        return (self._known[key] + attention) * (1 + self.c["straggle"] * (1 - 1 / self.of.dp))
+        device = self._known[key] + self._decode(batch) + self._prefill(batch)
+        return (device + self._host(batch, device)) * (1 + self.c["straggle"] * (1 - 1 / self.of.dp))
 
     def parts(self, batch: Batch) -> dict[str, float]:
         """Return the time of every part of the iteration; they sum to it."""
         attention = {"attention of decode": self._decode(batch), "attention of prefill": self._prefill(batch)}
         parts = self._by_tokens(batch) | attention
+        parts["host"] = self._host(batch, sum(parts.values()))
         waited = self.c["straggle"] * (1 - 1 / self.of.dp) * sum(parts.values())
         return parts | {"waiting for ranks": waited}
 
@@ -68,8 +69,12 @@ class Iteration:
             "other kernels": self._elementwise(tokens),
             "links": self._links(tokens),
             "launches": self._launches(batch),
-            "host": self.c["host"] + self.c["host_sequence"] * (batch.decode + batch.logits),
         }
+
+    def _host(self, batch: Batch, device: float) -> float:
+        """Return the host's time that the device waits for; an overlapping scheduler works beside it."""
+        host = self.c["host"] + self.c["host_sequence"] * (batch.decode + batch.logits)
+        return _both(device, host) - device if self.of.engine.overlaps else host
 
     def _padded(self, batch: Batch) -> int:
         """Return the decode batch as CUDA graphs pad it."""
@@ -122,7 +127,8 @@ class Iteration:
             moved = read * mixer.kv_elements * _kv_share(mixer, of.tp) * BYTES[of.kv]
             width = 2 * mixer.kv_rank + mixer.rope_dim if isinstance(mixer, Latent) else 2 * mixer.value_dim
             flops = 2 * read * (1 + of.drafted) * mixer.heads / of.tp * width
-            total += block.count * _both(flops / (self.half * self.c["decode_flops"]), moved / rate)
+            share = self.c["decode_flops" if isinstance(mixer, Latent) else "decode_grouped"]
+            total += block.count * _both(flops / (self.half * share), moved / rate)
         return total
 
     def _prefill(self, batch: Batch) -> float:
