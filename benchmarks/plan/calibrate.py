@@ -5,13 +5,14 @@ python -m benchmarks.plan.calibrate          # writes src/fathom/planner/trainin
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.plan.published import Run, as_table, read
-from fathom.planner.serving import Fit
+from fathom.planner.serving import Fit, fitted
 from fathom.planner.training import Constants, Step, names_used, peak_bytes, priors, rates_of
 from fathom.planner.training.rates import share_of
 from fathom.units import GIB
@@ -19,6 +20,8 @@ from fathom.units import GIB
 TARGET = Path(__file__).parents[2] / "src" / "fathom" / "planner" / "training" / "constants.yaml"
 PER_TYPE = 5  # rows of a GPU type
 DENSE, EXPERTS, MEMORY = 0.035, 0.12, 0.015  # spread of a published row about any model, in the logarithm
+_MEMORY = "memory"
+_FEW = (1.645**2 + 1) / 4  # over the count: by this, the 95 % point of Student's t lies beyond the normal one
 _STEP, _TURNS, _DRAWS = 0.02, 6, 24
 
 
@@ -89,7 +92,7 @@ def fit(rows: list[Run]) -> Fit:
         left = np.vstack([jacobian * weight, np.diag(1 / spread)])
         right = np.concatenate([residual * weight[:, 0], (mean - theta) / spread])
         theta = theta + np.clip(np.linalg.lstsq(left, right, rcond=None)[0], -0.5, 0.5)
-    return Fit(names, theta, np.linalg.inv(left.T @ left))
+    return fitted(names, theta, left, residual)
 
 
 def _linear(rows: list[Run], names: tuple[str, ...], theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -137,8 +140,30 @@ def kept(rows: list[Run], result: Fit) -> str:
     lines += ["draws:  # of the posterior, a column each"]
     drawn = result.draws(_DRAWS)
     lines += [f"  {name}: [{', '.join(f'{draw[name]:.4g}' for draw in drawn)}]" for name in result.names]
-    lines += [f"rows: [{', '.join(run.id for run in rows)}]", ""]
+    lines += [f"rows: [{', '.join(run.id for run in rows)}]"]
+    lines += ["noise:  # of rows about the fit, in the logarithm", *noise_lines(_scatter(rows, result)), ""]
     return "\n".join(lines)
+
+
+def _scatter(rows: list[Run], result: Fit) -> Iterator[tuple[str, float]]:
+    """Yield the kind of each figure, and how far it lies from the fit."""
+    kinds = [
+        (_MEMORY if predict is predict_gib else "experts" if run.model.is_moe else "dense", spread)
+        for run in rows
+        for predict, _, spread in _observed(run)
+    ]
+    yield from ((kind, spread * left) for (kind, spread), left in zip(kinds, result.scatter, strict=True))
+
+
+def noise_lines(scatter: Iterable[tuple[str, float]]) -> list[str]:
+    """Return the spread by kind as lines of the data file: wider if known from few, as Student's t is."""
+    kinds: dict[str, list[float]] = {}
+    for kind, value in scatter:
+        kinds.setdefault(kind, []).append(value)
+    return [
+        f"  {kind}: {np.sqrt(np.mean(np.square(v))) * (1 + _FEW / len(v)):.3g}  # {len(v)} figures"
+        for kind, v in kinds.items()
+    ]
 
 
 if __name__ == "__main__":

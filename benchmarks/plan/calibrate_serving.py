@@ -6,10 +6,12 @@ python -m benchmarks.plan.calibrate_serving          # writes src/fathom/planner
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.plan.calibrate import noise_lines
 from benchmarks.plan.serving_rows import Row, read
 from fathom.planner.serving.constants import names_for, prior
 from fathom.planner.serving.fitting import SPREADS, Fit, Observation, fit, sensitivity
@@ -77,7 +79,19 @@ def kept(rows: list[Row], result: Fit) -> str:
     lines += [f"  {name}: {value:.3g}" for name, value in zip(result.names, spreads, strict=True)]
     lines += ["draws:  # of the posterior, a column each"]
     lines += [f"  {name}: [{', '.join(_number(d[name]) for d in drawn)}]" for name in result.names]
-    return "\n".join([*lines, "rows:", *(f"  - {row.id}" for row in rows), ""])
+    lines += [
+        "rows:",
+        *(f"  - {row.id}" for row in rows),
+        "noise:  # of rows about the fit, in the logarithm",
+    ]
+    return "\n".join([*lines, *noise_lines(_scatter(rows, result)), ""])
+
+
+def _scatter(rows: list[Row], result: Fit) -> Iterator[tuple[str, float]]:
+    """Yield the kind of each figure, and how far it lies from the fit."""
+    figures = [(key, row.fleet.decode.model.is_moe) for row in rows for key in row.measured]
+    for (key, is_moe), left in zip(figures, result.scatter, strict=True):
+        yield key if key == "ttft" else "experts" if is_moe else "dense", SPREADS[key] * left
 
 
 def _number(value: float) -> str:

@@ -1,9 +1,9 @@
 """Compare plans with published runs that are in no validation file: unseen.yaml and unseen_training.csv.
 
-python -m benchmarks.plan.unseen                        # runs that may be looked at
+python -m benchmarks.plan.unseen                        # without the half that is held out
 python -m benchmarks.plan.unseen --held-out [--write]   # the held-out half too; writes plan_unseen.json
 
-A draw holds half of the rows out, by table for serving. Whoever changes the planner must not look at it.
+A draw holds half of the rows out, by table for serving: whoever changes the planner does not see it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.plan.calibrate import DENSE, EXPERTS, predict_s
 from benchmarks.plan.published import Run, read
-from benchmarks.plan.validate import interval
+from benchmarks.plan.validate import step_interval
 from fathom.data import parse
 from fathom.planner.hardware import hardware
 from fathom.planner.serving import Deployment, Fleet, Load, engine
 from fathom.planner.serving.estimate import estimate
-from fathom.planner.training import Job, Layouts, ask, constants, draws, plan_training, stack
+from fathom.planner.training import Job, Layouts, ask, plan_training, stack
 from fathom.planner.training.layout import RECOMPUTE, SHARDING
 from fathom.planner.workload import Model, convention, flops_per_token, model, parse_config
 
@@ -84,10 +83,9 @@ def trained(rows: list[dict[str, Any]], wanted: set[str]) -> Iterator[dict[str, 
     part = dict.fromkeys((row["id"] for row in rows), SEEN) | parts([run.id for run in new])
     for run in [*map(run_of, rows), *new]:
         if part[run.id] in wanted:
-            noise = EXPERTS if run.model.is_moe else DENSE
-            low, high = interval(run, [predict_s(run, draw) for draw in draws()], noise)
-            planned = predict_s(run, constants())
-            yield _compared(run.id, run.step_s, planned, low, high) | {"part": part[run.id]}
+            planned = step_interval(run)
+            row = _compared(run.id, run.step_s, planned.value, planned.low, planned.high)
+            yield row | {"part": part[run.id]}
 
 
 def paid(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -168,8 +166,8 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     if rows:
         print(title, summary(rows))
     for row in rows:
-        outside = "" if row["held"] else " outside its interval"
-        print(f"  {row['id']:<44}{row['published']:>12,.4g}{row['planned']:>12,.4g}{row['error']:>9.1%}{outside}")
+        figures = f"{row['published']:>12,.4g}{row['planned']:>12,.4g}{row['error']:>9.1%}"
+        print(f"  {row['id']:<44}{figures}", "" if row["held"] else " outside its interval")
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.plan.calibrate import DENSE, EXPERTS, MEMORY, choose, fit, predict_gib, predict_s
+from benchmarks.plan.calibrate import choose, fit, predict_gib, predict_s
 from benchmarks.plan.published import DATA, Run, read
 from fathom.planner.training import constants, draws
+from fathom.planner.training.plan import interval, noise_of
 from fathom.planner.training.rates import calibration
+from fathom.planner.training.results import Interval
 
 RESULT = Path(__file__).parents[1] / "results" / "plan.json"
-_WIDTH = 1.645  # of an interval, in standard deviations
 _CALCULON = ("sc21-",)  # runs of Megatron-LM on A100s (arXiv:2104.04473, table 1)
 
 
@@ -54,27 +55,24 @@ def report(path: Path, turns: int = 0) -> str:
     return "\n".join(_lines(figures))
 
 
+def step_interval(run: Run) -> Interval:
+    """Return the planned step with its interval, as a plan gives it."""
+    return interval(predict_s(run, constants()), [predict_s(run, d) for d in draws()], noise_of(run.model))
+
+
 def _holds(run: Run) -> bool:
-    low, high = interval(
-        run, [predict_s(run, draw) for draw in draws()], EXPERTS if run.model.is_moe else DENSE
-    )
-    return low <= run.step_s <= high
+    planned = step_interval(run)
+    return planned.low <= run.step_s <= planned.high
 
 
 def _memory_holds(runs: list[Run]) -> float:
     inside = []
     for run in runs:
         if run.memory_gib:
-            low, high = interval(run, [predict_gib(run, draw) for draw in draws()], 3 * MEMORY)
-            inside.append(low <= run.memory_gib <= high)
+            drawn = [predict_gib(run, draw) for draw in draws()]
+            planned = interval(predict_gib(run, constants()), drawn, calibration().noise["memory"])
+            inside.append(planned.low <= run.memory_gib <= planned.high)
     return float(np.mean(inside))
-
-
-def interval(run: Run, drawn: list[float], noise: float) -> tuple[float, float]:
-    """Return the 90 % interval: the spread of the draws, and that of rows about any model."""
-    logs = np.log(drawn)
-    half = _WIDTH * np.hypot(np.std(logs), 1.5 * noise)
-    return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))
 
 
 def _again(runs: list[Run], seed: int) -> dict[str, float]:

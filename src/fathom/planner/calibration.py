@@ -8,12 +8,16 @@ from fathom.data import load
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fitted `values`, `spreads` of their logarithms, `draws` of the posterior, and `rows` behind them."""
+    """Fitted `values`, `spreads` of their logarithms, `draws` of the posterior, and `rows` behind them.
+
+    `noise` is the spread of the rows about the fit, in the logarithm, by kind of figure.
+    """
 
     values: dict[str, float]
     spreads: dict[str, float]
     draws: dict[str, list[float]]
     rows: list[str]
+    noise: dict[str, float]
 
 
 def calibration_of(package: str) -> Calibration:

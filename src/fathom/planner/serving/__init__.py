@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fathom.planner.serving.constants import calibration, names_for, prior, priors, resolved
     from fathom.planner.serving.deployment import Deployment, Engine, engine, engines
     from fathom.planner.serving.estimate import estimate
-    from fathom.planner.serving.fitting import SPREADS, Fit, Observation, fit, sensitivity
+    from fathom.planner.serving.fitting import SPREADS, Fit, Observation, fit, fitted, sensitivity
     from fathom.planner.serving.iteration import Batch, Iteration
     from fathom.planner.serving.launching import commands, load_test, recalibrated
     from fathom.planner.serving.limits import limited

@@ -14,8 +14,7 @@ from fathom.planner.serving.load import Fleet, Load, Served, serve
 
 _Z = 1.645  # a 90 % interval
 _ENDLESS = 500  # requests of a draw, if twice as many arrive as the fleet serves
-_NOISE = {"ttft": 0.3, "tpot": 0.1, "rate": 0.1}  # of measurements about the model, in the logarithm
-_EXPERTS, _UNSEEN = 1.8, 2.0  # factors of the noise: with experts, and on a chip without calibration
+_UNSEEN = 2.0  # factor of the noise on a chip without calibration
 
 FIGURES: dict[str, tuple[str, str, Callable[[Served], float]]] = {
     "ttft": ("ttft", "s", lambda s: float(s.ttft.mean())),
@@ -70,9 +69,8 @@ def _quantity(fleet: Fleet, kind: str, unit: str, value: float, drawn: list[floa
 
 def noise_of(fleet: Fleet, kind: str) -> float:
     """Return the spread, in the logarithm, of measurements about the model."""
-    noise = _NOISE[kind]
-    if fleet.decode.model.is_moe and kind != "ttft":
-        noise *= _EXPERTS
+    of = "experts" if fleet.decode.model.is_moe else "dense"
+    noise = calibration().noise[kind if kind == "ttft" else of]
     return noise if is_calibrated(fleet) else noise * _UNSEEN
 
 

@@ -29,11 +29,15 @@ class Observation:
 
 @dataclass(frozen=True)
 class Fit:
-    """The most likely logarithms of the constants, and their covariance."""
+    """The most likely logarithms of the constants, their covariance, and what they leave of each value.
+
+    `scatter` is in units of the measurement's spread, as large as that of measurements that were not used.
+    """
 
     names: tuple[str, ...]
     mean: np.ndarray
     covariance: np.ndarray
+    scatter: np.ndarray
 
     def values(self) -> Constants:
         """Return the most likely constants."""
@@ -67,7 +71,15 @@ def fit(
         left = np.vstack([slopes * weight, np.diag(1 / spread)])
         right = np.concatenate([residual * weight[:, 0], (mean - theta) / spread])
         theta = theta + np.clip(np.linalg.lstsq(left, right, rcond=None)[0], -_LIMIT, _LIMIT)
-    return Fit(names, theta, np.linalg.inv(left.T @ left))
+    return fitted(names, theta, left, residual)
+
+
+def fitted(names: tuple[str, ...], theta: np.ndarray, left: np.ndarray, residual: np.ndarray) -> Fit:
+    """Return the fit of a last linear system, whose first rows are the measurements'."""
+    covariance = np.linalg.inv(left.T @ left)
+    rows = left[: len(residual)]
+    leverage = np.einsum("ij,jk,ik->i", rows, covariance, rows)
+    return Fit(names, theta, covariance, residual / np.sqrt(1 - leverage))
 
 
 def _residuals(seen: Sequence[Observation], names: tuple[str, ...], theta: np.ndarray) -> np.ndarray:

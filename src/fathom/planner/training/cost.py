@@ -107,7 +107,7 @@ class Step:
             attention=seconds * (1 + scored / (1 + _ATTENTION_BACKWARD)),
             vector=vector * (1 + repeated / 3),
             host=_excess(rates.moe_host_s if block.is_moe else rates.host_s, device),
-            tensor=self._tensor(block) * (1 + again * (0.75 if rates.stops_early else 1) + rates.tensor_backward),
+            tensor=self._tensor(block) * (1 + again * rates.repeated_messages + rates.tensor_backward),
             context=self._context(block),
             expert=self._expert(block) * (1 + again / 2),
         )

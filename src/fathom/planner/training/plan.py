@@ -30,7 +30,16 @@ from fathom.planner.training.loading import (
     widened,
 )
 from fathom.planner.training.memory import peak_bytes
-from fathom.planner.training.rates import constant, constants, draws, names_used, priors, rates_of, share_of
+from fathom.planner.training.rates import (
+    calibration,
+    constant,
+    constants,
+    draws,
+    names_used,
+    priors,
+    rates_of,
+    share_of,
+)
 from fathom.planner.training.results import (
     Assumption,
     Interval,
@@ -42,11 +51,10 @@ from fathom.planner.training.results import (
     with_figures,
 )
 from fathom.planner.training.saving import State, saving_notes, saving_of
-from fathom.planner.workload import convention, flops_per_token
+from fathom.planner.workload import Model, convention, flops_per_token
 from fathom.units import MS_PER_S
 
-_NOISE = {False: 0.052, True: 0.18}  # spread of published runs about a plan, dense and with experts
-_MEMORY_NOISE = 0.045
+_UNSEEN = 2.0  # factor of the noise on a chip without published runs
 _Z = 1.645  # a 90 % interval
 LEAST = 0.01  # of an entry that other constants hide
 _PARTS = {  # the constant that plays the largest part in an entry
@@ -185,7 +193,7 @@ def _step_interval(
     """Return the interval of the step without the wait for input, and those of its entries (`times`)."""
     q = replace(question, job=replace(question.job, loader=None))
     drawn = [Step(q.model, q.system, q.job, at, rates_of(q.system, q.stack, c)).entries() for c in draws()]
-    noise = _NOISE[q.model.is_moe] * (1 if q.system.system in known_chips() else 2)
+    noise = noise_of(q.model) * (1 if q.system.system in known_chips() else _UNSEEN)
     steps = [sum(float(value[0]) for value in each.values()) for each in drawn]
     spans = {
         name: interval(value, [max(float(each[name][0]), LEAST * value) for each in drawn], noise)
@@ -201,7 +209,12 @@ def _memory_interval(question: Question, at: Layouts, size: float) -> Interval:
         sum(float(v[0]) for v in peak_bytes(q.model, q.job, at, rates_of(q.system, q.stack, c)).values())
         for c in draws()
     ]
-    return interval(size, drawn, _MEMORY_NOISE)
+    return interval(size, drawn, calibration().noise["memory"])
+
+
+def noise_of(model: Model) -> float:
+    """Return the spread of published step times about a plan, in the logarithm."""
+    return calibration().noise["experts" if model.is_moe else "dense"]
 
 
 def interval(value: float, drawn: Sequence[float], noise: float) -> Interval:
@@ -308,4 +321,3 @@ def _scaling(question: Question, at: Layouts) -> list[Scale]:
 
 def _sizes(group: int) -> list[int]:
     return [n for n in (group * 4**i for i in range(12)) if n <= 1_100_000]
-

@@ -79,6 +79,11 @@ class Rates:
         """Return the rate of fused attention over forward and backward, causal FLOPs."""
         return self.peaks["bf16"] * self.attention_share * seq / (seq + self.attention_half)
 
+    @property
+    def repeated_messages(self) -> float:
+        """Return the share of a layer's messages that full recomputation repeats: not the last of four."""
+        return 0.75 if self.stops_early else 1.0
+
     def sent_bytes(self, precision: str) -> float:
         """Return the bytes of an activation that tensor parallelism sends; some may be narrow."""
         return 1.5 if self.narrow_sends and is_narrow(precision) else 2.0
