@@ -130,10 +130,17 @@ def test_disaggregation_hands_over_the_cache():
 
 
 def test_least_loaded_routing_beats_turns_under_bursts():
-    load = Load(500, 300, "bursty", rate=12, requests=150, spread=0.9)
-    small = LLAMA.having(max_batch=8)
-    turns, least = (serve(Fleet(small, 3, routing=r), load, VALUES) for r in ("round-robin", "least-loaded"))
-    assert np.quantile(least.ttft, 0.9) <= np.quantile(turns.ttft, 0.9)
+    load, small = Load(500, 300, "bursty", rate=8, requests=150, spread=0.9), LLAMA.having(max_batch=8)
+
+    def slow(routing):  # of several draws: in one, chance may favour either
+        return np.mean(
+            [
+                np.quantile(serve(Fleet(small, 3, routing=routing), load, VALUES, seed).ttft, 0.9)
+                for seed in range(6)
+            ]
+        )
+
+    assert slow("least-loaded") <= slow("round-robin")
 
 
 def test_experts_are_read_by_coverage():
