@@ -496,3 +496,15 @@ def test_the_command_says_where_the_gpu_time_goes(job):
 def test_a_rate_that_no_server_sees_is_refused(rate):
     with pytest.raises(BadInputError, match="rate"):
         Load(rate=rate)
+
+
+def test_an_overlapping_engine_waits_for_the_longer_of_host_and_device():
+    batch, of = Batch(64, 64 * 1000.0), LLAMA.having(engine=engine("sglang"))
+    quick, slow, none = (
+        Iteration(of, resolved(of, VALUES) | {"host": host, "host_sequence": 0.0}).seconds(batch)
+        for host in (1e-4, 1.0, 0.0)
+    )
+    assert quick == pytest.approx(none, rel=0.001)
+    assert slow == pytest.approx(1.0, rel=0.001)
+    waits = Iteration(LLAMA, resolved(LLAMA, VALUES) | {"host": 1.0, "host_sequence": 0.0}).seconds(batch)
+    assert waits > 1.001

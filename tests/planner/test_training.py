@@ -444,3 +444,50 @@ def test_runs_that_nothing_was_fitted_to_are_planned_within_a_quarter():
     }
     errors = [predict_s(run, constants()) / run.step_s - 1 for run in map(run_of, rows)]
     assert np.median(np.abs(errors)) < 0.12 and np.max(np.abs(errors)) < 0.25
+
+
+def test_checkpoints_without_reentry_skip_the_last_product():
+    # of 12 h² in a layer of GPT, the last product has 4 h²: recomputation takes 2/3 of the forward pass, or all of it
+    shape = replace(model("gpt3-175b"), vocab=128)
+    job, at = Job(2048, 8, 8), Layouts(8, recompute=[NONE, FULL])
+    bare = {"matmul_bytes": 0.0, "loss_bytes": 0.0}
+    for stops, share in ((True, 2 / 3), (False, 1.0)):
+        none, full = seconds(shape, job, at, stops_early=stops, **bare)["matmuls"]
+        assert full / none == pytest.approx(1 + share / 3, rel=0.002)
+
+
+def test_all_ranks_wait_for_the_slowest_by_the_jitter_of_one():
+    job, at = Job(8192, 64, 64), Layouts(64, sharding=FSDP)
+    entries = {name: float(value[0]) for name, value in seconds(LLAMA, job, at).items()}
+    rest = sum(value for name, value in entries.items() if name != "slowest rank")
+    drawn = np.random.default_rng(0).normal(size=(4000, 64)).max(1).mean()
+    assert entries["slowest rank"] / rest == pytest.approx(H100["jitter"].value * drawn, rel=0.05)
+
+
+def test_narrow_weights_are_converted_once_a_step():
+    def converting(casts_once, batch):
+        job = Job(512, batch, 1, "fp8")
+        none, all_ = (
+            float(seconds(LLAMA, job, Layouts(1), casts_once=casts_once, cast=cast)["matmuls"][0])
+            for cast in (0.0, 1.0)
+        )
+        return all_ - none
+
+    again = (
+        4.0 * (LLAMA.parameters - 2 * LLAMA.embedding) / rates().hbm
+    )  # two bytes are read, one written twice
+    for batch in (2, 16):
+        assert converting(False, batch) - converting(True, batch) == pytest.approx(
+            (batch - 1) * again, rel=0.01
+        )
+
+
+def test_ranks_of_experts_fill_a_node_whatever_splits_the_tokens():
+    shape, job = model("mixtral-8x7b"), Job(4096, 64, 64)
+    sent = [
+        float(seconds(shape, job, Layouts(64 // tp, tp=tp, ep=8), moe_host_s=0.0)["expert parallel"][0])
+        for tp in (1, 2)
+    ]
+    assert (
+        sent[1] < 1.1 * sent[0]
+    )  # within the node for both; each rank has half of the tokens, twice as often
