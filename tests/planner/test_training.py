@@ -447,7 +447,7 @@ def test_runs_that_nothing_was_fitted_to_are_planned_within_a_quarter():
 
 
 def test_checkpoints_without_reentry_skip_the_last_product():
-    # of 12 h² in a layer of GPT, the last product has 4 h²: recomputation takes 2/3 of the forward pass, or all of it
+    # of 12 h² in a layer of GPT, the last product has 4 h²: 2/3 of the forward pass is repeated, or all of it
     shape = replace(model("gpt3-175b"), vocab=128)
     job, at = Job(2048, 8, 8), Layouts(8, recompute=[NONE, FULL])
     bare = {"matmul_bytes": 0.0, "loss_bytes": 0.0}
