@@ -88,8 +88,18 @@ class Fused(msgspec.Struct):
 
 @signal("framework.eager", "per step")
 def eager(recorded: Recorded) -> Eager:
-    """Return the effect on a program in eager mode. Raises UnknownSignalError otherwise or without shapes."""
-    _check_eager(recorded)
+    """Return the effect on a program that never compiled anything. Raises UnknownSignalError for others."""
+    if COMPILER in recorded.facts or recorded.ops["name"].str.contains("TorchDynamo").any():
+        raise UnknownSignalError("the compiler ran in this program")
+    return fusible(recorded)
+
+
+@signal("framework.fusible", "per step")
+def fusible(recorded: Recorded) -> Eager:
+    """Return the effect on steps that run uncompiled. Raises UnknownSignalError for others, or without
+    shapes.
+    """
+    _check_uncompiled(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
     named = rows.with_columns(op=pl.col("path").list.last().fill_null("")).select(Part._fields)
@@ -111,13 +121,11 @@ def eager(recorded: Recorded) -> Eager:
     )
 
 
-def _check_eager(recorded: Recorded) -> None:
+def _check_uncompiled(recorded: Recorded) -> None:
     """Raise UnknownSignalError if there are compiled regions, generated kernels or replayed CUDA graphs."""
     ops, kernels = recorded.ops, recorded.kernels
     names = ops["name"].unique().drop_nulls()
-    if COMPILER in recorded.facts:
-        raise UnknownSignalError("the compiler ran in this program")
-    if names.str.contains(REGION).any() or names.str.contains("CompiledFunction|TorchDynamo").any():
+    if names.str.contains(REGION).any() or names.str.contains("CompiledFunction").any():
         raise UnknownSignalError("parts of the program are compiled")
     if any(GENERATED.search(name) for name in kernels["name"].unique().drop_nulls()):
         raise UnknownSignalError("parts of the program are compiled")

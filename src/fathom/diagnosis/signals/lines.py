@@ -23,6 +23,9 @@ LEAST_OF_LOADER = 5  # samples: fewer show no share
 _FRAMES = pl.col("stack").str.split(";")
 _NUMBER = r":\d+$"  # of a line, at the end of a source
 
+# Autograd's anomaly detection stores the stack of each op of the forward pass as text.
+STORING = "format_stack ("
+
 # A function that writes a model's state, in a stack.
 SAVING = r"(^|[;.])_?(atomic_)?save(_(checkpoint|state|state_dict|model|pretrained|file))? \("
 
@@ -121,6 +124,14 @@ def line_in(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:
         spans, left_on="time_ns", right_on="start_ns", by="thread", check_sortedness=False
     ).filter(pl.col("time_ns") < pl.col("end_ns"))
     return None if inside.height < LEAST_IN_WAIT else _usual_line(inside)
+
+
+@signal("host.stored_stacks", "ms per step")
+def stored_stacks(recorded: Recorded) -> float:
+    """Return the time in which the launching thread writes down its stack, by the share of its samples."""
+    stacks = _stacks(recorded).filter(pl.col("thread").is_in(recorded.launching.implode()))
+    storing = stacks["stack"].str.contains(STORING, literal=True).sum()
+    return storing / max(stacks.height, 1) * recorded.per_step_ms(recorded.used.length)
 
 
 @signal("input.code")

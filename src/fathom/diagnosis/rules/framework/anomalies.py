@@ -16,6 +16,7 @@ from fathom.diagnosis.rules.candidates import (
     rows,
     shrink,
     site,
+    spent,
 )
 from fathom.diagnosis.rules.host.syncs import NAN_CHECK, calls_of, checks_gradients
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
@@ -31,7 +32,9 @@ TRY = "torch.autograd.set_detect_anomaly(False), and time the step"
 
 @rule("framework-anomaly-detection")
 def anomalies(signals: Signals) -> Candidates:
-    """Predict the step without gradient checks; stacks stored in the forward pass are not counted."""
+    """Predict the step without gradient checks and, on a GPU, without the stacks that the forward pass
+    stores.
+    """
     count = signals["host.ops"].get(NAN_CHECK)
     if not count:
         return
@@ -61,12 +64,37 @@ def _on_device(signals: Signals, works: list[Work], count: float) -> Candidate:
         evidence=[
             *candidate.evidence,
             Evidence("time that the host waits for their results", waiting, "ms per step"),
+            *_stacks(signals),
         ],
-        changes=(*without_waits, *WITHOUT_OPS, *shrink(works, family_totals(signals["kernels.work"]), 0.0)),
+        changes=(
+            *without_waits,
+            *unchecked(signals),
+            *shrink(works, family_totals(signals["kernels.work"]), 0.0),
+        ),
         spill=LATE,
         part=share or 1.0,
         doubt=UNSEEN,
     )
+
+
+def unchecked(signals: Signals) -> tuple[str, ...]:
+    """Return the changes of host time without anomaly detection; empty where it is off."""
+    if not (signals.get("host.ops").value or {}).get(NAN_CHECK):
+        return ()
+    stored, before = _stored(signals), spent(signals, Entry.DISPATCHING)
+    left = max(1 - stored / before, 0.0) if before else 1.0
+    return (*WITHOUT_OPS, f"dispatching={left:.3f}") if stored else WITHOUT_OPS
+
+
+def _stored(signals: Signals) -> float:
+    """Return the milliseconds per step in which the forward pass stores stacks; 0 if unknown."""
+    return signals.number("host.stored_stacks", 0.0)
+
+
+def _stacks(signals: Signals) -> list[Evidence]:
+    stored = _stored(signals)
+    says = "time that the host stores stacks of the forward pass"
+    return [Evidence(says, stored, "ms per step")] if stored else []
 
 
 def _waits(signals: Signals, count: float) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import part_of, rows, spent
+from fathom.diagnosis.rules.framework.anomalies import unchecked
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Broken, Captured, Compiled, Holds, HostWork, Preparation, Signals
 
@@ -139,7 +140,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
             *_too_long(part),
         ],
         changes=("python=0.1",) if in_python else CAPTURED,
-        given=(*OTHERS, *_starved(signals), *worked, *prepared),
+        given=(*OTHERS, *unchecked(signals), *_starved(signals), *worked, *prepared),
         spill=(PYTHON,) if in_python else (*LAUNCHING, PYTHON),
         part=part,
         doubt=0.25 if in_python else 0.15,

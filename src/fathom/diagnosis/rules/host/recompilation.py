@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from fathom.diagnosis.rules.host.launch_bound import RARE
+from fathom.diagnosis.rules.kernels.not_compiled import compiled, fusing
 from fathom.diagnosis.rules.rule import Candidate, Evidence
-from fathom.diagnosis.signals import Compiled, Recompiled, Signals
+from fathom.diagnosis.signals import Compiled, Eager, Recompiled, Signals
 
 KIND = "host-recompilation"
 SHOWN = 3  # frames
@@ -19,16 +22,17 @@ CHECK = "TORCH_LOGS=recompiles python train.py"
 def beyond_the_limit(signals: Signals) -> Iterator[Candidate]:
     """Yield the frames with as many compiled versions as Dynamo allows, if steps run none of them.
 
-    Dynamo still looks for a version in each step. The recording has no undisturbed steps with compiled code,
-    so the gain is unknown.
+    Dynamo still looks for a version in each step. The gain is that of compiled code if the costliest chain
+    of kernels is in these frames; else it is unknown, because no step with compiled code was recorded.
     """
-    compiled: Compiled | None = signals.get("host.compiled").value
+    code: Compiled | None = signals.get("host.compiled").value
     frames = [frame for frame in recompiled(signals) if frame.limited]
-    if not frames or compiled is None or compiled.regions >= RARE or compiled.lookups < RARE:
+    if not frames or code is None or code.regions >= RARE or code.lookups < RARE:
         return
-    failed = compiled.lookups - compiled.regions
-    searched = Evidence("searches for a compiled version, without success", failed, "per step")
-    yield Candidate(
+    searched = Evidence(
+        "searches for a compiled version, without success", code.lookups - code.regions, "per step"
+    )
+    candidate = Candidate(
         kind=KIND,
         claims=[],
         evidence=[*failed_guards(frames), searched],
@@ -38,6 +42,29 @@ def beyond_the_limit(signals: Signals) -> Iterator[Candidate]:
         unpredicted="no step with compiled code was recorded undisturbed",
         title="A function runs uncompiled, because it reached the limit of recompilations",
         action=action(frames),
+    )
+    eager: Eager | None = signals.get("framework.fusible").value
+    yield _mended(signals, candidate, eager) if eager and _inside(eager, frames) else candidate
+
+
+def _inside(eager: Eager, frames: list[Recompiled]) -> bool:
+    """Return whether the costliest chain of kernels is in one of the frames."""
+    source = eager.source or ""
+    files = {(frame.place.rpartition(":")[0], frame.function) for frame in frames}
+    return (source.partition("(")[0], source.rpartition(": ")[2]) in files
+
+
+def _mended(signals: Signals, candidate: Candidate, eager: Eager) -> Candidate:
+    """Return the candidate with the gain of compiled code."""
+    gained = compiled(signals, eager, evidence=[*candidate.evidence, *fusing(eager)])
+    return replace(
+        candidate,
+        claims=gained.claims,
+        evidence=gained.evidence,
+        changes=gained.changes,
+        spill=gained.spill,
+        doubt=gained.doubt,
+        unpredicted="",
     )
 
 

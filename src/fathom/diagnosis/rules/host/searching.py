@@ -26,6 +26,7 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...       # or for one part: from 
 model.generate(..., cache_implementation="static")      # or one length for all tokens
 """
 OFTEN = 0.5  # calls per step: fewer are for new shapes
+HELD = 0.8  # of the preparation: builds of few recorded steps may be longer than those of clean steps
 LEAST_MS = 1.0  # per call: building a plan takes tens of milliseconds, a cache lookup less than one
 
 
@@ -63,10 +64,12 @@ def _builds(preparation: Preparation) -> bool:
 
 
 def _fits(signals: Signals, preparation: Preparation) -> bool:
-    """Return whether clean steps can contain the search; if not, only recorded steps had new shapes."""
+    """Return whether clean steps are long enough to contain most of the search; if not, only recorded steps
+    had new shapes.
+    """
     recorded = signals["step.timeline_ms"]
     rest = FLOOR * (recorded - preparation.idle_ms)
-    return preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)
+    return HELD * preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)
 
 
 def _built(preparation: Preparation) -> Candidate:

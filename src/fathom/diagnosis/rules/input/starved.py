@@ -100,6 +100,8 @@ def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -
         loader = Loader({"fetch": lost / batches}, 0, fed, cores) if alone else None
     if loader is None:
         return Advice(kind, sure)
+    if loader.mends and loader.quick_samples:
+        return _instead(loader)
     mended = with_workers(loader, lost, step, batches)
     if mended is None or mended.low < max(LEAST * step, MOSTLY * lost):
         return _instead(loader)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fathom.diagnosis.rules.candidates import saving
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, late_launches
-from fathom.diagnosis.rules.rule import Candidates, Evidence, rule
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Eager, Signals
 
 DOUBT = 0.35  # the model was wrong by at most a third in seven programs on an H200
@@ -22,20 +24,23 @@ def not_compiled(signals: Signals) -> Candidates:
     eager: Eager = signals["framework.eager"]
     if eager.before < FEW:
         return
-    yield saving(
-        eager.saved,
+    yield compiled(
         signals,
-        evidence=_evidence(eager),
-        changes=_launching(signals, eager),
-        spill=(*LAUNCHING, PYTHON),
-        doubt=DOUBT,
+        eager,
+        evidence=fusing(eager),
         confidence=0.75,
         check=CHECK,
         source=eager.source,
-        module=eager.module,
         general=True,
         least=WORTH,
     )
+
+
+def compiled(signals: Signals, eager: Eager, **fields: Any) -> Candidate:
+    """Return a candidate that compiles the kernels of `eager`: fused, and launched in one call each."""
+    changes, spill = _launching(signals, eager), (*LAUNCHING, PYTHON)
+    shared = {"changes": changes, "spill": spill, "doubt": DOUBT, "module": eager.module}
+    return saving(eager.saved, signals, **shared, **fields)
 
 
 def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
@@ -45,7 +50,8 @@ def _launching(signals: Signals, eager: Eager) -> tuple[str, ...]:
     return (f"dispatching={eager.host:.4f}", f"python={eager.host:.4f}")
 
 
-def _evidence(eager: Eager) -> list[Evidence]:
+def fusing(eager: Eager) -> list[Evidence]:
+    """Return evidence of the kernels that run op by op."""
     fusible = "time in kernels that run op by op and could be fused"
     lines = [
         Evidence(fusible, eager.fusible_ms, "ms per step"),
