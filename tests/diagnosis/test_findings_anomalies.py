@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
+from fathom.analysis.intervals import Spans
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.engine import findings
 from fathom.diagnosis.rules import Candidate, rules
 from fathom.diagnosis.signals import Call, Work
+from fathom.diagnosis.signals.lines import stored_stacks
 from tests.support.findings_fakes import compute, idle, raised, signals, work
 from tests.support.findings_read import read
 from tests.support.timelines import Timeline, store_of
@@ -67,6 +72,18 @@ def test_its_waits_are_not_those_of_values_that_the_program_reads():
     said, _ = findings(on_device(), chosen)
     assert [item.id for item in said] == [KIND]
     assert said[0].gain_ms == pytest.approx(5.5) and said[0].low_ms < 5.5 < said[0].high_ms
+
+
+def test_stacks_of_the_forward_pass_shorten_the_time_before_launches_and_are_no_launching():
+    waits = [idle("dispatching", 8.0), idle("launch latency", 4.0)]
+    known = {"kernels_work": WORKS, "host_calls": [reads(NODE)], "kernels_count": 100.0}
+    given = signals([*LEDGER, WAITING, *waits], host_ops=OPS, host_stored_stacks=6.0, **known)
+    result = raised(given, KIND)[KIND]
+    assert "dispatching=0.250" in result.changes and result.evidence[-1].value == 6.0
+    launching = raised(given, "host-launch-bound")["host-launch-bound"]
+    assert {"dispatching=0.250", 'op:"aten::isnan"=0'} <= set(launching.given)
+    off = raised(signals([compute("gemm", 12.0), *waits], kernels_count=100.0), "host-launch-bound")
+    assert not any("isnan" in change for change in off["host-launch-bound"].given)
 
 
 def test_hooks_may_read_values_in_the_same_place():
@@ -134,3 +151,17 @@ def test_rows_of_a_processor_are_divided_among_the_ops_that_ask_for_them(tmp_pat
     )
     (result,) = raised(given, KIND).values()
     assert result.evidence[0].value == pytest.approx(1.0) and result.gain_ms == pytest.approx(3.0)
+
+
+def test_stored_stacks_take_their_share_of_the_launching_thread_s_samples():
+    """Of four samples of thread 1 in a step of 20 ms, one formats its stack."""
+    stacks = ["main (a.py:1);format_stack (traceback.py:9);extract (traceback.py:3)", *["main (a.py:1)"] * 4]
+    samples = pl.DataFrame({"thread": [1, 1, 1, 1, 2], "stack": stacks, "phase": "timeline"})
+    given = SimpleNamespace(
+        read={},
+        rows=lambda _: samples.lazy(),
+        launching=pl.Series([1]),
+        used=Spans(np.array([0]), np.array([20 * 10**6])),
+        per_step_ms=lambda ns: ns / 10**6,
+    )
+    assert stored_stacks(given) == pytest.approx(5.0)

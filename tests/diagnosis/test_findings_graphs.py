@@ -11,12 +11,13 @@ import fathom
 from fathom.diagnosis.signals import (
     Broken,
     Compiled,
+    Eager,
     Recompiled,
     Signal,
 )
 from fathom.sounding.raw.importer import import_raw
 from faults.kept import take
-from tests.support.findings_fakes import compute, idle, raised, signals
+from tests.support.findings_fakes import compute, idle, raised, signals, work
 from tests.support.findings_read import read
 from tests.support.paths import RECORDINGS
 from tests.support.probe_programs import launch
@@ -171,6 +172,20 @@ def test_a_frame_beyond_the_limit_of_versions_is_a_recompilation(lookups, region
         assert [(line.value, "self.calls == 0" in line.text) for line in candidate.evidence] == [
             (8.0, True), (1.0, False)
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "gains"), [("net.py(33): forward", True), ("net.py(33): loss", False)])
+def test_a_frame_beyond_the_limit_gains_what_compiled_code_would_save_of_its_kernels(source, gains):
+    eager = Eager(
+        saved={"a": 4.0}, fusible_ms=6.0, before=50.0, after=4.0, chains=1.0, ops=(), host=0.5, source=source,
+        module=None,
+    )  # fmt: skip
+    compiled = Compiled({0: 8}, 0.0, 0.0, 0.0, lookups=1.0)
+    known = {"host_compiled": compiled, "host_recompiled": [FULL], "framework_fusible": eager}
+    given = signals([compute("a", 9.0)], kernels_work=[work("a", 9.0, "aten::tanh")], **known)
+    candidate = raised(given, "host-recompilation")["host-recompilation"]
+    assert [claim.ms for claim in candidate.claims] == ([4.0] if gains else [])
+    assert bool(candidate.changes) == gains == (not candidate.unpredicted)
 
 
 def test_compilations_up_to_the_limit_are_not_reported_beside_it():

@@ -176,7 +176,7 @@ def test_other_ops_that_take_long_are_no_plans(slow_op):
     assert raised(given, "host-autotuning") == {}
 
 
-@pytest.mark.parametrize(("clean_ms", "expected"), [(50.0, 1), (30.0, 0)])
+@pytest.mark.parametrize(("clean_ms", "expected"), [(50.0, 1), (36.0, 1), (30.0, 0)])
 def test_what_clean_steps_have_no_room_for_was_met_by_chance(clean_ms, expected):
     ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
     given = signals(ledger, host_preparations=[PREPARED], host_searches=NO_SEARCH, step_mean_ms=clean_ms)

@@ -117,6 +117,16 @@ def test_no_workers_are_advised_that_would_take_the_cores_of_the_step(stages, co
     assert set(raised(given, *LOADING)) == kind
 
 
+@pytest.mark.parametrize(("samples", "kind"), [(1024.0, LOADING[1]), (64.0, LOADING[0])])
+def test_batched_fetching_of_samples_in_memory_comes_before_workers(samples, kind):
+    """10 ms for a batch: 10 us or 160 us for each sample."""
+    given = signals(
+        [compute("a", 20.0)], input_stages_ms={"fetch": 6.0, "collate": 4.0}, input_workers=0,
+        input_lost_ms=10.0, host_cores=16, input_samples=samples,
+    )  # fmt: skip
+    assert set(raised(given, *LOADING)) == {kind}
+
+
 @pytest.mark.parametrize(("others", "advised"), [(0.0, True), (4.0, True), (13.5, False)])
 def test_no_workers_are_advised_for_cores_that_other_programs_use(others, advised):
     """Of 16 cores, the program computes on two; a transform needs a core for each worker."""

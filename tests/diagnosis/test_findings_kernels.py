@@ -38,6 +38,7 @@ def test_work_tells_its_cause_by_ops_and_names(kind):
     [
         work("multi", 2.0, STEP, "aten::_fused_adamw_"),
         work("mul", 2.0, STEP, "aten::mul_", count=3.0),
+        work("mul", 2.0, "Optimizer.step#SparseAdam.step", "aten::mul_", count=100.0),  # has no foreach
         work("flash_fwd", 2.0, "aten::scaled_dot_product_attention", "aten::_flash_attention_forward"),
         work("nvjet_sm90_tst", 2.0, "aten::mm"),
         work(

@@ -130,7 +130,7 @@ def line_in(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:
 def stored_stacks(recorded: Recorded) -> float:
     """Return the time in which the launching thread writes down its stack, by the share of its samples."""
     stacks = _stacks(recorded).filter(pl.col("thread").is_in(recorded.launching.implode()))
-    storing = stacks["stack"].str.contains(STORING, literal=True).sum()
+    storing = stacks.filter(pl.col("stack").str.contains(STORING, literal=True)).height
     return storing / max(stacks.height, 1) * recorded.per_step_ms(recorded.used.length)
 
 

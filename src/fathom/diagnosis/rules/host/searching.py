@@ -26,7 +26,7 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...       # or for one part: from 
 model.generate(..., cache_implementation="static")      # or one length for all tokens
 """
 OFTEN = 0.5  # calls per step: fewer are for new shapes
-HELD = 0.8  # of the preparation: builds of few recorded steps may be longer than those of clean steps
+LEAST_BUILT = 0.8  # of the preparation: builds of few recorded steps may be longer than those of clean steps
 LEAST_MS = 1.0  # per call: building a plan takes tens of milliseconds, a cache lookup less than one
 
 
@@ -69,7 +69,7 @@ def _fits(signals: Signals, preparation: Preparation) -> bool:
     """
     recorded = signals["step.timeline_ms"]
     rest = FLOOR * (recorded - preparation.idle_ms)
-    return HELD * preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)
+    return LEAST_BUILT * preparation.idle_ms + rest <= signals.number("step.mean_ms", recorded)
 
 
 def _built(preparation: Preparation) -> Candidate:

@@ -10,7 +10,8 @@ from fathom.diagnosis.rules.candidates import LAUNCHING, count_of, mended, ms_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals, Work
 
-TORCHS, LISTS = re.compile(r"Optimizer\.step#"), re.compile(r"_fused_|_foreach_")
+TORCHS = re.compile(r"Optimizer\.step#(?!SparseAdam|LBFGS)")  # these have no other implementation
+LISTS = re.compile(r"_fused_|_foreach_")
 HOST = 0.1  # of the host's time in the optimizer: a few ops instead of a dozen per parameter
 UPDATES = re.compile(r"aten::(add|sub|mul|div|lerp|addcmul|addcdiv|copy)_$")
 ELEMENTWISE = re.compile(r"elementwise_kernel")
