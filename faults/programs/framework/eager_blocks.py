@@ -17,10 +17,10 @@ FAULT = Fault(
     forbidden=["kernels-unfused-norm", "kernels-unfused-loss", "host-graph-breaks"],
     allowed=["kernels-unfused-elementwise"],
     severity=[2],
-    share=[0.25],
+    share=[0.16],
     why=(
-        "norms and their gradients, residuals and activations over 17 M numbers are some 30 passes of "
-        "0.02 ms a block beside products of 0.6 ms"
+        "on an H200, a quarter of this batch took 2.2 ms in norms, residuals, activations and copies, and 1.2 "
+        "compiled, beside products of 4 ms; there, the host's launches were the limit"
     ),
     needs={"gpu": True, "compile": True},
     agree=2e-2,
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 def main(options):
-    width, batch = options.size(1024, 32), options.size(16, 2)
+    width, batch = options.size(1024, 32), options.size(64, 2)
     blocks = [Block(width, options.size(16, 2)) for _ in range(options.size(4, 2))]
     head = nn.Linear(width, 64, bias=False)
     model = nn.Sequential(*blocks, head).to(options.device, options.dtype)
