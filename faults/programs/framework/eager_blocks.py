@@ -19,7 +19,7 @@ FAULT = Fault(
     severity=[2],
     share=[0.16],
     why=(
-        "on an H200, a quarter of this batch took 2.2 ms in norms, residuals, activations and copies, and 1.2 "
+        "on an H200, a quarter of this batch took 2.2 ms in norms, residuals and activations, and 1.2 "
         "compiled, beside products of 4 ms; there, the host's launches were the limit"
     ),
     needs={"gpu": True, "compile": True},
