@@ -425,7 +425,7 @@ def test_a_serving_plan_is_written_as_a_page(tmp_path):
 
 def test_the_memory_rate_moves_a_small_batch_most():
     plan = plan_serving(ask_serving("llama3-70b", hardware("h100"), tp=4, concurrency=1, requests=4))
-    rates = [row for row in plan.sensitivity if not row.name.startswith("host")]  # whose time is hardly known
+    rates = [row for row in plan.sensitivity if not row.name.startswith("host")]  # its time is uncertain
     assert rates[0].name.startswith("hbm") and rates[0].moves < 0
     assert [abs(row.moves) for row in plan.sensitivity] == sorted(
         (abs(row.moves) for row in plan.sensitivity), reverse=True
