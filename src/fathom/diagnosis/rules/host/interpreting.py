@@ -140,7 +140,7 @@ def _on_processor(signals: Signals) -> Outcomes:
         yield from _in_functions(signals, [line for line in sampled(signals) if line.own >= OWN])
         return
     if contended(signals) and signals["step.timeline_ms"] > UNEVEN * signals["step.typical_ms"]:
-        yield NotAnalysed("host-python", INTERRUPTED)
+        yield NotAnalysed(INTERRUPTED)
         return
     python, lines = spent(signals, PYTHON) / signals["step.timeline_ms"], sampled(signals)
     of_libraries = bool(lines) and all(line.own < OWN for line in lines)
