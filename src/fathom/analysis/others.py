@@ -19,8 +19,7 @@ def readings(store: Store, rank: int, device: int, steps: pl.DataFrame) -> pl.Da
 
 
 def others_share(store: Store, rank: int, steps: pl.DataFrame) -> tuple[float, bool]:
-    """Return the share of the host's processors that other programs used during clean steps,
-    0 if unknown.
+    """Return the share of the host's processors that other programs used during clean steps, 0 if unknown.
 
     The second value says whether it lengthens steps: it is large, and hardly a processor was free.
     """

@@ -116,6 +116,13 @@ class LedgerRow(msgspec.Struct):
             return False
         return max(self.flops_per_s, self.bytes_per_s) < LITTLE
 
+    @property
+    def is_too_short(self) -> bool:
+        """Whether its time was inferred too short for its work, so that its rates are unknown."""
+        return (
+            self.inferred and self.at_ceiling_ms is not None and self.flops_per_s is self.bytes_per_s is None
+        )
+
 
 class Utilisation(msgspec.Struct):
     """The share of the step in which matrix units at their peak would do the model's FLOPs.

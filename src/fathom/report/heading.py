@@ -55,7 +55,7 @@ _GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def opening(examination: Examination, width: int) -> Iterator[Text]:
-    """Yield what lengthens requests, the verdict, the cost of rare long steps, and the straggler.
+    """Yield the verdict on requests and on the step, the cost of rare long steps, and the straggler.
 
     The verdict takes at most MOST lines, more on narrow terminals.
     """
@@ -78,7 +78,7 @@ def _wrapped(text: str, width: int, **options: Any) -> list[str]:
 
 
 def beyond_verdict(examination: Examination) -> str:
-    """Return what the verdict on the usual step leaves out: rare long steps, and the straggler."""
+    """Return sentences on rare long steps and the straggler, which the verdict does not cover."""
     return " ".join(filter(None, (_long_steps(examination.long_steps), straggler(examination))))
 
 
@@ -90,7 +90,7 @@ def _long_steps(outliers: list[LongSteps]) -> str:
     often, times = how_often(rare, outliers), "takes" if rare.every or rare.n == 1 else "take"
     return (
         f"Rare long steps add {100 * rare.share:.0f} % of the total time: {often} {times} "
-        f"{units.duration(rare.ms)} instead of {units.duration(rare.usual_ms)} (see outliers)."
+        f"{units.duration(rare.ms)} instead of {units.duration(rare.usual_ms)}."
     )
 
 

@@ -245,9 +245,7 @@ def _of_ceiling(entries: list[LedgerRow]) -> str:
     """
     if all(entry.entry in COLLECTIVES for entry in entries):
         return ""
-    known = [entry for entry in entries if entry.at_ceiling_ms is not None]
-    if any(entry.inferred and entry.flops_per_s is None and entry.bytes_per_s is None for entry in known):
-        return ""
+    known = [entry for entry in entries if entry.at_ceiling_ms is not None and not entry.is_too_short]
     ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)
     return units.share(needed, ms) if needed and ms >= COMPLETE * sum(map(ran_ms, entries)) else ""
 
@@ -260,7 +258,8 @@ def _runs(count: float | None) -> str:
 
 def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
     """Yield a table of families, sorted by the time lost against their ceiling, largest first."""
-    known = [entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound]
+    bound = (entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound)
+    known = [entry for entry in bound if not entry.is_too_short]
     if not known:
         return
     room = max(width - _ROOF, LEAST)

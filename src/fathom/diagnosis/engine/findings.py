@@ -56,6 +56,8 @@ def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], 
         why: dict[str, str] = {}
         try:
             for candidate in rule.look(signals):
+                if candidate.kind not in rule.kinds:
+                    raise ValueError(f"{candidate.kind!r} is not a kind of this rule")
                 if isinstance(candidate, NotAnalysed):
                     why[candidate.kind] = candidate.why
                 else:

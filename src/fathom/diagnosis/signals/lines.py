@@ -128,7 +128,7 @@ def line_in(stacks: pl.DataFrame, waits: pl.DataFrame) -> str | None:
 
 @signal("host.stored_stacks", "ms per step")
 def stored_stacks(recorded: Recorded) -> float:
-    """Return the time in which the launching thread writes down its stack, by the share of its samples."""
+    """Return the time in which the launching thread stores its stack as text, by the share of its samples."""
     stacks = _stacks(recorded).filter(pl.col("thread").is_in(recorded.launching.implode()))
     storing = stacks.filter(pl.col("stack").str.contains(STORING, literal=True)).height
     return storing / max(stacks.height, 1) * recorded.per_step_ms(recorded.used.length)

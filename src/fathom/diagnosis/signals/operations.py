@@ -83,7 +83,10 @@ def _with_path(recorded: Recorded, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_ledger(recorded: Recorded, groups: pl.DataFrame) -> Iterator[Work]:
-    """Yield the work of the groups, each with its share (by `ns`) of the ledger's row of that name."""
+    """Yield the work of the groups, each with its share (by `ns`) of the ledger's row of that name.
+
+    `count` is the number of calls per step, 0 if the groups have none.
+    """
     ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
     groups = groups.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("name"))
     for row in groups.filter(pl.col("ns") > 0).iter_rows(named=True):

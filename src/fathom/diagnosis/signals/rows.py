@@ -386,7 +386,7 @@ class Product(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Consecutive kernels over `numel` elements, `count` times; `saved`: what fusion saves, by family."""
+    """Consecutive kernels over `numel` elements, `count` times; `saved`: ms that fusion saves, by family."""
 
     ops: tuple[str, ...]
     ms: float

@@ -14,7 +14,7 @@ from fathom.machine import DATASHEET, DOUBTFUL, MISSING
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
-MAINLY = 0.5  # of the work without a ceiling: one op or kernel with more is named
+MAINLY = 0.5  # of the work without a ceiling: one op with more is named
 KNOWN = 0.25  # of the step: a known wait of this share is named, though more time has no known bound
 AT_LEAST = "at least "
 MODELLED = 0.9  # of the device's work: if the ceilings of less are known, the share is a lower bound
@@ -177,11 +177,11 @@ def _why_unknown(device: Device, pieces: Iterable[Piece]) -> str:
         return f": {DISTORTED}, so the host's part of them is unknown"
     if longer > no_ceiling:
         return f": {_duration(longer)} of it is not in the profiled steps"
-    return f": {_percent(no_ceiling / step_ms)} of it is {_WITHOUT}{_why_no_ceiling(device, step_ms)}"
+    return f": {_percent(no_ceiling / step_ms)} of it is {_WITHOUT}{_why_no_ceiling(device)}"
 
 
-def _why_no_ceiling(device: Device, step_ms: float) -> str:
-    """Return the op or kernel with most of the work without a ceiling, or else the reason for most of it.
+def _why_no_ceiling(device: Device) -> str:
+    """Return the op with most of the work without a ceiling, or else the reason for most of it.
 
     "" if it is unknown, as in older reports.
     """
@@ -189,8 +189,9 @@ def _why_no_ceiling(device: Device, step_ms: float) -> str:
         return _NO_CEILING.get(device.no_ceilings, "")
     lacking = [row for row in device.ledger if row.entry in WORK and row.at_ceiling_ms is None]
     longest = max(lacking, key=lambda row: row.ms, default=None)
-    if longest is not None and longest.ms > MAINLY * sum(row.ms for row in lacking) and len(lacking) > 1:
-        return f", mainly {longest.detail} ({_percent(longest.ms / step_ms)})"
+    mainly = longest is not None and longest.ms > MAINLY * sum(row.ms for row in lacking)
+    if longest is not None and mainly and len(lacking) > 1 and longest.entry == Entry.OPS:
+        return f", mainly {longest.detail}"
     reasons = summed(
         (row.unbounded if row.unbounded.startswith(NO_CEILING_FOR) else _UNKNOWN_WORK, row.ms)
         for row in lacking

@@ -110,7 +110,7 @@ def _line(entry: LedgerRow, total: float, digits: int) -> dict[str, object]:
         facts.append(f"{entry.count:.3g} {'run' if entry.count == 1 else 'runs'}")
     facts += [units.scaled(entry.flops_per_s, "FLOP/s")] if entry.flops_per_s else []
     facts += [units.scaled(entry.bytes_per_s, "B/s")] if entry.bytes_per_s else []
-    if entry.at_ceiling_ms and entry.bound and ran_ms(entry):
+    if entry.at_ceiling_ms and entry.bound and ran_ms(entry) and not entry.is_too_short:
         facts.append(f"{units.share(entry.at_ceiling_ms, ran_ms(entry))} % of {entry.bound}")
     facts += [f"impossible: {entry.problem}"] if entry.problem else []
     return {

@@ -26,7 +26,7 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...       # or for one part: from 
 model.generate(..., cache_implementation="static")      # or one length for all tokens
 """
 OFTEN = 0.5  # calls per step: fewer are for new shapes
-LEAST_BUILT = 0.8  # of the preparation: builds of few recorded steps may be longer than those of clean steps
+LEAST_BUILT = 0.8  # of the preparation: its mean over few recorded steps was longer on an H200 (one program)
 LEAST_MS = 1.0  # per call: building a plan takes tens of milliseconds, a cache lookup less than one
 
 
