@@ -91,10 +91,10 @@ def bench(calculon: Path | None = None) -> str:
         }
         for run in both
     }
-    others = both[len(its_own) :]
+    mine, others = ([run for run in runs if run.id in rows] for runs in (its_own, held_out))
     refused = [run for run in held_out if left_out.get(run.id, "").startswith(REFUSED)]
     table = [
-        _beside_calculon(f"{len(its_own)} runs on A100s, which it was validated on", rows, its_own),
+        _beside_calculon(f"{len(mine)} runs on A100s, which it was validated on", rows, mine),
         _beside_calculon(
             f"{len(others)} other runs on A100s, which Fathom was not calibrated on", rows, others
         ),

@@ -246,7 +246,7 @@ def test_an_oversubscribed_network_lengthens_the_exchange():
         plan_training(ask("llama3-8b", "h100", assume=assume, recompute="full", **fixed)).step.value
         for assume in ([], ["oversubscription=16"])
     )
-    assert crossed > 1.05 * plain
+    assert crossed > 1.05 * plain  # most of the exchange stays within a node
 
 
 def test_the_derivation_ends_with_the_step():

@@ -93,7 +93,8 @@ def _ledger(plan: Plan) -> Iterator[Text]:
         yield Text(f"{line}  ").append(bar, "green" if row.entry == "compute" else "yellow")
     if small:
         named = f"below {100 * LITTLE:.1f} % each: {', '.join(row.detail for row in small)}"
-        low, high = (sum(getattr(row, key) or row.ms for row in small) for key in ("low_ms", "high_ms"))
+        low = sum(row.ms if row.low_ms is None else row.low_ms for row in small)
+        high = sum(row.ms if row.high_ms is None else row.high_ms for row in small)
         yield Text(_ledger_line(named, sum(row.ms for row in small), total, between(low, high, total)), "dim")
     step = between(MS_PER_S * plan.step.low, MS_PER_S * plan.step.high, total)
     yield Text(_ledger_line("step", total, total, step), "bold")
@@ -170,9 +171,10 @@ def _front(plan: Plan) -> Iterator[Text]:
             f"{option.gpus:>8}{units.duration(MS_PER_S * option.step_s):>10}{_option_span(option):>16}"
             f"{option.memory_gb:>6.0f} GB{cells[0]:>11}{cells[1]:>12}{cells[2]:>8}  {option.layout.words}"
         )
-    yield Text(
-        "GPU hours and dollars have the interval of the step; --json has those of memory and MWh.", "dim"
-    )
+    if any(option.gpu_hours for option in plan.front):
+        yield Text(
+            "GPU hours and dollars have the interval of the step; --json has those of memory and MWh.", "dim"
+        )
 
 
 def _option_span(option: Option) -> str:

@@ -29,9 +29,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class Fit:
-    """The most likely logarithms of the constants, their covariance, and what they leave of each value.
+    """The most likely logarithms of the constants, their covariance, and the residual of each measurement.
 
-    `scatter` is in units of the measurement's spread, as large as that of measurements that were not used.
+    `scatter` has the residuals over the measurements' spread, divided by √(1 − leverage) as if not fitted.
     """
 
     names: tuple[str, ...]

@@ -31,7 +31,7 @@ def commands(fleet: Fleet, load: Load) -> dict[str, str]:
 
 
 def _pooled(fleet: Fleet, replica: Mapping[str, str]) -> dict[str, str]:
-    """Return the commands of both pools, which hand over the KV cache through NIXL.
+    """Return the commands of both pools, which have one layout and hand over the KV cache through NIXL.
 
     HOST is the address of a replica, PREFILL_1 and DECODE_1 are those of the first ones.
     """

@@ -178,7 +178,7 @@ def best_first(fleets: list[tuple[Fleet, Served]], objective: str) -> list[tuple
 
 
 def undominated(fleets: list[tuple[Fleet, Served]]) -> list[tuple[Fleet, Served]]:
-    """Return the fleets, best first, without those that are in no latency quicker than a better one."""
+    """Return the fleets, best first, without those that a better one matches or beats in both latencies."""
     kept: list[tuple[Fleet, Served]] = []
     for answer in fleets:
         ttft, tpot = (float(np.mean(times)) for times in (answer[1].ttft, answer[1].tpot))

@@ -40,6 +40,7 @@ _STREAMING = 0.93  # share of the memory rate that streaming kernels reach
 _FLOOR_MS = 0.002  # shortest time of a kernel
 _SMALL = 0.005  # of the step: rows of less are not listed
 COVERING = 1.2816  # standard deviations to each side that cover four of five values of a normal distribution
+_WIDEST = 20.0  # logarithm of an interval's end over the middle: a damaged machine file may have any spread
 _QUARTILES = 1.349  # standard deviations between the quartiles
 _UNKNOWN = 0.1  # of the operators: a smaller share changes little
 _OF_PROGRAM = (Entry.INPUT, Entry.CHECKPOINT)
@@ -240,7 +241,7 @@ class _Kernels:
 
 def _ends(ms: float, error: float) -> tuple[float, float]:
     """Return the ends of four of five values, if the logarithm of `ms` is off by `error / ms`."""
-    factor = math.exp(COVERING * error / ms) if ms else 1.0
+    factor = math.exp(min(COVERING * error / ms, _WIDEST)) if ms else 1.0
     return ms / factor, ms * factor
 
 
@@ -337,12 +338,14 @@ def _row(name: str, planned: float, recorded: float) -> CheckedRow:
 
 
 def _verdict(entries: list[CheckedRow], low: float | None, high: float | None) -> str:
-    planned, recorded = (sum(getattr(row, key) for row in entries) for key in ("planned_ms", "recorded_ms"))
+    known = [row for row in entries if row.name not in _OF_PROGRAM]  # no machine file gives the other waits
+    planned, recorded = (sum(getattr(row, key) for row in known) for key in ("planned_ms", "recorded_ms"))
     off = planned / recorded - 1
     longer = "longer" if off > 0 else "shorter"
     between = f" ({low:.4g} to {high:.4g})" if low is not None and high is not None else ""
     return (
         f"The plan is {100 * abs(off):.0f} % {longer} than the recorded step: "
-        f"{planned:.4g} ms planned{between}, {recorded:.4g} ms recorded."
+        f"{planned:.4g} ms planned{between}, {recorded:.4g} ms recorded"
+        f"{' without waits for input and checkpoints' if len(known) < len(entries) else ''}."
         f"{' The interval covers four of five steps.' if between else ''}"
     )

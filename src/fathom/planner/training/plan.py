@@ -85,9 +85,9 @@ def _with_figures(search: Search, option: Option) -> Option:
     """Return an option of the front with its intervals."""
     q, at = search.question, search.layout
     times = entries_of(q, at)
-    waited = times.pop("data loading", 0.0)
+    times.pop("data loading", None)
     step, memory = _step_interval(q, at, times)[0], _memory_interval(q, at, search.peak)
-    if q.job.loader and waited:
+    if q.job.loader:
         loading = loading_of(q.job.loader, q.system, q.job.batch / at.dp, at, step.value)
         step = widened(step, q.job.loader, loading)
     return with_figures(option, step, memory, _provenance(q))
@@ -160,7 +160,7 @@ def _in_ms(span: Interval | None) -> tuple[float | None, float | None]:
 
 
 def span_wait(plan: Plan, rest: Interval) -> None:
-    """Give the wait for input its interval: that of the step, without that of its `rest`, but as wide."""
+    """Set the interval of the wait for input: the step's ends minus those of the `rest`, at least as wide."""
     ends = [MS_PER_S * max(0.0, a - b) for a, b in ((plan.step.low, rest.low), (plan.step.high, rest.high))]
     low, high = min(ends), max(ends)
     plan.ledger = [

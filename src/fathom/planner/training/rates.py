@@ -96,7 +96,7 @@ def share_of(precision: str) -> str:
 
 def operand_bytes(precision: str) -> float:
     """Return the bytes of an element that a product reads; blocks add a scale."""
-    return {"fp8": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625, "fp32": 4.0}.get(precision, 2.0)
+    return {"fp8": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}.get(precision, 2.0)
 
 
 def is_narrow(precision: str) -> bool:

@@ -116,7 +116,7 @@ def _option(job: RecordedJob, at: Layouts) -> Option:
     seconds, peak = sum(times.values()), sum(memory_parts(job, at).values())
     costs = _costs(job, seconds, watts_of(job.system, times))
     step, _ = _step(job, at, {k: v for k, v in times.items() if k != "data loading"})
-    if job.loader and times.get("data loading"):
+    if job.loader:
         loading = loading_of(job.loader, job.system, np.array([samples_of(job)]), at, step.value)
         step = widened(step, job.loader, loading, least_wait(job, job.loader))
     option = Option(at.first, job.gpus, seconds, peak / GB, *costs)
