@@ -160,6 +160,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.tracelens and not options.hta:
+        parser.error("--tracelens needs --hta, the Python that runs it")
     paths = sorted(options.traces.glob("*.json.gz")) + sorted(options.traces.glob("*/rank-0.json.gz"))
     rows = [row for path in paths if (row := compared(path, options.hta, options.tracelens))]
     options.json.write_text(json.dumps({"traces": rows}, indent=1) + "\n")

@@ -2,9 +2,9 @@
 
     PYTHON -m benchmarks.serving.sglang_cpu --model-path MODEL --port PORT ...
 
-PYTHON has sglang (tried: 0.5.23) and what it imports, but not sglang-kernel, cutlass or torchaudio, nor need
-torchvision's operators load. Scheduler, tokenizer manager, cache and sampling are SGLang's; no kernel that is
-missing is called by a small dense model. Its processes are spawned, and import this module again.
+PYTHON needs sglang (tested: 0.5.23) and its dependencies, without sglang-kernel, cutlass and torchaudio.
+torchvision's operators need not load. Scheduler, tokenizer manager, cache and sampling are SGLang's; no
+kernel that is missing is called by a small dense model. Its processes are spawned, and import this module again.
 """
 
 from __future__ import annotations

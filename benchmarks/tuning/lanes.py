@@ -1,6 +1,6 @@
 """Tune programs side by side, each search on cores or a GPU for itself, and compare them with torch.compile.
 
-    python -m benchmarks.tuning.lanes OUT [--budget 240] [--cpu NAME …] [--gpu NAME …] [--gpus 0 1] …
+    python -m benchmarks.tuning.lanes OUT [--budget 480] [--cpu NAME …] [--gpu NAME …] [--gpus 0 1] …
 
 Every program is searched twice, with different seeds. Each GPU is a lane with its own cores; the others are
 lanes for searches without a GPU. The searches of a lane follow each other, the second ones last. After the
@@ -100,12 +100,18 @@ class Lane:
         for name, number in self.jobs:
             try:
                 result = self._tuned(name, number, budget_s)
-                results.add((name, number), result)
-                say(f"{name} {number}: {result.get('failed') or labels(result)}")
-                if compare_s and number == SEARCHES[0]:
-                    results.compare(name, Forms(self, name, result).run(compare_s))
             except Exception as error:  # other programs go on
-                say(f"{name} {number}: {error!r}")
+                result = {"failed": repr(error)}
+            results.add((name, number), result)
+            say(f"{name} {number}: {result.get('failed') or labels(result)}")
+            if compare_s and number == SEARCHES[0]:
+                self._compare(name, result, compare_s, results)
+
+    def _compare(self, name: str, result: dict[str, Any], seconds: float, results: Results) -> None:
+        try:
+            results.compare(name, Forms(self, name, result).run(seconds))
+        except Exception as error:  # other programs go on
+            say(f"forms of {name}: {error!r}")
 
     def _tuned(self, name: str, number: int, budget_s: float) -> dict[str, Any]:
         """Search once; where a run takes too long for the budget, with a longer one."""
@@ -224,6 +230,8 @@ def main() -> None:
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     lanes = lanes_of(out, options.gpus, options.width, os.sched_getaffinity(0))
+    if not lanes:
+        parser.error(f"there are fewer than {options.width} cores; give a smaller --width")
     groups = [[lane for lane in lanes if bool(lane.gpus) == on_gpu] for on_gpu in (True, False)]
     with ThreadPoolExecutor(len(lanes)) as pool:
         running = []

@@ -190,7 +190,7 @@ def test_the_report_of_a_search_on_an_h200_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    known = Path(__file__).parents[2] / "benchmarks" / "results" / "tuning" / "gpt-h200-2.json"
+    known = Path(__file__).parents[1] / "data" / "h200" / "tuned-gpt.json"
     result = msgspec.json.decode(known.read_bytes(), type=Tuned)
     result.file = str(tmp_path / "a.tune" / "settings.toml")
     result.tried[1].status, result.tried[1].why = (

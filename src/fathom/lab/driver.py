@@ -61,7 +61,7 @@ def _roots() -> list[Path]:
 
 
 def link_device_runtime(ptx: bytes, library: str) -> bytes:
-    """Link relocatable PTX with the runtime on devices; return the cubin. Raises DriverError."""
+    """Link relocatable PTX with CUDA's device runtime; return the cubin. Raises DriverError."""
     cu = driver()
     state = done(cu.cuLinkCreate(0, [], []))
     try:

@@ -195,7 +195,7 @@ def target(ratio: Ratio, margin: float) -> float:
 
 
 def needed(ratio: Ratio, margin: float) -> int | None:
-    """Return the total number of pairs needed if the interval narrows with their root; None if none."""
+    """Return the total number of pairs needed if the interval narrows with their root; None without one."""
     if ratio.low is None or ratio.high is None:
         return None
     half = (ratio.high - ratio.low) / 2

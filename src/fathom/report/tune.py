@@ -31,7 +31,6 @@ LABEL = 11
 KERNEL = 44
 VERDICT = {"faster": "bold green", "slower": "red", "refused": "bold red", "inconclusive": "yellow"}
 ACCEPT = "Where such a difference is acceptable, search again with --replace --agree SHARE."
-WHERE = {"findings": "a finding", "account": "the account of the step", "unknown": "nothing"}
 
 
 def print_tuned(result: Tuned, console: Console | None = None) -> None:
@@ -137,7 +136,7 @@ def _settings(settings: Sequence[Setting], width: int) -> Iterator[Text]:
         name = units.shorten(setting.label, NAME - 1)
         figures = f"{units.percent(setting.predicted):>{FIGURE}}{units.percent(setting.realised):>{FIGURE}}"
         yield Text(f"  {name:<{NAME}}{figures}")
-        because = "predicted by " + (", ".join(setting.because) or WHERE[setting.source])
+        because = "predicted by " + (", ".join(setting.because) or "the account of the step")
         because = because if setting.predicted is not None else "not predicted"
         for text in (because + _risk(setting.changes), setting.code):
             yield from paragraph(" " * 4, text, width, "dim", hyphens=False)
@@ -187,7 +186,7 @@ def _facts(result: Tuned, width: int) -> Iterator[Text]:
     load = "" if result.load is None else f" · load {result.load:.1f} per core"
     yield from paragraph(f"{'search':<{LABEL}}", spent + step + load, width)
     if result.file:
-        applied = f"fathom run --settings {_near(result.file)} -- {shlex.join(result.command)}"
+        applied = f"fathom run --settings {shlex.quote(_near(result.file))} -- {shlex.join(result.command)}"
         yield from paragraph(f"{'apply':<{LABEL}}", applied, width, hyphens=False)
     if result.patch is not None:
         yield from _patch(result.patch, width)
@@ -200,7 +199,7 @@ def _patch(patch: Patch, width: int) -> Iterator[Text]:
     """Yield how to make the settings permanent, and those that need another way."""
     if patch.file:
         ran = "the patched copy ran with the same results" if patch.verified else patch.note
-        lines = f"git apply {_near(patch.file)}", f"{', '.join(patch.knobs)}: {ran}"
+        lines = f"git apply {shlex.quote(_near(patch.file))}", f"{', '.join(patch.knobs)}: {ran}"
         for label, text in zip(("code", ""), lines, strict=True):
             yield from paragraph(f"{label:<{LABEL}}", text, width, hyphens=False)
     if patch.launch:

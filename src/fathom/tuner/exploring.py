@@ -19,7 +19,7 @@ FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
 KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 COMPILED = 0.25  # share of the extra time of a first run that later ones take: kernels are on disk
-ENDED = "ended after {:.0f} s of compiling; give a longer --budget"
+ENDED = "ended after {:.0f} s with compiling; give a longer --budget"
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
 
@@ -147,8 +147,10 @@ class Exploration:
             for result, outcome in zip(again, self.lanes.measure(trials, self.keep), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
-            if result.status == "too slow" and self.search.patience_s(choice):
-                result.why = ENDED.format(result.seconds)
+            patience_s = self.search.patience_s(choice)
+            is_cut = result.last_s < SLOWER * self.paired.base_s + patience_s  # the budget allowed less
+            if result.status == "too slow" and patience_s and is_cut:
+                result.why = ENDED.format(result.last_s)
             self.search.tell(trial, choice, result)
 
     def _worth_a_second_look(self, result: Measured) -> bool:
@@ -173,7 +175,8 @@ class Exploration:
         Where one was ended so, the next ones are not expected to start faster a second time.
         """
         trials, base_s = [trial_of(self.search, choice) for choice in choices], self.paired.base_s
-        ended = any(known.status == "too slow" for known in self.search.measured.values())
+        slow = [known for known in self.search.measured.values() if known.status == "too slow"]
+        ended = any(self.search.patience_s(known.choice) for known in slow)
         share = (1.0 if ended else COMPILED) * PROOF_RUNS / 2
         left_s = self.budget.left_s - self.paired.rounding_s - (PROOF_RUNS + 1) * base_s
         more_s = left_s / (share + max(1, sum(trial.patience_s > 0 for trial in trials)))

@@ -23,6 +23,7 @@ CLEARLY = 2.0  # and standard errors of this gain
 MOST_ROUNDS = 4
 MOST_PROOF = 15  # pairs of a proof that its reserve allows
 NOTED = 0.1  # share of the step time: where smaller gains cannot be proven, the user should know
+LEAST_BENT = 3  # second differences: one disturbed run must not decide alone
 Say = Callable[[str], None]
 
 
@@ -87,7 +88,9 @@ def error_of(runs: Sequence[Run]) -> float:
 def too_small(runs: Sequence[Run], total_s: float) -> str:
     """Return a note if the runs of the program scatter so much that even large gains cannot be proven."""
     bent = np.abs(np.diff(np.log([run.step_ns for run in runs]), 2))  # a drift bends little
-    scatter = math.sqrt(math.pi / 2 / 6) * float(np.mean(bent)) if len(bent) else 0.0  # median: too few runs
+    if len(bent) < LEAST_BENT:
+        return ""
+    scatter = math.sqrt(math.pi / 2 / 6) * float(np.mean(bent))  # median: too few runs
     afforded = int(total_s / 4 / np.mean([run.seconds for run in runs]))  # in half of the budget
     pairs = min(MOST_PROOF, max(PROOF_RUNS // 2, afforded))
     half = student((1 + CONFIDENCE) / 2, pairs - 1) * scatter * math.sqrt(2 / pairs)

@@ -1,6 +1,6 @@
 """Hooks of SGLang's tokenizer manager, in the process of its HTTP server: text to tokens, to the scheduler.
 
-The scheduler is in another process, which knows the request by the same key, and so is the detokenizer.
+The scheduler and the detokenizer are other processes. The scheduler knows a request by the same key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def install(serving: Serving, patches: Patches) -> None:
     """Watch the requests that go to the scheduler, and the tokens that come back."""
 
     @guarded(PART)
-    def sent(_: Any, asked: Any) -> None:
+    def sent(_: Any, asked: Any, *__: Any) -> None:
         for each in asked if isinstance(asked, list) else [asked]:
             serving.handed(each.rid)
 

@@ -61,7 +61,7 @@ def install(session: Session, seed: int) -> None:
 
 @cache
 def _rounds(torch: Any, op: Any) -> bool:
-    """Whether an operation returns new values, which its arithmetic rounds."""
+    """Whether an operation returns new values that its arithmetic rounds."""
     if any(result.alias_info is not None for result in op._schema.returns):
         return False
     name = op._schema.name.partition("::")[2]

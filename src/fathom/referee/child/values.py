@@ -209,7 +209,7 @@ def _copied_tensor(old: Any, new: Any) -> bool:
 
 
 def upcast(value: Any) -> Any:
-    """Return a copy of the value whose tensors, arrays and modules are float64, or complex128."""
+    """Return a copy with floating-point tensors, arrays and modules in float64, complex in complex128."""
     if isinstance(value, dict):
         return {key: upcast(item) for key, item in value.items()}
     if type(value) in (tuple, list):

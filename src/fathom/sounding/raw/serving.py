@@ -5,6 +5,7 @@ Where HTTP is in another process, its part of a request is joined by the engine'
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import polars as pl
@@ -24,7 +25,7 @@ def serving(process: Process, processes: Iterable[Process] = ()) -> dict[str, pl
     """
     asked = process.of("request")
     spans = process.of("span") + [span for other in processes for span in _spans_elsewhere(other, asked)]
-    elsewhere = {row["key"]: row for other in processes for row in other.of("handed")}
+    elsewhere = {row["key"]: row for other in processes for row in _handed(other)}
     requests = [_answered(row, elsewhere) for row in asked]
     iterations = sorted(process.of("iteration"), key=lambda record: record["start"])
     numbered = [{"iteration": number, **record} for number, record in enumerate(iterations)]
@@ -43,18 +44,24 @@ _OF_HTTP = ("arrival", "sent", "end", "chunks", "status")
 
 
 def _answered(request: Record, elsewhere: dict[str, Record]) -> Record:
-    """Return the request with what the HTTP server that handed it over knows.
+    """Return the request with the times of the HTTP server that handed it over.
 
-    It waits for the engine from then on, which may take it after an iteration only, and note its first token
-    after it has sent it.
+    Its queue begins at the hand-over, because an engine may accept requests only between iterations. An
+    engine may also record the first token after the server has sent it.
     """
     http = elsewhere.get(request.get("key") or "")
     if http is None:
         return request
     waits = {"submitted": min(request["submitted"], http["handed"])}
-    if request.get("token") and http.get("sent"):
+    if http["alone"] and request.get("token") and http.get("sent"):
         waits["token"] = min(request["token"], http["sent"])
     return {**request, **{name: http.get(name) for name in _OF_HTTP}, **waits}
+
+
+def _handed(http: Process) -> Iterator[Record]:
+    """Yield the requests that an HTTP server handed over; `alone` if it made one of the engine's only."""
+    keys = Counter(row["request"] for row in http.of("handed"))
+    yield from ({**row, "alone": keys[row["request"]] == 1} for row in http.of("handed"))
 
 
 def _spans_elsewhere(http: Process, requests: list[Record]) -> Iterator[Record]:

@@ -86,7 +86,7 @@ class Stamped:
         return filling if 1 < filling / keeping <= 1 + NEAR else None
 
     def holds(self, ticks_per_ns: float) -> bool:
-        """Return whether, at this rate, the samples fit between the calls that start and stop it."""
+        """Return whether, at this rate, the samples fit between the calls that start and stop sampling."""
         return self.started[0] + self._ticks / ticks_per_ns * (1 - TRUSTED) <= self.stopped[1]
 
 
