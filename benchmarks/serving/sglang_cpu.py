@@ -4,7 +4,8 @@
 
 PYTHON needs sglang (tested: 0.5.23) and its dependencies, without sglang-kernel, cutlass and torchaudio.
 torchvision's operators need not load. Scheduler, tokenizer manager, cache and sampling are SGLang's; no
-kernel that is missing is called by a small dense model. Its processes are spawned, and import this module again.
+kernel that is missing is called by a small dense model. Its processes are spawned, and import this module
+again.
 """
 
 from __future__ import annotations
