@@ -151,7 +151,7 @@ def test_no_gain_exceeds_the_step_or_is_told_below_nothing():
 
 
 def one_rule(*result: Candidate) -> Rule:
-    return Rule(("host-garbage-collection",), lambda _: result)
+    return Rule(tuple({candidate.kind for candidate in result}), lambda _: result)
 
 
 def test_a_rule_that_raises_is_an_abstention():
