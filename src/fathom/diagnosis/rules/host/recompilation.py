@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from fathom.diagnosis.rules.host.launch_bound import RARE, UNCOMPILED
+from fathom.diagnosis.rules.host.launch_bound import RARE
 from fathom.diagnosis.rules.kernels.not_compiled import FEW, compiled, fusing
 from fathom.diagnosis.rules.rule import Candidate, Evidence
 from fathom.diagnosis.signals import Compiled, Eager, Recompiled, Signals
@@ -22,9 +22,8 @@ CHECK = "TORCH_LOGS=recompiles python train.py"
 def beyond_the_limit(signals: Signals) -> Iterator[Candidate]:
     """Yield the frames with as many compiled versions as Dynamo allows, if steps run none of them.
 
-    Dynamo still looks for a version in each step. The gain is that of compiled code if these frames run most
-    of the step's ops and its costliest chain of kernels; else it is unknown, because no step with compiled
-    code was recorded.
+    Dynamo still looks for a version in each step. The gain is that of compiled code if the costliest chain
+    of kernels is in these frames; else it is unknown, because no step with compiled code was recorded.
     """
     code: Compiled | None = signals.get("host.compiled").value
     frames = [frame for frame in recompiled(signals) if frame.limited]
@@ -45,8 +44,7 @@ def beyond_the_limit(signals: Signals) -> Iterator[Candidate]:
         action=action(frames),
     )
     eager: Eager | None = signals.get("framework.fusible").value
-    mostly = sum(frame.share for frame in frames) >= UNCOMPILED
-    known = eager is not None and eager.before >= FEW and mostly and _inside(eager, frames)
+    known = eager is not None and eager.before >= FEW and _inside(eager, frames)
     yield _mended(signals, candidate, eager) if eager and known else candidate
 
 
