@@ -80,6 +80,7 @@ class Account(msgspec.Struct):
     problems_of_clean: list[Problem] = msgspec.field(default_factory=list)
     lengths_of_ranks: dict[int, float] = msgspec.field(default_factory=dict)  # mean ns by step number
     contended: bool = False  # other programs than the job's ranks lengthened its steps
+    _others: tuple[float, bool] | None = None
 
     @property
     def indices(self) -> list[int]:
@@ -96,6 +97,12 @@ class Account(msgspec.Struct):
         """Problems of the ledgers and of the clean step."""
         own = [problem for subject in self.subjects for problem in subject.problems]
         return own + self.problems_of_clean
+
+    def others(self, store: Store) -> tuple[float, bool]:
+        """Return `others_share` of the clean steps, read once."""
+        if self._others is None:
+            self._others = others_share(store, self.rank, self.steps)
+        return self._others
 
     def reduced(self) -> Account:
         """Return the account without the tables of its rank, which stay on disk."""
@@ -141,7 +148,7 @@ def account_of(
     source, hooked = _source(timeline.steps, steps), Waits(every_wait, timeline.caller)
     result = Account(timeline, rank, kind, source, clean_step(runs), runs, devices, waits, steps, hooked)
     result.lengths_of_ranks = lengths_of_ranks(store)
-    result.contended = len(store.ranks) == 1 and others_share(store, rank, steps)[1]
+    result.contended = len(store.ranks) == 1 and result.others(store)[1]
     for subject, work in zip(devices, works(store, rank, devices, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     _add_regions_and_copies(result)

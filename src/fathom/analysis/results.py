@@ -119,9 +119,8 @@ class LedgerRow(msgspec.Struct):
     @property
     def is_too_short(self) -> bool:
         """Whether its time was inferred too short for its work, so that its rates are unknown."""
-        return (
-            self.inferred and self.at_ceiling_ms is not None and self.flops_per_s is self.bytes_per_s is None
-        )
+        unrated = self.flops_per_s is None and self.bytes_per_s is None
+        return self.inferred and self.at_ceiling_ms is not None and unrated
 
 
 class Utilisation(msgspec.Struct):

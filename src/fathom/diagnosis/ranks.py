@@ -90,7 +90,7 @@ class Ranks(msgspec.Struct, dict=True):
         step = step_of(self.accounts)
         timed = next((account for account in self.accounts if account.clean), None)
         if timed is not None:
-            share, matters = analysis.others_share(self.store, timed.rank, timed.steps)
+            share, matters = timed.others(self.store)
             step.others = share if matters else None
         return step
 

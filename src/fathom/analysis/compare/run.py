@@ -10,7 +10,7 @@ import polars as pl
 from fathom.analysis.account import Account
 from fathom.analysis.compare.launched import Launched, launched_by
 from fathom.analysis.entries import Entry
-from fathom.analysis.others import others_share, readings
+from fathom.analysis.others import readings
 from fathom.analysis.results import Device, Examination, LedgerRow, Utilisation
 from fathom.analysis.rows import RowKey, rounded_ns
 from fathom.errors import BadInputError
@@ -106,7 +106,7 @@ def run_of(
         facts=first.facts if first else {},
         clocks_mhz=_clocks(store, account),
         counters=_counters(counters, account),
-        others=others_share(store, account.rank, account.steps)[0],
+        others=account.others(store)[0],
         utilisation=device.utilisation,
     )
 

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from fathom.analysis import CPU, others_share
+from fathom.analysis import CPU
 from fathom.analysis.communication import (
     NO_CAUSE,
     ON_HOST,
@@ -123,7 +123,7 @@ def _exposed_ms(recorded: Recorded, rows: pl.DataFrame) -> float:
 @signal("communication.contended")
 def contended(recorded: Recorded) -> bool:
     """Return whether other programs used the processors so much that steps took longer."""
-    return others_share(recorded.store, recorded.account.rank, recorded.account.steps)[1]
+    return recorded.account.others(recorded.store)[1]
 
 
 def _calling_line(recorded: Recorded, name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from fathom.analysis import Abstained, others_share
+from fathom.analysis import Abstained
 from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.entries import Entry
 from fathom.analysis.replay import parse
@@ -295,7 +295,7 @@ def own_threads(recorded: Recorded) -> int | None:
 def others_cores(recorded: Recorded) -> float:
     """Return the cores that other programs took from those that the program may use, in its clean steps."""
     every = recorded.machine.get("host", {}).get("cpu", {}).get("logical_cores")
-    share, _ = others_share(recorded.store, recorded.account.rank, recorded.account.steps)
+    share, _ = recorded.account.others(recorded.store)
     if not every or share < MATTER:
         return 0.0
     beside = every - (cores(recorded) or every)  # others may run there
