@@ -60,15 +60,17 @@ TRANSFORMERS = {
     ),
     "tiny-cache": Planted(
         "serving-kv-cache",
-        replace(USUAL, rate=10.0, words=20, tokens=48),
+        replace(USUAL, words=20, tokens=48),
         faulty=("--cb-block-size", "32", "--cb-num-blocks", "12"),
         mended=("--cb-block-size", "32", "--cb-num-blocks", "256"),
+        at_once=2.0,
     ),
     "large-blocks": Planted(
         "serving-block-size",
-        replace(USUAL, rate=10.0, words=20, tokens=48),
+        replace(USUAL, words=20, tokens=48),
         faulty=("--cb-block-size", "512", "--cb-num-blocks", "4"),
         mended=("--cb-block-size", "32", "--cb-num-blocks", "64"),
+        at_once=2.0,
     ),
     # transformers attends densely to a batch: its time grows with the square of the tokens in it.
     # At 500 words and 3 requests/s, a small machine falls behind for good, and the load never ends.
