@@ -106,3 +106,14 @@ def test_a_watched_loss_ends_the_program(tmp_path: Path) -> None:
     plan = {"depth": "surface", "witness": 4, "until": 100.0}
     run = launch(tmp_path, "settled.py", str(STEPS), plan=plan)
     assert (run.raw / "stop").exists() and witness(run)["reached_ns"] is not None
+
+
+def test_settings_are_switched_on_and_off_and_leave_nothing_behind(tmp_path: Path) -> None:
+    acts = {"autocast": "bfloat16", "matmul_precision": "medium"}
+    switched = {"acts": acts, "warm": 2, "skip": 1, "every": 2, "groups": 2}
+    run = launch(tmp_path, "settled.py", "60", plan={"depth": "surface", "switched": switched})
+    blocks = json.loads(next(run.raw.glob("switched-*.json")).read_text())
+    assert [on for on, _ in blocks] == [False, True, True, False] * 2 and all(ns > 0 for _, ns in blocks)
+    assert (run.raw / "stop").exists()
+    seen = json.loads(run.out)
+    assert (seen["dtype"], seen["precision"]) == ("torch.float32", "highest")

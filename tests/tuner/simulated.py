@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fathom.probe.knobs import SWITCHES
 from fathom.recorder import Applied
 from fathom.sounding import Manifest, Rank, Writer, conform
 from fathom.tuner.running import Run, Steps
@@ -24,7 +25,8 @@ class Simulated:
     """Stands in for `Runner`. `factor(setting)` is the relative step time, or a Run that failed.
 
     `off(setting)` is the relative error of its results. Every run of the simulation is in `ran`. Whole runs
-    scatter by `between`, and a share of `disturbed` takes 1.8 times as long.
+    scatter by `between`, and a share of `disturbed` takes 1.8 times as long. `within(setting)` is the factor of
+    settings that are switched on and off within a run.
     """
 
     def __init__(
@@ -35,9 +37,10 @@ class Simulated:
         noise: float = 0.01,
         between: float = 0.0,
         disturbed: float = 0.0,
+        within: Callable[[Applied], Any] | None = None,
     ) -> None:
         self.clock, self.factor, self.off, self.noise = clock, factor, off, noise
-        self.between, self.disturbed = between, disturbed
+        self.between, self.disturbed, self.within = between, disturbed, within
         self.command, self.steps, self.ran = ["python", "train.py"], Steps(), list[Applied]()
         self.random = random.Random(1)
 
@@ -63,6 +66,24 @@ class Simulated:
             return 1.0
         hit = self.random.random() < self.disturbed
         return math.exp(self.random.gauss(0, self.between)) * (1.8 if hit else 1.0)
+
+    def can_switch(self, setting: Applied) -> bool:
+        return self.within is not None and bool(setting.acts) and set(setting.acts) <= set(SWITCHES)
+
+    def switched(self, setting: Applied, patience_s: float) -> tuple[Run, Run]:
+        assert self.within is not None
+        factor, luck = self.within(setting), self._luck()
+        if isinstance(factor, Run):
+            self.clock.sleep(factor.seconds)
+            return factor, factor
+        sides = [
+            [STEP_NS * of * luck * math.exp(self.random.gauss(0, self.noise)) for _ in range(6)]
+            for of in (1.0, factor)
+        ]
+        seconds = START_S + 50 * STEP_NS * luck / 1e9
+        self.clock.sleep(seconds)
+        without, under = (Run("done", seconds, samples) for samples in sides)
+        return without, under
 
     def cancel(self) -> None:
         pass

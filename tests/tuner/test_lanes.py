@@ -31,6 +31,9 @@ class Lane:
         share = float(setting.environment.get("SHARE", "1"))
         return Run("done", 1.0, [share * self.ns] * 8)
 
+    def can_switch(self, setting: Applied) -> bool:
+        return False
+
     def cancel(self) -> None:
         self.cancelled = True
 

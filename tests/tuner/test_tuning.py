@@ -114,6 +114,51 @@ def test_a_noisy_host_is_named_early_and_hides_no_large_gain(
     assert noted == (between > 0.1 and not proven)
 
 
+def lower_precision(setting: Applied) -> float:
+    return 0.88 if "autocast" in setting.acts else 1.0
+
+
+@pytest.mark.parametrize("switches", [True, False])
+def test_settings_switched_within_runs_are_proven_where_processes_differ_by_more(
+    place: Path, monkeypatch: pytest.MonkeyPatch, switches: bool
+) -> None:
+    within = lower_precision if switches else None
+    program = Simulated(FakeClock(), lower_precision, between=0.15, within=within)
+    result = run(program, place, monkeypatch, only=("autocast", "attention", "garbage"), budget_s=300.0)
+    assert [setting.knob for setting in result.settings] == (["autocast"] if switches else [])
+    if result.verdict is not None:
+        assert result.verdict.ratio == pytest.approx(0.88, abs=0.01)
+        assert result.verdict.agreement  # results of runs that did not switch
+
+
+def test_a_gain_that_runs_of_their_own_contradict_is_not_offered(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Simulated(FakeClock(), lambda _: 1.0, within=lambda setting: lower_precision(setting) - 0.1)
+    result = run(program, place, monkeypatch, only=("autocast", "garbage"))
+    assert not result.settings
+    assert any("runs of their own" in row.why for row in result.unproven)
+
+
+def test_settings_that_cannot_be_switched_after_all_get_runs_of_their_own(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Simulated(FakeClock(), lower_precision, within=lambda _: Run("crashed", 2.0, why="planted"))
+    result = run(program, place, monkeypatch, only=("autocast", "garbage"))
+    assert [setting.knob for setting in result.settings] == ["autocast"]
+
+
+def test_switched_settings_with_other_results_are_not_offered(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def off(setting: Applied) -> float:
+        return 1e-3 if "autocast" in setting.acts else 0.0
+
+    program = Simulated(FakeClock(), lower_precision, off, within=lower_precision)
+    result = run(program, place, monkeypatch, only=("autocast", "garbage"))
+    assert not result.settings and {row.status for row in result.unproven} == {"differs"}
+
+
 def test_other_load_is_named_before_anything_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     program = Simulated(FakeClock(), lambda _: 1.0)

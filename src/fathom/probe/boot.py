@@ -33,7 +33,7 @@ def start(raw: str, plan: dict[str, object] | None = None) -> None:
     faults.set_receiver(session.note)
     if session.plan.stop_after is not None:  # another rank may ask for the end
         ending.end_quietly(raw)
-    if session.plan.acts:
+    if session.plan.acts or session.plan.switched:
         from fathom.probe import knobs
 
         knobs.install(session)

@@ -43,6 +43,7 @@ class ProbePlan:
     count_after: int = COUNT_AFTER  # clean steps recorded one by one before the others are only counted
     max_size: int | None = None  # bytes of raw records
     acts: dict[str, object] = field(default_factory=dict)  # settings to put in place, by name
+    switched: dict[str, Any] = field(default_factory=dict)  # acts to switch on and off, and when
     witness: int = 0  # steps whose losses, weights and outputs are recorded, to compare settings by them
     until: float | None = None  # end the program when its loss is at most this
     sites: list[str] = field(default_factory=list)  # folders of the source, to find the places of settings
@@ -67,6 +68,7 @@ class ProbePlan:
             count_after=int(count),
             max_size=options.get("max_size"),
             acts=dict(options.get("acts") or {}),
+            switched=dict(options.get("switched") or {}),
             witness=int(options.get("witness") or 0),
             until=options.get("until"),
             sites=[str(folder) for folder in options.get("sites") or []],

@@ -90,6 +90,7 @@ class Session:
         self.on_root: list[Callable[[Any], None]] = []
         self.on_output: list[Callable[[Any], None]] = []
         self.on_end: list[Callable[[], None]] = []
+        self.on_step: list[Callable[[int], None]] = []  # called with the number of each step that begins
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
         self._first = 0  # first step of the present clock
         self._ignored: frozenset[str] = frozenset()  # sources that the clock has ruled out for good
@@ -239,12 +240,14 @@ class Session:
         signal = self.conductor.opens(self.k, signal)
         plain = self._write(signal, self.conductor.orders)
         self.conductor.opened(self.k, signal.ns)
+        for begin in self.on_step:
+            begin(self.k - self._first)
         many = len(self._marks.times) >= BATCH or len(self.batches) >= EARLY
         if many or self.records.due(signal.ns):
             self.flush(signal.ns)
         if self.plan.stop_after is not None:
             self._stop_when_done()
-        elif plain and self.conductor.quiet:
+        elif plain and self.conductor.quiet and not self.on_step:
             often = self._summary is None and (self.batches or self.torch.cuda.is_initialized())
             self.deferred.begin(signal, OFTEN_NS if often else RARELY_NS)
 

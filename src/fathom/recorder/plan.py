@@ -21,6 +21,7 @@ MET = (
     "count_after",
     "max_size",
     "acts",
+    "switched",
     "witness",
     "until",
     "sites",
@@ -35,9 +36,10 @@ class Plan:
     `counters` are the groups to sample, `why_no_counters` says why requested counters are unavailable;
     the machine fills in both. `counter_samples` is the number per group, None for the default.
     `what_if` lists the kinds of trials. `count_after` is the number of clean steps after which the others are
-    only counted. `max_size` limits the raw records, in bytes. `acts` are settings that the
-    probe puts in place. With `witness`, the results of that many steps are recorded; `until` ends the program
-    at that loss. `sites` are folders of the program's source, for which the places of settings are recorded.
+    only counted. `max_size` limits the raw records, in bytes. `acts` are settings that the probe puts in
+    place, `switched` those that it switches on and off (probe/knobs/switching.py). With `witness`, the
+    results of that many steps are recorded; `until` ends the program at that loss. `sites` are folders of the
+    program's source, for which the places of settings are recorded.
     """
 
     depth: str = "auto"
@@ -54,6 +56,7 @@ class Plan:
     count_after: int | None = None
     max_size: int | None = None
     acts: dict[str, object] | None = None
+    switched: dict[str, object] | None = None
     witness: int | None = None
     until: float | None = None
     sites: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fathom.tuner.judging import PROOF_RUNS, error_of, too_small, trial_of
+from fathom.tuner.judging import PROOF_RUNS, too_small, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
 from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
@@ -62,7 +62,7 @@ class Exploration:
 
     def _pairs(self) -> int:
         """Return how often the fastest candidates are measured."""
-        return min(MOST, max(FEWEST, round((error_of(self.paired.runs) / KNOWN) ** 2)))
+        return min(MOST, max(FEWEST, round((self.paired.error / KNOWN) ** 2)))
 
     def _final_s(self) -> float:
         """Return the time to rank the fastest candidates again."""
@@ -78,7 +78,7 @@ class Exploration:
         Where runs scatter, the interval of a small gain needs more pairs.
         """
         gain = max(candidate.gain or 0.0, PROMISING)
-        more = min(MORE_PROOF, round((FAR * error_of(self.paired.runs) / gain) ** 2)) if candidate.logs else 0
+        more = min(MORE_PROOF, round((FAR * self.paired.error / gain) ** 2)) if candidate.logs else 0
         return (PROOF_RUNS / 2 + more) * (self.paired.base_s + self._again_s(candidate))
 
     def _again_s(self, candidate: Measured) -> float:
@@ -93,7 +93,7 @@ class Exploration:
         combined = False
         while self.budget.left_s > self._reserved_s(rest_s) + (BETWEEN + 1) * self.paired.base_s:
             if not combined and (not self.search.untried() or self._half_spent(rest_s)):
-                self.search.combine(error_of(self.paired.runs))
+                self.search.combine(self.paired.error)
                 combined = True
             batch = [self.search.ask() for _ in range(self.lanes.width)]
             if all(self._is_known(choice) for _, choice in batch):
@@ -114,7 +114,7 @@ class Exploration:
         Return the settings that pay by all measurements, which are measured with them.
         """
         least_s = self.budget.left_s - self._final_s()
-        proposal = self.search.proposed(error_of(self.paired.runs))
+        proposal = self.search.proposed(self.paired.error)
         while again := self.search.contenders(proposal, CONTENDERS, self._pairs()):
             proof_s = max((self.proof_s(known) for known in again if known.logs), default=0.0)
             if self.budget.left_s - self._measuring_s(again) < max(least_s, proof_s):
@@ -158,7 +158,7 @@ class Exploration:
         promising = result.status == "done" and (result.gain or 0.0) > PROMISING
         if self.budget.left_s < self.proof_s(result) + self._measuring_s([result]):
             return False  # the proof comes first
-        return promising and self.search.may_lead(result, error_of(self.paired.runs))
+        return promising and self.search.may_lead(result, self.paired.error)
 
     def _measuring_s(self, candidates: Sequence[Measured]) -> float:
         """Return the time to measure candidates once, with the run of the baseline that follows them."""
@@ -195,9 +195,9 @@ def _measured(choice: Choice, outcome: Outcome) -> Measured:
 
 
 def _add(result: Measured, outcome: Outcome) -> None:
-    result.logs += [] if outcome.log is None else [outcome.log]
+    result.logs += outcome.logs
     result.seconds, result.last_s = max(result.seconds, outcome.run.seconds), outcome.run.seconds
-    if outcome.log is None:
+    if not outcome.logs:
         result.status, result.why = outcome.run.status, outcome.run.why
     elif outcome.differs:
         result.status, result.why = "differs", outcome.differs

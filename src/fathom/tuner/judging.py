@@ -9,12 +9,13 @@ from statistics import median
 
 import numpy as np
 
-from fathom.referee import BASELINE, Metrics, Settings, SideError, Verdict, prove_steps
+from fathom.referee import Settings, Verdict, prove_steps
 from fathom.timing import CONFIDENCE, student
 from fathom.tuner.effects import LEAST_ERROR, Effect
-from fathom.tuner.pairing import BETWEEN, Budget, Outcome, Paired, Trial
+from fathom.tuner.pairing import Budget, Outcome, Paired, Trial, error_of
 from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
+from fathom.tuner.sides import Separate, Switched
 
 PROOF_RUNS = 14  # six pairs, and a reserve
 PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
@@ -75,14 +76,9 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
     error = error_of([*paired.runs, *beside.runs])
     known = {knob: seen for knob, seen in logs.items() if seen}
     errors = {knob: error / math.sqrt(len(seen)) for knob, seen in known.items()}
-    every = search.effects(error_of(paired.runs))
+    every = search.effects(paired.error)
     effects = {knob: every[knob, value] for knob, value in choice.items() if (knob, value) in every}
     return Gains({knob: median(seen) for knob, seen in known.items()}, errors, effects)
-
-
-def error_of(runs: Sequence[Run]) -> float:
-    """Return the standard error of one ratio to the baseline, from the baseline's runs."""
-    return _scatter([run.step_ns for run in runs]) * math.sqrt(1 + 1 / BETWEEN)
 
 
 def too_small(runs: Sequence[Run], total_s: float) -> str:
@@ -104,15 +100,6 @@ def too_small(runs: Sequence[Run], total_s: float) -> str:
     )
 
 
-def _scatter(times: Sequence[float]) -> float:
-    """Return the standard deviation of the logarithms. Second differences keep a drift out of it.
-
-    That of the second difference of normal values is √6 times theirs, and 1.48 times its median deviation.
-    """
-    bent = np.abs(np.diff(np.log(times), 2))
-    return 1.48 / math.sqrt(6) * float(np.median(bent)) if len(bent) else 0.0
-
-
 def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcome]:
     rests = [{k: v for k, v in choice.items() if k != knob} for knob in choice]
     trials = [trial_of(search, rest) for rest in rests]
@@ -131,23 +118,11 @@ def kept(choice: Choice, gains: Gains) -> Choice:
 def prove(search: Search, paired: Paired, choice: Choice, budget: Budget, margin: float, say: Say) -> Verdict:
     """Prove the choice against the program as it is, on fresh runs. Raises BadInputError."""
     trial = trial_of(search, choice)
-    limit_s = paired.longest_s
-
-    def run(side: str) -> tuple[list[float], Metrics]:
-        chosen = paired.baseline if side == BASELINE else trial
-        done = paired.runner.run(chosen.setting, limit_s + chosen.patience_s, chosen.work)
-        paired.seconds.append(done.seconds)
-        if done.status != "done":
-            raise SideError("hangs" if done.status == "too slow" else "raises", done.why or done.status)
-        return _samples(done), {} if done.reached_ns is not None else done.arrays
-
-    watched = paired.runner.steps.until is not None
+    proof = Switched(paired, trial) if paired.can_switch(trial) else Separate(paired, trial)
     left_s = budget.left_s - PATCH_RUNS * paired.run_s
     settings = Settings(margin=margin, budget_s=max(0.0, left_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())
-    allow = ("nothing-compared",) if watched else ()
-    return prove_steps(run, names, settings, paired.agree, allow, budget.clock, paired.rounding)
-
-
-def _samples(run: Run) -> list[float]:
-    return run.samples if run.reached_ns is None else [run.reached_ns]
+    allow = ("nothing-compared",) if paired.runner.steps.until is not None else ()
+    verdict = prove_steps(proof.run, names, settings, paired.agree, allow, budget.clock, paired.rounding)
+    verdict.notes += proof.notes
+    return verdict

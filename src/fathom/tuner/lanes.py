@@ -56,5 +56,4 @@ class Lanes:
                 for lane in self.lanes:
                     lane.runner.cancel()
                 raise
-        for runs, level in timed:
-            yield from (self.lanes[0].outcome(run, level) for run in runs)
+        yield from (self.lanes[0].outcome(each) for of_lane in timed for each in of_lane)

@@ -1,6 +1,8 @@
 """Candidates interleaved with the baseline, so that a drift of the machine favours neither.
 
-Runs follow the order A c c A c c A: every candidate is compared with the baseline runs before and after it.
+A candidate that can be switched on and off while the program runs is compared with the program as it is
+within one run. The others follow the order A c c A c c A: each is compared with the baseline runs before and
+after it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ LEAST_PATIENCE_S = 5.0
 COMPARED = 8  # latest runs of the baseline, with which results are compared
 RECENT = 4  # runs from which the duration of the next one is expected
 DISTURBED = 0.1  # difference of the logarithms of two runs of the baseline from which the slower is left out
+FEW = 3  # runs of the baseline, whose scatter is not known
 ROUNDED = 4  # runs of the baseline that round at random; two give an uncertain scatter
 
 
@@ -57,12 +60,26 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """A candidate's run, and logarithms of its time over the baseline's: one, or one a group of blocks."""
+
+    trial: Trial
+    run: Run
+    logs: list[float]
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """A candidate's run, and the logarithm of its time over the baseline's, if it has one."""
+    """A candidate's run with these logarithms, and how its results differ."""
 
     run: Run
-    log: float | None
+    logs: list[float]
     differs: str = ""
+
+    @property
+    def log(self) -> float | None:
+        """The mean logarithm; None if the run failed."""
+        return float(np.mean(self.logs)) if self.logs else None
 
 
 class Paired:
@@ -74,6 +91,9 @@ class Paired:
         self.runs: list[Run] = []
         self.seconds: list[float] = []  # of all runs, candidates included
         self.rounded: list[Metrics] | None = None  # results of the baseline rounded at random, once needed
+        self.scatter: list[float] = []  # of the logarithms within each run that switched
+        self._judged: dict[str, Run] = {}  # runs by setting, whose results were compared
+        self._alone: set[str] = set()  # settings that cannot be switched after all
         self._last: Run | None = None
 
     @property
@@ -87,27 +107,62 @@ class Paired:
         return float(np.mean([run.seconds for run in self.runs[-RECENT:]])) if self.runs else self.longest_s
 
     @property
+    def error(self) -> float:
+        """The standard error of one ratio of processes; of blocks within a process where too few have run."""
+        few = len(self.runs) < FEW and self.scatter
+        return float(np.median(self.scatter)) if few else error_of(self.runs)
+
+    @property
     def rounding_s(self) -> float:
         """The expected seconds of the runs that round at random; the first result that differs needs them."""
         return ROUNDED * self.base_s if self.rounded is None and self._has_losses() else 0.0
 
     def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:
         """Run the trials between two runs of the baseline."""
-        runs, level = self.timed(trials, seen)
-        return [self.outcome(run, level) for run in runs]
+        return [self.outcome(timed) for timed in self.timed(trials, seen)]
 
-    def timed(
-        self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None
-    ) -> tuple[list[Run], float]:
-        """Run the trials between two runs of the baseline; return the logarithm of its step time, too."""
+    def can_switch(self, trial: Trial) -> bool:
+        """Return whether a trial is compared with the program as it is within one run."""
+        comparable = (
+            self.baseline.setting == Applied() and trial.work == 1.0 and self.runner.steps.until is None
+        )
+        return comparable and repr(trial.setting) not in self._alone and self.runner.can_switch(trial.setting)
+
+    def timed(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Timed]:
+        """Run the trials, those that need processes of their own between two runs of the baseline."""
+        ran = {n: self.switched(trial) for n, trial in enumerate(trials) if self.can_switch(trial)}
+        seen()
+        alone = [n for n, trial in enumerate(trials) if n not in ran or not self.can_switch(trial)]
+        if alone:
+            ran |= zip(alone, self._between([trials[n] for n in alone], seen), strict=True)
+        return [ran[n] for n in range(len(trials))]
+
+    def _between(self, trials: Sequence[Trial], seen: Callable[[], None]) -> list[Timed]:
+        """Run the trials between two runs of the baseline."""
         before = self._last or self._base()
-        ran = []
+        runs = []
         for trial in trials:
-            ran.append(self._tried(trial))
+            runs.append(self._tried(trial))
             seen()
         after = self._last = self._base()
         level = _level(math.log(before.step_ns), math.log(after.step_ns))
-        return ran, level
+        return [
+            Timed(trial, run, [math.log(run.step_ns) - level] if run.status == "done" else [])
+            for trial, run in zip(trials, runs, strict=True)
+        ]
+
+    def switched(self, trial: Trial) -> Timed:
+        """Run the program once, switching the trial's settings on and off.
+
+        Where that fails, the trial gets processes of its own from now on.
+        """
+        without, under = self.runner.switched(trial.setting, self._patience_s(trial))
+        self.seconds.append(under.seconds)
+        if under.status in ("crashed", "no steps"):
+            self._alone.add(repr(trial.setting))
+        logs = of_groups(without.samples, under.samples) if under.status == "done" else []
+        self.scatter += [float(np.std(logs, ddof=1))] if len(logs) > 1 else []
+        return Timed(trial, under, logs)
 
     def _base(self) -> Run:
         run = self._run(self.baseline, self.longest_s)
@@ -122,20 +177,29 @@ class Paired:
         return run
 
     def _tried(self, trial: Trial) -> Run:
+        return self._run(trial, self._patience_s(trial))
+
+    def _patience_s(self, trial: Trial) -> float:
         usual = max((run.seconds for run in self.runs), default=self.longest_s)
-        return self._run(trial, max(LEAST_PATIENCE_S, SLOWER * usual) + trial.patience_s)
+        return max(LEAST_PATIENCE_S, SLOWER * usual) + trial.patience_s
 
     def _run(self, trial: Trial, patience_s: float) -> Run:
         run = self.runner.run(trial.setting, patience_s, trial.work)
         self.seconds.append(run.seconds)
         return run
 
-    def outcome(self, run: Run, level: float) -> Outcome:
-        """Compare a run with the baseline, whose step time has the logarithm `level`."""
-        if run.status != "done":
-            return Outcome(run, None)
-        log = math.log(run.step_ns) - level
-        return Outcome(run, log, self.differs(run.arrays, log))
+    def outcome(self, timed: Timed) -> Outcome:
+        """Compare the results of a candidate with the baseline's.
+
+        A run that switched has the results of both, so one that gained is repeated once without switching.
+        """
+        run, log = timed.run, float(np.mean(timed.logs)) if timed.logs else 0.0
+        if timed.logs and log < 0 and not run.arrays:
+            key = repr(timed.trial.setting)
+            run = self._judged[key] = self._judged.get(key) or self._tried(timed.trial)
+        if run.status != "done" or not timed.logs:
+            return Outcome(run, [])
+        return Outcome(run, timed.logs, self.differs(run.arrays, log))
 
     def differs(self, arrays: Metrics, log: float) -> str:
         """Return how these results differ from the baseline's; empty if they agree or only time counts.
@@ -166,6 +230,26 @@ class Paired:
     def _rounded(self, seed: int) -> Run:
         setting = merged([self.baseline.setting, Applied(acts={"rounding": seed})])
         return self._run(Trial(setting), self.longest_s)
+
+
+def error_of(runs: Sequence[Run]) -> float:
+    """Return the standard error of one ratio to the baseline, from the baseline's runs."""
+    return _scatter([run.step_ns for run in runs]) * math.sqrt(1 + 1 / BETWEEN)
+
+
+def _scatter(times: Sequence[float]) -> float:
+    """Return the standard deviation of the logarithms. Second differences keep a drift out of it.
+
+    That of the second difference of normal values is √6 times theirs, and 1.48 times its median deviation.
+    """
+    bent = np.abs(np.diff(np.log(times), 2))
+    return 1.48 / math.sqrt(6) * float(np.median(bent)) if len(bent) else 0.0
+
+
+def of_groups(without: Sequence[float], under: Sequence[float]) -> list[float]:
+    """Return the logarithm of the ratio of each group of blocks (`probe/knobs/switching.py`)."""
+    logs = np.log(under) - np.log(without)  # the blocks of a group, outer and inner ones
+    return [float(pair.mean()) for pair in np.split(logs, len(logs) // 2)]
 
 
 def _level(before: float, after: float) -> float:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fathom.errors import BadInputError, last_line
+from fathom.probe.knobs import SWITCHES
 from fathom.recorder import Applied, Plan, child_environment, resolve_command
 from fathom.referee import running
 from fathom.sounding import step_times
@@ -30,6 +31,7 @@ CHUNKS = 8  # groups of consecutive steps, whose means are the samples of a run
 LEAST_STEPS = 6
 LAST = 400  # bytes of the program's output that are searched for its message
 PR_SET_PDEATHSIG = 1
+SWITCHED = frozenset(SWITCHES)  # acts that can be switched on and off while the program runs
 Status = Literal["done", "crashed", "out of memory", "too slow", "not applied", "no steps", "not reached"]
 _MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "memoryerror")
 
@@ -67,6 +69,20 @@ class Steps:
     until: float | None = None
 
 
+@dataclass(frozen=True)
+class Switches:
+    """A run in which settings are switched on and off: steps of the parts of `probe/knobs/switching.py`."""
+
+    warm: int
+    skip: int
+    every: int
+    groups: int
+
+    @property
+    def steps(self) -> int:
+        return 2 * self.warm + 4 * self.groups * (self.skip + self.every)
+
+
 class Runner:
     """Runs `command` in a scratch copy of its folder."""
 
@@ -78,8 +94,9 @@ class Runner:
         steps: Steps,
         step_on: str = "auto",
         environment: Mapping[str, str] = os.environ,
+        switches: Switches | None = None,
     ) -> None:
-        self.command, self.scratch, self.folder = command, scratch, folder
+        self.command, self.scratch, self.folder, self.switches = command, scratch, folder, switches
         self.steps, self.step_on, self.environment = steps, step_on, environment
         self._cancelled = Event()
 
@@ -90,6 +107,23 @@ class Runner:
     def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
         """Run the program under `setting` for at most `patience_s`; `work` is a step's relative work."""
         return self._run(setting, patience_s, work, self.steps)
+
+    def can_switch(self, setting: Applied) -> bool:
+        """Return whether these settings can be switched on and off while the program runs."""
+        only_acts = not setting.environment and not setting.arguments
+        return (
+            self.switches is not None and only_acts and bool(setting.acts) and set(setting.acts) <= SWITCHED
+        )
+
+    def switched(self, setting: Applied, patience_s: float) -> tuple[Run, Run]:
+        """Run the program, switching the settings on and off: return its blocks without and with them."""
+        assert self.switches is not None
+        switched = {"acts": setting.acts, **asdict(self.switches)}
+        plan = Plan(depth="surface", settle=0, step_on=self.step_on, switched=switched, count_after=1_000_000)
+        recording, ended, seconds = self._timed(Applied(), plan, patience_s)
+        reads = _read_switched(recording)
+        without, under = (_judged(read, ended, seconds) for read in reads)
+        return without, under
 
     def located(
         self, setting: Applied, patience_s: float, files: Mapping[str, bytes] = MappingProxyType({})
@@ -106,17 +140,24 @@ class Runner:
     def _run(
         self, setting: Applied, patience_s: float, work: float, steps: Steps, sites: tuple[str, ...] = ()
     ) -> Run:
+        warm = steps.warm + _ahead(setting)
+        plan = _plan(setting, warm, steps, self.step_on, sites)
+        recording, ended, seconds = self._timed(setting, plan, patience_s)
+        read = _read(recording, warm, steps.until is not None)
+        return _judged(replace(read, samples=[ns / work for ns in read.samples]), ended, seconds)
+
+    def _timed(
+        self, setting: Applied, plan: Plan, patience_s: float
+    ) -> tuple[Path, tuple[Status, str], float]:
+        """Run the program; return its recording, how it ended, and its seconds."""
         recording = self.folder / "run"
         shutil.rmtree(recording, ignore_errors=True)
         (recording / "raw").mkdir(parents=True)
         self.scratch.renew()
-        warm = steps.warm + _ahead(setting)
-        _plan(setting, warm, steps, self.step_on, sites).write(recording / "raw")
+        plan.write(recording / "raw")
         began = monotonic()
         ended = self._started(setting, recording / "raw", patience_s)
-        seconds = monotonic() - began
-        read = _read(recording, warm, steps.until is not None)
-        return _judged(replace(read, samples=[ns / work for ns in read.samples]), ended, seconds)
+        return recording, ended, monotonic() - began
 
     def _started(self, setting: Applied, raw: Path, patience_s: float) -> tuple[Status, str]:
         """Start the program and wait for its steps; return how it ended, and its message."""
@@ -194,6 +235,18 @@ def _read(recording: Path, warm: int, watched: bool) -> Run:
     if notes:
         return Run("not applied", 0.0, why=notes[0])
     return Run("done", 0.0, samples, arrays, reached if watched else None)
+
+
+def _read_switched(recording: Path) -> tuple[Run, Run]:
+    """Return the blocks without and with the settings that the process with the most steps timed."""
+    _, notes = step_times(recording)
+    if notes:
+        run = Run("not applied", 0.0, why=notes[0])
+        return run, run
+    files = (json.loads(file.read_bytes()) for file in (recording / "raw").glob("switched-*.json"))
+    blocks: list[tuple[bool, float]] = max(files, key=len, default=[])
+    without, under = ([ns for on, ns in blocks if on is side] for side in (False, True))
+    return Run("done", 0.0, without), Run("done", 0.0, under)
 
 
 def _judged(read: Run, ended: tuple[Status, str], seconds: float) -> Run:

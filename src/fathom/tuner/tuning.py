@@ -20,7 +20,7 @@ from fathom.sounding import open_store
 from fathom.tuner.exploring import PROMISING, Exploration
 from fathom.tuner.facts import facts_of
 from fathom.tuner.folder import RESULT, SPENT, opened, spent_s
-from fathom.tuner.judging import Gains, ablate, error_of, kept, prove, too_small
+from fathom.tuner.judging import Gains, ablate, kept, prove, too_small
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import LEAST_RUNS, Options
@@ -29,13 +29,15 @@ from fathom.tuner.patching.making import Patching
 from fathom.tuner.priors import priors
 from fathom.tuner.recording import record
 from fathom.tuner.results import FASTER, Patch, Tried, Tuned, label_of
-from fathom.tuner.running import Run, Runner, Steps, require_steps
+from fathom.tuner.running import Run, Runner, Steps, Switches, require_steps
 from fathom.tuner.sandbox import Scratch
 from fathom.tuner.search import Choice, Measured, Search
 from fathom.tuner.summary import reasons, settings_of, share_of, write_proven
 
 RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
 MOST_FINALISTS = 2
+BLOCKS, GROUPS, LEAST_BLOCK = 12, 3, 3  # of a run that switches settings, and steps of a block
+MOST_SWITCHED = 5.0  # times the timed steps of another run, at most
 WARM, AHEAD = 5, 2  # steps left out, and batches that each worker makes ahead by default
 ROUNDED = (
     "Losses and weights may differ by three times what rounding the results of the program's own operations"
@@ -94,7 +96,13 @@ class _Tuning:
         self.known = priors(knobs, self.examination, self.facts)
         self.search = Search(knobs, self.known, self.place / "search.journal", self.options.seed)
         self.runner = Runner(
-            self.command, self.scratch, self.place, self._steps(), self.options.step_on, self._around()
+            self.command,
+            self.scratch,
+            self.place,
+            self._steps(),
+            self.options.step_on,
+            self._around(),
+            self._switches(),
         )
         self._calibrate(self.runner)
         self.lanes = Lanes([self.paired, *map(self._lane, range(1, len(self.options.lanes)))])
@@ -119,7 +127,13 @@ class _Tuning:
         place = self.place / f"lane-{number}"
         scratch = Scratch(Path.cwd(), place / "scratch")
         runner = Runner(
-            self.command, scratch, place, self._steps(), self.options.step_on, self._around(number)
+            self.command,
+            scratch,
+            place,
+            self._steps(),
+            self.options.step_on,
+            self._around(number),
+            self._switches(),
         )
         return Paired(runner, Trial(Applied()), self.options.agree, self.paired.longest_s)
 
@@ -158,6 +172,22 @@ class _Tuning:
         ahead = AHEAD * self.facts.workers  # batches that say nothing about the speed of the workers
         return Steps(WARM + ahead, counted, min(10, counted), self.options.until)
 
+    def _switches(self) -> Switches | None:
+        """Return the blocks of a run that switches settings; None if they would take too long.
+
+        A block leaves out what the loader's workers made ahead of it.
+        """
+        steps = self._steps()
+        skip = max(1, AHEAD * self.facts.workers)
+        every = max(LEAST_BLOCK, steps.counted // BLOCKS, 2 * skip)
+        switches = Switches(steps.warm, skip, every, GROUPS)
+        step_s = (self.examination.step.basis_ms or 100.0) / 1e3
+        return (
+            switches
+            if switches.steps * step_s <= MOST_SWITCHED * max(RUN_S, steps.counted * step_s)
+            else None
+        )
+
     def _calibrate(self, runner: Runner) -> None:
         """Run the program as it is, and check that the budget suffices."""
         self._remember("running the program as it is")
@@ -185,7 +215,7 @@ class _Tuning:
     # the result
 
     def _conclude(self, proposal: Choice) -> Tuned:
-        error = error_of(self.paired.runs)
+        error = self.paired.error
         finalists = self.search.finalists(proposal, self.options.margin, error)
         unproven: list[Tried] = []
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, around
-from fathom.probe.knobs import layers, loading, rounding
+from fathom.probe.knobs import layers, loading, rounding, switching
+from fathom.probe.knobs.switches import OF_MODULES, SWITCHES
 from fathom.probe.plain import is_plain
 from fathom.probe.session import Session
 
 PART = "putting settings in place"
 _patches = Patches()  # never undone: the settings stay after the recording has ended
-
-
-def _matmul_precision(session: Session, value: Any) -> None:
-    session.torch.set_float32_matmul_precision(value)
+_stay = ExitStack()  # never closed, either
 
 
 def _flush_denormal(session: Session, value: Any) -> None:
@@ -31,17 +30,6 @@ def _flush_denormal(session: Session, value: Any) -> None:
 
 def _cudnn_benchmark(session: Session, value: Any) -> None:
     session.torch.backends.cudnn.benchmark = bool(value)
-
-
-def _attention(session: Session, value: Any) -> None:
-    backends = session.torch.backends.cuda
-    for name, enable in (
-        ("flash", backends.enable_flash_sdp),
-        ("efficient", backends.enable_mem_efficient_sdp),
-        ("cudnn", backends.enable_cudnn_sdp),
-        ("math", backends.enable_math_sdp),
-    ):
-        enable(name in (value, "math"))  # math takes what the others do not support
 
 
 def _garbage(session: Session, value: Any) -> None:
@@ -74,29 +62,35 @@ def _loader(session: Session, value: Any) -> None:
     loading.install(session, _patches, dict(value))
 
 
-def _layers(act: Callable[[Session, Any, Any], None]) -> Callable[[Session, Any], None]:
-    return lambda session, value: layers.when_called(session, act, value)
+def _switched_on(name: str) -> Callable[[Session, Any], None]:
+    """Return the act that switches a setting on for good."""
+    switch = SWITCHES[name]
+
+    def at_once(session: Session, value: Any) -> None:
+        _stay.enter_context(switch(session, [], value))
+
+    def when_called(session: Session, value: Any) -> None:
+        layers.when_called(session, lambda module: _stay.enter_context(switch(session, [module], value)))
+
+    return when_called if name in OF_MODULES else at_once
 
 
 ACTS: dict[str, Callable[[Session, Any], None]] = {
-    "matmul_precision": _matmul_precision,
     "flush_denormal": _flush_denormal,
     "cudnn_benchmark": _cudnn_benchmark,
-    "attention": _attention,
     "garbage": _garbage,
     "optimizer": _optimizer,
     "loader": _loader,
     "rounding": rounding.install,
-    "channels_last": _layers(layers.channels_last),
-    "autocast": _layers(layers.autocast),
-    "compile": _layers(layers.compiled),
+    "channels_last": layers.channels_last,
+    **{name: _switched_on(name) for name in SWITCHES},
 }
 
 
 @guarded(PART)
 def install(session: Session) -> None:
     """Put the plan's acts in place, and note those that fail."""
-    if session.plan.acts and is_plain(session.torch):
+    if is_plain(session.torch):
         session.note(PART, "the program does not use torch, which these settings need")
         return
     for name, value in session.plan.acts.items():
@@ -104,3 +98,5 @@ def install(session: Session) -> None:
             ACTS[name](session, value)
         except Exception as error:
             session.note(PART, f"{name} = {value}: {type(error).__name__}: {error}")
+    if session.plan.switched:
+        switching.install(session, session.plan.switched)

@@ -1,0 +1,96 @@
+"""The runs of both sides of a proof: processes of their own, or processes that switch the settings."""
+
+from __future__ import annotations
+
+import math
+
+from fathom.referee import BASELINE, CANDIDATE, Metrics, SideError
+from fathom.tuner.pairing import Paired, Trial
+from fathom.tuner.running import Run
+
+RESULTS = 2  # runs of each side that do not switch, whose results are compared
+APART = 3.0  # standard errors by which these runs may differ from those that switch
+LEAST_APART = 0.1  # of the logarithm of the ratio
+UNLIKE = (
+    "Runs of their own give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
+    " runs of their own."
+)
+Samples = tuple[list[float], Metrics]  # ns per step, and results
+
+
+class Separate:
+    """Each block is a process under one side's settings."""
+
+    def __init__(self, paired: Paired, trial: Trial) -> None:
+        self.paired, self.trial = paired, trial
+        self.notes: list[str] = []
+
+    def run(self, side: str) -> Samples:
+        """Run a side once. Raises SideError."""
+        done = self._done(side)
+        return _samples(done), {} if done.reached_ns is not None else done.arrays
+
+    def _done(self, side: str) -> Run:
+        chosen = self.paired.baseline if side == BASELINE else self.trial
+        patience_s = self.paired.longest_s + chosen.patience_s
+        return self._checked(self.paired.runner.run(chosen.setting, patience_s, chosen.work))
+
+    def _checked(self, done: Run) -> Run:
+        self.paired.seconds.append(done.seconds)
+        if done.status != "done":
+            raise SideError("hangs" if done.status == "too slow" else "raises", done.why or done.status)
+        return done
+
+
+class Switched(Separate):
+    """The blocks of a pair come from one process, which switches the candidate's settings on and off.
+
+    Processes differ by more than most settings gain. RESULTS runs of each side, which do not switch, come
+    first: their results are compared, and where their times contradict, runs like them are the proof.
+    """
+
+    def __init__(self, paired: Paired, trial: Trial) -> None:
+        super().__init__(paired, trial)
+        self._alone: dict[str, list[Run]] = {}
+        self._waiting: dict[str, Samples] = {}
+        self._is_alike = True
+
+    def run(self, side: str) -> Samples:
+        """Run both sides in one process, and return one of them; the other one is returned next."""
+        if not self._alone:
+            order = (BASELINE, CANDIDATE, CANDIDATE, BASELINE) * (RESULTS // 2)
+            runs = [(each, self._done(each)) for each in order]
+            self._alone = {each: [run for name, run in runs if name == each] for each in order}
+        if not self._waiting and self._is_alike:
+            self._waiting = self._both()
+        return self._waiting.pop(side) if self._waiting else super().run(side)
+
+    def _both(self) -> dict[str, Samples]:
+        patience_s = self.paired.longest_s + self.trial.patience_s
+        without, under = map(self._checked, self.paired.runner.switched(self.trial.setting, patience_s))
+        alone, within = (
+            self._log(*(self._alone[side] for side in (BASELINE, CANDIDATE))),
+            self._log([without], [under]),
+        )
+        self._is_alike = alone - within <= max(LEAST_APART, APART * self.paired.error)
+        if not self._is_alike:
+            self.notes.append(UNLIKE.format(math.exp(alone), math.exp(within)))
+            return {}
+        blocks = (BASELINE, without), (CANDIDATE, under)
+        return {side: (run.samples, self._results(side)) for side, run in blocks}
+
+    def _log(self, without: list[Run], under: list[Run]) -> float:
+        """Return the logarithm of the ratio of these runs."""
+        a, b = (sum(math.log(run.step_ns) for run in runs) / len(runs) for runs in (without, under))
+        return b - a
+
+    def _results(self, side: str) -> Metrics:
+        """Return results of a run that did not switch, in turns."""
+        runs = self._alone[side]
+        runs.append(runs.pop(0))
+        return runs[-1].arrays
+
+
+def _samples(run: Run) -> list[float]:
+    """Return what the referee compares: times of steps, or the one time to a quality."""
+    return run.samples if run.reached_ns is None else [run.reached_ns]
