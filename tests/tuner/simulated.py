@@ -13,7 +13,7 @@ import numpy as np
 from fathom.probe.knobs import SWITCHES
 from fathom.recorder import Applied
 from fathom.sounding import Manifest, Rank, Writer, conform
-from fathom.tuner.running import Run, Steps
+from fathom.tuner.running import Run, Steps, Switches
 from tests.support import small_sounding
 from tests.support.clocks import FakeClock
 
@@ -41,6 +41,7 @@ class Simulated:
     ) -> None:
         self.clock, self.factor, self.off, self.noise = clock, factor, off, noise
         self.between, self.disturbed, self.within = between, disturbed, within
+        self.switches = Switches(5, 1, 3, 3)
         self.command, self.steps, self.ran = ["python", "train.py"], Steps(), list[Applied]()
         self.random = random.Random(1)
 

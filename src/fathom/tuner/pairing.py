@@ -156,7 +156,8 @@ class Paired:
 
         Where that fails, the trial gets processes of its own from now on.
         """
-        without, under = self.runner.switched(trial.setting, self._patience_s(trial))
+        patience_s = self._patience_s(trial) + SLOWER * self.longer_s
+        without, under = self.runner.switched(trial.setting, patience_s)
         self.seconds.append(under.seconds)
         if under.status in ("crashed", "no steps"):
             self._alone.add(repr(trial.setting))
@@ -178,6 +179,13 @@ class Paired:
 
     def _tried(self, trial: Trial) -> Run:
         return self._run(trial, self._patience_s(trial))
+
+    @property
+    def longer_s(self) -> float:
+        """The time by which a run that switches is longer, because it has more steps."""
+        steps, switches = self.runner.steps, self.runner.switches
+        more = switches.steps - steps.warm - steps.counted if switches else 0
+        return max(0, more) * self.runs[-1].step_ns / 1e9 if self.runs else 0.0
 
     def _patience_s(self, trial: Trial) -> float:
         usual = max((run.seconds for run in self.runs), default=self.longest_s)

@@ -66,7 +66,7 @@ class Switched(Separate):
         return self._waiting.pop(side) if self._waiting else super().run(side)
 
     def _both(self) -> dict[str, Samples]:
-        patience_s = self.paired.longest_s + self.trial.patience_s
+        patience_s = self.paired.longest_s + self.trial.patience_s + self.paired.longer_s
         without, under = map(self._checked, self.paired.runner.switched(self.trial.setting, patience_s))
         alone, within = (
             self._log(*(self._alone[side] for side in (BASELINE, CANDIDATE))),
