@@ -22,7 +22,7 @@ class Effect:
     error: float
 
 
-def effects(measured: Sequence[tuple[Mapping[str, str], float, int]], error: float) -> dict[Name, Effect]:
+def effects(measured: Sequence[tuple[Mapping[str, str], float, float]], error: float) -> dict[Name, Effect]:
     """Fit the effects to (choice, logarithm of its ratio, number of measurements); {} without any.
 
     `error` is the standard error of one measurement. A few disturbed ones hardly matter.

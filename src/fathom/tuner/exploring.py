@@ -11,6 +11,7 @@ from fathom.tuner.options import Say
 from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
 from fathom.tuner.results import label_of
 from fathom.tuner.search import PAIRS, PAYS, Choice, Measured, Search, key
+from fathom.tuner.sides import RESULTS
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
 FINAL_SHARE = 0.25  # of the budget, at most, to rank the fastest candidates
@@ -75,11 +76,16 @@ class Exploration:
     def proof_s(self, candidate: Measured) -> float:
         """Return the time of a proof: candidates that lost may take longer, or compile.
 
-        Where runs scatter, the interval of a small gain needs more pairs.
+        Where runs scatter, the interval of a small gain needs more pairs, unless it is switched within runs.
         """
+        again_s = self._again_s(candidate)
+        if candidate.within:
+            return RESULTS * (self.paired.base_s + again_s) + PROOF_RUNS / 2 * (
+                again_s + self.paired.longer_s
+            )
         gain = max(candidate.gain or 0.0, PROMISING)
         more = min(MORE_PROOF, round((FAR * self.paired.error / gain) ** 2)) if candidate.logs else 0
-        return (PROOF_RUNS / 2 + more) * (self.paired.base_s + self._again_s(candidate))
+        return (PROOF_RUNS / 2 + more) * (self.paired.base_s + again_s)
 
     def _again_s(self, candidate: Measured) -> float:
         """Return the seconds that a candidate's next run takes: only its first one compiles all kernels."""
@@ -103,7 +109,7 @@ class Exploration:
 
     def _warn(self) -> None:
         """Say once, early, that runs scatter too much for small gains."""
-        note = "" if self.warned else too_small(self.paired.runs, self.budget.total_s)
+        note = "" if self.warned else too_small(self.paired, self.budget.total_s)
         if note:
             self.tell(note)
             self.warned = True
@@ -196,6 +202,7 @@ def _measured(choice: Choice, outcome: Outcome) -> Measured:
 
 def _add(result: Measured, outcome: Outcome) -> None:
     result.logs += outcome.logs
+    result.within = len(outcome.logs) > 1
     result.seconds, result.last_s = max(result.seconds, outcome.run.seconds), outcome.run.seconds
     if not outcome.logs:
         result.status, result.why = outcome.run.status, outcome.run.why

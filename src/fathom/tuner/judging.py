@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -13,7 +13,6 @@ from fathom.referee import Settings, Verdict, prove_steps
 from fathom.timing import CONFIDENCE, student
 from fathom.tuner.effects import LEAST_ERROR, Effect
 from fathom.tuner.pairing import Budget, Outcome, Paired, Trial, error_of
-from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
 from fathom.tuner.sides import Separate, Switched
 
@@ -81,8 +80,9 @@ def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: 
     return Gains({knob: median(seen) for knob, seen in known.items()}, errors, effects)
 
 
-def too_small(runs: Sequence[Run], total_s: float) -> str:
+def too_small(paired: Paired, total_s: float) -> str:
     """Return a note if the runs of the program scatter so much that even large gains cannot be proven."""
+    runs = paired.runs
     bent = np.abs(np.diff(np.log([run.step_ns for run in runs]), 2))  # a drift bends little
     if len(bent) < LEAST_BENT:
         return ""
@@ -94,9 +94,10 @@ def too_small(runs: Sequence[Run], total_s: float) -> str:
     if least < NOTED:
         return ""
     longer = " or a longer --budget" if afforded < MOST_PROOF else ""
+    of = " of settings that need runs of their own" if paired.scatter else ""
     return (
         f"Runs of the program as it is differ by about {100 * scatter:.0f} %, so gains below"
-        f" {100 * least:.0f} % cannot be proven. Smaller gains need an idle machine{longer}."
+        f" {100 * least:.0f} %{of} cannot be proven. Smaller gains need an idle machine{longer}."
     )
 
 

@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 from fathom.errors import FathomError
 from fathom.recorder import Applied
-from fathom.tuner.effects import Effect, Name, difference, effects
+from fathom.tuner.effects import LEAST_ERROR, Effect, Name, difference, effects
 from fathom.tuner.knobs import Knob, Value
 from fathom.tuner.priors import Prior, in_order, predicted
 from fathom.tuner.results import Tried
@@ -43,6 +43,7 @@ class Measured:
     why: str = ""
     seconds: float = 0.0  # of its longest run
     last_s: float = 0.0  # seconds of its latest run
+    within: bool = False  # the ratios are of blocks of a run that switched it on and off
 
     @property
     def log(self) -> float:
@@ -53,6 +54,13 @@ class Measured:
     def gain(self) -> float | None:
         """The share of the step time that it saved; None if it was not timed."""
         return 1 - math.exp(median(self.logs)) if self.logs else None
+
+    def weight(self, error: float) -> float:
+        """The number of ratios of processes, with this standard error, that say as much about it."""
+        count = len(self.logs)
+        if not self.within or count < PAIRS:
+            return count
+        return max(count, count * (error / max(stdev(self.logs), LEAST_ERROR)) ** 2)
 
 
 class Search:
@@ -130,6 +138,7 @@ class Search:
     def _note(self, choice: Choice, about: dict[str, Any]) -> None:
         known = self.measured.setdefault(key(choice), Measured(choice))
         known.logs += about.get("logs", [])
+        known.within = about.get("within", False)
         known.seconds = max(known.seconds, about.get("seconds", 0.0))
         known.last_s = about.get("last_s", known.seconds)
         if about.get("status", "done") != "done":
@@ -159,7 +168,7 @@ class Search:
     def effects(self, error: float) -> dict[Name, Effect]:
         """Return the effect of each setting by all measurements; `error` is that of one ratio."""
         usable = [known for known in self.measured.values() if known.status == "done" and known.logs]
-        return effects([(known.choice, known.log, len(known.logs)) for known in usable], error)
+        return effects([(known.choice, known.log, known.weight(error)) for known in usable], error)
 
     def proposed(self, error: float) -> Choice:
         """Return the settings that pay by all measurements, of each knob the first value that may be best.
@@ -205,7 +214,7 @@ class Search:
         return sorted([*sure, *others], key=lambda known: not comes_first(known))
 
     def _near(self, known: Measured, best: Measured, error: float, sure: float = SURE) -> bool:
-        runs = 1 / len(known.logs) + 1 / len(best.logs)
+        runs = 1 / known.weight(error) + 1 / best.weight(error)
         return known.log - best.log <= sure * error * math.sqrt(runs)
 
     def may_lead(self, result: Measured, error: float) -> bool:
@@ -250,7 +259,7 @@ class Search:
 
 
 def _about(result: Measured) -> dict[str, Any]:
-    return {name: getattr(result, name) for name in ("logs", "status", "why", "seconds", "last_s")}
+    return {name: getattr(result, name) for name in ("logs", "status", "why", "seconds", "last_s", "within")}
 
 
 def _value(result: Measured) -> float:

@@ -249,7 +249,7 @@ class _Tuning:
         applied = self.search.setting(choice)
         base_ms = [run.step_ns / 1e6 for run in self.paired.runs]
         rows = self.search.tried()
-        load, small = _load(), too_small(self.paired.runs, self.budget.total_s)
+        load, small = _load(), too_small(self.paired, self.budget.total_s)
         offered = [row for row in rows if row.status == "differs" and (row.gain or 0) > PROMISING]
         result = Tuned(
             command=self.command,
