@@ -25,8 +25,8 @@ class Simulated:
     """Stands in for `Runner`. `factor(setting)` is the relative step time, or a Run that failed.
 
     `off(setting)` is the relative error of its results. Every run of the simulation is in `ran`. Whole runs
-    scatter by `between`, and a share of `disturbed` takes 1.8 times as long. `within(setting)` is the factor of
-    settings that are switched on and off within a run.
+    scatter by `between`, and a share of `disturbed` takes 1.8 times as long. `within(setting)` is the factor
+    of settings that are switched on and off within a run.
     """
 
     def __init__(
