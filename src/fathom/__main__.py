@@ -1,5 +1,5 @@
 """`python -m fathom`."""
 
-from fathom.cli import main
+from fathom.cli import start
 
-main()
+start()

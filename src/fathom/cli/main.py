@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import warnings
@@ -41,7 +40,7 @@ from fathom.cli import (
     what_if,
 )
 from fathom.cli.console import explain, group, say
-from fathom.cli.quick import only_read, quicken, stay
+from fathom.cli.quick import leave, only_read, quicken, stay
 from fathom.errors import FathomError
 from fathom.version import VERSION
 
@@ -164,8 +163,16 @@ app.add_typer(plan.app, name="plan", short_help="Plan training and serving on ma
 app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
 
 
+def start() -> None:
+    """Run the command line as this process's program, and end the process."""
+    try:
+        main()
+    except SystemExit as end:
+        leave(end)
+
+
 def main() -> None:
-    """Run the command line on this process's arguments, and exit."""
+    """Run the command line on this process's arguments. Raises SystemExit with its status."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     _keep(name)
     stay(name)
@@ -178,8 +185,6 @@ def main() -> None:
             raise
         say(explain(error))
         sys.exit(1)
-    finally:
-        gc.freeze()  # so that the interpreter does not visit every object at exit
 
 
 def _keep(name: str) -> None:

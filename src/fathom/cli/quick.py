@@ -1,9 +1,14 @@
-"""Speed up commands that only read: simple arguments, few threads, one processor, rare garbage collection."""
+"""Speed up commands: simple arguments, an end without freeing objects; reading ones with few threads on one
+processor, and rare garbage collection.
+"""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -59,6 +64,22 @@ def stay(command: str) -> None:
 
         with suppress(AttributeError, OSError):  # not on Linux, or not allowed
             os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
+
+
+def leave(end: SystemExit) -> None:
+    """End this process as the interpreter does, but without freeing every object, which takes 0.02 s.
+
+    Raise `end` if it has a message to print, if other threads run, or if the output cannot be written.
+    """
+    if not isinstance(end.code, int | None) or threading.active_count() > 1:
+        raise end
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            raise end from None
+    os._exit(end.code or 0)
 
 
 def quicken(command: Any, ctx: Any) -> None:
