@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.analysis.folding import counters_of
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.recorder import folded
 from fathom.sounding import open_store

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.sounding import open_store
 from tests.support.running import PYTHON, environment, fathom_command, run_fathom, start_fathom, wait_for
 from tests.support.small_sounding import make

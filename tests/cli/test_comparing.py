@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import fathom
-from fathom.cli import app
 from fathom.cli.compare import repeated
+from fathom.cli.main import app
 from tests.support.small_sounding import make
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.visible import REPLACEMENT, escaped, visible, visible_line
 from tests.support.small_sounding import make
 

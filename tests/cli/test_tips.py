@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fathom
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.tips import tips
 from tests.support.paths import EXAMPLES
 from tests.support.running import environment, fathom_command

@@ -170,7 +170,7 @@ def _options(*path: str) -> list[tuple[str, bool]]:
     """Return (name, whether it is a flag) of each option of a command."""
     import typer
 
-    from fathom.cli import app
+    from fathom.cli.main import app
 
     command: Any = typer.main.get_command(app)
     for name in path:

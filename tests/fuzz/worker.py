@@ -42,7 +42,7 @@ def run(words: list[str]) -> dict[str, Any]:
 def _command(words: list[str]) -> tuple[int, str | None]:
     from typer.testing import CliRunner
 
-    from fathom.cli import app
+    from fathom.cli.main import app
 
     done = CliRunner().invoke(app, words)
     return done.exit_code, _wrong(done, words)

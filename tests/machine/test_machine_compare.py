@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.machine import MachineFileError
 from fathom.machine.compare import compare
 from fathom.machine.compare.rules import READERS, rules

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fathom.analysis.explaining import explain, rules
 from fathom.analysis.measures.formula import FormulaError, names, value_of
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.recorder.dive import choose
 from fathom.recorder.dive.choosing import selector

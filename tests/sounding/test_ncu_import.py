@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.sounding import Store, import_ncu, is_ncu, open_store
 from fathom.sounding.ncu.lines import LONGEST

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.sounding import import_ncu
 from fathom.sounding.ncu.numbers import base_unit, unit_of

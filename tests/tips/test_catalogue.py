@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from fathom.analysis.measures.evaluate import catalogue
-from fathom.cli import app
+from fathom.cli.main import app
 from fathom.diagnosis.kinds import kinds
 from fathom.gauges.catalogue import BY_ID
 from fathom.lab import techniques

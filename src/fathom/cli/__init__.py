@@ -1,3 +1,3 @@
 """The command line: `fathom`, or `python -m fathom`."""
 
-from fathom.cli.main import app, main, start
+from fathom.cli.main import main, start

@@ -14,6 +14,7 @@ EXAMPLES = examples(
     "fathom bisect --good v1.2 --bad main --link data --setup 'pip install -q .' -- python train.py",
     "fathom bisect --good v1.2 --bad HEAD --time command -- ./benchmark.sh",
 )
+SETTINGS = {"context_settings": {"allow_interspersed_args": False}}
 
 
 def bisect(

@@ -27,6 +27,9 @@ class SidesCommand(TyperCommand):
         return super().parse_args(ctx, repeated(args))
 
 
+SETTINGS = {"cls": SidesCommand}
+
+
 def repeated(args: list[str]) -> list[str]:
     """Return the arguments with the option of a side repeated before each of its values."""
     result: list[str] = []

@@ -10,7 +10,7 @@ from fathom.errors import BadInputError
 EXAMPLES = examples("fathom explain --list", "fathom explain host-launch-bound")
 
 
-def explain(
+def explain_(
     kind: str | None = Argument(None, help="A kind of finding.", metavar="ID"),
     every: bool = Option(False, "--list", help="List all kinds, one per line."),
     json: bool = Option(False, "--json", help="Print it as JSON."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
+from fathom.cli.compare import SidesCommand
 from fathom.cli.console import StepKind, examples, write_json
 from fathom.errors import BadInputError
 
@@ -20,6 +21,7 @@ EXAMPLES = examples(
     "fathom gate --baseline a1.fathom a2.fathom --candidate b1.fathom b2.fathom --markdown comment.md",
     "fathom gate candidate.fathom --budgets budgets.toml --junit gate.xml   (absolute budgets only)",
 )
+SETTINGS = {"cls": SidesCommand}
 
 
 def gate(

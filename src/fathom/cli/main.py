@@ -5,40 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from fathom.cli import (
-    bisect,
-    compare,
-    dive,
-    doctor,
-    explain_,
-    export,
-    findings,
-    gate,
-    goodput,
-    import_,
-    kernel,
-    lab,
-    load,
-    machine,
-    mcp_,
-    merge,
-    open_,
-    pack,
-    plan,
-    prove,
-    query,
-    report,
-    run,
-    tips,
-    tune,
-    watch,
-    what_if,
-)
 from fathom.cli.console import explain, group, say
 from fathom.cli.quick import leave, only_read, quicken, stay
 from fathom.errors import FathomError
@@ -84,15 +56,38 @@ def _plain(message: str) -> str:
     return message.removeprefix("Value error, ").replace("Input should be", "it must be", 1)
 
 
-app = group(
-    cls=_Group,
-    add_completion=True,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Where your accelerator's time goes, all the way down.",
-    epilog="Begin with: fathom run -- python train.py\n\n"
-    "Exit status: 2 if an input cannot be used, 1 for other failures; `run` has the program's.",
-)
+# The module of each command, in the order of `fathom --help`, and the command's purpose.
+COMMANDS = {
+    "run": "Record a program, and report where its step time goes.",
+    "bisect": "Find the commit that slowed a step down.",
+    "compare": "Compare recordings: what changed, and why.",
+    "gate": "Check recordings against budgets.",
+    "watch": "Follow a program while it is recorded.",
+    "report": "Show where the time of a step goes.",
+    "open_": "Show the report as a page in the browser.",
+    "findings": "List the causes of lost time, with gains and remedies.",
+    "explain_": "Explain a kind of finding.",
+    "tips": "Check performance tips, here or on a recording.",
+    "kernel": "Show what limits a kernel family, and why.",
+    "what_if": "Predict a step with changed durations.",
+    "dive": "Profile one kernel with Nsight Compute.",
+    "prove": "Prove that a candidate is faster and computes the same.",
+    "import_": "Convert traces or ncu results into a sounding.",
+    "load": "Load a server, and judge the load test.",
+    "goodput": "Report the productive share of a job's wall time.",
+    "merge": "Join the soundings of a job's nodes.",
+    "query": "Run SQL over the tables of a sounding.",
+    "export": "Write a sounding in the format of another tool.",
+    "pack": "Pack a sounding into one file.",
+    "doctor": "Check which recording depths work here.",
+    "mcp_": "Serve soundings to coding agents.",
+}
+GROUPS = {
+    "lab": "Prove optimisation techniques on this machine.",
+    "tune": "Search settings that are proven faster.",
+    "plan": "Plan training and serving on machines that you lack.",
+    "machine": "Show, measure, check and compare machines.",
+}
 
 
 def _version(wanted: bool) -> None:
@@ -101,7 +96,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
@@ -110,57 +104,42 @@ def _options(
     pass
 
 
-app.command(
-    "run",
-    cls=run.RunCommand,
-    options_metavar="[OPTIONS] --",
-    short_help="Record a program, and report where its step time goes.",
-    context_settings={"allow_interspersed_args": False},
-    help=run.HELP,
-    epilog=run.EXAMPLES,
-)(run.run)
-app.command(
-    "bisect",
-    short_help="Find the commit that slowed a step down.",
-    epilog=bisect.EXAMPLES,
-    context_settings={"allow_interspersed_args": False},
-)(bisect.bisect)
-app.command(
-    "compare",
-    cls=compare.SidesCommand,
-    short_help="Compare recordings: what changed, and why.",
-    epilog=compare.EXAMPLES,
-)(compare.compare)
-app.command(
-    "gate", cls=compare.SidesCommand, short_help="Check recordings against budgets.", epilog=gate.EXAMPLES
-)(gate.gate)
-for _function, _examples, _about in (
-    (watch.watch, watch.EXAMPLES, "Follow a program while it is recorded."),
-    (report.report, report.EXAMPLES, "Show where the time of a step goes."),
-    (open_.open_, open_.EXAMPLES, "Show the report as a page in the browser."),
-    (findings.findings, findings.EXAMPLES, "List the causes of lost time, with gains and remedies."),
-    (explain_.explain, explain_.EXAMPLES, "Explain a kind of finding."),
-    (tips.tips, tips.EXAMPLES, "Check performance tips, here or on a recording."),
-    (kernel.kernel, kernel.EXAMPLES, "Show what limits a kernel family, and why."),
-    (what_if.what_if, what_if.EXAMPLES, "Predict a step with changed durations."),
-    (dive.dive, dive.EXAMPLES, "Profile one kernel with Nsight Compute."),
-    (prove.prove, prove.EXAMPLES, "Prove that a candidate is faster and computes the same."),
-    (import_.import_, import_.EXAMPLES, "Convert traces or ncu results into a sounding."),
-    (load.load, load.EXAMPLES, "Load a server, and judge the load test."),
-    (goodput.goodput, goodput.EXAMPLES, "Report the productive share of a job's wall time."),
-    (merge.merge, merge.EXAMPLES, "Join the soundings of a job's nodes."),
-    (query.query, query.EXAMPLES, "Run SQL over the tables of a sounding."),
-    (export.export, export.EXAMPLES, "Write a sounding in the format of another tool."),
-    (pack.pack, pack.EXAMPLES, "Pack a sounding into one file."),
-    (doctor.doctor, doctor.EXAMPLES, "Check which recording depths work here."),
-    (mcp_.mcp_, mcp_.EXAMPLES, "Serve soundings to coding agents."),
-):
-    _name = _function.__name__.rstrip("_").replace("_", "-")
-    app.command(_name, short_help=_about, epilog=_examples)(_function)
-app.add_typer(lab.app, name="lab", short_help="Prove optimisation techniques on this machine.")
-app.add_typer(tune.app, name="tune", short_help="Search settings that are proven faster.")
-app.add_typer(plan.app, name="plan", short_help="Plan training and serving on machines that you lack.")
-app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
+def command_line(wanted: str = "") -> typer.Typer:
+    """Return the command line with the command `wanted`, or with all if there is none of that name.
+
+    Importing all of them takes longer than running some.
+    """
+    app = group(
+        cls=_Group,
+        add_completion=True,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Where your accelerator's time goes, all the way down.",
+        epilog="Begin with: fathom run -- python train.py\n\n"
+        "Exit status: 2 if an input cannot be used, 1 for other failures; `run` has the program's.",
+    )
+    app.callback()(_options)
+    about = COMMANDS | GROUPS
+    for module in [module for module in about if _name(module) == wanted] or about:
+        loaded = import_module(f"fathom.cli.{module}")
+        if module in GROUPS:
+            app.add_typer(loaded.app, name=module, short_help=about[module])
+            continue
+        options = {"short_help": about[module], "epilog": loaded.EXAMPLES, **getattr(loaded, "SETTINGS", {})}
+        app.command(_name(module), **options)(getattr(loaded, module))
+    return app
+
+
+def _name(module: str) -> str:
+    return module.rstrip("_").replace("_", "-")
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Return `app`, the command line with all commands, on its first use."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = command_line()
+    return globals()[name]
 
 
 def start() -> None:
@@ -174,24 +153,16 @@ def start() -> None:
 def main() -> None:
     """Run the command line on this process's arguments. Raises SystemExit with its status."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    _keep(name)
     stay(name)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # those of libraries, about damaged recordings, help no user
     try:
-        app()
+        command_line(name)()
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
         say(explain(error))
         sys.exit(1)
-
-
-def _keep(name: str) -> None:
-    """Register only the requested command, because creating all of them takes longer than running some."""
-    mine = [command for command in app.registered_commands if command.name == name]
-    if mine:
-        app.registered_commands, app.registered_groups = mine, []
 
 
 def _drop_output() -> None:

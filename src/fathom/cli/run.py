@@ -44,6 +44,14 @@ class RunCommand(TyperCommand):
         return super().parse_args(ctx, fill_alone(args, takes_value))
 
 
+SETTINGS = {
+    "cls": RunCommand,
+    "options_metavar": "[OPTIONS] --",
+    "context_settings": {"allow_interspersed_args": False},
+    "help": HELP,
+}
+
+
 def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
     """Return `args` with default values: `recorded` after a bare `--stop-after`, `all` after `--what-if`.
 
