@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parent.parent
 
 
 def load(package: str, name: str) -> Any:
     """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder."""
-    return parse(files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+    return parse((ROOT / package.replace(".", "/") / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def parse(text: str) -> Any:

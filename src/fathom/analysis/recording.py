@@ -109,12 +109,15 @@ class Timeline(msgspec.Struct):
 
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
         """Return the host's records of each burst in `bursts`."""
-        caller, setting, rare = self.caller, self.setting, rare_lines(self.stacks)
         wanted = sorted(set(bursts.tolist()))
+        if not self._hosts.keys() >= {*wanted}:
+            self._read_hosts([burst for burst in wanted if burst not in self._hosts])
+        return {burst: self._hosts[burst] for burst in wanted}
+
+    def _read_hosts(self, bursts: list[int]) -> None:
+        caller, beside, setting, rare = self.caller, self.beside, self.setting, rare_lines(self.stacks)
         communicating = NOTHING if self.meetings is None else of_rows(self.meetings)
-        for burst in wanted:
-            if burst in self._hosts:
-                continue
+        for burst in bursts:
             ops, calls, waits, steps = (_of(t, burst) for t in (self.ops, self.calls, self.waits, self.steps))
             marked = steps.drop_nulls("thread")
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
@@ -123,9 +126,8 @@ class Timeline(msgspec.Struct):
             stacks = _of(self.stacks, burst)
             records.samples = samples_of(stacks, setting, self.making, marks, rare, communicating)
             records.lines_of_ops = setting.engine
-            records.beside = self.beside
+            records.beside = beside
             self._hosts[burst] = records
-        return {burst: self._hosts[burst] for burst in wanted}
 
     @property
     def moving(self) -> Spans:

@@ -140,12 +140,13 @@ def _shape(row: dict[str, Any], steps: int) -> OpShape:
     )
 
 
-def _spread(rates: Any) -> list[float] | None:
+def _spread(rates: list[float | None]) -> list[float] | None:
     """Return the smallest, the median and the largest rate; None if one is unknown, or if all are 0."""
-    values = pl.Series(rates, dtype=pl.Float64)
-    if values.null_count() or not len(values) or not values.max():
+    known = sorted(rate for rate in rates if rate is not None)
+    if len(known) < len(rates) or not any(known):
         return None
-    return [float(rate) for rate in np.quantile(values.to_numpy(), (0.0, 0.5, 1.0))]
+    below, above = known[(len(known) - 1) // 2], known[len(known) // 2]
+    return [known[0], above - (above - below) / 2, known[-1]]
 
 
 def categories_of(ledger: list[LedgerRow], views: Views | None) -> list[Category]:

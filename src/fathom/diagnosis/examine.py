@@ -10,7 +10,6 @@ from fathom.analysis.communication import LateRank, jitter_of, late_ranks, lost_
 from fathom.analysis.results import CodeTime, CountedSteps, LongSteps, RecordingSummary, StepKind
 from fathom.analysis.serving import Serving, requests_account, serving_tables
 from fathom.diagnosis.ranks import Ranks
-from fathom.diagnosis.serving import join, serving_abstained, serving_findings, set_costs
 from fathom.diagnosis.signals.collectives import experts_in, pipeline_in
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.machine import from_machine
@@ -97,6 +96,9 @@ def _serving(ranks: Ranks, kinds: list[StepKind], machine: Machine) -> tuple[Ser
     tables = serving_tables(ranks.store)
     if tables is None:
         return None, []
+    # Imported here, because few recordings have requests.
+    from fathom.diagnosis.serving import join, serving_abstained, serving_findings, set_costs
+
     serving = requests_account(tables)
     serving.findings = serving_findings(serving, tables)
     join(serving, ranks.devices, kinds)

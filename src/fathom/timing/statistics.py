@@ -32,7 +32,8 @@ def interval(
         count = min(rows, RESAMPLES - done)
         drawn = random.integers(0, len(sample), (count, len(sample)))
         exact = statistic is not np.median or np.isnan(sample).any()
-        resampled.append(np.asarray(statistic(sample[drawn], axis=1)) if exact else _medians(sample, drawn))
+        made = statistic(sample.take(drawn), axis=1) if exact else _medians(sample, drawn)
+        resampled.append(np.asarray(made))
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
     return float(low), float(high)
@@ -47,10 +48,11 @@ def _medians(sample: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     ranks = np.empty(len(sample), np.min_scalar_type(len(sample)))
     ranks[order] = np.arange(len(sample))
     middle = len(sample) // 2
-    parted = np.partition(ranks[drawn], middle, axis=1)  # one pivot: numpy is three times slower with two
+    # One pivot: numpy is three times slower with two.
+    parted = np.partition(ranks.take(drawn), middle, axis=1)
     upper = parted[:, middle]
     lower = upper if len(sample) % 2 else parted[:, :middle].max(axis=1)
-    return sample[order][np.stack((lower, upper), axis=1)].mean(axis=1)
+    return sample[order].take(np.stack((lower, upper), axis=1)).mean(axis=1)
 
 
 def median(values: Sequence[float] | np.ndarray) -> float:

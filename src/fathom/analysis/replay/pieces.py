@@ -87,10 +87,9 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
 
 
 def _codes(column: pl.Series) -> tuple[Array, list[str]]:
-    names = column.fill_null("").unique(maintain_order=True)
-    return column.fill_null("").cast(pl.Enum(names)).to_physical().to_numpy().astype(
-        np.int64
-    ), names.to_list()
+    values = filled(column, "")
+    names = values.unique(maintain_order=True)
+    return values.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64), names.to_list()
 
 
 def _before(line: Array) -> Array:

@@ -160,12 +160,11 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
     """Return the dtype of a call's tensor lists from its kernel's name; null if there are no lists."""
-    size = kernels.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
-    named = kernels.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
     listed = filled(rows["dtypes"], "").str.contains(_LISTS, literal=True)
-    return pl.select(pl.when(listed).then(pl.coalesce(size, named)).otherwise(None).alias("element"))[
-        "element"
-    ]
+    names = kernels.set(~listed, None)  # because kernels have long names, and few calls have lists
+    size = names.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
+    named = names.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
+    return pl.select(pl.coalesce(size, named).alias("element"))["element"]
 
 
 def _by_kind(name: str) -> pl.Expr:

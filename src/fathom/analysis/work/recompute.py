@@ -20,8 +20,8 @@ _NODE = f"{AUTOGRAD}: "
 _BUILT_IN = _NODE + r".*Backward\d+$"
 # Nodes whose formulas multiply matrices (torch/csrc/autograd/FunctionsManual.cpp).
 _ALGEBRA = (
-    r": (\w*(Linalg|Cholesky|Triangular|Ormqr|Householder|Inverse|Logdet)\w*|Lu\w*|MatrixExp|Cdist"
-    r"|EuclideanDist)Backward"
+    r": ([A-Za-z0-9_]*(Linalg|Cholesky|Triangular|Ormqr|Householder|Inverse|Logdet)[A-Za-z0-9_]*"
+    r"|Lu[A-Za-z0-9_]*|MatrixExp|Cdist|EuclideanDist)Backward"
 )
 _REENTRANT = "CheckpointFunctionBackward"  # a node, and the function in it
 _CHECKPOINT = _NODE + _REENTRANT

@@ -24,7 +24,7 @@ REDUCED = re.compile(
 SHORTEST = 3
 LEAST = 1 << 16  # elements: smaller tensors stay in the cache, and only cost their launch
 SEPARATE = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
-CAST = re.compile(r"aten::_to_copy > aten::copy_$")
+CAST = ["aten::_to_copy", "aten::copy_"]  # the last ops of its path
 WIDE_INSIDE = re.compile(
     r"aten::(native_(layer|group)_norm|_fused_rms_norm|_?(log_)?softmax|gelu|silu|relu)\b"
 )
@@ -157,13 +157,13 @@ def _back(rows: list[Kernel], casts: list[tuple | None], place: int) -> int:
 
 def cast_of(row: Kernel) -> tuple[str, str, tuple[int, ...]] | None:
     """Return source dtype, target dtype and shape of a cast between floating-point dtypes, else None."""
-    return _cast(row.path, row.shapes, row.dtypes)
+    return _cast(row.shapes, row.dtypes) if list(row.ops[-2:]) == CAST else None
 
 
 @lru_cache(1 << 14)
-def _cast(path: str, shapes: str | None, dtypes: str | None) -> tuple[str, str, tuple[int, ...]] | None:
+def _cast(shapes: str | None, dtypes: str | None) -> tuple[str, str, tuple[int, ...]] | None:
     types, sizes = dtypes_of(dtypes), shapes_of(shapes)
-    if not CAST.search(path) or len(types) < 2 or len(sizes) < 2 or sizes[0] != sizes[1]:
+    if len(types) < 2 or len(sizes) < 2 or sizes[0] != sizes[1]:
         return None
     to, of = (DTYPES.get(name, "") for name in types[:2])
     floats = to != of and all(name.startswith(("fp", "bf")) for name in (to, of))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from math import prod
 
 from fathom.diagnosis.signals.kernels import combined, launched
@@ -30,8 +31,9 @@ def dequantised(recorded: Recorded) -> Dequantised:
     mine: dict[tuple, list[Kernel]] = {}
     products = count = ns = 0
     for at, row in enumerate(rows):
-        weight = None if LIBRARY.search(row.label) else weight_of(row)
-        if weight is None and not _of_library(row):
+        of_library = _of_library(row.label)
+        weight = weight_of(row) if of_library is None else None
+        if weight is None and not of_library:
             continue
         run, product = _until_product(rows[at : at + WITHIN + 1], weight)
         if product is not None:
@@ -44,18 +46,26 @@ def dequantised(recorded: Recorded) -> Dequantised:
     return Dequantised(works, ns / per / NS_PER_MS, products / per / NS_PER_MS, count / per)
 
 
-def _of_library(row: Kernel) -> bool:
-    return bool(LIBRARY.search(row.label)) and not OTHER.search(row.label)
+@lru_cache(1 << 14)
+def _of_library(label: str) -> bool | None:
+    """Return whether a library's kernel only dequantises; None for other kernels."""
+    return not OTHER.search(label) if LIBRARY.search(label) else None
 
 
 def weight_of(row: Kernel) -> Shape | None:
     """Return the shape of a large quantised matrix that a kernel other than a product reads."""
-    pairs = zip(shapes_of(row.shapes), dtypes_of(row.dtypes), strict=False)
-    quantised = (shape for shape, dtype in pairs if QUANTISED.match(dtype))
-    weight = next((shape for shape in quantised if len(shape) == 2 and prod(shape) >= LEAST), None)
+    weight = _quantised(row.shapes, row.dtypes)
     if weight is None or _product(row) is not None or (row.ops and OTHER.search(row.ops[-1])):
         return None
     return weight
+
+
+@lru_cache(1 << 14)
+def _quantised(shapes: str | None, dtypes: str | None) -> Shape | None:
+    """Return the shape of the first large quantised matrix among a kernel's inputs."""
+    pairs = zip(shapes_of(shapes), dtypes_of(dtypes), strict=False)
+    quantised = (shape for shape, dtype in pairs if QUANTISED.match(dtype))
+    return next((shape for shape in quantised if len(shape) == 2 and prod(shape) >= LEAST), None)
 
 
 def _until_product(rows: list[Kernel], weight: Shape | None) -> tuple[list[Kernel], Kernel | None]:
