@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import resource
 import subprocess
 import zipfile
 
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.cli.main import app
-from fathom.cli.quick import only_read, stay
+from fathom.cli.quick import only_read, roomy, stay
 from fathom.version import VERSION
 from tests.support.running import PYTHON, environment, fathom_command, run_fathom
 from tests.support.small_sounding import make
@@ -248,6 +249,23 @@ def test_only_commands_that_examine_stay_on_one_processor(monkeypatch):
     stay("report")
     [processors] = chosen
     assert len(processors) == 1 and processors <= allowed
+
+
+def test_calls_from_a_roomy_function_map_no_memory():
+    """Elsewhere, a loop maps and unmaps memory if its calls begin a new chunk of frames."""
+    wide = eval(f"lambda x: ({'x, ' * 60})")  # its frame is larger than that of `faults`
+
+    def faults(depth=120):
+        """The most page faults of a hundred calls, made at any of these depths."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(100):
+            wide(None)
+        here = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        return max(here, faults(depth - 1)) if depth else here
+
+    with_room = []
+    roomy(lambda: with_room.append(faults()))()
+    assert with_room[0] < 50 < faults()
 
 
 def test_a_command_ends_with_its_handlers_and_without_freeing_objects():

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from fathom.cli.console import explain, group, say
-from fathom.cli.quick import leave, only_read, quicken, stay
+from fathom.cli.quick import leave, only_read, quicken, roomy, stay
 from fathom.errors import FathomError
 from fathom.version import VERSION
 
@@ -150,6 +150,7 @@ def start() -> None:
         leave(end)
 
 
+@roomy
 def main() -> None:
     """Run the command line on this process's arguments. Raises SystemExit with its status."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
