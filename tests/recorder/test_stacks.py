@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -313,6 +314,15 @@ def samples_say_where(way: str, tmp_path: Path) -> None:
     assert table["stack"][0].startswith(f"<module> ({script}:")
 
 
+class Torn(NamedTuple):
+    """A walker whose walks return `chains`."""
+
+    chains: Iterator[tuple[int, int] | None]
+
+    def walk(self, state: int) -> tuple[int, int] | None:
+        return next(self.chains)
+
+
 class Standing:
     """A walker whose second walk looks like the first, and its later glances at the innermost frame."""
 
@@ -339,6 +349,16 @@ def test_a_short_loop_is_not_taken_for_a_native_call(glances: list[bytes], moved
     process = SampledProcess.__new__(SampledProcess)
     process._walker, process._activity, process._state = Standing(*glances), None, 0  # type: ignore[assignment]
     assert process._moves((1, 2), 0)[0] is moved
+
+
+def test_a_torn_walk_is_repeated_because_only_running_threads_tear_it() -> None:
+    process = SampledProcess.__new__(SampledProcess)
+    chains = iter([None, None, (1, 2), (3, 4)])
+    process._walker, process._state, process.rate = Torn(chains), 0, DENSE  # type: ignore[assignment]
+    assert process._walk()[1] == (1, 2)
+    assert next(chains) == (3, 4)
+    process._walker = Torn(iter([None] * 100))  # type: ignore[assignment]
+    assert process._walk()[1] is None
 
 
 def test_without_a_sampler_the_program_continues(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Account(msgspec.Struct):
         tables = {name: getattr(timeline, name).clear() for name in TABLES_OF_TIMELINE}
         return replace(
             self,
-            timeline=replace(timeline, **tables, _making=None, _hosts={}),
+            timeline=replace(timeline, **tables, clean_stacks=None, _making=None, _hosts={}),
             subjects=[subject.reduced() for subject in self.subjects],
         )
 

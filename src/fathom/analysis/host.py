@@ -12,6 +12,7 @@ from fathom.analysis import causes
 from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
 from fathom.analysis.intervals import NOTHING, Array, Spans, merge, of_rows, spans, subtract
 from fathom.analysis.sampled import DISPATCHING, PYTHON, Label, Samples
+from fathom.analysis.short_steps import ShortWaits
 
 WAITS_NS = 1_000_000  # a copy begins within microseconds, unless it waits for other work
 DETAILS = 8  # a cause with more different details is shown without them
@@ -33,6 +34,7 @@ class HostRecords(msgspec.Struct):
     caller: int | None
     extent: dict[int, tuple[int, int]]  # first and last event of each thread
     samples: Samples | None = None  # stacks of the caller, if they were sampled
+    waits: ShortWaits | None = None  # of the caller, if its steps are too short for samples of each
     lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
     first: list[tuple[str, Spans]] = msgspec.field(
         default_factory=list
@@ -85,10 +87,10 @@ class HostRecords(msgspec.Struct):
     def _by_line(self, thread: int, label: Label, times: Spans) -> list[tuple[Label, Spans]]:
         """Split the time of Python and of dispatching by the lines and causes of the nearest samples."""
         runner = self.caller if thread in self.autograd else thread
-        of_lines = label[0] in (PYTHON, DISPATCHING)
-        if self.samples is None or not of_lines or runner != self.samples.thread:
-            return [(label, times)]
-        return self.samples.split(times, label[0], label[0] == PYTHON or self.lines_of_ops)
+        parts, python = [(label, times)], label[0] == PYTHON
+        if self.samples and label[0] in (PYTHON, DISPATCHING) and runner == self.samples.thread:
+            parts = self.samples.split(times, label[0], python or self.lines_of_ops)
+        return self.waits.place(parts) if self.waits and python and runner == self.waits.thread else parts
 
     def began(self, thread: int | None) -> Array:
         """Return the sorted start times of ops and calls of `thread`, or of its whole team (`activity`)."""

@@ -20,6 +20,8 @@ from fathom.analysis.loading import with_pace
 from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
 from fathom.analysis.sampled import Setting, rare_lines, samples_of
+from fathom.analysis.short_steps import PLACED, ShortWaits, short_waits
+from fathom.analysis.steps import stretches
 from fathom.analysis.windows import HOST
 from fathom.sounding import REPETITION, SILENCE, Rank, Store, hole_in
 
@@ -49,6 +51,7 @@ class Timeline(msgspec.Struct):
     meetings: pl.DataFrame | None = None  # collectives of host threads, with arrived_ns if peers are known
     lost: int = 0  # steps left out because the profiler lost the calls of their bursts
     holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # gaps in the recording
+    clean_stacks: pl.DataFrame | None = None  # sampled in clean steps, if the profiled ones have too few
     _making: dict[str, Making] | None = None
     _hosts: dict[int, HostRecords] = msgspec.field(default_factory=dict)
 
@@ -125,9 +128,22 @@ class Timeline(msgspec.Struct):
             records = host_records(ops, calls, waits, marks, caller, self.about.pid, first)
             stacks = _of(self.stacks, burst)
             records.samples = samples_of(stacks, setting, self.making, marks, rare, communicating)
+            records.waits = self._short_waits(steps)
             records.lines_of_ops = setting.engine
             records.beside = beside
             self._hosts[burst] = records
+
+    def _short_waits(self, profiled: pl.DataFrame) -> ShortWaits | None:
+        """Return the waits of clean steps like the `profiled` ones; None if those have enough samples."""
+        kinds = self.steps.filter(pl.col("parent").is_null())["kind"].unique().drop_nulls().to_list()
+        if self.clean_stacks is None or len(kinds) != 1:
+            return None
+        own = self.clean_stacks.filter(thread=self.caller)
+        samples = samples_of(own, self.setting, makers(own), rare=rare_lines(own))
+        clean = stretches(self.every, kinds[0])
+        complete = profiled.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns"))
+        bounds = Spans(complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy())
+        return short_waits(samples, clean, bounds) if samples and clean else None
 
     @property
     def moving(self) -> Spans:
@@ -174,6 +190,9 @@ def read_timeline(
     stacks = _read(store, rank, phase, "stacks", _STACKS)
     meetings = met_on_host(ops, met) if kernels.is_empty() else None
     timeline = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, meetings, lost)
+    alone = kernels.is_empty() and (about.world or 1) == 1
+    if phase == "timeline" and alone and stacks.height < PLACED:
+        timeline.clean_stacks = _read(store, rank, "clean", "stacks", _STACKS)
     if any(problem.what == SILENCE for problem in store.manifest.problems):
         timeline.holes = _holes(timeline)
     complete = every.filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())

@@ -18,6 +18,7 @@ MAINLY = 0.5  # of the work without a ceiling: one op with more is named
 KNOWN = 0.25  # of the step: a known wait of this share is named, though more time has no known bound
 AT_LEAST = "at least "
 MODELLED = 0.9  # of the device's work: if the ceilings of less are known, the share is a lower bound
+WORTH = 0.1  # of the step: less time without requests is not worth a word
 BEYOND = 1.1  # times the step: a larger share is not of this step
 LEAST_EXPLAINED = 0.01  # of the step: a finding with less time of the bound does not explain it
 LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
@@ -101,17 +102,16 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict on the step, or `noun`, of the device's ledger, which consists of `pieces`."""
     total = bounds_ms(pieces, findings, stalled_ms)
-    known_ms, unexplained_ms = sum(total.values()), _unexplained(pieces)
-    is_known = unexplained_ms <= known_ms
+    is_known = _unexplained(pieces) <= sum(total.values())
     bound = bound_of(total) if is_known else "unknown"
     top = None if bound == "first use" else _first(bound, pieces, findings)
     alone = bounds_ms(pieces)
     rare_ms = total.get(bound, 0.0) - alone.get(bound, 0.0)
     usual = not is_known or (bound_of(alone) == bound and rare_ms <= alone.get(bound, 0.0))
     if usual:  # the sentence is about the usual step, which rows below zero may shorten
-        step_ms = sum(row.ms for row in device.ledger)
-        total, known_ms = alone, min(sum(alone.values()), step_ms - unexplained_ms)
-    share = min(_ms_of(bound, total, device) / max(known_ms + unexplained_ms, 1e-9), 1.0)
+        total, stalled_ms = alone, 0.0
+    step_ms = sum(row.ms for row in device.ledger) + stalled_ms
+    share = min(_ms_of(bound, total, device) / max(step_ms, 1e-9), 1.0)
     why = _why_unknown(device, pieces) if bound == "unknown" else ""
     return Verdict(
         bound=bound,
@@ -220,9 +220,16 @@ def _headline(device: Device, bound: str, share: float, stalled_ms: float | None
     phrase = _OF_CPU.get(bound, _PHRASES[bound]) if cpu else _PHRASES[bound]
     said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step) + why
     said += _most_exposed(device) if bound == "communication" else ""
+    said += _not_requested(device, step_ms) if stalled_ms is None else ""
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
     which = f"the {noun}" if stalled_ms is None else f"the usual {usual}"
     return f"{said}; {which} reaches {' and '.join(reached)}." if reached else f"{said}."
+
+
+def _not_requested(device: Device, step_ms: float) -> str:
+    """Return the part of the usual step in which no work was requested; "" if it is small."""
+    share = sum(row.ms for row in device.ledger if row.entry == Entry.NO_WORK) / max(step_ms, 1e-9)
+    return f", and no work was requested for {_percent(share)}" if share >= WORTH else ""
 
 
 def _most_exposed(device: Device) -> str:

@@ -128,6 +128,7 @@ def _open(path: str) -> int | None:
 # Calls in which an event loop waits for events, and in which any thread waits for another.
 WAITING = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6", "futex", None)
 BATCH, SPARSE_BATCH = 4096, 64  # samples per write; those of a burst are written when it has ended
+TRIES = 4  # walks per sample, if they are torn
 AGAIN = 2  # read the stack twice in one of this many samples
 GLANCES = (
     8  # more readings of a frame that looks the same: a busy loop of few instructions may be back at one
@@ -190,12 +191,11 @@ class SampledProcess:
         self._append([{"t": "stretch", **times, **counts}])
 
     def sample(self) -> None:
-        """Take one sample. Drop it if it was torn; end the stretch if the process has ended."""
+        """Take one sample. Drop it if its walks are torn; end the stretch if the process has ended."""
         assert self._activity is not None
         now = time.time_ns()
         running, call = self._activity.now()
-        began = time.perf_counter_ns()
-        chain = self._walker.walk(self._state)
+        began, chain = self._walk()
         self.samples += 1
         if chain is None:
             self._torn += 1
@@ -208,13 +208,24 @@ class SampledProcess:
             self._sample_main(now, *self._main)
         if self.rate == SPARSE:
             self.sparse += 1
-            for pending in (chain, *(row[3] for row in self._of_main[-1:])):
+            for *_, pending in self._of_main[-1:]:
                 self._stack(pending)  # resolve now, because the process may end within the stretch
             if len(self._rows) >= SPARSE_BATCH:
                 self._write()
                 self._forget()
         elif len(self._rows) >= BATCH:
             self._write()
+
+    def _walk(self) -> tuple[int, Chain | None]:
+        """Return when the walk that is not torn began, and its chain; None if all are torn.
+
+        Only running threads tear walks, so dropped samples would make blocked time look longer.
+        """
+        for _ in range(TRIES):
+            began, chain = time.perf_counter_ns(), self._walker.walk(self._state)
+            if chain is not None and (self.rate != SPARSE or self._stack(chain) is not None):
+                return began, chain
+        return began, None
 
     def _sample_main(self, now: int, activity: Activity, state: int) -> None:
         """Note where the main thread is, unless it waits as well."""
