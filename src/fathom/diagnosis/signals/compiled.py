@@ -95,16 +95,13 @@ def given_up(recorded: Recorded) -> list[Broken]:
     return sorted((frame for frame in frames if frame.share > 0), key=lambda frame: -frame.share)
 
 
-@signal("host.recompiled", "of the step's ops")
+@signal("host.recompiled")
 def recompiled(recorded: Recorded) -> list[Recompiled]:
-    """Return frames that were compiled again, most often first; the share of ops is 0 without stacks."""
+    """Return frames that were compiled again, most often first."""
     counted = _counted(recorded)
     shares = _shares(recorded) if recorded.ops["source"].count() else {}
     frames = ((frame, _in_step(frame, "", shares)) for frame in counted.recompiled)
-    return [
-        Recompiled(at.function, at.place, at.why, at.share, frame.times, frame.limited)
-        for frame, at in frames
-    ]
+    return [Recompiled(at.function, at.place, at.why, frame.times, frame.limited) for frame, at in frames]
 
 
 def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:

@@ -323,16 +323,21 @@ class Compiled(msgspec.Struct, frozen=True):
     lookups: float = 0.0  # per step: frames for which Dynamo searched a compiled version
 
 
-class Broken(msgspec.Struct, frozen=True):
-    """A frame that Dynamo left uncompiled, or a graph break: its FILE:LINE and the reason."""
+class Traced(msgspec.Struct, frozen=True):
+    """A frame that Dynamo traced: its FILE:LINE, and the reason for what happened to it."""
 
     function: str
     place: str
     why: str
+
+
+class Broken(Traced, frozen=True):
+    """A frame that Dynamo left uncompiled, or a graph break."""
+
     share: float = 0.0  # of the step's ops with a known source, those in this frame itself
 
 
-class Recompiled(Broken, frozen=True):
+class Recompiled(Traced, frozen=True):
     """A frame that Dynamo compiled again, at its first line; `why` is the guard that failed."""
 
     times: int = 0  # recompilations
